@@ -1,0 +1,354 @@
+"""What all benches share: where things are built, a private daemon, the environment that bare and
+divvy have in common, statistics of interleaved repetitions, how figures are judged and shown."""
+import argparse
+import json
+import math
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# A median that misses its bar by less than the uncertainty of that median is not called a miss. As
+# parts of the bar: bare against bare does not come out better than the first, and few or wild
+# repetitions shall excuse no more than the second.
+MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
+
+DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
+
+
+# ---- where things are ----
+
+def build_dir():
+    return pathlib.Path(os.environ.get("DIVVY_BUILD", ROOT / "build")).resolve()
+
+
+def bench_program(name):
+    path = build_dir() / "bench" / name
+    if not path.exists():
+        sys.exit(f"bench: {path} is missing; build first (ninja -C {build_dir()})")
+    return str(path)
+
+
+def divvy_command():
+    return str(build_dir() / "src" / "cli" / "divvy")
+
+
+def argument_parser(name, description):
+    parser = argparse.ArgumentParser(prog=f"bench/run {name}", description=description)
+    parser.add_argument("--quick", action="store_true", help="few repetitions, under 40 s")
+    parser.add_argument("--compare", choices=["divvy", "bare"], default="divvy",
+                        help="'bare' puts bare on both sides: a check of the bench itself, every "
+                             "ratio must come out near 1.0")
+    return parser
+
+
+# ---- the environment that both sides share ----
+
+class Scratch:
+    """A private directory, gone at the end; PoCL's kernel cache is in it unless given."""
+
+    def __init__(self, cache=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="divvy-bench-"))
+        self.cache = pathlib.Path(cache or self.dir / "pocl-cache")
+        self.cache.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def vendor_environment(cache, extra=None):
+    """For bare programs, and for the daemon, whose workers inherit it. The memory limit is set
+    because PoCL otherwise reports whatever the kernel has brought up so far."""
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("POCL_", "OCL_ICD_", "DIVVY_", "OPENCL_"))}
+    env["POCL_CACHE_DIR"] = str(cache)
+    env["POCL_MEMORY_LIMIT"] = "4"
+    env.update(extra or {})
+    return env
+
+
+class Arrangement:
+    """Which cores the two sides may use. 'free' leaves it to the kernel. 'apart' gives PoCL, the
+    device, one thread on core 0, and the application core 1; divvyd and the other threads of its
+    workers are not pinned."""
+
+    DEVICE_CORE, APPLICATION_CORE = 0, 1
+
+    def __init__(self, name, vendor=None):
+        self.name = name
+        self.vendor = dict(vendor or {})
+        self.application_cores = None
+        if name == "apart":
+            if os.cpu_count() < 2:
+                sys.exit("bench: two cores are needed to keep device and host apart")
+            self.vendor.update({"POCL_AFFINITY": "1", "POCL_MAX_PTHREAD_COUNT": "1"})
+            self.application_cores = {self.APPLICATION_CORE}
+
+    def start_application(self, command, **kwargs):
+        """The child inherits the affinity of this thread; PoCL sets that of its own thread."""
+        before = os.sched_getaffinity(0)
+        if self.application_cores:
+            os.sched_setaffinity(0, self.application_cores)
+        try:
+            return subprocess.Popen(command, **kwargs)
+        finally:
+            os.sched_setaffinity(0, before)
+
+
+class Daemon:
+    """divvyd in a directory of its own, with the vendor's environment."""
+
+    def __init__(self, arrangement, scratch, config=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="daemon-", dir=scratch.dir))
+        self.log = open(self.dir / "log", "w")
+        command = [str(build_dir() / "src" / "arbiter" / "divvyd"), "--user", "--dir",
+                   str(self.dir / "run")]
+        if config:
+            (self.dir / "config.yaml").write_text(config)
+            command += ["--config", str(self.dir / "config.yaml")]
+        if not os.access(command[0], os.X_OK):
+            sys.exit(f"bench: {command[0]} is missing; build first, or try --compare bare")
+        self.process = subprocess.Popen(
+            command, env=vendor_environment(scratch.cache, arrangement.vendor),
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self._await_ready()
+
+    def _await_ready(self, seconds=15):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+                try:
+                    probe.connect(str(self.dir / "run" / "session.sock"))
+                    return
+                except OSError as error:
+                    if error.errno == 91:   # EPROTOTYPE: it listens, as a stream
+                        return
+            time.sleep(0.02)
+        text = (self.dir / "log").read_text()
+        self.stop()
+        sys.exit(f"bench: divvyd did not get ready:\n{text}")
+
+    def tenant_environment(self):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith(("POCL_", "OCL_ICD_", "DIVVY_", "OPENCL_"))}
+        env["DIVVY_DIR"] = str(self.dir / "run")
+        return env
+
+    def ps(self):
+        out = subprocess.run([divvy_command(), "ps", "--json"], env=self.tenant_environment(),
+                             capture_output=True, text=True, timeout=20, check=True)
+        return json.loads(out.stdout)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+
+class Side:
+    """One of the things compared: how a command is started on it."""
+
+    def __init__(self, name, arrangement, environment, prefix=(), daemon=None):
+        self.name = name
+        self.arrangement = arrangement
+        self.environment = environment
+        self.prefix = list(prefix)
+        self.daemon = daemon
+
+    def popen(self, command, **kwargs):
+        return self.arrangement.start_application(self.prefix + command, env=self.environment,
+                                                  **kwargs)
+
+    def stop(self):
+        if self.daemon:
+            self.daemon.stop()
+
+
+def bare_side(arrangement, scratch, name="bare"):
+    return Side(name, arrangement, vendor_environment(scratch.cache, arrangement.vendor))
+
+
+def divvy_side(arrangement, scratch, name="divvy", config=None):
+    daemon = Daemon(arrangement, scratch, config)
+    return Side(name, arrangement, daemon.tenant_environment(), [divvy_command(), "run", "--"],
+                daemon)
+
+
+class Instance:
+    """A long-living program that takes one measurement for each line it is sent."""
+
+    def __init__(self, side, command):
+        self.name = side.name
+        self.errors = tempfile.TemporaryFile()
+        self.process = side.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=self.errors)
+        self.read_answer(60)
+
+    def read_answer(self, seconds=60):
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        line = self.process.stdout.readline() if ready else b""
+        if not line:
+            self.errors.seek(0)
+            text = self.errors.read().decode(errors="replace")
+            self.stop()
+            raise RuntimeError(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}")
+        return json.loads(line)
+
+    def ask(self, command):
+        try:
+            self.process.stdin.write(command.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass   # read_answer says why it is gone
+        return self.read_answer()
+
+    def close_input(self):
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def stop(self):
+        self.close_input()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+# ---- statistics ----
+
+def percentile(values, share):
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
+    high = math.ceil(position)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def uncertainty_of_median(rounds, resamplings=400):
+    """Half the width of the 95 % interval of the median, by resampling whole rounds and values in
+    them, for values of one round resemble each other. Seeded: same data, same verdict."""
+    if sum(len(values) for values in rounds) < 3:
+        return 0.0
+    chance = random.Random(1)
+    medians = []
+    for _ in range(resamplings):
+        chosen = chance.choices(rounds, k=len(rounds))
+        medians.append(statistics.median(
+            value for values in chosen for value in chance.choices(values, k=len(values))))
+    return (percentile(medians, 0.975) - percentile(medians, 0.025)) / 2
+
+
+def interleave(sides, repetitions, take):
+    """take(side) for all sides in turn, the order reversed every other time; samples by side."""
+    samples = [[] for _ in sides]
+    for repetition in range(repetitions):
+        order = range(len(sides)) if repetition % 2 == 0 else reversed(range(len(sides)))
+        for index in order:
+            samples[index].append(take(sides[index]))
+    return samples
+
+
+# ---- figures ----
+
+class Figure:
+    """One row of the table. There is one value for each interleaved repetition, kept by rounds; the
+    median of all is the figure, unless 'value' gives another. 'bar' is ('>=' or '<=', number) or
+    None for information."""
+
+    def __init__(self, key, label, bar=None, unit="", value=None):
+        self.key = key
+        self.label = label
+        self.bar = bar
+        self.unit = unit
+        self.given_value = value
+        self.rounds = []
+        self.bare = []
+        self.other = []
+
+    def add_round(self, values, bare=(), other=()):
+        self.rounds.append(values)
+        self.bare += bare
+        self.other += other
+
+    @property
+    def values(self):
+        return [value for values in self.rounds for value in values]
+
+    @property
+    def value(self):
+        return statistics.median(self.values) if self.given_value is None else self.given_value
+
+    def verdict(self):
+        if not self.bar:
+            return "-"
+        relation, number = self.bar
+        short = number - self.value if relation == ">=" else self.value - number
+        if short <= 0:
+            return "ok"
+        uncertainty = uncertainty_of_median(self.rounds) / abs(number)
+        allowance = min(max(uncertainty, MIN_ALLOWANCE), MAX_ALLOWANCE)
+        return "ok (noise)" if short <= allowance * abs(number) else "MISS"
+
+    def row(self):
+        bar = f"{self.bar[0]} {self.bar[1]:g}" if self.bar else ""
+        spread = f"{percentile(self.values, 0.1):.3f}-{percentile(self.values, 0.9):.3f}"
+        return [self.label, show_values(self.bare, self.unit), show_values(self.other, self.unit),
+                f"{self.value:.3f}", spread, bar, self.verdict()]
+
+
+def show_values(values, unit):
+    if not values:
+        return ""
+    middle, low, high = statistics.median(values), percentile(values, 0.1), percentile(values, 0.9)
+    digits = 0 if middle >= 1000 else 1 if middle >= 10 else 2
+    return f"{middle:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def print_table(title, other_name, figures):
+    rows = [["", "bare p50 (p10-p90)", f"{other_name} p50 (p10-p90)", "figure", "p10-p90", "bar",
+             ""]]
+    rows += [figure.row() for figure in figures]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    print(f"\n{title}")
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def conclude(bench, figures, compare):
+    """Prints what missed and the line for machines, and gives the exit code. A check of the bench
+    itself (bare against bare) has no bars to miss."""
+    missed = [f for f in figures if f.verdict() == "MISS"]
+    print()
+    if compare == "bare":
+        print("bare against bare: no bars apply; every ratio should be near 1")
+    else:
+        for figure in missed:
+            print(f"misses its bar: {figure.label}: {figure.value:.3f}, "
+                  f"bar {figure.bar[0]} {figure.bar[1]:g}")
+    judged = sum(1 for f in figures if f.bar)
+    pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
+    print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} {pairs}")
+    return 1 if missed and compare != "bare" else 0

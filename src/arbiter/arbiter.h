@@ -1,0 +1,75 @@
+/* The arbiter: divvyd's one context object, which every other part of the daemon hangs from. */
+#ifndef DV_ARBITER_ARBITER_H
+#define DV_ARBITER_ARBITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "src/arbiter/config.h"
+#include "src/arbiter/control.h"
+#include "src/arbiter/devices.h"
+#include "src/arbiter/listener.h"
+#include "src/arbiter/zygote.h"
+#include "src/base/log.h"
+#include "src/base/rundir.h"
+
+struct dv_session;
+
+struct dv_options {
+    bool user;               /* no root: everything belongs to the calling user */
+    const char *directory;   /* NULL: the usual one */
+    const char *config_path; /* NULL: the usual one */
+    const char *worker_path; /* NULL: look for it */
+    unsigned idle_exit_s;    /* 0: never */
+    int ready_fd;            /* -1: none */
+    enum dv_log_level log_level;
+};
+
+struct dv_arbiter {
+    sd_event *event;
+    struct dv_options options;
+    struct dv_config config;
+    const char *config_path;
+    bool config_must_exist;
+    uid_t owner;
+
+    char directory[DV_RUNDIR_BYTES];
+    bool made_directory;
+    int lock_fd;
+    char vendors_directory[DV_RUNDIR_BYTES + 16];
+    char worker_path[4096];
+    struct rlimit descriptor_limit; /* as inherited: what the workers get */
+
+    struct dv_devices devices;
+    struct dv_zygote zygote;
+    struct dv_listener listener;
+    struct dv_control control;
+
+    struct dv_session *sessions; /* hash table by id */
+    uint64_t last_session;
+    unsigned session_limit;
+
+    bool stopping;
+    bool leave_workers;
+    sd_event_source *stop_timer;
+    sd_event_source *idle_timer;
+};
+
+/* Sets everything up: directory, configuration, sockets, zygote. Returns 0 or a negative errno
+ * after having logged why. dv_arbiter_fini is due in both cases. */
+int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options);
+/* Serves until a signal or idleness ends it. Returns the process's exit status. */
+int dv_arbiter_run(struct dv_arbiter *arbiter);
+void dv_arbiter_fini(struct dv_arbiter *arbiter);
+
+/* Begins an orderly end; with leave_workers running sessions go on without a daemon. */
+void dv_arbiter_stop(struct dv_arbiter *arbiter, bool leave_workers);
+/* To be called whenever something that keeps the daemon busy may have come or gone. */
+void dv_arbiter_check_idle(struct dv_arbiter *arbiter);
+/* Monotonic time in microseconds. */
+uint64_t dv_arbiter_now(const struct dv_arbiter *arbiter);
+
+#endif

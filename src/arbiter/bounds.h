@@ -1,0 +1,52 @@
+/* Every bound that divvyd keeps, in one place: numbers and sizes that come from other processes are
+ * compared with these before they are used. */
+#ifndef DV_ARBITER_BOUNDS_H
+#define DV_ARBITER_BOUNDS_H
+
+#define DV_MS UINT64_C(1000) /* sd-event counts microseconds */
+#define DV_S UINT64_C(1000000)
+
+/* Connections that have not said hello yet. */
+#define DV_LIMIT_PENDING 1024
+#define DV_LIMIT_PENDING_PER_UID 256
+#define DV_LIMIT_HELLO_US (5 * DV_S)
+
+/* Sessions. The descriptors divvyd may open bound them too. */
+#define DV_LIMIT_SESSIONS 4096
+#define DV_LIMIT_SESSIONS_PER_UID 1024
+#define DV_SESSION_DESCRIPTORS 6 /* at most, for one session */
+#define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
+
+/* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
+#define DV_LIMIT_START_US (30 * DV_S)
+/* A worker whose tenant is gone ends by itself within this time, or is killed. */
+#define DV_LIMIT_ORPHAN_US (300 * DV_MS)
+/* How long to wait for the zygote's word on how a worker ended. */
+#define DV_LIMIT_STATUS_US (200 * DV_MS)
+/* From SIGTERM to SIGKILL when divvyd ends. */
+#define DV_LIMIT_STOP_US (1 * DV_S)
+
+/* The zygote is restarted at once, then with growing pauses. */
+#define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
+#define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
+#define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
+/* A probe that found nothing is repeated for a new session, but not more often than this. */
+#define DV_PROBE_PAUSE_US (5 * DV_S)
+
+/* Messages or connections handled before others get their turn. */
+#define DV_LIMIT_BATCH 64
+
+#define DV_LIMIT_CONFIG_BYTES (1u << 20)
+#define DV_LIMIT_DEVICE_RULES 256
+#define DV_LIMIT_VENDORS 64
+#define DV_LIMIT_ICD_BYTES 4096
+#define DV_LIMIT_PATH 4096
+
+/* The control socket. */
+#define DV_LIMIT_CONTROL_CONNECTIONS 64
+#define DV_LIMIT_CONTROL_TIMEOUT_S 10
+#define DV_LIMIT_CONTROL_MEMORY (32u << 10)
+#define DV_LIMIT_GROUPS 1024 /* supplementary groups of a peer that are looked at */
+#define DV_LIMIT_HOLDS 1024
+
+#endif

@@ -1,0 +1,401 @@
+/* Reading the configuration (see config.h): libcyaml turns the file into structures by a schema,
+ * and what a schema cannot say is checked here. */
+#include "src/arbiter/config.h"
+
+#include <cyaml/cyaml.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+#include <yaml.h>
+
+#include "src/arbiter/bounds.h"
+#include "src/base/cleanup.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/wire/session/handshake.h"
+#include "src/wire/session/shm.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define GIB (UINT64_C(1) << 30)
+
+/* libcyaml takes any word for true where a boolean is expected, so yes and no are enumerations. */
+static const cyaml_strval_t yes_no[] = {{"no", 0}, {"yes", 1}, {"false", 0}, {"true", 1}};
+static const cyaml_strval_t unified_words[] = {{"auto", DV_UNIFIED_AUTO},
+                                               {"yes", DV_UNIFIED_YES},
+                                               {"no", DV_UNIFIED_NO},
+                                               {"true", DV_UNIFIED_YES},
+                                               {"false", DV_UNIFIED_NO}};
+static const cyaml_strval_t present_as_words[] = {{"as-is", DV_PRESENT_AS_IS},
+                                                  {"cpu", DV_PRESENT_AS_CPU},
+                                                  {"gpu", DV_PRESENT_AS_GPU},
+                                                  {"accelerator", DV_PRESENT_AS_ACCELERATOR}};
+
+#define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
+#define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
+
+static const cyaml_schema_field_t device_fields[] = {
+    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dv_device_rule, match, 1,
+                           DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_device_rule, name, 1,
+                           DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dv_device_rule, unified, unified_words,
+                     COUNT(unified_words)),
+    CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dv_device_rule, present_as,
+                     present_as_words, COUNT(present_as_words)),
+    CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
+    CYAML_FIELD_END};
+static const cyaml_schema_value_t device_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_device_rule, device_fields)};
+static const cyaml_schema_value_t vendor_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_LIMIT_PATH - 1)};
+
+static const cyaml_schema_field_t file_fields[] = {
+    CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dv_config_file, devices,
+                               devices_count, &device_schema, 0, DV_LIMIT_DEVICE_RULES),
+    CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dv_config_file, arena, 1, 32),
+    CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dv_config_file, vendors,
+                               vendors_count, &vendor_schema, 1, DV_LIMIT_VENDORS),
+    CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dv_config_file,
+                           operator_group, 1, 64),
+    CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dv_config_file, tenants_see_own,
+                     yes_no, COUNT(yes_no)),
+    CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dv_config_file,
+                         sessions_per_user),
+    CYAML_FIELD_END};
+static const cyaml_schema_value_t file_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dv_config_file, file_fields)};
+
+/* What to write instead, by key. */
+static const struct {
+    const char *key;
+    const char *expected;
+} hints[] = {
+    {"devices", "a list of rules, each starting with \"- match: PATTERN\", at most 256"},
+    {"match", "a pattern for device names of at most 127 characters, such as \"*\""},
+    {"name", "a device name of at most 127 characters"},
+    {"unified", "yes, no or auto"},
+    {"present-as", "as-is, cpu, gpu or accelerator"},
+    {"hidden", "yes or no"},
+    {"arena", "a size such as 16GiB"},
+    {"vendors", "a list of 1 to 64 paths of .icd files"},
+    {"operator-group", "the name of a group"},
+    {"tenants-see-own", "yes or no"},
+    {"sessions-per-user", "a number from 1 to 4096"},
+};
+
+/* What libcyaml says about a failure: first what, then where, from the inside out. */
+struct complaint {
+    char what[256];
+    char key[64]; /* innermost key, empty when there is none */
+    int line;     /* 0: unknown */
+    bool in_devices;
+};
+
+static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
+{
+    struct complaint *complaint = context;
+    char text[256];
+    char key[64] = "";
+    int line = 0;
+
+    (void)level;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    const char *body = strncmp(text, "Load: ", 6) == 0 ? text + 6 : text;
+    const char *place = strstr(body, "(line: ");
+    if (place)
+        line = atoi(place + strlen("(line: "));
+    if (strncmp(body, "  in ", 5) != 0) {
+        if (!complaint->what[0])
+            snprintf(complaint->what, sizeof complaint->what, "%s", body);
+        return;
+    }
+    sscanf(body, "  in mapping field '%63[^']'", key);
+    if (complaint->line == 0)
+        complaint->line = line;
+    if (!complaint->key[0])
+        snprintf(complaint->key, sizeof complaint->key, "%s", key);
+    if (strcmp(key, "devices") == 0)
+        complaint->in_devices = true;
+}
+
+static cyaml_config_t cyaml_settings(struct complaint *complaint)
+{
+    return (cyaml_config_t){.log_fn = take_complaint,
+                            .log_ctx = complaint,
+                            .mem_fn = cyaml_mem,
+                            .log_level = CYAML_LOG_WARNING};
+}
+
+/* The line, from `from` on and no comment, that holds the text; `from` itself when none does. */
+static int find_line(const char *data, const char *text, int from)
+{
+    int number = 1;
+
+    for (const char *line = data; line; number++) {
+        const char *end = strchr(line, '\n');
+        size_t length = end ? (size_t)(end - line) : strlen(line);
+        if (number >= from && line[strspn(line, " ")] != '#' &&
+            memmem(line, length, text, strlen(text)))
+            return number;
+        line = end ? end + 1 : NULL;
+    }
+    return from;
+}
+
+static const char *hint_for(const char *key)
+{
+    for (size_t i = 0; i < COUNT(hints); i++)
+        if (strcmp(hints[i].key, key) == 0)
+            return hints[i].expected;
+    return NULL;
+}
+
+static void list_keys(char *list, size_t bytes, const cyaml_schema_field_t *fields)
+{
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (; fields->key && used < bytes; fields++)
+        used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", fields->key);
+}
+
+/* libcyaml passes a syntax error on without its line. */
+static int find_syntax_error(const char *data)
+{
+    yaml_parser_t parser;
+    yaml_event_t event;
+    bool more = true;
+
+    if (!yaml_parser_initialize(&parser))
+        return 1;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)data, strlen(data));
+    while (more && yaml_parser_parse(&parser, &event)) {
+        more = event.type != YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    int line = (int)parser.problem_mark.line + 1;
+    yaml_parser_delete(&parser);
+    return line;
+}
+
+/* libcyaml's words begin with what happened; the rest, if any, is what it happened to. */
+static const char *rest_after(const char *what, const char *beginning)
+{
+    size_t length = strlen(beginning);
+    return strncmp(what, beginning, length) == 0 ? what + length : NULL;
+}
+
+/* Says in plain words what is wrong, and sets the key whose hint helps. */
+static void put_plainly(struct complaint *complaint, char *text, size_t bytes)
+{
+    const char *what = complaint->what;
+    const char *rest;
+
+    if ((rest = rest_after(what, "Invalid ENUM value: ")))
+        snprintf(text, bytes, "'%s' cannot be '%.60s'", complaint->key, rest);
+    else if ((rest = rest_after(what, "Invalid uint64_t value: "))) /* in quotes already */
+        snprintf(text, bytes, "'%s' cannot be %.60s", complaint->key, rest);
+    else if ((rest = rest_after(what, "Missing required mapping field: "))) {
+        snprintf(text, bytes, "a device rule lacks '%.60s'", rest);
+        snprintf(complaint->key, sizeof complaint->key, "%.63s", rest);
+    } else if ((rest = rest_after(what, "Mapping field already seen: ")))
+        snprintf(text, bytes, "'%.60s' is given twice", rest);
+    else if (rest_after(what, "STRING length > "))
+        snprintf(text, bytes, "the value of '%s' is too long", complaint->key);
+    else if (rest_after(what, "STRING length < "))
+        snprintf(text, bytes, "the value of '%s' is empty", complaint->key);
+    else if (rest_after(what, "Excessive entries"))
+        snprintf(text, bytes, "the list has too many entries");
+    else if (rest_after(what, "Insufficient entries"))
+        snprintf(text, bytes, "the list has too few entries");
+    else if (rest_after(what, "Expecting ") && complaint->key[0])
+        snprintf(text, bytes, "'%s' has a value of the wrong kind", complaint->key);
+    else if (rest_after(what, "Expecting MAPPING"))
+        snprintf(text, bytes, "this is not a list of keys with values");
+    else
+        snprintf(text, bytes, "%s", what);
+}
+
+static void explain(struct complaint *complaint, const char *path, const char *data, char *error,
+                    size_t error_bytes)
+{
+    int line = complaint->line ? complaint->line : 1;
+    const char *rest;
+    char text[512];
+
+    if ((rest = rest_after(complaint->what, "libyaml: "))) {
+        snprintf(error, error_bytes, "%s:%d: this is not YAML: %s", path, find_syntax_error(data),
+                 rest);
+        return;
+    }
+    if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
+        /* libcyaml gives the place where it began to look for a key, not the key's own */
+        list_keys(text, sizeof text, complaint->in_devices ? device_fields : file_fields);
+        snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
+                 find_line(data, rest, line), rest,
+                 complaint->in_devices ? " in a device rule" : "", text);
+        return;
+    }
+    put_plainly(complaint, text, sizeof text);
+    const char *hint = hint_for(complaint->key);
+    snprintf(error, error_bytes, "%s:%d: %s%s%s", path, line, text, hint ? "; expected " : "",
+             hint ? hint : "");
+}
+
+static uint64_t default_arena(void)
+{
+    struct sysinfo info;
+    uint64_t ram = 8 * GIB;
+
+    if (sysinfo(&info) == 0)
+        ram = (uint64_t)info.totalram * info.mem_unit;
+    /* Sparse memory costs nothing until it is touched, so it may well be more than there is. */
+    uint64_t bytes = (2 * ram + GIB - 1) / GIB * GIB;
+    if (bytes < DV_SHM_BYTES_MIN)
+        bytes = GIB;
+    return bytes > DV_SHM_BYTES_MAX ? DV_SHM_BYTES_MAX : bytes;
+}
+
+static int check_arena(struct dv_config *config, const char *path, const char *data, char *error,
+                       size_t error_bytes)
+{
+    const char *text = config->file->arena;
+    char least[32], most[32];
+
+    int status = dv_text_parse_size(text, &config->arena_bytes);
+    if (status == 0 && config->arena_bytes <= DV_SHM_BYTES_MAX)
+        config->arena_bytes = (config->arena_bytes + DV_PAGE - 1) / DV_PAGE * DV_PAGE;
+    if (status == 0 && config->arena_bytes >= DV_SHM_BYTES_MIN &&
+        config->arena_bytes <= DV_SHM_BYTES_MAX)
+        return 0;
+    dv_text_format_size(least, sizeof least, DV_SHM_BYTES_MIN);
+    dv_text_format_size(most, sizeof most, DV_SHM_BYTES_MAX);
+    snprintf(error, error_bytes,
+             "%s:%d: arena is '%s'; expected a size from %s to %s, such as 16GiB", path,
+             find_line(data, "arena", 1), text, least, most);
+    return -EINVAL;
+}
+
+static int check_group(struct dv_config *config, const char *path, const char *data, char *error,
+                       size_t error_bytes)
+{
+    const struct group *group = getgrnam(config->file->operator_group);
+
+    if (!group) {
+        snprintf(error, error_bytes,
+                 "%s:%d: operator-group: there is no group '%s' on this machine", path,
+                 find_line(data, "operator-group", 1), config->file->operator_group);
+        return -EINVAL;
+    }
+    config->has_operator_group = true;
+    config->operator_group = group->gr_gid;
+    return 0;
+}
+
+/* What the schema cannot express. */
+static int check_values(struct dv_config *config, const char *path, const char *data, char *error,
+                        size_t error_bytes)
+{
+    struct dv_config_file *file = config->file;
+
+    if (file->arena && check_arena(config, path, data, error, error_bytes) < 0)
+        return -EINVAL;
+    if (file->operator_group && check_group(config, path, data, error, error_bytes) < 0)
+        return -EINVAL;
+    for (uint64_t i = 0; i < file->vendors_count; i++) {
+        if (file->vendors[i][0] == '/')
+            continue;
+        snprintf(error, error_bytes,
+                 "%s:%d: vendors: '%s' is not an absolute path; expected the full path of an .icd "
+                 "file",
+                 path, find_line(data, file->vendors[i], 1), file->vendors[i]);
+        return -EINVAL;
+    }
+    if (!file->sessions_per_user)
+        return 0;
+    if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_LIMIT_SESSIONS) {
+        snprintf(error, error_bytes,
+                 "%s:%d: sessions-per-user is %llu; expected a number from 1 to %d", path,
+                 find_line(data, "sessions-per-user", 1),
+                 (unsigned long long)*file->sessions_per_user, DV_LIMIT_SESSIONS);
+        return -EINVAL;
+    }
+    config->sessions_per_user = (unsigned)*file->sessions_per_user;
+    return 0;
+}
+
+/* The whole file as text. */
+static int read_file(const char *path, char **data)
+{
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) < 0)
+        return -errno;
+    if (!S_ISREG(info.st_mode))
+        return -EINVAL;
+    if (info.st_size > DV_LIMIT_CONFIG_BYTES)
+        return -EFBIG;
+    DV_AUTO_FREE char *text = malloc((size_t)info.st_size + 1);
+    if (!text)
+        return -ENOMEM;
+    ssize_t length = read(fd, text, (size_t)info.st_size);
+    if (length < 0)
+        return -errno;
+    text[length] = '\0';
+    *data = text;
+    text = NULL;
+    return 0;
+}
+
+int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
+                   size_t error_bytes)
+{
+    DV_AUTO_FREE char *data = NULL;
+    struct complaint complaint = {0};
+    const cyaml_config_t settings = cyaml_settings(&complaint);
+
+    *config = (struct dv_config){.arena_bytes = default_arena(),
+                                 .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID};
+    int status = path ? read_file(path, &data) : 0;
+    if (!path || (status == -ENOENT && !must_exist))
+        return 0;
+    if (status < 0) {
+        snprintf(error, error_bytes, "cannot read the configuration %s: %s", path,
+                 status == -EINVAL ? "it is not a regular file" : strerror(-status));
+        return status;
+    }
+    cyaml_err_t result = cyaml_load_data((const uint8_t *)data, strlen(data), &settings,
+                                         &file_schema, (cyaml_data_t **)&config->file, NULL);
+    if (result != CYAML_OK) {
+        config->file = NULL;
+        if (!complaint.what[0])
+            snprintf(complaint.what, sizeof complaint.what, "%s", cyaml_strerror(result));
+        explain(&complaint, path, data, error, error_bytes);
+        return -EINVAL;
+    }
+    if (!config->file) /* nothing but comments */
+        return 0;
+    status = check_values(config, path, data, error, error_bytes);
+    if (status < 0)
+        dv_config_fini(config);
+    return status;
+}
+
+void dv_config_fini(struct dv_config *config)
+{
+    struct complaint complaint = {0};
+    const cyaml_config_t settings = cyaml_settings(&complaint);
+
+    if (config->file)
+        cyaml_free(&settings, &file_schema, config->file, 0);
+    config->file = NULL;
+}

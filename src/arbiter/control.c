@@ -1,0 +1,374 @@
+/* Serving the control socket (see control.h): libmicrohttpd without threads of its own, driven by
+ * divvyd's event loop. */
+#include "src/arbiter/control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/base/cleanup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define FALLBACK_POLL_US (1 * DV_S)
+
+struct dv_hold {
+    struct dv_arbiter *arbiter;
+    int pidfd;
+    sd_event_source *io;
+    struct dv_hold *prev, *next;
+};
+
+/* ---- who asks ---- */
+
+static bool in_operator_group(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer)
+{
+    gid_t groups[DV_LIMIT_GROUPS];
+    socklen_t bytes = sizeof groups;
+
+    if (!arbiter->config.has_operator_group)
+        return false;
+    if (peer->gid == arbiter->config.operator_group)
+        return true;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
+        return false;
+    for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
+        if (groups[i] == arbiter->config.operator_group)
+            return true;
+    return false;
+}
+
+static int connection_fd(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+static bool identify(const struct dv_arbiter *arbiter, struct MHD_Connection *connection,
+                     struct dv_control_peer *peer)
+{
+    struct ucred credentials;
+    socklen_t bytes = sizeof credentials;
+    int fd = connection_fd(connection);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
+        return false;
+    peer->uid = credentials.uid;
+    peer->is_operator = credentials.uid == 0 || credentials.uid == arbiter->owner ||
+                        in_operator_group(arbiter, fd, &credentials);
+    return true;
+}
+
+/* ---- answers ---- */
+
+static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status, char *body)
+{
+    static char no_memory[] = "{\"error\":\"divvyd is short of memory\"}\n";
+    struct MHD_Response *response;
+
+    if (body)
+        response = MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
+    else
+        response =
+            MHD_create_response_from_buffer(strlen(no_memory), no_memory, MHD_RESPMEM_PERSISTENT);
+    if (!response) {
+        free(body);
+        return MHD_NO;
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    enum MHD_Result result =
+        MHD_queue_response(connection, body ? status : MHD_HTTP_INTERNAL_SERVER_ERROR, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* The text is ours and holds nothing that JSON would want escaped. */
+static enum MHD_Result reply_error(struct MHD_Connection *connection, unsigned status,
+                                   const char *text)
+{
+    char *body = NULL;
+
+    if (asprintf(&body, "{\"error\":\"%s\"}\n", text) < 0)
+        body = NULL;
+    return reply(connection, status, body);
+}
+
+/* ---- holds ---- */
+
+static void hold_destroy(struct dv_hold *hold)
+{
+    struct dv_arbiter *arbiter = hold->arbiter;
+
+    DL_DELETE(arbiter->control.holds, hold);
+    arbiter->control.hold_count--;
+    hold->io = sd_event_source_disable_unref(hold->io);
+    close(hold->pidfd);
+    free(hold);
+    dv_arbiter_check_idle(arbiter);
+}
+
+static int on_holder_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    (void)source;
+    (void)fd;
+    (void)events;
+    hold_destroy(userdata);
+    return 0;
+}
+
+static int open_peer_process(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    int pidfd;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+        return -errno;
+    bytes = sizeof pidfd;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) < 0)
+        pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    if (pidfd < 0)
+        return -errno;
+    fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+    return pidfd;
+}
+
+/* A program started by `divvy run` may compute for long before its first OpenCL call: the daemon
+ * that was started for it must not have ended for idleness by then. */
+static enum MHD_Result serve_hold(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
+                                  const struct dv_control_peer *peer)
+{
+    struct dv_control *control = &arbiter->control;
+
+    if (!peer->is_operator)
+        return reply_error(connection, MHD_HTTP_FORBIDDEN,
+                           "only the daemon's owner may keep it from ending");
+    if (arbiter->options.idle_exit_s == 0)
+        return reply(connection, MHD_HTTP_OK, strdup("{\"held\":false}\n"));
+    if (control->hold_count >= DV_LIMIT_HOLDS)
+        return reply_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "too many holds");
+    struct dv_hold *hold = calloc(1, sizeof *hold);
+    if (!hold)
+        return reply(connection, 0, NULL);
+    hold->arbiter = arbiter;
+    hold->pidfd = open_peer_process(connection_fd(connection));
+    if (hold->pidfd < 0) {
+        free(hold);
+        return reply_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR,
+                           "the calling process cannot be identified");
+    }
+    DL_APPEND(control->holds, hold);
+    control->hold_count++;
+    if (sd_event_add_io(arbiter->event, &hold->io, hold->pidfd, EPOLLIN, on_holder_gone, hold) <
+        0) {
+        hold_destroy(hold);
+        return reply(connection, 0, NULL);
+    }
+    dv_arbiter_check_idle(arbiter);
+    return reply(connection, MHD_HTTP_OK, strdup("{\"held\":true}\n"));
+}
+
+/* ---- requests ---- */
+
+static bool tenants_may_ask(const struct dv_arbiter *arbiter)
+{
+    return arbiter->config.file && arbiter->config.file->tenants_see_own;
+}
+
+static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
+                             const char *path, const char *method)
+{
+    struct dv_control_peer peer;
+    bool get = strcmp(method, "GET") == 0;
+
+    if (!identify(arbiter, connection, &peer))
+        return reply_error(connection, MHD_HTTP_FORBIDDEN, "the peer cannot be identified");
+    if (!peer.is_operator && !tenants_may_ask(arbiter))
+        return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon");
+    if (strcmp(path, "/v1/hold") == 0)
+        return strcmp(method, "POST") == 0
+                   ? serve_hold(arbiter, connection, &peer)
+                   : reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use POST");
+    bool version = strcmp(path, "/v1/version") == 0;
+    bool devices = strcmp(path, "/v1/devices") == 0;
+    bool sessions = strcmp(path, "/v1/sessions") == 0;
+    if (!version && !devices && !sessions)
+        return reply_error(connection, MHD_HTTP_NOT_FOUND,
+                           "there are /v1/version, /v1/devices, /v1/sessions and /v1/hold");
+    if (!get)
+        return reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use GET");
+    return reply(connection, MHD_HTTP_OK,
+                 version   ? dv_control_version(arbiter)
+                 : devices ? dv_control_devices(arbiter, &peer)
+                           : dv_control_sessions(arbiter, &peer));
+}
+
+/* libmicrohttpd calls this once with the headers, then for each piece of a body, then for the
+ * answer. No request of ours has a body: what comes is discarded. */
+static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
+                                  const char *path, const char *method, const char *version,
+                                  const char *upload, size_t *upload_bytes, void **state)
+{
+    static int headers_seen;
+
+    (void)version;
+    (void)upload;
+    if (!*state) {
+        *state = &headers_seen;
+        return MHD_YES;
+    }
+    if (*upload_bytes > 0) {
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    return serve(userdata, connection, path, method);
+}
+
+static void on_http_log(void *userdata, const char *format, va_list args)
+{
+    char text[256];
+
+    (void)userdata;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    dv_debug("http: %s", text);
+}
+
+/* ---- the event loop ---- */
+
+static void arm_timer(struct dv_arbiter *arbiter)
+{
+    struct dv_control *control = &arbiter->control;
+    MHD_UNSIGNED_LONG_LONG wait_ms;
+
+    if (MHD_get_timeout(control->http, &wait_ms) != MHD_YES) {
+        sd_event_source_set_enabled(control->timer, SD_EVENT_OFF);
+        return;
+    }
+    if (sd_event_source_set_time_relative(control->timer, wait_ms * DV_MS) < 0)
+        sd_event_source_set_time_relative(control->timer, FALLBACK_POLL_US);
+    sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
+}
+
+static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    MHD_run(arbiter->control.http);
+    arm_timer(arbiter);
+    return 0;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)usec;
+    MHD_run(arbiter->control.http);
+    arm_timer(arbiter);
+    return 0;
+}
+
+/* ---- life ---- */
+
+static unsigned socket_mode(const struct dv_arbiter *arbiter)
+{
+    if (arbiter->options.user)
+        return 0600;
+    return tenants_may_ask(arbiter) ? 0666 : 0660;
+}
+
+void dv_control_apply_config(struct dv_arbiter *arbiter)
+{
+    struct sockaddr_un address;
+    gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
+
+    if (arbiter->control.activated ||
+        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
+        return;
+    if (lchown(address.sun_path, (uid_t)-1, group) < 0 ||
+        chmod(address.sun_path, socket_mode(arbiter)) < 0)
+        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(errno));
+}
+
+static int start_http(struct dv_arbiter *arbiter)
+{
+    struct dv_control *control = &arbiter->control;
+
+    control->http = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, arbiter,
+        MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_LISTEN_SOCKET, control->fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_LIMIT_CONTROL_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_LIMIT_CONTROL_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_LIMIT_CONTROL_MEMORY, MHD_OPTION_END);
+    if (!control->http)
+        return -EIO;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(control->http, MHD_DAEMON_INFO_EPOLL_FD);
+    if (!info)
+        return -EIO;
+    int error =
+        sd_event_add_io(arbiter->event, &control->io, info->epoll_fd, EPOLLIN, on_io, arbiter);
+    if (error >= 0)
+        error = sd_event_add_time_relative(arbiter->event, &control->timer, CLOCK_MONOTONIC,
+                                           FALLBACK_POLL_US, 1 * DV_MS, on_timer, arbiter);
+    if (error < 0)
+        return error;
+    arm_timer(arbiter);
+    return 0;
+}
+
+int dv_control_init(struct dv_arbiter *arbiter, int activated_fd)
+{
+    struct dv_control *control = &arbiter->control;
+
+    control->activated = activated_fd >= 0;
+    control->fd = activated_fd;
+    if (!control->activated)
+        control->fd = dv_listener_open(arbiter, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM,
+                                       arbiter->options.user ? 0600 : 0660);
+    if (control->fd < 0)
+        return control->fd;
+    dv_control_apply_config(arbiter);
+    return start_http(arbiter);
+}
+
+void dv_control_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_control *control = &arbiter->control;
+    struct dv_hold *hold, *next;
+    struct sockaddr_un address;
+
+    control->io = sd_event_source_disable_unref(control->io);
+    control->timer = sd_event_source_disable_unref(control->timer);
+    if (control->fd >= 0 && !control->activated &&
+        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) == 0)
+        unlink(address.sun_path);
+    if (control->http)
+        MHD_stop_daemon(control->http); /* closes the listening socket as well */
+    else if (control->fd >= 0)
+        close(control->fd);
+    control->http = NULL;
+    control->fd = -1;
+    DL_FOREACH_SAFE(control->holds, hold, next)
+    {
+        hold_destroy(hold);
+    }
+}

@@ -1,0 +1,42 @@
+/* The control socket: HTTP with JSON answers, for operators and for tenants who ask about
+ * themselves. */
+#ifndef DV_ARBITER_CONTROL_H
+#define DV_ARBITER_CONTROL_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+struct dv_arbiter;
+struct MHD_Daemon;
+struct dv_hold;
+
+struct dv_control {
+    struct MHD_Daemon *http;
+    int fd;
+    bool activated; /* handed over by the service manager, who keeps the file */
+    sd_event_source *io;
+    sd_event_source *timer;
+    struct dv_hold *holds; /* processes for whose sake the daemon does not end when idle */
+    unsigned hold_count;
+};
+
+/* Who asks, as the kernel says. */
+struct dv_control_peer {
+    uid_t uid;
+    bool is_operator;
+};
+
+/* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
+int dv_control_init(struct dv_arbiter *arbiter, int activated_fd);
+void dv_control_fini(struct dv_arbiter *arbiter);
+
+/* After a reload: the socket's mode and group follow the configuration. */
+void dv_control_apply_config(struct dv_arbiter *arbiter);
+
+/* The documents; NULL when memory is short. The caller frees the text. */
+char *dv_control_version(const struct dv_arbiter *arbiter);
+char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
+char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
+
+#endif

@@ -1,0 +1,92 @@
+/* Devices and the rules that apply to them (see devices.h). */
+#include "src/arbiter/devices.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/text.h"
+
+/* The bits of a device's type, as OpenCL numbers them. divvyd shows them, and includes no OpenCL
+ * header for it. */
+#define TYPE_CPU 2u
+#define TYPE_GPU 4u
+#define TYPE_ACCELERATOR 8u
+
+static void clean_report(struct dv_device_report *report)
+{
+    dv_text_clean(report->name, sizeof report->name);
+    dv_text_clean(report->vendor, sizeof report->vendor);
+    dv_text_clean(report->version, sizeof report->version);
+    dv_text_clean(report->driver, sizeof report->driver);
+    dv_text_clean(report->platform_name, sizeof report->platform_name);
+    report->host_unified = report->host_unified != 0;
+}
+
+bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+                     uint64_t now_us)
+{
+    if (answer->device_count > DV_MAX_DEVICES)
+        return false;
+    devices->known = true;
+    devices->probed_us = now_us;
+    devices->count = answer->device_count;
+    memcpy(devices->reports, answer->devices, sizeof devices->reports);
+    for (uint32_t i = 0; i < devices->count; i++)
+        clean_report(&devices->reports[i]);
+    memcpy(devices->text, answer->text, sizeof devices->text);
+    dv_text_clean(devices->text, sizeof devices->text);
+    return true;
+}
+
+const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
+                                             const struct dv_config *config)
+{
+    const struct dv_config_file *file = config->file;
+
+    for (uint64_t i = 0; file && i < file->devices_count; i++)
+        if (fnmatch(file->devices[i].match, devices->reports[index].name, 0) == 0)
+            return &file->devices[i];
+    return NULL;
+}
+
+uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
+                          uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
+                          uint8_t indices[DV_MAX_DEVICES])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < devices->count; i++) {
+        const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
+        struct dv_device_grant *grant = &grants[count];
+        if (rule && rule->hidden)
+            continue;
+        *grant = (struct dv_device_grant){.platform = devices->reports[i].platform,
+                                          .device = devices->reports[i].device};
+        if (rule) {
+            grant->unified = (uint32_t)rule->unified;
+            grant->present_as = (uint32_t)rule->present_as;
+            if (rule->name)
+                dv_text_copy(grant->name, sizeof grant->name, rule->name);
+        }
+        if (present_as != DV_PRESENT_AS_IS)
+            grant->present_as = present_as;
+        indices[count++] = (uint8_t)i;
+    }
+    return count;
+}
+
+const char *dv_devices_type_word(uint64_t type)
+{
+    if (type & TYPE_GPU)
+        return "gpu";
+    if (type & TYPE_ACCELERATOR)
+        return "accelerator";
+    return type & TYPE_CPU ? "cpu" : "custom";
+}
+
+const char *dv_present_as_word(uint32_t present_as)
+{
+    static const char *const words[] = {"as-is", "cpu", "gpu", "accelerator"};
+    return present_as < sizeof words / sizeof words[0] ? words[present_as] : "as-is";
+}

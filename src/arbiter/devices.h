@@ -1,0 +1,36 @@
+/* The machine's devices: what the probe found, and what the configuration makes of it. */
+#ifndef DV_ARBITER_DEVICES_H
+#define DV_ARBITER_DEVICES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/arbiter/config.h"
+#include "src/wire/session/handshake.h"
+
+struct dv_devices {
+    bool known;         /* a probe has answered */
+    uint64_t probed_us; /* when it did */
+    uint32_t count;
+    struct dv_device_report reports[DV_MAX_DEVICES];
+    char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
+};
+
+/* Takes over a probe's answer; false when it makes no sense. */
+bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+                     uint64_t now_us);
+
+/* The rule that decides for a device, or NULL: the defaults. */
+const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
+                                             const struct dv_config *config);
+
+/* Fills what a session may use, and for each grant the index of its device. Returns their number.
+ */
+uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
+                          uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
+                          uint8_t indices[DV_MAX_DEVICES]);
+
+const char *dv_devices_type_word(uint64_t type);
+const char *dv_present_as_word(uint32_t present_as);
+
+#endif

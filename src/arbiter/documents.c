@@ -1,0 +1,169 @@
+/* The JSON documents of the control socket (see control.h). Texts in them were cleaned when they
+ * came in; figures of a session are its worker's own and for display only. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/session.h"
+#include "src/arbiter/vendors.h"
+
+#define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
+
+static bool may_see(const struct dv_control_peer *peer, const struct dv_session *session)
+{
+    return peer->is_operator || peer->uid == session->uid;
+}
+
+/* Numbers of JSON are signed. */
+static json_t *number(uint64_t value)
+{
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+/* The document as text with a newline; takes over the document, which may be NULL. */
+static char *render(json_t *document)
+{
+    if (!document)
+        return NULL;
+    char *text = json_dumps(document, COMPACT_WITH_ORDER);
+    json_decref(document);
+    size_t length = text ? strlen(text) : 0;
+    char *line = text ? realloc(text, length + 2) : NULL;
+    if (!line) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + length, "\n", 2);
+    return line;
+}
+
+char *dv_control_version(const struct dv_arbiter *arbiter)
+{
+    return render(json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol",
+                            DV_WIRE_VERSION, "protocol_oldest", DV_WIRE_VERSION_OLDEST, "mode",
+                            arbiter->options.user ? "user" : "system", "directory",
+                            arbiter->directory));
+}
+
+/* ---- sessions ---- */
+
+/* The devices on which a session has work, or null. */
+static json_t *device_names(const struct dv_session *session, uint64_t mask)
+{
+    char names[DV_MAX_DEVICES * (DV_MAX_DEVICE_NAME + 2)];
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (mask >> i & 1)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     session->device_names[i]);
+    return used ? json_string(names) : json_null();
+}
+
+static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_session *session)
+{
+    struct dv_session_figures figures;
+    struct tm utc;
+    char started[32] = "";
+
+    dv_session_read_figures(session, &figures);
+    if (gmtime_r(&session->started, &utc))
+        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    uint64_t age_us = dv_arbiter_now(arbiter) - session->started_us;
+    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o}", "id",
+                     number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
+                     session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
+                     number(session->uid), "user", session->user, "command", session->command,
+                     "state", figures.state, "device", device_names(session, figures.device_mask),
+                     "started", started, "age_s", (double)(age_us / DV_MS) / 1000.0, "memory_bytes",
+                     number(figures.memory_bytes), "commands", number(figures.commands));
+}
+
+char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
+{
+    json_t *list = json_array();
+    const struct dv_session *session;
+
+    for (session = arbiter->sessions; list && session; session = session->hh.next)
+        if (may_see(peer, session))
+            json_array_append_new(list, describe_session(arbiter, session));
+    return list ? render(json_pack("{s:o}", "sessions", list)) : NULL;
+}
+
+/* ---- devices ---- */
+
+static unsigned count_sessions_on(const struct dv_arbiter *arbiter, uint32_t device,
+                                  const struct dv_control_peer *peer)
+{
+    const struct dv_session *session;
+    struct dv_session_figures figures;
+    unsigned count = 0;
+
+    for (session = arbiter->sessions; session; session = session->hh.next) {
+        if (!may_see(peer, session))
+            continue;
+        dv_session_read_figures(session, &figures);
+        for (uint32_t i = 0; i < session->device_count; i++)
+            count += session->device_indices[i] == device && (figures.device_mask >> i & 1);
+    }
+    return count;
+}
+
+static json_t *warnings(const struct dv_arbiter *arbiter)
+{
+    json_t *list = json_array();
+    char exposed[1024];
+
+    dv_vendors_list_exposed(arbiter->vendors_directory, exposed, sizeof exposed);
+    if (list && exposed[0])
+        json_array_append_new(
+            list, json_sprintf(
+                      "programs can reach this device without divvy: its driver is announced to "
+                      "every program in %s, so one started without `divvy run` goes straight to "
+                      "the device and is neither seen nor limited. To close that way, move the "
+                      "file out of " DV_VENDORS_PUBLIC " and name its new place under `vendors:` "
+                      "in divvyd's configuration; divvy's own divvy.icd may stay there.",
+                      exposed));
+    return list;
+}
+
+static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
+                               const struct dv_control_peer *peer)
+{
+    const struct dv_device_report *report = &arbiter->devices.reports[index];
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+    bool unified = report->host_unified;
+
+    if (rule && rule->unified != DV_UNIFIED_AUTO)
+        unified = rule->unified == DV_UNIFIED_YES;
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o}",
+                     "index", (int)index, "name", rule && rule->name ? rule->name : report->name,
+                     "vendor", report->vendor, "version", report->version, "driver", report->driver,
+                     "platform", report->platform_name, "type", dv_devices_type_word(report->type),
+                     "memory_bytes", number(report->memory_bytes), "compute_units",
+                     (int)report->compute_units, "unified", (int)unified, "present_as",
+                     dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
+                     "hidden", rule && rule->hidden, "sessions",
+                     (int)count_sessions_on(arbiter, index, peer), "warnings", warnings(arbiter));
+}
+
+char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
+{
+    const struct dv_devices *devices = &arbiter->devices;
+    json_t *list = json_array();
+    const char *note = "";
+
+    if (!list)
+        return NULL;
+    for (uint32_t i = 0; i < devices->count; i++)
+        json_array_append_new(list, describe_device(arbiter, i, peer));
+    if (!devices->known)
+        note = "the devices are still being looked for";
+    else if (devices->count == 0)
+        note = devices->text;
+    return render(json_pack("{s:o, s:s}", "devices", list, "note", note));
+}

@@ -1,0 +1,310 @@
+/* Accepting clients (see listener.h): who it is comes from the kernel, what it wants from its
+ * hello, and each number in that is checked here. */
+#include "src/arbiter/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/session.h"
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define ACCEPT_PAUSE_US (100 * DV_MS)
+
+struct dv_pending {
+    struct dv_arbiter *arbiter;
+    int fd;
+    struct ucred peer;
+    sd_event_source *io;
+    sd_event_source *timer;
+    struct dv_pending *prev, *next;
+};
+
+/* ---- one connection that has not said hello ---- */
+
+static void pending_destroy(struct dv_pending *pending)
+{
+    struct dv_arbiter *arbiter = pending->arbiter;
+
+    DL_DELETE(arbiter->listener.pending, pending);
+    arbiter->listener.pending_count--;
+    pending->io = sd_event_source_disable_unref(pending->io);
+    pending->timer = sd_event_source_disable_unref(pending->timer);
+    if (pending->fd >= 0)
+        close(pending->fd);
+    free(pending);
+    dv_arbiter_check_idle(arbiter);
+}
+
+static void refuse(struct dv_pending *pending, enum dv_welcome_status status, const char *text)
+{
+    dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
+               (unsigned)pending->peer.uid, text);
+    dv_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
+    pending_destroy(pending);
+}
+
+/* A process number alone could be somebody else's by now; newer kernels give the process itself. */
+static int open_peer(int fd, pid_t pid)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
+        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+        return pidfd;
+    }
+    if (errno != ENOPROTOOPT || pid <= 0)
+        return -errno;
+    pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return pidfd < 0 ? -errno : pidfd;
+}
+
+/* The newest version both sides speak, 0 when there is none. */
+static uint16_t common_version(const struct dv_hello *hello)
+{
+    uint16_t newest = hello->version < DV_WIRE_VERSION ? hello->version : DV_WIRE_VERSION;
+
+    if (hello->version_oldest > hello->version || newest < hello->version_oldest ||
+        newest < DV_WIRE_VERSION_OLDEST)
+        return 0;
+    return newest;
+}
+
+static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (length != (ssize_t)sizeof *hello || hello->magic != DV_WIRE_MAGIC) {
+        refuse(pending, DV_WELCOME_REFUSED,
+               "the first message is no hello of divvy's; is another program using this socket?");
+        return;
+    }
+    uint16_t version = common_version(hello);
+    if (version == 0) {
+        snprintf(text, sizeof text,
+                 "the client library speaks protocol versions %u to %u and divvyd %s speaks %u to "
+                 "%u: install the same release of both, then restart divvyd or the program",
+                 hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST,
+                 DV_WIRE_VERSION);
+        refuse(pending, DV_WELCOME_VERSION, text);
+        return;
+    }
+    if (hello->api != DV_API_OPENCL || hello->present_as > DV_PRESENT_AS_ACCELERATOR ||
+        hello->reserved[0] || hello->reserved[1]) {
+        snprintf(text, sizeof text,
+                 "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
+                 DIVVY_VERSION, hello->api, hello->present_as);
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    int pidfd = open_peer(pending->fd, pending->peer.pid);
+    if (pidfd < 0) {
+        snprintf(text, sizeof text, "the calling process cannot be identified: %s",
+                 strerror(-pidfd));
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    struct dv_arbiter *arbiter = pending->arbiter;
+    struct ucred peer = pending->peer;
+    int fd = dv_take_fd(&pending->fd);
+    pending->io = sd_event_source_disable_unref(pending->io);
+    dv_session_begin(arbiter, fd, pidfd, hello, version, peer.uid, peer.pid);
+    pending_destroy(pending);
+}
+
+/* Returns false when no hello has come yet. */
+static bool try_hello(struct dv_pending *pending)
+{
+    struct dv_hello hello;
+    int fd_count;
+    ssize_t length =
+        dv_fd_receive(pending->fd, &hello, sizeof hello, NULL, 0, &fd_count, MSG_DONTWAIT);
+
+    if (length == -EAGAIN)
+        return false;
+    if (length == 0 || (length < 0 && length != -EMSGSIZE))
+        pending_destroy(pending); /* left without a word */
+    else
+        take_hello(pending, &hello, length);
+    return true;
+}
+
+static int on_pending_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    (void)source;
+    (void)fd;
+    (void)events;
+    try_hello(userdata);
+    return 0;
+}
+
+static int on_hello_deadline(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    refuse(userdata, DV_WELCOME_REFUSED, "no hello came in time");
+    return 0;
+}
+
+/* ---- the listening socket ---- */
+
+static unsigned count_pending_of(const struct dv_listener *listener, uid_t uid)
+{
+    const struct dv_pending *pending;
+    unsigned count = 0;
+
+    DL_FOREACH(listener->pending, pending)
+    count += pending->peer.uid == uid;
+    return count;
+}
+
+static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
+{
+    struct dv_listener *listener = &arbiter->listener;
+    DV_AUTO_CLOSE int fd = accepted_fd;
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+        return;
+    struct dv_pending *pending = calloc(1, sizeof *pending);
+    if (!pending)
+        return;
+    unsigned of_user = count_pending_of(listener, peer.uid);
+    unsigned in_all = listener->pending_count;
+    *pending = (struct dv_pending){.arbiter = arbiter, .fd = dv_take_fd(&fd), .peer = peer};
+    DL_APPEND(listener->pending, pending);
+    listener->pending_count++;
+    dv_arbiter_check_idle(arbiter);
+    if (try_hello(pending)) /* the usual case: a client speaks at once */
+        return;
+    if (of_user >= DV_LIMIT_PENDING_PER_UID || in_all >= DV_LIMIT_PENDING) {
+        refuse(pending, DV_WELCOME_REFUSED, "too many connections that say nothing");
+        return;
+    }
+    if (sd_event_add_io(arbiter->event, &pending->io, pending->fd, EPOLLIN, on_pending_io,
+                        pending) < 0 ||
+        sd_event_add_time_relative(arbiter->event, &pending->timer, CLOCK_MONOTONIC,
+                                   DV_LIMIT_HELLO_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
+        pending_destroy(pending);
+}
+
+static int on_accept_again(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)usec;
+    if (arbiter->listener.io)
+        sd_event_source_set_enabled(arbiter->listener.io, SD_EVENT_ON);
+    return 0;
+}
+
+/* Out of descriptors: the socket would stay readable and the loop would spin. */
+static void pause_accepting(struct dv_arbiter *arbiter, int error)
+{
+    struct dv_listener *listener = &arbiter->listener;
+
+    dv_warning("cannot accept a connection for now: %s", strerror(error));
+    sd_event_source_set_enabled(listener->io, SD_EVENT_OFF);
+    listener->pause_timer = sd_event_source_disable_unref(listener->pause_timer);
+    sd_event_add_time_relative(arbiter->event, &listener->pause_timer, CLOCK_MONOTONIC,
+                               ACCEPT_PAUSE_US, 10 * DV_MS, on_accept_again, arbiter);
+}
+
+static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)events;
+    for (int i = 0; i < DV_LIMIT_BATCH; i++) {
+        int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (accepted >= 0) {
+            add_pending(arbiter, accepted);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            pause_accepting(arbiter, errno);
+        return 0;
+    }
+    return 0;
+}
+
+int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, unsigned mode)
+{
+    struct sockaddr_un address;
+    int error = dv_rundir_address(&address, arbiter->directory, name);
+
+    if (error < 0)
+        return error;
+    /* Only the holder of the directory's lock comes here, so a file that is there is stale. */
+    unlink(address.sun_path);
+    DV_AUTO_CLOSE int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    mode_t mask = umask(0777); /* nobody gets in before the mode is right */
+    int status = bind(fd, (struct sockaddr *)&address, sizeof address);
+    error = -errno;
+    umask(mask);
+    if (status < 0)
+        return error;
+    if (chmod(address.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0) {
+        error = -errno;
+        unlink(address.sun_path);
+        return error;
+    }
+    return dv_take_fd(&fd);
+}
+
+int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
+{
+    struct dv_listener *listener = &arbiter->listener;
+
+    listener->activated = activated_fd >= 0;
+    listener->fd = activated_fd;
+    if (!listener->activated)
+        listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET,
+                                        arbiter->options.user ? 0600 : 0666);
+    if (listener->fd < 0)
+        return listener->fd;
+    int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
+                                arbiter);
+    return error < 0 ? error : 0;
+}
+
+void dv_listener_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_listener *listener = &arbiter->listener;
+    struct dv_pending *pending, *next;
+    struct sockaddr_un address;
+
+    listener->io = sd_event_source_disable_unref(listener->io);
+    listener->pause_timer = sd_event_source_disable_unref(listener->pause_timer);
+    if (listener->fd >= 0) {
+        if (!listener->activated &&
+            dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
+            unlink(address.sun_path);
+        close(listener->fd);
+    }
+    listener->fd = -1;
+    DL_FOREACH_SAFE(listener->pending, pending, next)
+    {
+        pending_destroy(pending);
+    }
+}

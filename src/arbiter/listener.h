@@ -1,0 +1,29 @@
+/* The session socket: where clients connect and say hello. Everybody here is only a tenant. */
+#ifndef DV_ARBITER_LISTENER_H
+#define DV_ARBITER_LISTENER_H
+
+#include <stdbool.h>
+#include <systemd/sd-event.h>
+
+struct dv_arbiter;
+struct dv_pending;
+
+struct dv_listener {
+    int fd;         /* -1: closed */
+    bool activated; /* handed over by the service manager, who keeps the file */
+    sd_event_source *io;
+    sd_event_source *pause_timer; /* while there are no descriptors for new connections */
+    struct dv_pending *pending;   /* connections that have not said hello */
+    unsigned pending_count;
+};
+
+/* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
+int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
+/* Closes the socket, removes its file and drops the pending connections. */
+void dv_listener_fini(struct dv_arbiter *arbiter);
+
+/* A listening Unix socket in the runtime directory with the given file mode, or a negative errno.
+ */
+int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, unsigned mode);
+
+#endif

@@ -1,0 +1,593 @@
+/* The life of sessions (see session.h). Liveness is the two processes' pidfds and nothing else: a
+ * client may close its socket, a child may inherit it. */
+#include "src/arbiter/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+#include "src/base/text.h"
+#include "src/wire/session/shm.h"
+
+/* Wide enough for %llu of an id. */
+#define ID(session) ((unsigned long long)(session)->id)
+
+static void session_start_worker(struct dv_session *session);
+
+/* ---- small parts ---- */
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static int signal_worker(const struct dv_session *session, int number)
+{
+    if (session->worker_pidfd < 0)
+        return -ESRCH;
+    return syscall(SYS_pidfd_send_signal, session->worker_pidfd, number, NULL, 0) < 0 ? -errno : 0;
+}
+
+static void drop_client(struct dv_session *session)
+{
+    session->client_io = sd_event_source_disable_unref(session->client_io);
+    close_fd(&session->client_fd);
+}
+
+static void session_destroy(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+
+    HASH_DEL(arbiter->sessions, session);
+    drop_client(session);
+    session->tenant_io = sd_event_source_disable_unref(session->tenant_io);
+    session->worker_io = sd_event_source_disable_unref(session->worker_io);
+    session->timer = sd_event_source_disable_unref(session->timer);
+    close_fd(&session->tenant_pidfd);
+    close_fd(&session->worker_pidfd);
+    close_fd(&session->shm_fd);
+    close_fd(&session->control_fd);
+    close_fd(&session->worker_control_fd);
+    free(session);
+    dv_arbiter_check_idle(arbiter);
+}
+
+static void set_timer(struct dv_session *session, uint64_t delay_us,
+                      sd_event_time_handler_t handler)
+{
+    session->timer = sd_event_source_disable_unref(session->timer);
+    int error = sd_event_add_time_relative(session->arbiter->event, &session->timer,
+                                           CLOCK_MONOTONIC, delay_us, 1 * DV_MS, handler, session);
+    if (error < 0)
+        dv_error("session %llu: cannot set a timer: %s", ID(session), strerror(-error));
+}
+
+int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status,
+                            uint64_t session, uint64_t shm_bytes, int shm_fd, const char *text)
+{
+    struct dv_welcome welcome = {.magic = DV_WIRE_MAGIC,
+                                 .version = version,
+                                 .status = (uint16_t)status,
+                                 .session = session,
+                                 .shm_bytes = shm_bytes};
+
+    snprintf(welcome.text, sizeof welcome.text, "%s", text);
+    return dv_fd_send(client_fd, &welcome, sizeof welcome, &shm_fd, shm_fd >= 0 ? 1 : 0);
+}
+
+/* Ends a session that has no worker, telling the client why. */
+static void session_refuse(struct dv_session *session, enum dv_welcome_status status,
+                           const char *text)
+{
+    dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session), session->command,
+               session->tenant_pid, session->user, text);
+    if (session->client_fd >= 0)
+        dv_session_send_welcome(session->client_fd, session->version, status, session->id, 0, -1,
+                                text);
+    session_destroy(session);
+}
+
+struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
+{
+    struct dv_session *session;
+
+    HASH_FIND(hh, arbiter->sessions, &id, sizeof id, session);
+    return session;
+}
+
+/* ---- the worker's end ---- */
+
+static void describe_end(char *text, size_t bytes, int status)
+{
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        snprintf(text, bytes, "was ended by signal %d (SIG%s)", WTERMSIG(status),
+                 name ? name : "?");
+    } else {
+        snprintf(text, bytes, "ended with code %d", WEXITSTATUS(status));
+    }
+}
+
+/* The session is over: its worker is gone, and so is what it held. */
+static void session_end(struct dv_session *session, const char *how, bool orderly)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (session->tenant_gone)
+        dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session),
+                session->command, session->tenant_pid, session->worker_pid, how);
+    else
+        dv_log(orderly || session->arbiter->stopping ? DV_LOG_INFO : DV_LOG_WARNING,
+               "session %llu of %s (process %d): worker %d %s while its program runs", ID(session),
+               session->command, session->tenant_pid, session->worker_pid, how);
+    if (session->client_fd >= 0 && !session->tenant_gone) {
+        snprintf(text, sizeof text,
+                 "the worker of this session %s; divvyd's log may say more, and a new start of the "
+                 "program gets a new worker",
+                 how);
+        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->id,
+                                0, -1, text);
+    }
+    session_destroy(session);
+}
+
+static int on_no_status(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    session_end(userdata, "has ended", true);
+    return 0;
+}
+
+static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    session->worker_gone = true;
+    session->worker_io = sd_event_source_disable_unref(session->worker_io);
+    /* Only its parent knows how a process ended. */
+    if (session->arbiter->zygote.fd >= 0 &&
+        session->zygote_generation == session->arbiter->zygote.generation)
+        set_timer(session, DV_LIMIT_STATUS_US, on_no_status);
+    else
+        session_end(session, "has ended", true);
+    return 0;
+}
+
+void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
+{
+    char how[64];
+
+    if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
+        return;
+    describe_end(how, sizeof how, status);
+    session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- the tenant's end ---- */
+
+static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)usec;
+    dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session),
+               session->worker_pid);
+    signal_worker(session, SIGKILL);
+    return 0;
+}
+
+static void session_orphaned(struct dv_session *session)
+{
+    if (session->state == DV_SESSION_SERVED && !session->worker_gone)
+        set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
+}
+
+static int on_tenant_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    session->tenant_gone = true;
+    session->tenant_io = sd_event_source_disable_unref(session->tenant_io);
+    drop_client(session);
+    if (session->state == DV_SESSION_SERVED) {
+        session_orphaned(session);
+    } else {
+        dv_debug("session %llu: its program has left before it had a worker", ID(session));
+        session_destroy(session); /* a worker that is forked after all is killed on arrival */
+    }
+    return 0;
+}
+
+/* After hello a client only listens: whatever it does on its socket now, divvyd closes its end. A
+ * client that leaves before it has its worker wants no session. */
+static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    drop_client(session);
+    if (session->state != DV_SESSION_SERVED)
+        session_destroy(session);
+    return 0;
+}
+
+/* ---- the beginning ---- */
+
+/* The name of a user in the local file only: the loop must not wait for a directory service. */
+static void find_user_name(uid_t uid, char *name, size_t bytes)
+{
+    FILE *file = fopen("/etc/passwd", "re");
+    const struct passwd *entry = NULL;
+
+    while (file && (entry = fgetpwent(file)) && entry->pw_uid != uid)
+        ;
+    if (entry)
+        dv_text_copy(name, bytes, entry->pw_name);
+    else
+        snprintf(name, bytes, "%u", (unsigned)uid);
+    if (file)
+        fclose(file);
+}
+
+static void find_command(pid_t pid, char *command, size_t bytes)
+{
+    char path[64];
+
+    snprintf(command, bytes, "?");
+    if (pid <= 0) /* not visible from here, as in another pid namespace */
+        return;
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, command, bytes - 1) : -1;
+    if (length <= 0)
+        return;
+    command[length] = '\0';
+    command[strcspn(command, "\n")] = '\0';
+    dv_text_clean(command, bytes);
+}
+
+static unsigned count_sessions_of(const struct dv_arbiter *arbiter, uid_t uid)
+{
+    const struct dv_session *session;
+    unsigned count = 0;
+
+    for (session = arbiter->sessions; session; session = session->hh.next)
+        count += session->uid == uid;
+    return count;
+}
+
+static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)usec;
+    session_refuse(session, DV_WELCOME_NO_WORKER,
+                   session->arbiter->zygote.fd < 0
+                       ? "the process that starts workers does not run; see divvyd's log"
+                   : session->state == DV_SESSION_WAITING
+                       ? "the machine's devices did not answer in time; see divvyd's log"
+                       : "no worker could be started in time; see divvyd's log");
+    return 0;
+}
+
+static int watch(struct dv_session *session, sd_event_source **source, int fd,
+                 sd_event_io_handler_t handler)
+{
+    return sd_event_add_io(session->arbiter->event, source, fd, EPOLLIN, handler, session);
+}
+
+void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, int tenant_pidfd,
+                      const struct dv_hello *hello, uint16_t version, uid_t uid, pid_t pid)
+{
+    struct dv_session *session = calloc(1, sizeof *session);
+
+    if (!session) {
+        dv_error("no memory for a session");
+        close(client_fd);
+        close(tenant_pidfd);
+        return;
+    }
+    *session = (struct dv_session){.id = ++arbiter->last_session,
+                                   .arbiter = arbiter,
+                                   .state = DV_SESSION_WAITING,
+                                   .uid = uid,
+                                   .tenant_pid = pid,
+                                   .version = version,
+                                   .api = hello->api,
+                                   .present_as = hello->present_as,
+                                   .started = time(NULL),
+                                   .started_us = dv_arbiter_now(arbiter),
+                                   .client_fd = client_fd,
+                                   .tenant_pidfd = tenant_pidfd,
+                                   .worker_pidfd = -1,
+                                   .shm_fd = -1,
+                                   .control_fd = -1,
+                                   .worker_control_fd = -1};
+    find_user_name(uid, session->user, sizeof session->user);
+    find_command(pid, session->command, sizeof session->command);
+    unsigned of_user = count_sessions_of(arbiter, uid);
+    unsigned in_all = HASH_COUNT(arbiter->sessions);
+    HASH_ADD(hh, arbiter->sessions, id, sizeof session->id, session);
+    dv_arbiter_check_idle(arbiter);
+
+    if (of_user >= arbiter->config.sessions_per_user || in_all >= arbiter->session_limit) {
+        char text[DV_MAX_MESSAGE_TEXT];
+        if (in_all >= arbiter->session_limit)
+            snprintf(
+                text, sizeof text,
+                "this machine serves %u sessions already, the most it can; wait until one ends",
+                in_all);
+        else
+            snprintf(text, sizeof text,
+                     "user %s has %u sessions already, the most that are allowed "
+                     "(sessions-per-user); wait until one ends, or ask the operator",
+                     session->user, of_user);
+        session_refuse(session, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    if (watch(session, &session->client_io, client_fd, on_client_io) < 0 ||
+        watch(session, &session->tenant_io, tenant_pidfd, on_tenant_gone) < 0) {
+        session_refuse(session, DV_WELCOME_REFUSED, "divvyd is out of resources; see its log");
+        return;
+    }
+    set_timer(session, DV_LIMIT_START_US, on_start_deadline);
+    session_start_worker(session);
+}
+
+/* ---- getting a worker ---- */
+
+/* Sealed against resizing before anybody else sees it. */
+static int make_shared_memory(struct dv_session *session)
+{
+    struct dv_shm_header header = {.magic = DV_WIRE_MAGIC,
+                                   .version = session->version,
+                                   .session = session->id,
+                                   .bytes = session->shm_bytes};
+    char name[32];
+
+    snprintf(name, sizeof name, "divvy-%llu", ID(session));
+    session->shm_fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (session->shm_fd < 0 || ftruncate(session->shm_fd, (off_t)session->shm_bytes) < 0)
+        return -errno;
+    ssize_t first_fields = (ssize_t)offsetof(struct dv_shm_header, ring_tail);
+    if (pwrite(session->shm_fd, &header, (size_t)first_fields, 0) != first_fields)
+        return -EIO;
+    if (fcntl(session->shm_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    return 0;
+}
+
+static int make_control_channel(struct dv_session *session)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    session->control_fd = pair[0];
+    session->worker_control_fd = pair[1];
+    return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static void choose_devices(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+
+    session->device_count =
+        dv_devices_grant(&arbiter->devices, &arbiter->config, session->present_as, session->devices,
+                         session->device_indices);
+    for (uint32_t i = 0; i < session->device_count; i++) {
+        const char *own_name = session->devices[i].name;
+        const char *vendor_name = arbiter->devices.reports[session->device_indices[i]].name;
+        snprintf(session->device_names[i], sizeof session->device_names[i], "%s",
+                 own_name[0] ? own_name : vendor_name);
+    }
+}
+
+static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
+{
+    const struct dv_devices *devices = &arbiter->devices;
+
+    if (arbiter->zygote.fd < 0)
+        return true;
+    if (devices->known && devices->count > 0)
+        return false;
+    /* A driver may have become ready since the last look. */
+    if (!arbiter->zygote.probing &&
+        (!devices->known || dv_arbiter_now(arbiter) - devices->probed_us >= DV_PROBE_PAUSE_US))
+        dv_zygote_request_probe(arbiter);
+    return arbiter->zygote.probing;
+}
+
+static void session_start_worker(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (devices_must_be_awaited(arbiter))
+        return;
+    choose_devices(session);
+    if (session->device_count == 0) {
+        snprintf(text, sizeof text, "this machine has no device to offer: %.300s",
+                 arbiter->devices.count ? "the configuration hides all of them"
+                                        : arbiter->devices.text);
+        session_refuse(session, DV_WELCOME_NO_WORKER, text);
+        return;
+    }
+    session->shm_bytes = arbiter->config.arena_bytes;
+    int error = make_shared_memory(session);
+    if (error == 0)
+        error = make_control_channel(session);
+    session->state = DV_SESSION_FORKING;
+    if (error == 0)
+        error = dv_zygote_request_fork(arbiter, session->id);
+    if (error < 0) {
+        snprintf(text, sizeof text, "shared memory for the session could not be made: %s",
+                 strerror(-error));
+        session_refuse(session, DV_WELCOME_NO_WORKER, text);
+    }
+}
+
+void dv_sessions_advance(struct dv_arbiter *arbiter)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        if (session->state == DV_SESSION_WAITING)
+            session_start_worker(session);
+    }
+}
+
+bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_request *request,
+                             int fds[3])
+{
+    if (session->state != DV_SESSION_FORKING || session->request_sent)
+        return false;
+    request->session = session->id;
+    request->shm_bytes = session->shm_bytes;
+    request->device_count = session->device_count;
+    request->api = session->api;
+    memcpy(request->devices, session->devices, sizeof request->devices);
+    fds[0] = session->shm_fd;
+    fds[1] = session->worker_control_fd;
+    fds[2] = session->tenant_pidfd;
+    return true;
+}
+
+void dv_session_request_sent(struct dv_session *session)
+{
+    session->request_sent = true;
+    session->zygote_generation = session->arbiter->zygote.generation;
+    close_fd(&session->worker_control_fd);
+}
+
+void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
+{
+    if (session->state != DV_SESSION_FORKING) {
+        dv_error("session %llu has a worker already: the second is killed", ID(session));
+        syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        close(pidfd);
+        return;
+    }
+    session->state = DV_SESSION_SERVED;
+    session->worker_pid = pid;
+    session->worker_pidfd = pidfd;
+    session->timer = sd_event_source_disable_unref(session->timer);
+    int error = watch(session, &session->worker_io, pidfd, on_worker_gone);
+    if (error >= 0)
+        error = dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_OK,
+                                        session->id, session->shm_bytes, session->shm_fd, "");
+    if (error < 0) {
+        /* Without its welcome the client knows no session: nobody will use this worker. */
+        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
+                   session->command, session->tenant_pid, strerror(-error));
+        signal_worker(session, SIGKILL);
+        drop_client(session);
+        if (!session->worker_io) /* nothing else would end the session */
+            session_destroy(session);
+        return;
+    }
+    dv_info("session %llu: %s (process %d, %s) is served by worker %d", ID(session),
+            session->command, session->tenant_pid, session->user, pid);
+}
+
+void dv_session_fork_failed(struct dv_session *session, int error, const char *text)
+{
+    char reason[DV_MAX_MESSAGE_TEXT];
+
+    if (session->state != DV_SESSION_FORKING)
+        return;
+    if (text[0])
+        snprintf(reason, sizeof reason, "no worker could be started: %.400s", text);
+    else
+        snprintf(reason, sizeof reason, "no worker could be started: %s",
+                 strerror(error < 0 ? -error : EIO));
+    session_refuse(session, DV_WELCOME_NO_WORKER, reason);
+}
+
+void dv_sessions_zygote_lost(struct dv_arbiter *arbiter)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        if (session->state == DV_SESSION_FORKING && session->request_sent)
+            dv_session_fork_failed(session, 0,
+                                   "the process that starts workers has ended; it is started "
+                                   "again, so try once more");
+        else if (session->state == DV_SESSION_SERVED && session->worker_gone)
+            session_end(session, "has ended", true); /* nobody is left to say how */
+    }
+}
+
+/* ---- the daemon's end ---- */
+
+void dv_sessions_stop(struct dv_arbiter *arbiter, int signal_number)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        if (session->state == DV_SESSION_SERVED)
+            signal_worker(session, signal_number);
+        else
+            session_refuse(session, DV_WELCOME_REFUSED, "divvyd is ending");
+    }
+}
+
+void dv_sessions_forget(struct dv_arbiter *arbiter)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        session_destroy(session);
+    }
+}
+
+/* ---- what is shown ---- */
+
+void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures)
+{
+    struct dv_shm_header header;
+
+    *figures = (struct dv_session_figures){.state = "starting"};
+    /* The header's page exists in every session's file, so reading it needs no mapping. */
+    if (session->shm_fd < 0 ||
+        pread(session->shm_fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
+        return;
+    uint32_t state = header.worker_state;
+    if (state == DV_WORKER_READY)
+        figures->state = "running";
+    else if (state == DV_WORKER_FAILED)
+        figures->state = "failed";
+    figures->commands = header.commands;
+    figures->memory_bytes = header.memory_bytes;
+    figures->device_mask = header.device_mask;
+}

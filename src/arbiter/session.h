@@ -1,0 +1,102 @@
+/* A session as divvyd knows it: one tenant's process, its worker, and what ends when either ends.
+ */
+#ifndef DV_ARBITER_SESSION_H
+#define DV_ARBITER_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+#include <uthash.h>
+
+#include "src/wire/session/handshake.h"
+
+struct dv_arbiter;
+
+enum dv_session_state {
+    DV_SESSION_WAITING, /* for the devices to be known and the zygote to run */
+    DV_SESSION_FORKING, /* the zygote has been asked, or will be */
+    DV_SESSION_SERVED,  /* has a worker */
+};
+
+struct dv_session {
+    uint64_t id;
+    struct dv_arbiter *arbiter;
+    enum dv_session_state state;
+    bool request_sent; /* to the zygote */
+    bool tenant_gone;
+    bool worker_gone;
+
+    uid_t uid;
+    pid_t tenant_pid;
+    pid_t worker_pid; /* 0: none yet */
+    uint64_t zygote_generation;
+    uint16_t version; /* of the protocol */
+    uint32_t api;
+    uint32_t present_as;
+    char user[64];
+    char command[DV_MAX_COMMAND_NAME];
+    time_t started;
+    uint64_t started_us;
+
+    uint32_t device_count;
+    struct dv_device_grant devices[DV_MAX_DEVICES];
+    uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
+    char device_names[DV_MAX_DEVICES][DV_MAX_DEVICE_NAME];
+
+    int client_fd; /* -1 once the client has closed it */
+    int tenant_pidfd;
+    int worker_pidfd;
+    int shm_fd;
+    uint64_t shm_bytes;
+    int control_fd;        /* our end */
+    int worker_control_fd; /* the worker's end, until it has been sent */
+
+    sd_event_source *client_io;
+    sd_event_source *tenant_io;
+    sd_event_source *worker_io;
+    sd_event_source *timer; /* what for depends on the state */
+
+    UT_hash_handle hh;
+};
+
+/* What is shown of a session's own figures. They come from its worker and are believed by nobody.
+ */
+struct dv_session_figures {
+    const char *state; /* "starting", "running" or "failed" */
+    uint64_t commands;
+    uint64_t memory_bytes;
+    uint64_t device_mask;
+};
+
+/* Begins a session for a client that has said a correct hello. Owns both descriptors from here on,
+ * also when the session is refused. */
+void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, int tenant_pidfd,
+                      const struct dv_hello *hello, uint16_t version, uid_t uid, pid_t pid);
+
+struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id);
+void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures);
+
+/* Sends a welcome or a refusal. Returns 0 or a negative errno. */
+int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status,
+                            uint64_t session, uint64_t shm_bytes, int shm_fd, const char *text);
+
+/* For the zygote's side: the request of a session that still wants a worker (false: it does not),
+ * then what became of it. */
+bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_request *request,
+                             int fds[3]);
+void dv_session_request_sent(struct dv_session *session);
+void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd);
+void dv_session_fork_failed(struct dv_session *session, int error, const char *text);
+void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status);
+
+/* Starts the sessions that were waiting, as far as that is possible now. */
+void dv_sessions_advance(struct dv_arbiter *arbiter);
+void dv_sessions_zygote_lost(struct dv_arbiter *arbiter);
+/* divvyd ends: waiting clients are refused, workers get the signal. */
+void dv_sessions_stop(struct dv_arbiter *arbiter, int signal_number);
+/* Forgets all sessions without ending their workers. */
+void dv_sessions_forget(struct dv_arbiter *arbiter);
+
+#endif

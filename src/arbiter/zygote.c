@@ -1,0 +1,458 @@
+/* The zygote as divvyd sees it (see zygote.h). Nothing here waits: what the socket does not take at
+ * once is queued as an errand, at most one for each session and one probe. */
+#include "src/arbiter/zygote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/session.h"
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+#include "src/base/text.h"
+#include "src/worker/core/zygote.h"
+
+#define CACHE_SYSTEM "/var/cache/divvy"
+
+struct dv_zygote_errand {
+    enum dv_zygote_op op;
+    uint64_t session;
+    struct dv_zygote_errand *prev, *next;
+};
+
+static int on_restart(sd_event_source *source, uint64_t usec, void *userdata);
+
+/* ---- starting the process ---- */
+
+/* Variables that must not reach a worker: they choose OpenCL drivers, speak to a tenant's client
+ * library, or belong to divvyd and its own supervisor. */
+static bool is_private_variable(const char *entry)
+{
+    static const char *const names[] = {
+        "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH", "OPENCL_LAYERS",
+        "DIVVY_DIR",       "DIVVY_PRESENT_AS",  "DIVVY_LOG",          "DIVVY_VENDORS",
+        "NOTIFY_SOCKET",   "WATCHDOG_PID",      "WATCHDOG_USEC",      "LISTEN_PID",
+        "LISTEN_FDS",      "LISTEN_FDNAMES"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t length = strlen(names[i]);
+        if (strncmp(entry, names[i], length) == 0 && entry[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* Where workers keep compiled kernels unless the daemon's environment says it. A user's own daemon
+ * serves one user, who has a home; the system's daemon has none. This is the place for a directory
+ * of each tenant's own, which has to come with workers that run under their tenant's name: until
+ * then every worker runs as divvyd's user and could read the others' anyway. */
+static const char *cache_directory(const struct dv_arbiter *arbiter)
+{
+    return arbiter->options.user || getenv("POCL_CACHE_DIR") ? NULL : CACHE_SYSTEM;
+}
+
+/* The environment of zygote and workers; one allocation holds it all. */
+static char **build_environment(const struct dv_arbiter *arbiter)
+{
+    const char *cache = cache_directory(arbiter);
+    size_t count = 0;
+    size_t text_bytes = 64 + sizeof arbiter->vendors_directory + sizeof CACHE_SYSTEM;
+
+    while (environ[count])
+        count++;
+    char **variables = malloc((count + 3) * sizeof *variables + text_bytes);
+    if (!variables)
+        return NULL;
+    char *text = (char *)(variables + count + 3);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!is_private_variable(environ[i]))
+            variables[used++] = environ[i];
+    variables[used++] = text;
+    text += sprintf(text, "OCL_ICD_VENDORS=%s", arbiter->vendors_directory) + 1;
+    if (cache) {
+        variables[used++] = text;
+        sprintf(text, "POCL_CACHE_DIR=%s", cache);
+    }
+    variables[used] = NULL;
+    return variables;
+}
+
+static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_fd,
+                                  char *const *environment)
+{
+    char *const arguments[] = {(char *)"divvy-worker", (char *)"--zygote", NULL};
+    sigset_t none;
+
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid(); /* a terminal's interrupt is for divvyd, which ends its workers in order */
+    setrlimit(RLIMIT_NOFILE, &arbiter->descriptor_limit);
+
+    int null_fd = open("/dev/null", O_RDONLY);
+    if (null_fd >= 0)
+        dup2(null_fd, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* what a driver prints belongs in the log */
+    if (socket_fd == DV_ZYGOTE_SOCKET_FD)
+        fcntl(socket_fd, F_SETFD, 0);
+    else
+        dup2(socket_fd, DV_ZYGOTE_SOCKET_FD);
+    syscall(SYS_close_range, DV_ZYGOTE_SOCKET_FD + 1, ~0U, 0);
+    execve(arbiter->worker_path, arguments, environment);
+    dv_error("cannot execute %s: %s", arbiter->worker_path, strerror(errno));
+    _exit(127);
+}
+
+/* ---- when it ends ---- */
+
+static void describe_status(char *text, size_t bytes, int code, int status)
+{
+    const char *name = code == CLD_EXITED ? NULL : sigabbrev_np(status);
+
+    if (code == CLD_EXITED)
+        snprintf(text, bytes, "exit code %d", status);
+    else
+        snprintf(text, bytes, "signal %d (SIG%s)", status, name ? name : "?");
+}
+
+static void schedule_restart(struct dv_arbiter *arbiter)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    uint64_t lived_us = dv_arbiter_now(arbiter) - zygote->started_us;
+
+    if (lived_us >= DV_ZYGOTE_HEALTHY_US)
+        zygote->pause_us = 0;
+    uint64_t pause_us = zygote->pause_us;
+    zygote->pause_us = pause_us ? pause_us * 2 : DV_ZYGOTE_PAUSE_MIN_US;
+    if (zygote->pause_us > DV_ZYGOTE_PAUSE_MAX_US)
+        zygote->pause_us = DV_ZYGOTE_PAUSE_MAX_US;
+    zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
+    int error = sd_event_add_time_relative(arbiter->event, &zygote->restart_timer, CLOCK_MONOTONIC,
+                                           pause_us, 1 * DV_MS, on_restart, arbiter);
+    if (error < 0)
+        dv_error("cannot restart the zygote: %s", strerror(-error));
+}
+
+static void drop_socket(struct dv_zygote *zygote)
+{
+    zygote->io = sd_event_source_disable_unref(zygote->io);
+    if (zygote->fd >= 0)
+        close(zygote->fd);
+    zygote->fd = -1;
+    zygote->probing = false;
+}
+
+/* Both the end of the socket and the end of the process lead here, in either order. */
+static void zygote_lost(struct dv_arbiter *arbiter)
+{
+    drop_socket(&arbiter->zygote);
+    dv_sessions_zygote_lost(arbiter);
+}
+
+static int on_child(sd_event_source *source, const siginfo_t *info, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_zygote *zygote = &arbiter->zygote;
+    char how[64];
+
+    (void)source;
+    zygote->pid = 0;
+    zygote->child = sd_event_source_disable_unref(zygote->child);
+    if (arbiter->stopping) {
+        drop_socket(zygote);
+        sd_event_exit(arbiter->event, 0);
+        return 0;
+    }
+    describe_status(how, sizeof how, info->si_code, info->si_status);
+    dv_error("the zygote has ended (%s); it is started again, running sessions go on", how);
+    zygote_lost(arbiter);
+    schedule_restart(arbiter);
+    return 0;
+}
+
+static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)usec;
+    if (arbiter->stopping || arbiter->zygote.fd >= 0)
+        return 0;
+    int error = dv_zygote_start(arbiter);
+    if (error < 0) {
+        dv_error("cannot start the zygote: %s", strerror(-error));
+        schedule_restart(arbiter);
+        return 0;
+    }
+    dv_sessions_advance(arbiter);
+    return 0;
+}
+
+/* ---- requests ---- */
+
+/* Sends one errand. Returns 0 when it is done with, also where it has become pointless; -EAGAIN
+ * when the socket is full. */
+static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand *errand)
+{
+    struct dv_zygote_request request = {.magic = DV_WIRE_MAGIC, .op = (uint32_t)errand->op};
+    int fds[3] = {-1, -1, -1};
+    int fd_count = 0;
+    struct dv_session *session = NULL;
+
+    if (errand->op == DV_ZYGOTE_FORK) {
+        session = dv_session_find(arbiter, errand->session);
+        if (!session || !dv_session_fill_request(session, &request, fds))
+            return 0;
+        fd_count = 3;
+    }
+    int error = dv_fd_send(arbiter->zygote.fd, &request, sizeof request, fds, fd_count);
+    if (error == 0 || error == -EAGAIN) {
+        if (error == 0 && session)
+            dv_session_request_sent(session);
+        return error;
+    }
+    if (error == -EPIPE || error == -ECONNRESET)
+        return -EAGAIN; /* its end is noticed elsewhere; the errand is for its successor */
+    dv_error("cannot ask the zygote: %s", strerror(-error));
+    if (session)
+        dv_session_fork_failed(session, error, "the request could not be sent");
+    else
+        arbiter->zygote.probing = false;
+    return 0;
+}
+
+static void send_errands(struct dv_arbiter *arbiter)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+
+    while (zygote->errands) {
+        struct dv_zygote_errand *errand = zygote->errands;
+        if (send_errand(arbiter, errand) == -EAGAIN)
+            break;
+        DL_DELETE(zygote->errands, errand);
+        free(errand);
+    }
+    if (zygote->io)
+        sd_event_source_set_io_events(zygote->io, EPOLLIN | (zygote->errands ? EPOLLOUT : 0));
+}
+
+static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t session)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    struct dv_zygote_errand *errand = malloc(sizeof *errand);
+
+    if (!errand)
+        return -ENOMEM;
+    *errand = (struct dv_zygote_errand){.op = op, .session = session};
+    DL_APPEND(zygote->errands, errand);
+    if (zygote->fd >= 0)
+        send_errands(arbiter);
+    return 0;
+}
+
+int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session)
+{
+    return add_errand(arbiter, DV_ZYGOTE_FORK, session);
+}
+
+int dv_zygote_request_probe(struct dv_arbiter *arbiter)
+{
+    if (arbiter->zygote.probing || arbiter->zygote.fd < 0)
+        return 0; /* a new zygote begins with a probe */
+    int error = add_errand(arbiter, DV_ZYGOTE_PROBE, 0);
+    if (error == 0)
+        arbiter->zygote.probing = true;
+    return error;
+}
+
+/* ---- answers ---- */
+
+static bool is_pidfd(int fd)
+{
+    return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno == ESRCH || errno == EPERM;
+}
+
+static void take_forked(struct dv_arbiter *arbiter, struct dv_session *session, int *pidfd)
+{
+    const struct dv_zygote_answer *answer = &arbiter->zygote.answer;
+
+    if (*pidfd < 0 || !is_pidfd(*pidfd) || answer->pid <= 0) {
+        dv_error("the zygote's answer for session %llu lacks a process: ignored",
+                 (unsigned long long)answer->session);
+        if (session)
+            dv_session_fork_failed(session, -EPROTO, "the zygote named no process");
+        return;
+    }
+    if (!session) { /* its tenant has left meanwhile */
+        syscall(SYS_pidfd_send_signal, *pidfd, SIGKILL, NULL, 0);
+        return;
+    }
+    dv_session_forked(session, answer->pid, dv_take_fd(pidfd));
+}
+
+static void take_probed(struct dv_arbiter *arbiter)
+{
+    arbiter->zygote.probing = false;
+    if (!dv_devices_take(&arbiter->devices, &arbiter->zygote.answer, dv_arbiter_now(arbiter))) {
+        dv_error("the probe's answer makes no sense: ignored");
+        return;
+    }
+    for (uint32_t i = 0; i < arbiter->devices.count; i++)
+        dv_info("device %u: %s (%s)", i, arbiter->devices.reports[i].name,
+                arbiter->devices.reports[i].platform_name);
+    if (arbiter->devices.count == 0)
+        dv_warning("no device: %s", arbiter->devices.text);
+    dv_sessions_advance(arbiter);
+}
+
+static void take_answer(struct dv_arbiter *arbiter, int *pidfd)
+{
+    struct dv_zygote_answer *answer = &arbiter->zygote.answer;
+    struct dv_session *session = dv_session_find(arbiter, answer->session);
+
+    dv_text_clean(answer->text, sizeof answer->text);
+    switch (answer->event) {
+    case DV_ZYGOTE_FORKED:
+        take_forked(arbiter, session, pidfd);
+        return;
+    case DV_ZYGOTE_FAILED:
+        if (session)
+            dv_session_fork_failed(session, answer->status, answer->text);
+        return;
+    case DV_ZYGOTE_EXITED:
+        if (session)
+            dv_session_worker_exited(session, answer->pid, answer->status);
+        return;
+    case DV_ZYGOTE_PROBED:
+        take_probed(arbiter);
+        return;
+    default:
+        dv_error("the zygote speaks of an unknown event %u: ignored", answer->event);
+    }
+}
+
+/* Returns false when there is nothing more to read for now. */
+static bool receive_answer(struct dv_arbiter *arbiter)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    DV_AUTO_CLOSE int pidfd = -1;
+    int fd_count;
+    ssize_t length = dv_fd_receive(zygote->fd, &zygote->answer, sizeof zygote->answer, &pidfd, 1,
+                                   &fd_count, MSG_DONTWAIT);
+
+    if (fd_count == 0)
+        pidfd = -1;
+    if (length == -EAGAIN)
+        return false;
+    if (length == 0 || (length < 0 && length != -EMSGSIZE)) {
+        zygote_lost(arbiter); /* the end of the process is reported apart, and restarts it */
+        if (zygote->pid > 0 && !arbiter->stopping)
+            kill(zygote->pid, SIGTERM);
+        return false;
+    }
+    if (length != sizeof zygote->answer || zygote->answer.magic != DV_WIRE_MAGIC) {
+        dv_error("a message of %zd bytes is none of the zygote's: ignored", length);
+        return true;
+    }
+    take_answer(arbiter, &pidfd);
+    return zygote->fd >= 0;
+}
+
+static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)fd;
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        for (int i = 0; i < DV_LIMIT_BATCH && receive_answer(arbiter); i++)
+            ;
+    if (arbiter->zygote.fd >= 0 && (events & EPOLLOUT))
+        send_errands(arbiter);
+    return 0;
+}
+
+/* ---- life ---- */
+
+void dv_zygote_init(struct dv_zygote *zygote)
+{
+    *zygote = (struct dv_zygote){.fd = -1};
+}
+
+int dv_zygote_start(struct dv_arbiter *arbiter)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    DV_AUTO_FREE char **environment = build_environment(arbiter);
+    DV_AUTO_CLOSE int theirs = -1;
+    DV_AUTO_CLOSE int ours = -1;
+    int pair[2];
+
+    if (!environment)
+        return -ENOMEM;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    ours = pair[0];
+    theirs = pair[1];
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+        return -errno;
+
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        exec_zygote(arbiter, theirs, environment);
+
+    int error = sd_event_add_child(arbiter->event, &zygote->child, pid, WEXITED, on_child, arbiter);
+    if (error >= 0)
+        error = sd_event_add_io(arbiter->event, &zygote->io, ours, EPOLLIN, on_io, arbiter);
+    if (error < 0) {
+        zygote->child = sd_event_source_disable_unref(zygote->child);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        return error;
+    }
+    zygote->pid = pid;
+    zygote->fd = dv_take_fd(&ours);
+    zygote->generation++;
+    zygote->started_us = dv_arbiter_now(arbiter);
+    zygote->probing = false;
+    dv_debug("zygote %d started from %s", pid, arbiter->worker_path);
+    return dv_zygote_request_probe(arbiter);
+}
+
+void dv_zygote_stop(struct dv_arbiter *arbiter)
+{
+    drop_socket(&arbiter->zygote);
+}
+
+void dv_zygote_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    struct dv_zygote_errand *errand, *next;
+
+    drop_socket(zygote);
+    zygote->child = sd_event_source_disable_unref(zygote->child);
+    zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
+    if (zygote->pid > 0) {
+        kill(zygote->pid, SIGKILL);
+        waitpid(zygote->pid, NULL, 0);
+        zygote->pid = 0;
+    }
+    DL_FOREACH_SAFE(zygote->errands, errand, next)
+    {
+        DL_DELETE(zygote->errands, errand);
+        free(errand);
+    }
+}

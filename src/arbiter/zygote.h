@@ -1,0 +1,42 @@
+/* divvyd's side of the zygote: it is started, restarted, asked to fork workers and to probe. */
+#ifndef DV_ARBITER_ZYGOTE_H
+#define DV_ARBITER_ZYGOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "src/wire/session/handshake.h"
+
+struct dv_arbiter;
+struct dv_zygote_errand;
+
+struct dv_zygote {
+    int fd;              /* -1: not running */
+    pid_t pid;           /* 0: reaped */
+    uint64_t generation; /* counts the zygotes started; a worker remembers which was its parent */
+    uint64_t started_us;
+    uint64_t pause_us; /* before the next restart; 0: at once */
+    bool probing;
+    sd_event_source *io;
+    sd_event_source *child;
+    sd_event_source *restart_timer;
+    struct dv_zygote_errand *errands; /* requests not sent yet, in order */
+    struct dv_zygote_answer answer;   /* the one being read */
+};
+
+void dv_zygote_init(struct dv_zygote *zygote);
+/* Starts the process. Returns 0 or a negative errno. */
+int dv_zygote_start(struct dv_arbiter *arbiter);
+/* Lets the zygote go by closing its socket; it ends by itself. */
+void dv_zygote_stop(struct dv_arbiter *arbiter);
+/* Releases everything; kills the process if it has not ended. */
+void dv_zygote_fini(struct dv_arbiter *arbiter);
+
+/* Asks for a worker; dv_session_forked or dv_session_fork_failed is the answer. */
+int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session);
+/* Asks for the devices unless that is under way. */
+int dv_zygote_request_probe(struct dv_arbiter *arbiter);
+
+#endif

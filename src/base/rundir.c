@@ -1,0 +1,78 @@
+/* Runtime directories and their sockets (see rundir.h). */
+#include "src/base/rundir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int dv_rundir_check(const char *path)
+{
+    struct stat info;
+
+    if (lstat(path, &info) < 0)
+        return -errno;
+    if (!S_ISDIR(info.st_mode))
+        return -ENOTDIR;
+    if (info.st_uid != geteuid())
+        return -EPERM;
+    if (info.st_mode & (S_IWGRP | S_IWOTH))
+        return -EACCES;
+    return 0;
+}
+
+int dv_rundir_user(char *path, size_t bytes)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    int length;
+
+    /* After su or sudo the variable may still name the directory of the user before. */
+    if (base && base[0] == '/' && dv_rundir_check(base) == 0)
+        length = snprintf(path, bytes, "%s/divvy", base);
+    else
+        length = snprintf(path, bytes, "/tmp/divvy-%u", (unsigned)geteuid());
+    return length < 0 || (size_t)length >= bytes ? -ENAMETOOLONG : 0;
+}
+
+int dv_rundir_make(const char *path, mode_t mode)
+{
+    int made = 0;
+
+    if (mkdir(path, mode) == 0) {
+        made = 1;
+        if (chmod(path, mode) < 0) /* whatever the umask was */
+            return -errno;
+    } else if (errno != EEXIST) {
+        return -errno;
+    }
+    int error = dv_rundir_check(path);
+    return error < 0 ? error : made;
+}
+
+int dv_rundir_address(struct sockaddr_un *address, const char *directory, const char *name)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    int length = snprintf(address->sun_path, sizeof address->sun_path, "%s/%s", directory, name);
+    return length < 0 || (size_t)length >= sizeof address->sun_path ? -ENAMETOOLONG : 0;
+}
+
+int dv_rundir_connect(const char *directory, const char *name, int type)
+{
+    struct sockaddr_un address;
+    int error = dv_rundir_address(&address, directory, name);
+
+    if (error < 0)
+        return error;
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        error = -errno;
+        close(fd);
+        return error;
+    }
+    return fd;
+}

@@ -1,0 +1,35 @@
+/* Where a daemon lives: its runtime directory, the sockets in it and the ways to reach them. Used
+ * by the daemon, the command line and the client library, so it neither logs nor exits. */
+#ifndef DV_BASE_RUNDIR_H
+#define DV_BASE_RUNDIR_H
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#define DV_RUNDIR_SYSTEM "/run/divvy"
+#define DV_RUNDIR_SESSION_SOCKET "session.sock"
+#define DV_RUNDIR_CONTROL_SOCKET "control.sock"
+/* A Unix socket's path has at most 107 characters, so a longer directory is of no use. */
+#define DV_RUNDIR_BYTES sizeof(((struct sockaddr_un *)NULL)->sun_path)
+
+/* Names the calling user's own directory: $XDG_RUNTIME_DIR/divvy where that directory is really the
+ * user's, else /tmp/divvy-UID. Creates nothing. Returns 0 or -ENAMETOOLONG. */
+int dv_rundir_user(char *path, size_t bytes);
+
+/* Makes the directory if there is none, then checks it (see dv_rundir_check). Returns 1 when it was
+ * made, 0 when it was there, or a negative errno. */
+int dv_rundir_make(const char *path, mode_t mode);
+
+/* A directory that only its owner can change, and the owner is the calling user. Returns 0, -EPERM
+ * when it is somebody else's, -EACCES when others may write to it, -ENOTDIR, or what lstat says. */
+int dv_rundir_check(const char *path);
+
+/* The address of a socket in a directory. Returns 0 or -ENAMETOOLONG. */
+int dv_rundir_address(struct sockaddr_un *address, const char *directory, const char *name);
+
+/* A connected close-on-exec socket of the given type, or a negative errno. */
+int dv_rundir_connect(const char *directory, const char *name, int type);
+
+#endif

@@ -1,0 +1,109 @@
+/* Text from elsewhere, made fit to be shown, and sizes written for people (see text.h). */
+#include "src/base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Length of the valid UTF-8 character at p, 0 when there is none or when it is a control. */
+static size_t character_length(const unsigned char *p)
+{
+    uint32_t code;
+    size_t length;
+
+    if (p[0] < 0x80)
+        return p[0] < 0x20 || p[0] == 0x7f ? 0 : 1;
+    if (p[0] >= 0xc2 && p[0] <= 0xdf) {
+        length = 2;
+        code = p[0] & 0x1f;
+    } else if ((p[0] & 0xf0) == 0xe0) {
+        length = 3;
+        code = p[0] & 0x0f;
+    } else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
+        length = 4;
+        code = p[0] & 0x07;
+    } else {
+        return 0;
+    }
+    for (size_t i = 1; i < length;
+         i++) { /* the ending NUL is no continuation: never read past it */
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (p[i] & 0x3f);
+    }
+    if (length == 3 && (code < 0x800 || (code >= 0xd800 && code <= 0xdfff)))
+        return 0;
+    if (length == 4 && (code < 0x10000 || code > 0x10ffff))
+        return 0;
+    return code < 0xa0 ? 0 : length; /* U+0080..U+009F are controls too */
+}
+
+void dv_text_clean(char *text, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    text[bytes - 1] = '\0';
+    for (unsigned char *p = (unsigned char *)text; *p;) {
+        size_t length = character_length(p);
+        if (length == 0)
+            *p++ = '?';
+        else
+            p += length;
+    }
+}
+
+void dv_text_copy(char *field, size_t bytes, const char *text)
+{
+    snprintf(field, bytes, "%s", text);
+    dv_text_clean(field, bytes);
+}
+
+int dv_text_parse_size(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMGTPE";
+    char *rest;
+    int shift = 0;
+
+    if (!isdigit((unsigned char)text[0]))
+        return -EINVAL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &rest, 10);
+    if (errno)
+        return -ERANGE;
+    while (*rest == ' ')
+        rest++;
+    if (*rest) {
+        const char *unit = strchr(units, toupper((unsigned char)*rest));
+        if (unit) {
+            shift = 10 * (int)(unit - units + 1);
+            rest++;
+            if (*rest && strcasecmp(rest, "iB") != 0)
+                return -EINVAL;
+        } else if (strcasecmp(rest, "B") != 0) {
+            return -EINVAL;
+        }
+    }
+    if (shift && number > UINT64_MAX >> shift)
+        return -ERANGE;
+    *bytes = (uint64_t)number << shift;
+    return 0;
+}
+
+void dv_text_format_size(char *field, size_t bytes, uint64_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)size;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof units[0]) {
+        value /= 1024;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(field, bytes, "%llu B", (unsigned long long)size);
+    else
+        snprintf(field, bytes, value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+}

@@ -1,0 +1,22 @@
+/* Text that came from somebody else, made fit for logs, terminals and JSON. */
+#ifndef DV_BASE_TEXT_H
+#define DV_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Ends the text within its field and replaces what would harm a log, a terminal or a JSON document:
+ * control characters, and every byte that is no part of valid UTF-8, become '?'. */
+void dv_text_clean(char *text, size_t bytes);
+
+/* Copies a text of unknown origin into a field and cleans it. */
+void dv_text_copy(char *field, size_t bytes, const char *text);
+
+/* A size such as "8GiB", "512 MiB", "4096". Units are powers of 1024, with or without "iB".
+ * Returns 0, -EINVAL for anything else or -ERANGE when it does not fit. */
+int dv_text_parse_size(const char *text, uint64_t *bytes);
+
+/* A size for people: "1.5 GiB". */
+void dv_text_format_size(char *field, size_t bytes, uint64_t size);
+
+#endif

@@ -1,0 +1,35 @@
+/* divvy, the command line: what its sub-commands share. */
+#ifndef DV_CLI_CLI_H
+#define DV_CLI_CLI_H
+
+#include <stdbool.h>
+
+#include "src/base/rundir.h"
+
+/* As env(1) does: the command itself failed, the program cannot be executed, is not there. */
+enum {
+    DV_EXIT_OK = 0,
+    DV_EXIT_FAILED = 1,
+    DV_EXIT_USAGE = 2,
+    DV_EXIT_OWN = 125,
+    DV_EXIT_NOT_EXECUTABLE = 126,
+    DV_EXIT_NOT_FOUND = 127
+};
+
+int dv_cli_run(int argc, char **argv);
+int dv_cli_ps(int argc, char **argv);
+int dv_cli_devices(int argc, char **argv);
+int dv_cli_version(int argc, char **argv);
+
+/* One line on stderr, "divvy: ...", with what happened, why, and what to do. */
+void dv_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Options of the commands that only look: --json, --daemon DIR and --help (which exits). */
+struct dv_cli_view {
+    bool json;
+    const char *daemon_directory;
+};
+/* Returns DV_EXIT_OK or DV_EXIT_USAGE after a message. */
+int dv_cli_parse_view(int argc, char **argv, const char *usage, struct dv_cli_view *view);
+
+#endif

@@ -1,0 +1,124 @@
+/* HTTP over a Unix socket with libcurl (see http.h). */
+#include "src/cli/http.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/rundir.h"
+#include "src/cli/cli.h"
+#include "src/cli/daemon.h"
+
+#define TIMEOUT_S 20L
+#define MAX_BODY_BYTES (16u << 20)
+
+struct answer {
+    char *data;
+    size_t length;
+};
+
+static size_t take_data(char *data, size_t size, size_t count, void *userdata)
+{
+    struct answer *answer = userdata;
+    size_t bytes = size * count;
+
+    if (answer->length + bytes > MAX_BODY_BYTES)
+        return 0;
+    char *longer = realloc(answer->data, answer->length + bytes + 1);
+    if (!longer)
+        return 0;
+    memcpy(longer + answer->length, data, bytes);
+    answer->data = longer;
+    answer->length += bytes;
+    longer[answer->length] = '\0';
+    return bytes;
+}
+
+int dv_http_request(const char *directory, const char *method, const char *path, char **body,
+                    char *error, size_t error_bytes)
+{
+    struct answer answer = {0};
+    char curl_error[CURL_ERROR_SIZE] = "";
+    char url[256];
+    struct sockaddr_un address;
+    long status = 0;
+
+    *body = NULL;
+    if (dv_rundir_address(&address, directory, DV_RUNDIR_CONTROL_SOCKET) < 0) {
+        snprintf(error, error_bytes, "the directory's name is too long");
+        return -1;
+    }
+    curl_global_init(CURL_GLOBAL_NOTHING); /* plain HTTP: no encryption to set up */
+    CURL *curl = curl_easy_init();
+    if (!curl) {
+        snprintf(error, error_bytes, "libcurl does not start");
+        return -1;
+    }
+    snprintf(url, sizeof url, "http://divvyd%s", path);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, address.sun_path);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, curl_error);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_data);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+    if (strcmp(method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+    }
+    CURLcode result = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(curl);
+    if (result != CURLE_OK) {
+        snprintf(error, error_bytes, "%s", curl_error[0] ? curl_error : curl_easy_strerror(result));
+        free(answer.data);
+        return -1;
+    }
+    *body = answer.data ? answer.data : strdup("");
+    return (int)status;
+}
+
+int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document)
+{
+    char directory[DV_RUNDIR_BYTES];
+    char error[512];
+
+    int found = dv_daemon_find(wanted_directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, directory);
+    if (found < 0) {
+        dv_daemon_explain(found, directory);
+        return DV_EXIT_FAILED;
+    }
+    int status = dv_http_request(directory, "GET", path, body, error, sizeof error);
+    if (status < 0) {
+        dv_cli_error("the divvyd in %s did not answer: %s", directory, error);
+        return DV_EXIT_FAILED;
+    }
+    *document = json_loads(*body, 0, NULL);
+    if (status == 200 && json_is_object(*document))
+        return DV_EXIT_OK;
+    if (status == 403)
+        dv_daemon_explain(-EACCES, directory);
+    const char *reason = json_string_value(json_object_get(*document, "error"));
+    if (status != 403)
+        dv_cli_error(
+            "the divvyd in %s refuses %s: %s (HTTP %d). If its version differs from this one "
+            "(see `divvy version`), restart it.",
+            directory, path, reason ? reason : "no reason given", status);
+    json_decref(*document);
+    *document = NULL;
+    free(*body);
+    *body = NULL;
+    return DV_EXIT_FAILED;
+}
+
+const char *dv_http_text(const json_t *object, const char *key, const char *otherwise)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : otherwise;
+}

@@ -1,0 +1,20 @@
+/* Asking a daemon over its control socket. */
+#ifndef DV_CLI_HTTP_H
+#define DV_CLI_HTTP_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Sends a request and collects the answer's body, which the caller frees. Returns the HTTP status,
+ * or a negative number with words when no answer came. */
+int dv_http_request(const char *directory, const char *method, const char *path, char **body,
+                    char *error, size_t error_bytes);
+
+/* For commands that show something: finds a daemon and gets a document from it. On failure says why
+ * and returns an exit code other than 0. */
+int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document);
+
+/* A text member of a JSON object, or the other text where there is none. */
+const char *dv_http_text(const json_t *object, const char *key, const char *otherwise);
+
+#endif

@@ -1,0 +1,162 @@
+/* divvy run: makes sure that a daemon is there, points the program's OpenCL loader at divvy's
+ * driver alone, and becomes the program. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/cleanup.h"
+#include "src/cli/cli.h"
+#include "src/cli/daemon.h"
+
+static const char usage[] =
+    "Usage: divvy run [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
+    "\n"
+    "Runs an OpenCL program on the shared devices. The program needs no change; it sees the\n"
+    "platform \"divvy\" in place of the vendors' ones. The exit code is the program's.\n"
+    "\n"
+    "Without a running daemon one of your own is started, which ends by itself when it has\n"
+    "had nothing to do for a minute.\n"
+    "\n"
+    "  --present-as TYPE   show the devices as cpu, gpu or accelerator, for programs that\n"
+    "                      look for one type only\n"
+    "  --daemon DIR        use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
+    "                      then " DV_RUNDIR_SYSTEM ", then your own)\n"
+    "  --help              print this help\n"
+    "\n"
+    "Examples:\n"
+    "  divvy run -- clinfo\n"
+    "  divvy run --present-as gpu -- hashcat -b\n"
+    "\n"
+    "Exit codes of divvy itself: 125 it failed, 126 PROGRAM cannot be executed,\n"
+    "127 PROGRAM is not there.\n";
+
+struct run_options {
+    const char *present_as;
+    const char *daemon_directory;
+};
+
+static int parse_options(int argc, char **argv, struct run_options *run)
+{
+    static const struct option options[] = {{"present-as", required_argument, NULL, 'p'},
+                                            {"daemon", required_argument, NULL, 'd'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    int option;
+
+    opterr = 0;
+    /* '+': what follows PROGRAM is the program's */
+    while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+        switch (option) {
+        case 'p':
+            run->present_as = optarg;
+            break;
+        case 'd':
+            run->daemon_directory = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(DV_EXIT_OK);
+        default:
+            dv_cli_error("unknown option or missing value: %s. See `divvy run --help`.",
+                         argv[optind - 1]);
+            return DV_EXIT_OWN;
+        }
+    }
+    if (run->present_as && strcmp(run->present_as, "cpu") != 0 &&
+        strcmp(run->present_as, "gpu") != 0 && strcmp(run->present_as, "accelerator") != 0) {
+        dv_cli_error("--present-as is cpu, gpu or accelerator, not '%s'", run->present_as);
+        return DV_EXIT_OWN;
+    }
+    if (optind == argc) {
+        dv_cli_error("no program is named. Example: divvy run -- clinfo");
+        return DV_EXIT_OWN;
+    }
+    return DV_EXIT_OK;
+}
+
+/* Neither installed nor in a build tree: a vendor directory of the user's own. */
+static int make_vendors(char *directory, size_t bytes)
+{
+    static const char *const libraries[] = {"libdivvy-opencl.so",
+                                            "../client/opencl/libdivvy-opencl.so", NULL};
+    char library[PATH_MAX];
+    char own[DV_RUNDIR_BYTES];
+    char path[PATH_MAX];
+
+    if (dv_daemon_find_file(libraries, DIVVY_LIB "/libdivvy-opencl.so", library, sizeof library) <
+        0)
+        return -ENOENT;
+    int status = dv_rundir_user(own, sizeof own);
+    if (status == 0)
+        status = dv_rundir_make(own, 0700);
+    if (status < 0)
+        return status;
+    if ((size_t)snprintf(directory, bytes, "%s/tenant-vendors", own) >= bytes)
+        return -ENAMETOOLONG;
+    status = dv_rundir_make(directory, 0700);
+    if (status < 0)
+        return status;
+    if ((size_t)snprintf(path, sizeof path, "%s/divvy.icd", directory) >= sizeof path)
+        return -ENAMETOOLONG;
+    DV_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    return fd < 0 || dprintf(fd, "%s\n", library) < 0 ? -errno : 0;
+}
+
+/* A directory in which divvy.icd is the only driver. */
+static int find_vendors(char *directory, size_t bytes)
+{
+    static const char *const icds[] = {"../client/opencl/vendors/divvy.icd", NULL};
+
+    if (dv_daemon_find_file(icds, DIVVY_DATA "/vendors/divvy.icd", directory, bytes) == 0) {
+        *strrchr(directory, '/') = '\0';
+        return 0;
+    }
+    return make_vendors(directory, bytes);
+}
+
+static int execute(char **command)
+{
+    execvp(command[0], command);
+    int error = errno;
+    dv_cli_error("cannot run '%s': %s", command[0], strerror(error));
+    return error == ENOENT ? DV_EXIT_NOT_FOUND : DV_EXIT_NOT_EXECUTABLE;
+}
+
+int dv_cli_run(int argc, char **argv)
+{
+    struct run_options run = {0};
+    char directory[DV_RUNDIR_BYTES];
+    char absolute[PATH_MAX];
+    char vendors[PATH_MAX];
+
+    int code = parse_options(argc, argv, &run);
+    if (code != DV_EXIT_OK)
+        return code;
+    int error = find_vendors(vendors, sizeof vendors);
+    if (error < 0) {
+        dv_cli_error(
+            "cannot find divvy's OpenCL driver (libdivvy-opencl.so): %s. Reinstall divvy; in "
+            "a build tree, build it first.",
+            strerror(-error));
+        return DV_EXIT_OWN;
+    }
+    code = dv_daemon_find_or_start(run.daemon_directory, directory);
+    if (code != DV_EXIT_OK)
+        return code;
+
+    /* The program may change its directory before its first OpenCL call. */
+    setenv("DIVVY_DIR", realpath(directory, absolute) ? absolute : directory, 1);
+    if (run.present_as)
+        setenv("DIVVY_PRESENT_AS", run.present_as, 1);
+    setenv("OCL_ICD_VENDORS", vendors, 1);
+    /* They would bring the vendors' drivers back beside divvy's. */
+    unsetenv("OPENCL_VENDOR_PATH");
+    unsetenv("OCL_ICD_FILENAMES");
+    return execute(argv + optind);
+}

@@ -1,0 +1,180 @@
+/* The arena's allocator (see arena.h): extents kept outside the shared memory, where the other side
+ * cannot spoil them. Small blocks come from power-of-two classes, large ones are whole pages found
+ * best-fit and joined with free neighbours. */
+#include "src/client/opencl/arena.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "src/wire/session/shm.h"
+
+#define SMALLEST_SHIFT 8                /* 256 bytes */
+#define SMALL_CLASSES 8                 /* up to 32 KiB */
+#define SMALL_MOST (UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1))
+#define SLAB_BYTES (UINT64_C(1) << 20)
+/* Freed memory stays backed up to this much, so that the next buffer needs no page faults. */
+#define WARM_MOST (UINT64_C(256) << 20)
+
+struct dv_extent {
+    RB_ENTRY(dv_extent) place;
+    RB_ENTRY(dv_extent) size;
+    struct dv_extent *next; /* in a small class's free list */
+    uint64_t offset, bytes;
+    int small_class; /* -1: whole pages */
+    bool is_free;
+};
+
+static int compare_place(const struct dv_extent *a, const struct dv_extent *b)
+{
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static int compare_size(const struct dv_extent *a, const struct dv_extent *b)
+{
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return compare_place(a, b);
+}
+
+#define STATIC __attribute__((unused)) static /* not every operation is used */
+RB_GENERATE_INTERNAL(dv_place_tree, dv_extent, place, compare_place, STATIC)
+RB_GENERATE_INTERNAL(dv_size_tree, dv_extent, size, compare_size, STATIC)
+
+int dv_arena_init(struct dv_arena *arena, uint8_t *shm, uint64_t bytes)
+{
+    *arena = (struct dv_arena){.shm = shm, .end = bytes, .unused = DV_SHM_ARENA_OFFSET};
+    pthread_mutex_init(&arena->lock, NULL);
+    RB_INIT(&arena->by_place);
+    RB_INIT(&arena->by_size);
+    return 0;
+}
+
+static struct dv_extent *new_extent(struct dv_arena *arena, uint64_t offset, uint64_t bytes)
+{
+    struct dv_extent *extent = calloc(1, sizeof *extent);
+    if (!extent)
+        return NULL;
+    extent->offset = offset;
+    extent->bytes = bytes;
+    extent->small_class = -1;
+    RB_INSERT(dv_place_tree, &arena->by_place, extent);
+    return extent;
+}
+
+static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
+{
+    struct dv_extent wanted = {.bytes = bytes, .offset = 0};
+    struct dv_extent *extent = RB_NFIND(dv_size_tree, &arena->by_size, &wanted);
+
+    if (!extent) {
+        if (arena->end - arena->unused < bytes)
+            return NULL;
+        extent = new_extent(arena, arena->unused, bytes);
+        if (extent)
+            arena->unused += bytes;
+        return extent;
+    }
+    RB_REMOVE(dv_size_tree, &arena->by_size, extent);
+    extent->is_free = false;
+    if (extent->bytes > bytes) {
+        uint64_t whole = extent->bytes;
+        extent->bytes = bytes;
+        struct dv_extent *rest = new_extent(arena, extent->offset + bytes, whole - bytes);
+        if (rest) {
+            rest->is_free = true;
+            RB_INSERT(dv_size_tree, &arena->by_size, rest);
+        } else {
+            extent->bytes = whole;
+        }
+    }
+    arena->warm_bytes -= extent->bytes < arena->warm_bytes ? extent->bytes : arena->warm_bytes;
+    return extent;
+}
+
+static bool refill_class(struct dv_arena *arena, int class)
+{
+    uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
+    uint64_t slab = SLAB_BYTES;
+
+    if (arena->end - arena->unused < slab)
+        return false;
+    uint64_t base = arena->unused;
+    arena->unused += slab;
+    for (uint64_t at = slab; at >= block; at -= block) {
+        struct dv_extent *extent = new_extent(arena, base + at - block, block);
+        if (!extent)
+            break;
+        extent->small_class = class;
+        extent->is_free = true;
+        extent->next = arena->small_free[class];
+        arena->small_free[class] = extent;
+    }
+    return arena->small_free[class] != NULL;
+}
+
+uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
+{
+    struct dv_extent *extent = NULL;
+
+    if (bytes == 0)
+        bytes = 1;
+    if (bytes > arena->end)
+        return 0;
+    pthread_mutex_lock(&arena->lock);
+    if (bytes <= SMALL_MOST) {
+        int class = 0;
+        while ((UINT64_C(1) << (SMALLEST_SHIFT + class)) < bytes)
+            class++;
+        if (arena->small_free[class] || refill_class(arena, class)) {
+            extent = arena->small_free[class];
+            arena->small_free[class] = extent->next;
+            extent->is_free = false;
+        }
+    } else {
+        extent = take_pages(arena, (bytes + DV_PAGE - 1) & ~(uint64_t)(DV_PAGE - 1));
+    }
+    pthread_mutex_unlock(&arena->lock);
+    return extent ? extent->offset : 0;
+}
+
+static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struct dv_extent *b)
+{
+    if (!a || !b || !a->is_free || !b->is_free || a->small_class >= 0 || b->small_class >= 0 ||
+        a->offset + a->bytes != b->offset)
+        return NULL;
+    RB_REMOVE(dv_size_tree, &arena->by_size, a);
+    RB_REMOVE(dv_size_tree, &arena->by_size, b);
+    RB_REMOVE(dv_place_tree, &arena->by_place, b);
+    a->bytes += b->bytes;
+    free(b);
+    RB_INSERT(dv_size_tree, &arena->by_size, a);
+    return a;
+}
+
+void dv_arena_free(struct dv_arena *arena, uint64_t offset)
+{
+    struct dv_extent wanted = {.offset = offset};
+
+    pthread_mutex_lock(&arena->lock);
+    struct dv_extent *extent = RB_FIND(dv_place_tree, &arena->by_place, &wanted);
+    if (!extent || extent->is_free) {
+        pthread_mutex_unlock(&arena->lock); /* the worker named a block that is none */
+        return;
+    }
+    extent->is_free = true;
+    if (extent->small_class >= 0) {
+        extent->next = arena->small_free[extent->small_class];
+        arena->small_free[extent->small_class] = extent;
+    } else {
+        if (arena->warm_bytes + extent->bytes > WARM_MOST)
+            madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
+        else
+            arena->warm_bytes += extent->bytes;
+        RB_INSERT(dv_size_tree, &arena->by_size, extent);
+        struct dv_extent *joined = join(arena, RB_PREV(dv_place_tree, &arena->by_place, extent), extent);
+        extent = joined ? joined : extent;
+        join(arena, extent, RB_NEXT(dv_place_tree, &arena->by_place, extent));
+    }
+    pthread_mutex_unlock(&arena->lock);
+}

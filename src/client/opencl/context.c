@@ -1,0 +1,354 @@
+/* Contexts and command queues. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/client/opencl/client.h"
+
+/* ---- contexts ---- */
+
+static cl_int check_context_properties(const cl_context_properties *properties,
+                                       struct dv_platform **platform, size_t *count)
+{
+    *count = 0;
+    if (!properties)
+        return CL_SUCCESS;
+    for (size_t i = 0; properties[i]; i += 2) {
+        switch (properties[i]) {
+        case CL_CONTEXT_PLATFORM:
+            if (*platform)
+                return CL_INVALID_PROPERTY;
+            *platform = dv_platform_of((void *)properties[i + 1]);
+            if (!*platform)
+                return CL_INVALID_PLATFORM;
+            break;
+        case CL_CONTEXT_INTEROP_USER_SYNC:
+            break;
+        default:
+            return CL_INVALID_PROPERTY;
+        }
+        *count = i + 2;
+    }
+    ++*count;
+    return CL_SUCCESS;
+}
+
+static struct dv_context *make_context(const cl_context_properties *properties,
+                                       size_t property_count, cl_uint count,
+                                       struct dv_device *const *devices, cl_int *error)
+{
+    struct dv_session *s = dv_session_get();
+    struct dvw_create_context message = {.device_count = count};
+    uint32_t ids[DV_MAX_DEVICES];
+
+    if (!s) {
+        *error = CL_DEVICE_NOT_AVAILABLE;
+        return NULL;
+    }
+    struct dv_context *context = dv_object_create(DV_KIND_CONTEXT, s);
+    if (!context) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    message.id = context->object.id;
+    for (cl_uint i = 0; i < count; i++)
+        ids[i] = devices[i]->object.id;
+    *error = dv_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4, NULL,
+                     0, NULL);
+    if (*error != CL_SUCCESS) {
+        dv_object_free(&context->object);
+        return NULL;
+    }
+    context->device_count = count;
+    context->devices = malloc(count * sizeof *context->devices);
+    context->device_handles = malloc(count * sizeof *context->device_handles);
+    context->unified = true;
+    context->max_alloc_bytes = UINT64_MAX;
+    for (cl_uint i = 0; i < count; i++) {
+        context->devices[i] = devices[i];
+        context->device_handles[i] = (cl_device_id)devices[i];
+        context->unified &= devices[i]->unified;
+        if (devices[i]->max_alloc_bytes < context->max_alloc_bytes)
+            context->max_alloc_bytes = devices[i]->max_alloc_bytes;
+        if (devices[i]->base_align > context->base_align)
+            context->base_align = devices[i]->base_align;
+        if (devices[i]->parent)
+            dv_object_use(&devices[i]->object);
+    }
+    if (property_count) {
+        context->properties = malloc(property_count * sizeof *properties);
+        memcpy(context->properties, properties, property_count * sizeof *properties);
+        context->property_count = property_count;
+    }
+    dv_object_keep_record(&context->object, &message, sizeof message);
+    dv_helper_start(s);
+    return context;
+}
+
+cl_context CL_API_CALL dvc_clCreateContext(
+    const cl_context_properties *properties, cl_uint num_devices, const cl_device_id *devices,
+    void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
+    cl_int *errcode_ret)
+{
+    struct dv_device *list[DV_MAX_DEVICES];
+    struct dv_platform *platform = NULL;
+    struct dv_context *context = NULL;
+    size_t property_count;
+    cl_uint count = 0;
+
+    cl_int error = check_context_properties(properties, &platform, &property_count);
+    if (error == CL_SUCCESS &&
+        (num_devices == 0 || !devices || num_devices > DV_MAX_DEVICES || (!pfn_notify && user_data)))
+        error = CL_INVALID_VALUE;
+    for (cl_uint i = 0; error == CL_SUCCESS && i < num_devices; i++) {
+        struct dv_device *device = dv_device_of(devices[i]);
+        bool twice = false;
+        if (!device || (platform && device->platform != platform)) {
+            error = CL_INVALID_DEVICE;
+            break;
+        }
+        for (cl_uint k = 0; k < count; k++)
+            twice |= list[k] == device;
+        if (!twice)
+            list[count++] = device;
+    }
+    if (error == CL_SUCCESS)
+        context = make_context(properties, property_count, count, list, &error);
+    if (context) {
+        context->notify = pfn_notify;
+        context->notify_user = user_data;
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_context)context;
+}
+
+cl_context CL_API_CALL dvc_clCreateContextFromType(
+    const cl_context_properties *properties, cl_device_type device_type,
+    void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
+    cl_int *errcode_ret)
+{
+    struct dv_platform *platform = NULL;
+    cl_device_id devices[DV_MAX_DEVICES];
+    size_t property_count;
+    cl_uint count = 0;
+
+    cl_int error = check_context_properties(properties, &platform, &property_count);
+    if (error == CL_SUCCESS && !pfn_notify && user_data)
+        error = CL_INVALID_VALUE;
+    if (error == CL_SUCCESS)
+        error = dvc_clGetDeviceIDs((cl_platform_id)platform, device_type, DV_MAX_DEVICES, devices,
+                                   &count);
+    if (error == CL_SUCCESS)
+        return dvc_clCreateContext(properties, count, devices, pfn_notify, user_data, errcode_ret);
+    if (errcode_ret)
+        *errcode_ret = error;
+    return NULL;
+}
+
+cl_int dv_context_retain(struct dv_context *context)
+{
+    atomic_fetch_add(&context->object.count, 1);
+    return CL_SUCCESS;
+}
+
+static void context_destroy(struct dv_context *context)
+{
+    struct dvw_release message = {.kind = DV_KIND_CONTEXT, .id = context->object.id};
+
+    while (context->destructors) {
+        struct dv_context_callback *callback = context->destructors;
+        context->destructors = callback->next;
+        callback->function((cl_context)context, callback->user);
+        free(callback);
+    }
+    dv_send(context->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    for (cl_uint i = 0; i < context->device_count; i++)
+        dv_device_unuse(context->devices[i]);
+    free(context->devices);
+    free(context->device_handles);
+    free(context->properties);
+    dv_object_free(&context->object);
+}
+
+void dv_context_unuse(struct dv_context *context)
+{
+    if (atomic_fetch_sub(&context->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+        context_destroy(context);
+}
+
+cl_int dv_context_release(struct dv_context *context)
+{
+    if (dv_object_refs(&context->object) == 0)
+        return CL_INVALID_CONTEXT;
+    if (atomic_fetch_sub(&context->object.count, 1) == 1)
+        context_destroy(context);
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
+                                                      void(CL_CALLBACK *pfn_notify)(cl_context,
+                                                                                    void *),
+                                                      void *user_data)
+{
+    struct dv_context *c = dv_context_of(context);
+
+    if (!c)
+        return CL_INVALID_CONTEXT;
+    if (!pfn_notify)
+        return CL_INVALID_VALUE;
+    struct dv_context_callback *callback = malloc(sizeof *callback);
+    if (!callback)
+        return CL_OUT_OF_HOST_MEMORY;
+    *callback = (struct dv_context_callback){c->destructors, pfn_notify, user_data};
+    c->destructors = callback;
+    return CL_SUCCESS;
+}
+
+/* ---- queues ---- */
+
+static struct dv_queue *make_queue(cl_context context, cl_device_id device,
+                                   cl_command_queue_properties properties,
+                                   const cl_queue_properties *list, size_t list_count,
+                                   cl_int *error)
+{
+    struct dv_context *c = dv_context_of(context);
+    struct dv_device *d = dv_device_of(device);
+    bool belongs = false;
+    uint64_t offset = 0;
+
+    if (!c) {
+        *error = CL_INVALID_CONTEXT;
+        return NULL;
+    }
+    for (cl_uint i = 0; d && i < c->device_count; i++)
+        belongs |= c->devices[i] == d;
+    if (!belongs) {
+        *error = CL_INVALID_DEVICE;
+        return NULL;
+    }
+    struct dv_session *s = c->object.session;
+    struct dv_queue *queue = dv_object_create(DV_KIND_QUEUE, s);
+    if (!queue) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    queue->context = c;
+    queue->device = d;
+    queue->properties = properties;
+    queue->in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+    queue->slot = (struct dv_shm_queue *)(s->shm + DV_SHM_QUEUE_OFFSET) + queue->object.id;
+    pthread_mutex_init(&queue->lock, NULL);
+    struct dvw_create_queue message = {.id = queue->object.id,
+                                       .context = c->object.id,
+                                       .device = d->object.id,
+                                       .profiling = !!(properties & CL_QUEUE_PROFILING_ENABLE),
+                                       .out_of_order = !queue->in_order};
+    *error = dv_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
+                     sizeof offset, NULL);
+    if (*error != CL_SUCCESS) {
+        dv_object_free(&queue->object);
+        return NULL;
+    }
+    queue->clock_offset_ns = offset;
+    if (list_count) {
+        queue->property_list = malloc(list_count * sizeof *list);
+        memcpy(queue->property_list, list, list_count * sizeof *list);
+        queue->property_count = list_count;
+    }
+    dv_object_keep_record(&queue->object, &message, sizeof message);
+    dv_object_use(&c->object);
+    return queue;
+}
+
+#define QUEUE_PROPERTIES (CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE)
+
+static cl_int check_queue_properties(cl_command_queue_properties properties)
+{
+    if (properties & ~(cl_command_queue_properties)(QUEUE_PROPERTIES | CL_QUEUE_ON_DEVICE |
+                                                    CL_QUEUE_ON_DEVICE_DEFAULT))
+        return CL_INVALID_VALUE;
+    return properties & ~(cl_command_queue_properties)QUEUE_PROPERTIES ? CL_INVALID_QUEUE_PROPERTIES
+                                                                       : CL_SUCCESS;
+}
+
+cl_command_queue CL_API_CALL dvc_clCreateCommandQueue(cl_context context, cl_device_id device,
+                                                      cl_command_queue_properties properties,
+                                                      cl_int *errcode_ret)
+{
+    struct dv_queue *queue = NULL;
+    cl_int error = check_queue_properties(properties);
+
+    if (!dv_context_of(context))
+        error = CL_INVALID_CONTEXT;
+    if (error == CL_SUCCESS)
+        queue = make_queue(context, device, properties, NULL, 0, &error);
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_command_queue)queue;
+}
+
+cl_command_queue CL_API_CALL
+dvc_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
+                                       const cl_queue_properties *properties, cl_int *errcode_ret)
+{
+    struct dv_queue *queue = NULL;
+    cl_command_queue_properties flags = 0;
+    cl_int error = dv_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
+    size_t count = 0;
+
+    for (; error == CL_SUCCESS && properties && properties[count]; count += 2) {
+        if (properties[count] == CL_QUEUE_PROPERTIES) {
+            flags = properties[count + 1];
+            error = check_queue_properties(flags);
+        } else if (properties[count] == CL_QUEUE_SIZE) {
+            error = CL_INVALID_QUEUE_PROPERTIES; /* only for queues on the device */
+        } else {
+            error = CL_INVALID_VALUE;
+        }
+    }
+    if (error == CL_SUCCESS)
+        queue = make_queue(context, device, flags, properties, properties ? count + 1 : 0, &error);
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_command_queue)queue;
+}
+
+cl_int CL_API_CALL dvc_clSetCommandQueueProperty(cl_command_queue command_queue,
+                                                 cl_command_queue_properties properties,
+                                                 cl_bool enable,
+                                                 cl_command_queue_properties *old_properties)
+{
+    return dv_queue_of(command_queue) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+}
+
+cl_int dv_queue_retain(struct dv_queue *queue)
+{
+    atomic_fetch_add(&queue->object.count, 1);
+    return CL_SUCCESS;
+}
+
+static void queue_destroy(struct dv_queue *queue)
+{
+    struct dv_context *context = queue->context;
+    struct dvw_release message = {.kind = DV_KIND_QUEUE, .id = queue->object.id};
+
+    dv_send(queue->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    free(queue->property_list);
+    dv_object_free(&queue->object);
+    dv_context_unuse(context);
+}
+
+void dv_queue_unuse(struct dv_queue *queue)
+{
+    if (atomic_fetch_sub(&queue->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+        queue_destroy(queue);
+}
+
+cl_int dv_queue_release(struct dv_queue *queue)
+{
+    if (dv_object_refs(&queue->object) == 0)
+        return CL_INVALID_COMMAND_QUEUE;
+    if (atomic_fetch_sub(&queue->object.count, 1) == 1)
+        queue_destroy(queue);
+    return CL_SUCCESS;
+}

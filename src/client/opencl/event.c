@@ -1,0 +1,306 @@
+/* Events: their state is in shared memory, published by the worker. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/client/opencl/client.h"
+
+#define SPIN_NS (20 * DV_NS_PER_US)
+
+struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *queue,
+                                 cl_command_type command)
+{
+    struct dv_session *s = context->object.session;
+    struct dv_event *event = dv_object_create(DV_KIND_EVENT, s);
+
+    if (!event)
+        return NULL;
+    event->context = context;
+    event->queue = queue;
+    event->command = command;
+    event->slot =
+        (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id - 1);
+    pthread_mutex_init(&event->lock, NULL);
+    dv_object_use(&context->object);
+    atomic_store(&event->slot->notify, 0);
+    atomic_store(&event->slot->waiters, 0);
+    atomic_store(&event->slot->queued_ns, 0);
+    atomic_store(&event->slot->submit_ns, 0);
+    atomic_store(&event->slot->start_ns, 0);
+    atomic_store(&event->slot->end_ns, 0);
+    if (queue) {
+        dv_object_use(&queue->object);
+        if (queue->properties & CL_QUEUE_PROFILING_ENABLE)
+            atomic_store(&event->slot->queued_ns, dv_queue_time(queue));
+    }
+    atomic_store(&event->slot->status, queue ? CL_QUEUED : CL_SUBMITTED);
+    return event;
+}
+
+static void event_destroy(struct dv_event *event)
+{
+    struct dv_context *context = event->context;
+    struct dv_queue *queue = event->queue;
+
+    dv_object_free(&event->object);
+    if (queue)
+        dv_queue_unuse(queue);
+    dv_context_unuse(context);
+}
+
+cl_int dv_event_retain(struct dv_event *event)
+{
+    atomic_fetch_add(&event->object.count, 1);
+    return CL_SUCCESS;
+}
+
+void dv_event_unuse(struct dv_event *event)
+{
+    if (atomic_fetch_sub(&event->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+        event_destroy(event);
+}
+
+cl_int dv_event_release(struct dv_event *event)
+{
+    if (dv_object_refs(&event->object) == 0)
+        return CL_INVALID_EVENT;
+    if (atomic_fetch_sub(&event->object.count, 1) == 1)
+        event_destroy(event);
+    return CL_SUCCESS;
+}
+
+static cl_int wait_final(struct dv_event *event)
+{
+    struct dv_session *s = event->object.session;
+    dv_ns start = 0;
+    cl_int status;
+
+    for (unsigned turn = 0;; turn++) {
+        status = atomic_load_explicit(&event->slot->status, memory_order_acquire);
+        if (status <= 0)
+            return status;
+        dv_cpu_relax();
+        if (turn % 64 == 63) {
+            dv_ns now = dv_now();
+            if (!start)
+                start = now;
+            else if (now - start > SPIN_NS)
+                break;
+        }
+    }
+    atomic_fetch_add(&event->slot->waiters, 1);
+    while ((status = atomic_load(&event->slot->status)) > 0 && dv_session_alive(s))
+        dv_session_wait(s, (_Atomic uint32_t *)&event->slot->status, (uint32_t)status);
+    atomic_fetch_sub(&event->slot->waiters, 1);
+    return status > 0 ? CL_OUT_OF_RESOURCES : status;
+}
+
+cl_int dv_event_status(struct dv_event *event)
+{
+    struct dv_session *s = event->object.session;
+
+    if (s->pid != getpid())
+        return CL_OUT_OF_RESOURCES;
+    cl_int status = atomic_load_explicit(&event->slot->status, memory_order_acquire);
+    if (status > 0 && event->queue && event->queue->in_order && event->number &&
+        atomic_load(&event->queue->slot->completed) >= event->number)
+        status = wait_final(event); /* its queue is past it: a matter of moments */
+    if (status > 0 && !dv_session_check(s))
+        return CL_OUT_OF_RESOURCES;
+    if (status <= 0)
+        dv_flush_output(s);
+    return status;
+}
+
+cl_int dv_event_wait(struct dv_event *event)
+{
+    struct dv_session *s = event->object.session;
+
+    if (s->pid != getpid())
+        return CL_OUT_OF_RESOURCES;
+    cl_int status = wait_final(event);
+    dv_flush_output(s);
+    return status;
+}
+
+void dv_event_complete_here(struct dv_event *event, cl_ulong start_ns)
+{
+    struct dv_shm_event *slot = event->slot;
+
+    if (event->queue && event->queue->properties & CL_QUEUE_PROFILING_ENABLE) {
+        atomic_store(&slot->submit_ns, start_ns);
+        atomic_store(&slot->start_ns, start_ns);
+        atomic_store(&slot->end_ns, dv_queue_time(event->queue));
+    }
+    atomic_store(&slot->status, CL_COMPLETE);
+}
+
+cl_int dv_event_check_profiling(struct dv_event *event)
+{
+    if (!event->queue || !(event->queue->properties & CL_QUEUE_PROFILING_ENABLE) ||
+        dv_event_status(event) != CL_COMPLETE)
+        return CL_PROFILING_INFO_NOT_AVAILABLE;
+    return CL_SUCCESS;
+}
+
+cl_int dv_check_waits(struct dv_context *context, cl_uint count, const cl_event *list)
+{
+    if ((count == 0) != (list == NULL))
+        return CL_INVALID_EVENT_WAIT_LIST;
+    if (count > DV_MAX_WAITS)
+        return CL_OUT_OF_RESOURCES;
+    for (cl_uint i = 0; i < count; i++) {
+        struct dv_event *event = dv_event_of(list[i]);
+        if (!event)
+            return CL_INVALID_EVENT_WAIT_LIST;
+        if (event->context != context)
+            return CL_INVALID_CONTEXT;
+    }
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event_list)
+{
+    struct dv_context *context = NULL;
+    cl_int result = CL_SUCCESS;
+
+    if (num_events == 0 || !event_list)
+        return CL_INVALID_VALUE;
+    for (cl_uint i = 0; i < num_events; i++) {
+        struct dv_event *event = dv_event_of(event_list[i]);
+        if (!event)
+            return CL_INVALID_EVENT;
+        if (context && event->context != context)
+            return CL_INVALID_CONTEXT;
+        context = event->context;
+    }
+    for (cl_uint i = 0; i < num_events; i++)
+        if (dv_event_wait(dv_event_of(event_list[i])) < 0)
+            result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    return result;
+}
+
+/* ---- user events ---- */
+
+cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_ret)
+{
+    struct dv_context *c = dv_context_of(context);
+    struct dv_event *event = NULL;
+    cl_int error = CL_INVALID_CONTEXT;
+
+    if (c) {
+        event = dv_event_create(c, NULL, CL_COMMAND_USER);
+        error = event ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    }
+    if (event) {
+        struct dvw_create_user_event message = {.event = event->object.id, .context = c->object.id};
+        error = dv_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message,
+                        NULL, 0);
+        dv_object_keep_record(&event->object, &message, sizeof message);
+        if (error != CL_SUCCESS) {
+            dv_event_release(event);
+            event = NULL;
+        }
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_event)event;
+}
+
+cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_status)
+{
+    struct dv_event *e = dv_event_of(event);
+
+    if (!e || e->queue)
+        return CL_INVALID_EVENT;
+    if (execution_status > CL_COMPLETE)
+        return CL_INVALID_VALUE;
+    pthread_mutex_lock(&e->lock);
+    bool was_set = e->user_set;
+    e->user_set = true;
+    pthread_mutex_unlock(&e->lock);
+    if (was_set)
+        return CL_INVALID_OPERATION;
+    struct dvw_set_user_event message = {.event = e->object.id, .status = execution_status};
+    cl_int error = dv_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message,
+                           NULL, 0);
+    if (error == CL_SUCCESS)
+        wait_final(e); /* so that a query that follows sees what was set */
+    return error;
+}
+
+/* ---- callbacks ---- */
+
+struct fired {
+    struct dv_event *event;
+    struct dv_event_callback *list;
+    cl_int status;
+};
+
+static void run_fired(void *argument)
+{
+    struct fired *fired = argument;
+
+    for (struct dv_event_callback *next, *c = fired->list; c; c = next) {
+        next = c->next;
+        /* asked for a state on the way: it was passed; an error is told as such */
+        cl_int status = fired->status < 0 ? fired->status : c->when;
+        c->function((cl_event)fired->event, status, c->user);
+        free(c);
+        dv_event_unuse(fired->event); /* the use that registering took */
+    }
+    free(fired);
+}
+
+void dv_event_fire_callbacks(struct dv_event *event)
+{
+    cl_int status = dv_event_status(event);
+    struct dv_event_callback *due = NULL, **due_end = &due;
+
+    pthread_mutex_lock(&event->lock);
+    for (struct dv_event_callback **link = &event->callbacks; *link;) {
+        struct dv_event_callback *c = *link;
+        if (status > c->when) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        c->next = NULL;
+        *due_end = c;
+        due_end = &c->next;
+    }
+    pthread_mutex_unlock(&event->lock);
+    struct fired *fired = due ? malloc(sizeof *fired) : NULL;
+    if (!fired)
+        return;
+    *fired = (struct fired){event, due, status};
+    dv_callback_post(run_fired, fired);
+}
+
+cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_callback_type,
+                                          void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *),
+                                          void *user_data)
+{
+    struct dv_event *e = dv_event_of(event);
+
+    if (!e)
+        return CL_INVALID_EVENT;
+    if (!pfn_notify || command_exec_callback_type < CL_COMPLETE ||
+        command_exec_callback_type > CL_SUBMITTED)
+        return CL_INVALID_VALUE;
+    struct dv_event_callback *c = malloc(sizeof *c);
+    if (!c)
+        return CL_OUT_OF_HOST_MEMORY;
+    *c = (struct dv_event_callback){
+        .when = command_exec_callback_type, .function = pfn_notify, .user = user_data};
+    pthread_mutex_lock(&e->lock);
+    struct dv_event_callback **end = &e->callbacks;
+    while (*end)
+        end = &(*end)->next;
+    *end = c;
+    dv_object_use(&e->object);
+    pthread_mutex_unlock(&e->lock);
+    atomic_store(&e->slot->notify, 1);
+    if (dv_event_status(e) <= command_exec_callback_type)
+        dv_event_fire_callbacks(e);
+    return CL_SUCCESS;
+}

@@ -1,0 +1,194 @@
+/* Two threads of the client. The helper serves the worker's upcalls: host commands whose turn it
+ * is, blocks that are free again, events to be told of. The callback thread runs the application's
+ * functions, which may take long or call OpenCL. Both block all signals: the application's handlers
+ * run on its own threads. */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "src/client/opencl/client.h"
+
+static bool start_thread(void *(*function)(void *), void *argument)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_t attributes;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, &attributes, function, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error == 0;
+}
+
+/* ---- callbacks ---- */
+
+struct job {
+    struct job *next;
+    void (*function)(void *);
+    void *argument;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct job *first, **end;
+    bool started;
+} callbacks = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static void *run_callbacks(void *unused)
+{
+    for (;;) {
+        pthread_mutex_lock(&callbacks.lock);
+        while (!callbacks.first)
+            pthread_cond_wait(&callbacks.more, &callbacks.lock);
+        struct job *job = callbacks.first;
+        callbacks.first = job->next;
+        if (!callbacks.first)
+            callbacks.end = &callbacks.first;
+        pthread_mutex_unlock(&callbacks.lock);
+        job->function(job->argument);
+        free(job);
+    }
+    return NULL;
+}
+
+void dv_callback_post(void (*function)(void *), void *argument)
+{
+    struct job *job = malloc(sizeof *job);
+
+    if (!job)
+        return;
+    *job = (struct job){.function = function, .argument = argument};
+    pthread_mutex_lock(&callbacks.lock);
+    if (!callbacks.end)
+        callbacks.end = &callbacks.first;
+    *callbacks.end = job;
+    callbacks.end = &job->next;
+    if (!callbacks.started)
+        callbacks.started = start_thread(run_callbacks, NULL);
+    pthread_cond_signal(&callbacks.more);
+    pthread_mutex_unlock(&callbacks.lock);
+}
+
+/* ---- upcalls ---- */
+
+struct context_error {
+    struct dv_context *context;
+    cl_int code;
+};
+
+static void tell_context(void *argument)
+{
+    struct context_error *error = argument;
+    const char *text = error->code == CL_OUT_OF_RESOURCES
+                           ? "divvy: a command failed after it was accepted: out of resources"
+                           : "divvy: a command failed after it was accepted";
+    error->context->notify(text, &error->code, sizeof error->code, error->context->notify_user);
+    dv_context_unuse(error->context);
+    free(error);
+}
+
+static void context_failed(uint32_t id, cl_int code)
+{
+    struct dv_context *context = dv_object_by_id(DV_KIND_CONTEXT, id);
+    struct context_error *error;
+
+    if (!context || !context->notify || !(error = malloc(sizeof *error)))
+        return;
+    dv_object_use(&context->object);
+    *error = (struct context_error){context, code};
+    dv_callback_post(tell_context, error);
+}
+
+static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
+{
+    switch (upcall->kind) {
+    case DV_UPCALL_EVENT: {
+        struct dv_event *event = dv_object_by_id(DV_KIND_EVENT, upcall->a + 1);
+        if (event && event->object.session == s)
+            dv_event_fire_callbacks(event);
+        break;
+    }
+    case DV_UPCALL_TURN:
+        dv_host_turn(s, upcall->a, upcall->b);
+        break;
+    case DV_UPCALL_MEM_GONE: {
+        struct dv_mem *mem = dv_object_by_id(DV_KIND_MEM, upcall->a);
+        if (mem && mem->object.session == s)
+            dv_mem_gone(mem);
+        break;
+    }
+    case DV_UPCALL_FREE:
+        dv_arena_free(&s->arena, upcall->b);
+        break;
+    case DV_UPCALL_CONTEXT:
+        context_failed(upcall->a, (cl_int)(int64_t)upcall->b);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Returns whether there was any. */
+static bool serve_upcalls(struct dv_session *s)
+{
+    struct dv_shm_header *header = s->header;
+    struct dv_upcall *ring = (struct dv_upcall *)(s->shm + DV_SHM_UPCALL_OFFSET);
+    uint64_t head = atomic_load(&header->upcall_head);
+    uint64_t tail = atomic_load(&header->upcall_tail);
+
+    if (head == tail || tail - head > DV_SHM_UPCALL_COUNT)
+        return false;
+    while (head != tail) {
+        struct dv_upcall upcall = ring[head & (DV_SHM_UPCALL_COUNT - 1)];
+        atomic_store(&header->upcall_head, ++head);
+        serve_upcall(s, &upcall);
+    }
+    return true;
+}
+
+static void *help(void *argument)
+{
+    struct dv_session *s = argument;
+    struct dv_shm_header *header = s->header;
+
+    while (dv_session_alive(s)) {
+        dv_flush_output(s);
+        if (serve_upcalls(s))
+            continue;
+        atomic_store(&header->client_asleep, 1);
+        if (atomic_load(&header->upcall_tail) != atomic_load(&header->upcall_head) ||
+            atomic_load(&header->output_tail) != atomic_load(&header->output_head)) {
+            atomic_store(&header->client_asleep, 0);
+            continue;
+        }
+        dv_session_wait(s, &header->client_asleep, 1);
+    }
+    /* The worker is gone: what waits for an event learns so. */
+    for (uint32_t id = 1; id < DV_SHM_EVENT_COUNT; id++) {
+        struct dv_event *event = dv_object_by_id(DV_KIND_EVENT, id);
+        if (event && event->object.session == s && event->callbacks)
+            dv_event_fire_callbacks(event);
+        if (!event && id > 4096)
+            break;
+    }
+    return NULL;
+}
+
+void dv_helper_start(struct dv_session *s)
+{
+    if (!atomic_exchange(&s->helper_started, true) && !start_thread(help, s))
+        atomic_store(&s->helper_started, false);
+}
+
+void dv_helper_after_fork(void)
+{
+    pthread_mutex_init(&callbacks.lock, NULL);
+    pthread_cond_init(&callbacks.more, NULL);
+    callbacks.first = NULL;
+    callbacks.end = NULL;
+    callbacks.started = false;
+}

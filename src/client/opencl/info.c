@@ -1,0 +1,93 @@
+/* Answers to information queries, and the call log. */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "src/client/opencl/client.h"
+
+cl_int dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret)
+{
+    if (into && room < bytes)
+        return CL_INVALID_VALUE;
+    if (into && bytes)
+        memcpy(into, value, bytes);
+    if (bytes_ret)
+        *bytes_ret = bytes;
+    return CL_SUCCESS;
+}
+
+cl_int dv_info_text(const char *text, size_t room, void *into, size_t *bytes_ret)
+{
+    if (!text)
+        text = "";
+    return dv_info_bytes(text, strlen(text) + 1, room, into, bytes_ret);
+}
+
+cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32_t device,
+                cl_uint param, const void *input, size_t input_bytes, size_t room, void *into,
+                size_t *bytes_ret)
+{
+    struct dvw_query message = {.function = function,
+                                .object = object,
+                                .device = device,
+                                .param = param,
+                                .input_bytes = (uint32_t)input_bytes};
+    size_t bytes = 0;
+
+    if (input_bytes > DV_MAX_RECORD_BYTES / 2)
+        return CL_INVALID_VALUE;
+    if (!into)
+        room = 0;
+    cl_int error = dv_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into,
+                           room, &bytes);
+    if (error != CL_SUCCESS)
+        return error;
+    if (into && bytes > room)
+        return CL_INVALID_VALUE;
+    if (bytes_ret)
+        *bytes_ret = bytes;
+    return CL_SUCCESS;
+}
+
+/* ---- the call log: DIVVY_LOG=FILE ---- */
+
+static char *log_path;
+
+void dv_log_open(void)
+{
+    const char *path = getenv("DIVVY_LOG");
+    if (path && *path && !log_path)
+        log_path = strdup(path);
+}
+
+bool dv_log_enabled(void)
+{
+    return log_path != NULL;
+}
+
+/* Opens the file for each line: slow, but a guest holds no descriptor, and the application may
+ * close all of them. */
+void dv_log_call(const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    int length = vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    if (length < 0)
+        return;
+    if ((size_t)length > sizeof line - 2)
+        length = sizeof line - 2;
+    line[length++] = '\n';
+    int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    ssize_t written = write(fd, line, (size_t)length);
+    (void)written;
+    close(fd);
+}

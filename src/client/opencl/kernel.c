@@ -1,0 +1,465 @@
+/* Kernels: signatures came with their creation, so arguments are checked and sent without waiting. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/client/opencl/client.h"
+
+/* reqd_work_group_size(X,Y,Z) among the attributes */
+static void read_required_local(struct dv_kernel *kernel)
+{
+    const char *found = strstr(kernel->attributes, "reqd_work_group_size");
+    unsigned long size[3];
+
+    if (found && sscanf(found, "reqd_work_group_size ( %lu , %lu , %lu", &size[0], &size[1],
+                        &size[2]) == 3)
+        for (int i = 0; i < 3; i++)
+            kernel->required_local[i] = size[i];
+}
+
+static struct dv_kernel *new_kernel(struct dv_program *program, const char *name)
+{
+    struct dv_kernel *kernel = dv_object_create(DV_KIND_KERNEL, program->object.session);
+
+    if (!kernel)
+        return NULL;
+    kernel->program = program;
+    kernel->name = strdup(name);
+    pthread_mutex_init(&kernel->lock, NULL);
+    dv_object_use(&program->object);
+    atomic_fetch_add(&program->kernels, 1);
+    return kernel;
+}
+
+static void kernel_destroy(struct dv_kernel *kernel)
+{
+    struct dv_program *program = kernel->program;
+
+    free(kernel->name);
+    free(kernel->attributes);
+    free(kernel->arguments);
+    free(kernel->is_set);
+    dv_object_free(&kernel->object);
+    atomic_fetch_sub(&program->kernels, 1);
+    dv_program_unuse(program);
+}
+
+static struct dv_kernel *make_kernel(struct dv_program *program, const char *name, cl_int *error)
+{
+    struct dv_session *s = program->object.session;
+    struct dvw_create_kernel message = {.program = program->object.id,
+                                        .name_bytes = (uint32_t)strlen(name)};
+    size_t room = sizeof(struct dv_wire_kernel) + 64 * sizeof(struct dv_wire_argument), bytes = 0;
+    DV_AUTO_FREE uint8_t *answer = malloc(
+        sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument));
+    struct dv_kernel *kernel = answer ? new_kernel(program, name) : NULL;
+
+    if (!kernel) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    message.id = kernel->object.id;
+    if (strlen(name) > 32768) {
+        *error = CL_INVALID_KERNEL_NAME;
+    } else {
+        room = sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument);
+        *error = dv_call(s, DVW_OP_CREATE_KERNEL, &message.head, sizeof message, name, strlen(name),
+                         answer, room, &bytes);
+    }
+    const struct dv_wire_kernel *facts = (const void *)answer;
+    if (*error == CL_SUCCESS &&
+        (bytes < sizeof *facts || facts->argument_count > DV_MAX_ARGUMENTS ||
+         bytes < sizeof *facts + facts->argument_count * sizeof(struct dv_wire_argument)))
+        *error = CL_OUT_OF_RESOURCES;
+    if (*error != CL_SUCCESS) {
+        kernel_destroy(kernel);
+        return NULL;
+    }
+    size_t list_bytes = facts->argument_count * sizeof(struct dv_wire_argument);
+    kernel->argument_count = facts->argument_count;
+    kernel->has_info = facts->has_info;
+    kernel->attributes = strndup(facts->attributes, sizeof facts->attributes);
+    kernel->arguments = malloc(list_bytes ? list_bytes : 1);
+    kernel->is_set = calloc(facts->argument_count ? facts->argument_count : 1, sizeof(bool));
+    if (kernel->arguments)
+        memcpy(kernel->arguments, facts + 1, list_bytes);
+    if (kernel->attributes)
+        read_required_local(kernel);
+    dv_object_keep_record(&kernel->object, &message, sizeof message);
+    return kernel;
+}
+
+cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_name,
+                                         cl_int *errcode_ret)
+{
+    struct dv_program *p = dv_program_of(program);
+    struct dv_kernel *kernel = NULL;
+    cl_int error = CL_SUCCESS;
+
+    if (!p)
+        error = CL_INVALID_PROGRAM;
+    else if (!kernel_name)
+        error = CL_INVALID_VALUE;
+    else if (!p->built)
+        error = CL_INVALID_PROGRAM_EXECUTABLE;
+    else
+        kernel = make_kernel(p, kernel_name, &error);
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_kernel)kernel;
+}
+
+cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
+                                                cl_kernel *kernels, cl_uint *num_kernels_ret)
+{
+    struct dv_program *p = dv_program_of(program);
+    cl_int error = CL_SUCCESS;
+    cl_uint made = 0;
+
+    if (!p)
+        return CL_INVALID_PROGRAM;
+    if (!p->built)
+        return CL_INVALID_PROGRAM_EXECUTABLE;
+    if (kernels && num_kernels < p->kernel_count)
+        return CL_INVALID_VALUE;
+    if (num_kernels_ret)
+        *num_kernels_ret = (cl_uint)p->kernel_count;
+    if (!kernels)
+        return CL_SUCCESS;
+    DV_AUTO_FREE char *names = strdup(p->kernel_names ? p->kernel_names : "");
+    char *rest = names;
+    for (char *name; names && (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
+        struct dv_kernel *kernel = make_kernel(p, name, &error);
+        if (kernel)
+            kernels[made++] = (cl_kernel)kernel;
+    }
+    while (error != CL_SUCCESS && made > 0)
+        dv_kernel_release((struct dv_kernel *)kernels[--made]);
+    return error;
+}
+
+cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode_ret)
+{
+    struct dv_kernel *source = dv_kernel_of(source_kernel);
+    struct dv_kernel *kernel = NULL;
+    cl_int error = CL_INVALID_KERNEL;
+
+    if (source) {
+        kernel = new_kernel(source->program, source->name);
+        error = kernel ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    }
+    if (kernel) {
+        struct dvw_clone_kernel message = {.id = kernel->object.id, .source = source->object.id};
+        size_t list_bytes = source->argument_count * sizeof(struct dv_wire_argument);
+        error = dv_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head, sizeof message,
+                        NULL, 0, NULL, 0, NULL);
+        kernel->argument_count = source->argument_count;
+        kernel->has_info = source->has_info;
+        kernel->attributes = strdup(source->attributes);
+        kernel->arguments = malloc(list_bytes ? list_bytes : 1);
+        kernel->is_set = malloc(source->argument_count + 1);
+        memcpy(kernel->required_local, source->required_local, sizeof kernel->required_local);
+        if (kernel->arguments && kernel->is_set) {
+            memcpy(kernel->arguments, source->arguments, list_bytes);
+            memcpy(kernel->is_set, source->is_set, source->argument_count);
+        }
+        dv_object_keep_record(&kernel->object, &message, sizeof message);
+        if (error != CL_SUCCESS) {
+            kernel_destroy(kernel);
+            kernel = NULL;
+        }
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_kernel)kernel;
+}
+
+cl_int dv_kernel_retain(struct dv_kernel *kernel)
+{
+    atomic_fetch_add(&kernel->object.count, 1);
+    return CL_SUCCESS;
+}
+
+cl_int dv_kernel_release(struct dv_kernel *kernel)
+{
+    struct dvw_release message = {.kind = DV_KIND_KERNEL, .id = kernel->object.id};
+
+    if (dv_object_refs(&kernel->object) == 0)
+        return CL_INVALID_KERNEL;
+    if (atomic_fetch_sub(&kernel->object.count, 1) != 1)
+        return CL_SUCCESS;
+    dv_send(kernel->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    kernel_destroy(kernel);
+    return CL_SUCCESS;
+}
+
+/* ---- arguments ---- */
+
+/* The size of a value of an OpenCL C type, or 0 when its name does not tell. */
+static size_t type_bytes(const char *type)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } scalars[] = {{"char", 1},  {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2},
+                   {"int", 4},   {"uint", 4},  {"float", 4}, {"long", 8},   {"ulong", 8},
+                   {"double", 8}};
+    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++) {
+        size_t length = strlen(scalars[i].name);
+        if (strncmp(type, scalars[i].name, length) != 0)
+            continue;
+        if (type[length] == '\0')
+            return scalars[i].bytes;
+        if (isdigit((unsigned char)type[length])) {
+            unsigned long width = strtoul(type + length, NULL, 10);
+            if (width == 2 || width == 4 || width == 8 || width == 16)
+                return scalars[i].bytes * width;
+            if (width == 3)
+                return scalars[i].bytes * 4;
+        }
+    }
+    return 0;
+}
+
+static bool starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool ends_with_star(const char *type)
+{
+    size_t length = strlen(type);
+    return length && type[length - 1] == '*';
+}
+
+struct argument {
+    struct dvw_set_argument message;
+    const void *value;
+    size_t value_bytes;
+};
+
+static cl_int as_mem(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+{
+    if (size != sizeof(cl_mem))
+        return CL_INVALID_ARG_SIZE;
+    cl_mem handle = NULL;
+    if (value)
+        memcpy(&handle, value, sizeof handle);
+    a->message.form = DV_ARGUMENT_MEM;
+    if (!handle)
+        return CL_SUCCESS;
+    struct dv_mem *mem = dv_mem_of(handle);
+    if (!mem || mem->context != kernel->program->context)
+        return CL_INVALID_MEM_OBJECT;
+    a->message.object = mem->object.id;
+    return CL_SUCCESS;
+}
+
+static cl_int as_sampler(struct dv_kernel *kernel, struct argument *a, size_t size,
+                         const void *value)
+{
+    if (!value)
+        return CL_INVALID_SAMPLER;
+    if (size != sizeof(cl_sampler))
+        return CL_INVALID_ARG_SIZE;
+    cl_sampler handle;
+    memcpy(&handle, value, sizeof handle);
+    struct dv_sampler *sampler = dv_sampler_of(handle);
+    if (!sampler || sampler->context != kernel->program->context)
+        return CL_INVALID_SAMPLER;
+    a->message.form = DV_ARGUMENT_SAMPLER;
+    a->message.object = sampler->object.id;
+    return CL_SUCCESS;
+}
+
+static cl_int as_value(struct argument *a, size_t size, const void *value)
+{
+    if (size > DV_MAX_ARGUMENT_BYTES)
+        return CL_INVALID_ARG_SIZE;
+    a->message.form = DV_ARGUMENT_VALUE;
+    a->value = value;
+    a->value_bytes = size;
+    return CL_SUCCESS;
+}
+
+/* No signature (a program binary): eight bytes that are a live handle are taken for one. */
+static cl_int guess(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+{
+    if (!value) {
+        a->message.form = DV_ARGUMENT_LOCAL;
+        return size ? CL_SUCCESS : CL_INVALID_ARG_SIZE;
+    }
+    if (size == sizeof(void *)) {
+        void *handle;
+        memcpy(&handle, value, sizeof handle);
+        if (dv_mem_of(handle))
+            return as_mem(kernel, a, size, value);
+        if (dv_sampler_of(handle))
+            return as_sampler(kernel, a, size, value);
+    }
+    return as_value(a, size, value);
+}
+
+static cl_int by_signature(struct dv_kernel *kernel, const struct dv_wire_argument *info,
+                           struct argument *a, size_t size, const void *value)
+{
+    const char *type = info->type_name;
+
+    if (info->address == CL_KERNEL_ARG_ADDRESS_LOCAL) {
+        if (value)
+            return CL_INVALID_ARG_VALUE;
+        if (size == 0)
+            return CL_INVALID_ARG_SIZE;
+        a->message.form = DV_ARGUMENT_LOCAL;
+        return CL_SUCCESS;
+    }
+    if (starts_with(type, "sampler_t"))
+        return as_sampler(kernel, a, size, value);
+    if (starts_with(type, "image")) {
+        cl_mem handle = NULL;
+        if (value && size == sizeof handle)
+            memcpy(&handle, value, sizeof handle);
+        if (size == sizeof handle && !dv_image_of(handle))
+            return value ? CL_INVALID_MEM_OBJECT : CL_INVALID_ARG_VALUE;
+        return as_mem(kernel, a, size, value);
+    }
+    if (info->address == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+        info->address == CL_KERNEL_ARG_ADDRESS_CONSTANT || ends_with_star(type))
+        return as_mem(kernel, a, size, value);
+    if (!value)
+        return CL_INVALID_ARG_VALUE;
+    size_t expected = type_bytes(type);
+    if (size == 0 || (expected && size != expected))
+        return CL_INVALID_ARG_SIZE;
+    return as_value(a, size, value);
+}
+
+cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size,
+                                      const void *arg_value)
+{
+    struct dv_kernel *k = dv_kernel_of(kernel);
+    struct argument a = {.value = NULL};
+    cl_int error;
+
+    if (!k)
+        return CL_INVALID_KERNEL;
+    if (arg_index >= k->argument_count)
+        return CL_INVALID_ARG_INDEX;
+    a.message.kernel = k->object.id;
+    a.message.index = arg_index;
+    a.message.size = arg_size;
+    if (k->arguments[arg_index].address == DV_ARGUMENT_UNKNOWN)
+        error = guess(k, &a, arg_size, arg_value);
+    else
+        error = by_signature(k, &k->arguments[arg_index], &a, arg_size, arg_value);
+    if (error != CL_SUCCESS)
+        return error;
+    error = dv_send(k->object.session, DVW_OP_SET_ARGUMENT, &a.message.head, sizeof a.message,
+                    a.value, a.value_bytes);
+    if (error == CL_SUCCESS)
+        k->is_set[arg_index] = true;
+    return error;
+}
+
+/* ---- information ---- */
+
+cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
+                                          cl_kernel_arg_info param_name, size_t param_value_size,
+                                          void *param_value, size_t *param_value_size_ret)
+{
+    struct dv_kernel *k = dv_kernel_of(kernel);
+
+    if (!k)
+        return CL_INVALID_KERNEL;
+    if (arg_index >= k->argument_count)
+        return CL_INVALID_ARG_INDEX;
+    const struct dv_wire_argument *info = &k->arguments[arg_index];
+    if (info->address == DV_ARGUMENT_UNKNOWN)
+        return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
+    cl_kernel_arg_address_qualifier address = info->address;
+    cl_kernel_arg_access_qualifier access = info->access;
+    cl_kernel_arg_type_qualifier qualifier = info->type_qualifier;
+    switch (param_name) {
+    case CL_KERNEL_ARG_ADDRESS_QUALIFIER:
+        return dv_info_bytes(&address, sizeof address, param_value_size, param_value,
+                             param_value_size_ret);
+    case CL_KERNEL_ARG_ACCESS_QUALIFIER:
+        return dv_info_bytes(&access, sizeof access, param_value_size, param_value,
+                             param_value_size_ret);
+    case CL_KERNEL_ARG_TYPE_QUALIFIER:
+        return dv_info_bytes(&qualifier, sizeof qualifier, param_value_size, param_value,
+                             param_value_size_ret);
+    case CL_KERNEL_ARG_TYPE_NAME:
+        return dv_info_text(info->type_name, param_value_size, param_value, param_value_size_ret);
+    case CL_KERNEL_ARG_NAME:
+        return dv_info_text(info->name, param_value_size, param_value, param_value_size_ret);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
+/* A device may be left out where the program has only one. */
+static cl_int device_of_kernel(struct dv_kernel *kernel, cl_device_id device, uint32_t *id)
+{
+    struct dv_device *d = device ? dv_device_of(device) : NULL;
+
+    if (!device && kernel->program->device_count == 1)
+        d = kernel->program->devices[0];
+    for (cl_uint i = 0; i < kernel->program->device_count; i++)
+        if (kernel->program->devices[i] == d) {
+            *id = d->object.id;
+            return CL_SUCCESS;
+        }
+    return CL_INVALID_DEVICE;
+}
+
+cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
+                                                cl_kernel_work_group_info param_name,
+                                                size_t param_value_size, void *param_value,
+                                                size_t *param_value_size_ret)
+{
+    struct dv_kernel *k = dv_kernel_of(kernel);
+    uint32_t id;
+
+    if (!k)
+        return CL_INVALID_KERNEL;
+    cl_int error = device_of_kernel(k, device, &id);
+    if (error != CL_SUCCESS)
+        return error;
+    return dv_query(k->object.session, DVW_QUERY_clGetKernelWorkGroupInfo, k->object.id, id,
+                    param_name, NULL, 0, param_value_size, param_value, param_value_size_ret);
+}
+
+cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id device,
+                                               cl_kernel_sub_group_info param_name,
+                                               size_t input_value_size, const void *input_value,
+                                               size_t param_value_size, void *param_value,
+                                               size_t *param_value_size_ret)
+{
+    struct dv_kernel *k = dv_kernel_of(kernel);
+    uint32_t id;
+
+    if (!k)
+        return CL_INVALID_KERNEL;
+    cl_int error = device_of_kernel(k, device, &id);
+    if (error != CL_SUCCESS)
+        return error;
+    if (input_value_size && !input_value)
+        return CL_INVALID_VALUE;
+    return dv_query(k->object.session, DVW_QUERY_clGetKernelSubGroupInfo, k->object.id, id,
+                    param_name, input_value, input_value ? input_value_size : 0, param_value_size,
+                    param_value, param_value_size_ret);
+}
+
+cl_int CL_API_CALL dvc_clGetKernelSubGroupInfoKHR(cl_kernel in_kernel, cl_device_id in_device,
+                                                  cl_kernel_sub_group_info param_name,
+                                                  size_t input_value_size, const void *input_value,
+                                                  size_t param_value_size, void *param_value,
+                                                  size_t *param_value_size_ret)
+{
+    return dvc_clGetKernelSubGroupInfo(in_kernel, in_device, param_name, input_value_size,
+                                       input_value, param_value_size, param_value,
+                                       param_value_size_ret);
+}

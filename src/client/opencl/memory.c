@@ -1,0 +1,751 @@
+/* Memory objects and samplers: creation, their own information, their end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/client/opencl/client.h"
+
+#define DEVICE_ACCESS (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY)
+#define HOST_POINTER (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)
+#define HOST_ACCESS (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)
+
+/* Buffers of this size and more start 256 bytes into a page: copies of many megabytes between two
+ * page-aligned places collide in the caches. */
+#define OFFSET_FROM ((size_t)64 << 10)
+#define OFFSET_BYTES 256
+
+static bool more_than_one(cl_mem_flags bits)
+{
+    return bits & (bits - 1);
+}
+
+static cl_int check_flags(cl_mem_flags flags, const void *host_ptr)
+{
+    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS |
+                                CL_MEM_KERNEL_READ_AND_WRITE) ||
+        more_than_one(flags & DEVICE_ACCESS) || more_than_one(flags & HOST_ACCESS) ||
+        (flags & CL_MEM_USE_HOST_PTR && flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
+        return CL_INVALID_VALUE;
+    if ((host_ptr != NULL) != !!(flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
+        return CL_INVALID_HOST_PTR;
+    return CL_SUCCESS;
+}
+
+static cl_int keep_properties(struct dv_mem *mem, const cl_mem_properties *properties)
+{
+    if (!properties)
+        return CL_SUCCESS;
+    if (properties[0] != 0)
+        return CL_INVALID_PROPERTY; /* none is known */
+    mem->properties = calloc(1, sizeof *properties);
+    mem->property_count = mem->properties ? 1 : 0;
+    return CL_SUCCESS;
+}
+
+static struct dv_mem *new_mem(struct dv_context *context, cl_mem_object_type type,
+                              cl_mem_flags flags)
+{
+    struct dv_mem *mem = dv_object_create(DV_KIND_MEM, context->object.session);
+
+    if (!mem)
+        return NULL;
+    mem->context = context;
+    mem->type = type;
+    mem->flags = flags & DEVICE_ACCESS ? flags : flags | CL_MEM_READ_WRITE;
+    pthread_mutex_init(&mem->lock, NULL);
+    dv_object_use(&context->object);
+    return mem;
+}
+
+/* For objects the worker has not heard of. */
+static void drop_mem(struct dv_mem *mem)
+{
+    struct dv_context *context = mem->context;
+
+    if (mem->arena_block)
+        dv_arena_free(&mem->object.session->arena, mem->arena_block);
+    if (mem->parent)
+        dv_mem_unuse(mem->parent);
+    free(mem->properties);
+    dv_object_free(&mem->object);
+    dv_context_unuse(context);
+}
+
+/* ---- buffers ---- */
+
+static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
+{
+    struct dv_session *s = mem->object.session;
+    struct dvw_create_buffer message = {.id = mem->object.id,
+                                        .context = mem->context->object.id,
+                                        .flags = mem->flags,
+                                        .size = mem->size};
+    bool unified = mem->context->unified;
+
+    if (unified || host_ptr) {
+        size_t extra = mem->size >= OFFSET_FROM ? OFFSET_BYTES : 0;
+        uint64_t block = dv_arena_alloc(&s->arena, mem->size + extra);
+        if (!block)
+            return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+        message.arena = block + (unified ? extra : 0);
+        message.initial = !unified;
+        if (host_ptr)
+            memcpy(dv_arena_pointer(s, message.arena), host_ptr, mem->size);
+        if (unified) {
+            mem->arena_block = block;
+            mem->arena = message.arena;
+        }
+    }
+    cl_int error =
+        dv_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
+    if (error == CL_SUCCESS)
+        dv_object_keep_record(&mem->object, &message, sizeof message);
+    return error;
+}
+
+static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties,
+                            cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
+{
+    struct dv_context *c = dv_context_of(context);
+    struct dv_mem *mem = NULL;
+    cl_int error;
+
+    if (!c)
+        error = CL_INVALID_CONTEXT;
+    else
+        error = check_flags(flags, host_ptr);
+    if (error == CL_SUCCESS && (size == 0 || size > c->max_alloc_bytes))
+        error = CL_INVALID_BUFFER_SIZE;
+    if (error == CL_SUCCESS && !dv_session_alive(c->object.session))
+        error = CL_OUT_OF_RESOURCES;
+    if (error == CL_SUCCESS && !(mem = new_mem(c, CL_MEM_OBJECT_BUFFER, flags)))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS)
+        error = keep_properties(mem, properties);
+    if (error == CL_SUCCESS) {
+        mem->size = size;
+        mem->host_ptr = flags & CL_MEM_USE_HOST_PTR ? host_ptr : NULL;
+        error = create_storage(mem, host_ptr);
+    }
+    if (error != CL_SUCCESS && mem) {
+        drop_mem(mem);
+        mem = NULL;
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_mem)mem;
+}
+
+cl_mem CL_API_CALL dvc_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size,
+                                      void *host_ptr, cl_int *errcode_ret)
+{
+    return create_buffer(context, NULL, flags, size, host_ptr, errcode_ret);
+}
+
+cl_mem CL_API_CALL dvc_clCreateBufferWithProperties(cl_context context,
+                                                    const cl_mem_properties *properties,
+                                                    cl_mem_flags flags, size_t size, void *host_ptr,
+                                                    cl_int *errcode_ret)
+{
+    return create_buffer(context, properties, flags, size, host_ptr, errcode_ret);
+}
+
+static cl_int check_sub_flags(const struct dv_mem *parent, cl_mem_flags *flags)
+{
+    cl_mem_flags of = parent->flags;
+
+    if (*flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_ACCESS) ||
+        more_than_one(*flags & DEVICE_ACCESS) || more_than_one(*flags & HOST_ACCESS) ||
+        (of & CL_MEM_WRITE_ONLY && *flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY)) ||
+        (of & CL_MEM_READ_ONLY && *flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY)) ||
+        (of & CL_MEM_HOST_WRITE_ONLY && *flags & CL_MEM_HOST_READ_ONLY) ||
+        (of & CL_MEM_HOST_READ_ONLY && *flags & CL_MEM_HOST_WRITE_ONLY) ||
+        (of & CL_MEM_HOST_NO_ACCESS && *flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY)))
+        return CL_INVALID_VALUE;
+    if (!(*flags & DEVICE_ACCESS))
+        *flags |= of & DEVICE_ACCESS;
+    if (!(*flags & HOST_ACCESS))
+        *flags |= of & HOST_ACCESS;
+    *flags |= of & HOST_POINTER;
+    return CL_SUCCESS;
+}
+
+/* Some device of the context must be able to address it. */
+static bool aligned_for_some(const struct dv_context *context, size_t origin)
+{
+    for (cl_uint i = 0; i < context->device_count; i++)
+        if (!context->devices[i]->base_align || origin % context->devices[i]->base_align == 0)
+            return true;
+    return false;
+}
+
+cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
+                                         cl_buffer_create_type buffer_create_type,
+                                         const void *buffer_create_info, cl_int *errcode_ret)
+{
+    struct dv_mem *parent = dv_buffer_of(buffer);
+    const cl_buffer_region *region = buffer_create_info;
+    struct dv_mem *mem = NULL;
+    cl_int error;
+
+    if (!parent || parent->parent)
+        error = CL_INVALID_MEM_OBJECT;
+    else if (buffer_create_type != CL_BUFFER_CREATE_TYPE_REGION || !region)
+        error = CL_INVALID_VALUE;
+    else
+        error = check_sub_flags(parent, &flags);
+    if (error == CL_SUCCESS &&
+        (region->origin > parent->size || region->size > parent->size - region->origin))
+        error = CL_INVALID_VALUE;
+    if (error == CL_SUCCESS && region->size == 0)
+        error = CL_INVALID_BUFFER_SIZE;
+    if (error == CL_SUCCESS && !aligned_for_some(parent->context, region->origin))
+        error = CL_MISALIGNED_SUB_BUFFER_OFFSET;
+    if (error == CL_SUCCESS && !(mem = new_mem(parent->context, CL_MEM_OBJECT_BUFFER, flags)))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS) {
+        mem->size = region->size;
+        mem->origin = region->origin;
+        mem->parent = parent;
+        dv_object_use(&parent->object);
+        mem->host_ptr = parent->host_ptr ? (char *)parent->host_ptr + region->origin : NULL;
+        mem->arena = parent->arena ? parent->arena + region->origin : 0;
+        struct dvw_create_sub_buffer message = {.id = mem->object.id,
+                                                .parent = parent->object.id,
+                                                .flags = flags,
+                                                .origin = region->origin,
+                                                .size = region->size};
+        error = dv_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message,
+                        NULL, 0);
+        dv_object_keep_record(&mem->object, &message, sizeof message);
+    }
+    if (error != CL_SUCCESS && mem) {
+        drop_mem(mem);
+        mem = NULL;
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_mem)mem;
+}
+
+/* ---- images ---- */
+
+static size_t channel_count(cl_channel_order order)
+{
+    switch (order) {
+    case CL_R:
+    case CL_A:
+    case CL_Rx:
+    case CL_INTENSITY:
+    case CL_LUMINANCE:
+    case CL_DEPTH:
+        return 1;
+    case CL_RG:
+    case CL_RA:
+    case CL_RGx:
+        return 2;
+    case CL_RGB:
+    case CL_RGBx:
+    case CL_sRGB:
+        return 3;
+    default:
+        return 4;
+    }
+}
+
+static size_t pixel_bytes(const cl_image_format *format)
+{
+    switch (format->image_channel_data_type) {
+    case CL_SNORM_INT8:
+    case CL_UNORM_INT8:
+    case CL_SIGNED_INT8:
+    case CL_UNSIGNED_INT8:
+        return channel_count(format->image_channel_order);
+    case CL_SNORM_INT16:
+    case CL_UNORM_INT16:
+    case CL_SIGNED_INT16:
+    case CL_UNSIGNED_INT16:
+    case CL_HALF_FLOAT:
+        return 2 * channel_count(format->image_channel_order);
+    case CL_UNORM_SHORT_565:
+    case CL_UNORM_SHORT_555:
+        return 2;
+    case CL_UNORM_INT_101010:
+    case CL_UNORM_INT_101010_2:
+        return 4;
+    default:
+        return 4 * channel_count(format->image_channel_order);
+    }
+}
+
+static size_t or_one(size_t value)
+{
+    return value ? value : 1;
+}
+
+static cl_int check_image_desc(const cl_image_desc *desc, const cl_image_format *format,
+                               const void *host_ptr, size_t *row_pitch, size_t *slice_pitch)
+{
+    size_t row = desc->image_width * pixel_bytes(format);
+    bool lines = desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    bool sliced = desc->image_type == CL_MEM_OBJECT_IMAGE3D ||
+                  desc->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY || lines;
+
+    if (desc->num_mip_levels || desc->num_samples || desc->image_width == 0)
+        return CL_INVALID_IMAGE_DESCRIPTOR;
+    if (!desc->buffer && !host_ptr && (desc->image_row_pitch || desc->image_slice_pitch))
+        return CL_INVALID_IMAGE_DESCRIPTOR;
+    *row_pitch = desc->image_row_pitch ? desc->image_row_pitch : row;
+    if (*row_pitch < row)
+        return CL_INVALID_IMAGE_DESCRIPTOR;
+    size_t slice = lines ? *row_pitch : *row_pitch * or_one(desc->image_height);
+    *slice_pitch = !sliced ? 0 : desc->image_slice_pitch ? desc->image_slice_pitch : slice;
+    if (sliced && *slice_pitch < slice)
+        return CL_INVALID_IMAGE_DESCRIPTOR;
+    return CL_SUCCESS;
+}
+
+/* The application's pixels, tightly packed in the arena. */
+static uint64_t pack_pixels(struct dv_session *s, const struct dv_mem *mem, const void *host_ptr,
+                            size_t row_pitch, size_t slice_pitch)
+{
+    bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    bool two = mem->type == CL_MEM_OBJECT_IMAGE2D || mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
+               mem->type == CL_MEM_OBJECT_IMAGE3D;
+    struct dv_region r = {.shape = DV_SHAPE_IMAGE,
+                          .size = {mem->desc.image_width, 1, 1},
+                          .host_row_pitch = lines ? slice_pitch : row_pitch,
+                          .host_slice_pitch = slice_pitch,
+                          .row_bytes = mem->desc.image_width * pixel_bytes(&mem->format)};
+    if (two)
+        r.size[1] = mem->desc.image_height;
+    if (lines)
+        r.size[1] = mem->desc.image_array_size;
+    if (mem->type == CL_MEM_OBJECT_IMAGE3D)
+        r.size[2] = mem->desc.image_depth;
+    if (mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY)
+        r.size[2] = mem->desc.image_array_size;
+    r.bytes = r.row_bytes * r.size[1] * r.size[2];
+    uint64_t block = dv_arena_alloc(&s->arena, r.bytes);
+    if (block)
+        dv_region_pack(&r, dv_arena_pointer(s, block), host_ptr);
+    return block;
+}
+
+static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, size_t slice_pitch)
+{
+    struct dv_session *s = mem->object.session;
+    const cl_image_desc *d = &mem->desc;
+    struct dvw_create_image message = {.id = mem->object.id,
+                                       .context = mem->context->object.id,
+                                       .flags = mem->flags,
+                                       .order = mem->format.image_channel_order,
+                                       .data_type = mem->format.image_channel_data_type,
+                                       .type = d->image_type,
+                                       .parent = mem->parent ? mem->parent->object.id : 0,
+                                       .width = d->image_width,
+                                       .height = d->image_height,
+                                       .depth = d->image_depth,
+                                       .array_size = d->image_array_size,
+                                       .row_pitch = d->image_row_pitch,
+                                       .slice_pitch = d->image_slice_pitch};
+    uint64_t facts[4] = {0};
+
+    if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
+        return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    cl_int error = dv_call(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, NULL, 0, facts,
+                           sizeof facts, NULL);
+    if (message.data && dv_session_alive(s))
+        dv_arena_free(&s->arena, message.data);
+    if (error != CL_SUCCESS)
+        return error;
+    dv_object_keep_record(&mem->object, &message, sizeof message);
+    mem->element_bytes = facts[0];
+    mem->row_pitch = host_ptr ? row_pitch : facts[1];
+    mem->slice_pitch = host_ptr ? slice_pitch : facts[2];
+    mem->size = facts[3];
+    return CL_SUCCESS;
+}
+
+static cl_mem create_image(cl_context context, const cl_mem_properties *properties,
+                           cl_mem_flags flags, const cl_image_format *format,
+                           const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
+{
+    struct dv_context *c = dv_context_of(context);
+    struct dv_mem *mem = NULL, *parent = NULL;
+    size_t row_pitch = 0, slice_pitch = 0;
+    cl_int error = CL_SUCCESS;
+
+    if (!c)
+        error = CL_INVALID_CONTEXT;
+    else if (!format)
+        error = CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
+    else if (!desc)
+        error = CL_INVALID_IMAGE_DESCRIPTOR;
+    if (error == CL_SUCCESS && desc->buffer) {
+        parent = dv_mem_of(desc->buffer);
+        if (!parent)
+            error = CL_INVALID_IMAGE_DESCRIPTOR;
+        else if (parent->context != c)
+            error = CL_INVALID_CONTEXT;
+        else if (!(flags & DEVICE_ACCESS))
+            flags |= parent->flags & DEVICE_ACCESS;
+        if (error == CL_SUCCESS && host_ptr)
+            error = CL_INVALID_HOST_PTR;
+    }
+    if (error == CL_SUCCESS)
+        error = check_flags(flags, host_ptr);
+    if (error == CL_SUCCESS)
+        error = check_image_desc(desc, format, host_ptr, &row_pitch, &slice_pitch);
+    if (error == CL_SUCCESS && !(mem = new_mem(c, desc->image_type, flags)))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS)
+        error = keep_properties(mem, properties);
+    if (error == CL_SUCCESS) {
+        mem->format = *format;
+        mem->desc = *desc;
+        /* dimensions that the type has not read as 0 */
+        if (desc->image_type == CL_MEM_OBJECT_IMAGE1D ||
+            desc->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
+            desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY)
+            mem->desc.image_height = 0;
+        if (desc->image_type != CL_MEM_OBJECT_IMAGE3D)
+            mem->desc.image_depth = 0;
+        if (desc->image_type != CL_MEM_OBJECT_IMAGE1D_ARRAY &&
+            desc->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY)
+            mem->desc.image_array_size = 0;
+        if (parent) {
+            mem->parent = parent;
+            dv_object_use(&parent->object);
+        }
+        mem->host_ptr = flags & CL_MEM_USE_HOST_PTR ? host_ptr : NULL;
+        error = make_image(mem, host_ptr, row_pitch, slice_pitch);
+    }
+    if (error != CL_SUCCESS && mem) {
+        drop_mem(mem);
+        mem = NULL;
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_mem)mem;
+}
+
+cl_mem CL_API_CALL dvc_clCreateImage(cl_context context, cl_mem_flags flags,
+                                     const cl_image_format *image_format,
+                                     const cl_image_desc *image_desc, void *host_ptr,
+                                     cl_int *errcode_ret)
+{
+    return create_image(context, NULL, flags, image_format, image_desc, host_ptr, errcode_ret);
+}
+
+cl_mem CL_API_CALL dvc_clCreateImageWithProperties(cl_context context,
+                                                   const cl_mem_properties *properties,
+                                                   cl_mem_flags flags,
+                                                   const cl_image_format *image_format,
+                                                   const cl_image_desc *image_desc, void *host_ptr,
+                                                   cl_int *errcode_ret)
+{
+    return create_image(context, properties, flags, image_format, image_desc, host_ptr,
+                        errcode_ret);
+}
+
+/* The functions before OpenCL 1.2 have an error of their own for wrong sizes. */
+static cl_mem create_image_old(cl_context context, cl_mem_flags flags, const cl_image_format *format,
+                               const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
+{
+    cl_int error;
+    cl_mem image = create_image(context, NULL, flags, format, desc, host_ptr, &error);
+
+    if (error == CL_INVALID_IMAGE_DESCRIPTOR)
+        error = CL_INVALID_IMAGE_SIZE;
+    if (errcode_ret)
+        *errcode_ret = error;
+    return image;
+}
+
+cl_mem CL_API_CALL dvc_clCreateImage2D(cl_context context, cl_mem_flags flags,
+                                       const cl_image_format *image_format, size_t image_width,
+                                       size_t image_height, size_t image_row_pitch, void *host_ptr,
+                                       cl_int *errcode_ret)
+{
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
+                          .image_width = image_width,
+                          .image_height = image_height,
+                          .image_row_pitch = image_row_pitch};
+    if (image_height == 0)
+        desc.image_width = 0; /* refused alike */
+    return create_image_old(context, flags, image_format, &desc, host_ptr, errcode_ret);
+}
+
+cl_mem CL_API_CALL dvc_clCreateImage3D(cl_context context, cl_mem_flags flags,
+                                       const cl_image_format *image_format, size_t image_width,
+                                       size_t image_height, size_t image_depth,
+                                       size_t image_row_pitch, size_t image_slice_pitch,
+                                       void *host_ptr, cl_int *errcode_ret)
+{
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
+                          .image_width = image_width,
+                          .image_height = image_height,
+                          .image_depth = image_depth,
+                          .image_row_pitch = image_row_pitch,
+                          .image_slice_pitch = image_slice_pitch};
+    if (image_height == 0 || image_depth == 0)
+        desc.image_width = 0;
+    return create_image_old(context, flags, image_format, &desc, host_ptr, errcode_ret);
+}
+
+cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags,
+                                                  cl_mem_object_type image_type,
+                                                  cl_uint num_entries,
+                                                  cl_image_format *image_formats,
+                                                  cl_uint *num_image_formats)
+{
+    struct dv_context *c = dv_context_of(context);
+    cl_image_format list[512];
+    uint64_t wire_flags = flags;
+    size_t bytes = 0;
+
+    if (!c)
+        return CL_INVALID_CONTEXT;
+    if (num_entries == 0 && image_formats)
+        return CL_INVALID_VALUE;
+    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS |
+                                CL_MEM_KERNEL_READ_AND_WRITE))
+        return CL_INVALID_VALUE;
+    cl_int error = dv_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0,
+                            image_type, &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
+    if (error != CL_SUCCESS)
+        return error;
+    cl_uint count = (cl_uint)(bytes / sizeof list[0]);
+    if (image_formats)
+        memcpy(image_formats, list, (count < num_entries ? count : num_entries) * sizeof list[0]);
+    if (num_image_formats)
+        *num_image_formats = count;
+    return CL_SUCCESS;
+}
+
+/* ---- information ---- */
+
+void *dv_mem_reported_host_ptr(const struct dv_mem *mem)
+{
+    return mem->host_ptr;
+}
+
+cl_uint dv_mem_map_count(struct dv_mem *mem)
+{
+    cl_uint count = 0;
+
+    pthread_mutex_lock(&mem->lock);
+    for (struct dv_map *map = mem->maps; map; map = map->next)
+        count++;
+    pthread_mutex_unlock(&mem->lock);
+    return count;
+}
+
+uint32_t *dv_ids_of_mem(cl_uint count, const cl_mem *list)
+{
+    uint32_t *ids = malloc((count ? count : 1) * sizeof *ids);
+
+    for (cl_uint i = 0; ids && i < count; i++)
+        ids[i] = ((struct dv_mem *)list[i])->object.id;
+    return ids;
+}
+
+/* ---- endings ---- */
+
+cl_int dv_mem_retain(struct dv_mem *mem)
+{
+    atomic_fetch_add(&mem->object.count, 1);
+    return CL_SUCCESS;
+}
+
+/* The worker is told; the rest follows when it has let the object go (dv_mem_gone). */
+static void mem_released(struct dv_mem *mem)
+{
+    struct dvw_release message = {.kind = DV_KIND_MEM, .id = mem->object.id};
+
+    if (dv_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
+        CL_SUCCESS)
+        dv_mem_gone(mem);
+}
+
+void dv_mem_unuse(struct dv_mem *mem)
+{
+    if (atomic_fetch_sub(&mem->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+        mem_released(mem);
+}
+
+cl_int dv_mem_release(struct dv_mem *mem)
+{
+    if (dv_object_refs(&mem->object) == 0)
+        return CL_INVALID_MEM_OBJECT;
+    if (atomic_fetch_sub(&mem->object.count, 1) == 1)
+        mem_released(mem);
+    return CL_SUCCESS;
+}
+
+static void finish_mem(void *argument)
+{
+    struct dv_mem *mem = argument;
+
+    while (mem->destructors) {
+        struct dv_mem_callback *callback = mem->destructors;
+        mem->destructors = callback->next;
+        callback->function((cl_mem)mem, callback->user);
+        free(callback);
+    }
+    while (mem->maps) {
+        struct dv_map *map = mem->maps;
+        mem->maps = map->next;
+        if (map->arena && dv_session_alive(mem->object.session))
+            dv_arena_free(&mem->object.session->arena, map->arena);
+        free(map->region);
+        free(map);
+    }
+    drop_mem(mem);
+}
+
+void dv_mem_gone(struct dv_mem *mem)
+{
+    if (!dv_session_alive(mem->object.session))
+        mem->arena_block = 0;
+    if (mem->destructors)
+        dv_callback_post(finish_mem, mem);
+    else
+        finish_mem(mem);
+}
+
+cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(
+    cl_mem memobj, void(CL_CALLBACK *pfn_notify)(cl_mem, void *), void *user_data)
+{
+    struct dv_mem *mem = dv_mem_of(memobj);
+
+    if (!mem)
+        return CL_INVALID_MEM_OBJECT;
+    if (!pfn_notify)
+        return CL_INVALID_VALUE;
+    struct dv_mem_callback *callback = malloc(sizeof *callback);
+    if (!callback)
+        return CL_OUT_OF_HOST_MEMORY;
+    pthread_mutex_lock(&mem->lock);
+    *callback = (struct dv_mem_callback){mem->destructors, pfn_notify, user_data};
+    mem->destructors = callback; /* called in the reverse order of registering */
+    pthread_mutex_unlock(&mem->lock);
+    return CL_SUCCESS;
+}
+
+/* ---- samplers ---- */
+
+static cl_sampler create_sampler(cl_context context, cl_bool normalized,
+                                 cl_addressing_mode addressing, cl_filter_mode filter,
+                                 const cl_sampler_properties *properties, size_t property_count,
+                                 cl_int *errcode_ret)
+{
+    struct dv_context *c = dv_context_of(context);
+    struct dv_sampler *sampler = NULL;
+    cl_int error = CL_SUCCESS;
+
+    if (!c)
+        error = CL_INVALID_CONTEXT;
+    else if (normalized > CL_TRUE || addressing < CL_ADDRESS_NONE ||
+             addressing > CL_ADDRESS_MIRRORED_REPEAT || filter < CL_FILTER_NEAREST ||
+             filter > CL_FILTER_LINEAR)
+        error = CL_INVALID_VALUE;
+    else if (!(sampler = dv_object_create(DV_KIND_SAMPLER, c->object.session)))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS) {
+        struct dvw_create_sampler message = {.id = sampler->object.id,
+                                             .context = c->object.id,
+                                             .normalized = normalized,
+                                             .addressing = addressing,
+                                             .filter = filter};
+        error = dv_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message,
+                        NULL, 0, NULL, 0, NULL);
+        if (error != CL_SUCCESS) {
+            dv_object_free(&sampler->object);
+            sampler = NULL;
+        } else {
+            dv_object_keep_record(&sampler->object, &message, sizeof message);
+        }
+    }
+    if (sampler) {
+        dv_object_use(&c->object);
+        sampler->context = c;
+        sampler->normalized = normalized;
+        sampler->addressing = addressing;
+        sampler->filter = filter;
+        if (property_count && (sampler->properties = malloc(property_count * sizeof *properties))) {
+            memcpy(sampler->properties, properties, property_count * sizeof *properties);
+            sampler->property_count = property_count;
+        }
+    }
+    if (errcode_ret)
+        *errcode_ret = error;
+    return (cl_sampler)sampler;
+}
+
+cl_sampler CL_API_CALL dvc_clCreateSampler(cl_context context, cl_bool normalized_coords,
+                                           cl_addressing_mode addressing_mode,
+                                           cl_filter_mode filter_mode, cl_int *errcode_ret)
+{
+    return create_sampler(context, normalized_coords, addressing_mode, filter_mode, NULL, 0,
+                          errcode_ret);
+}
+
+cl_sampler CL_API_CALL
+dvc_clCreateSamplerWithProperties(cl_context context,
+                                  const cl_sampler_properties *sampler_properties,
+                                  cl_int *errcode_ret)
+{
+    cl_bool normalized = CL_TRUE;
+    cl_addressing_mode addressing = CL_ADDRESS_CLAMP;
+    cl_filter_mode filter = CL_FILTER_NEAREST;
+    size_t count = 0;
+    cl_int error = dv_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
+
+    for (; error == CL_SUCCESS && sampler_properties && sampler_properties[count]; count += 2) {
+        for (size_t earlier = 0; earlier < count; earlier += 2)
+            if (sampler_properties[earlier] == sampler_properties[count])
+                error = CL_INVALID_VALUE;
+        switch (sampler_properties[count]) {
+        case CL_SAMPLER_NORMALIZED_COORDS:
+            normalized = (cl_bool)sampler_properties[count + 1];
+            break;
+        case CL_SAMPLER_ADDRESSING_MODE:
+            addressing = (cl_addressing_mode)sampler_properties[count + 1];
+            break;
+        case CL_SAMPLER_FILTER_MODE:
+            filter = (cl_filter_mode)sampler_properties[count + 1];
+            break;
+        default:
+            error = CL_INVALID_VALUE;
+        }
+    }
+    if (error == CL_SUCCESS)
+        return create_sampler(context, normalized, addressing, filter, sampler_properties,
+                              sampler_properties ? count + 1 : 0, errcode_ret);
+    if (errcode_ret)
+        *errcode_ret = error;
+    return NULL;
+}
+
+cl_int dv_sampler_retain(struct dv_sampler *sampler)
+{
+    atomic_fetch_add(&sampler->object.count, 1);
+    return CL_SUCCESS;
+}
+
+cl_int dv_sampler_release(struct dv_sampler *sampler)
+{
+    struct dv_context *context = sampler->context;
+    struct dvw_release message = {.kind = DV_KIND_SAMPLER, .id = sampler->object.id};
+
+    if (dv_object_refs(&sampler->object) == 0)
+        return CL_INVALID_SAMPLER;
+    if (atomic_fetch_sub(&sampler->object.count, 1) != 1)
+        return CL_SUCCESS;
+    dv_send(sampler->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    free(sampler->properties);
+    dv_object_free(&sampler->object);
+    dv_context_unuse(context);
+    return CL_SUCCESS;
+}

@@ -1,0 +1,180 @@
+/* The records behind handles. Each kind has a stretch of address space of its own whose memory is
+ * never given back, so that any pointer can be asked about safely and a handle that was released
+ * still leads the loader to our dispatch table, which then says that it is invalid. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "src/client/opencl/client.h"
+
+#define ALIGNED(bytes) (((bytes) + 63) & ~(size_t)63)
+
+struct stretch {
+    size_t object_bytes;
+    size_t capacity;
+    char *base;
+    _Atomic size_t used;
+    struct dv_object *free_first; /* oldest first, so that a handle is not reused soon */
+    struct dv_object *free_last;
+    size_t free_count;
+    pthread_mutex_t lock;
+};
+
+#define REUSE_AFTER 64 /* freed objects that rest before one is used again */
+
+static struct stretch stretches[DV_KIND_COUNT] = {
+    [DV_KIND_PLATFORM] = {ALIGNED(sizeof(struct dv_platform)), 64},
+    [DV_KIND_DEVICE] = {ALIGNED(sizeof(struct dv_device)), 65536},
+    [DV_KIND_CONTEXT] = {ALIGNED(sizeof(struct dv_context)), 1 << 20},
+    [DV_KIND_QUEUE] = {ALIGNED(sizeof(struct dv_queue)), DV_SHM_QUEUE_COUNT - 1},
+    [DV_KIND_MEM] = {ALIGNED(sizeof(struct dv_mem)), 4 << 20},
+    [DV_KIND_SAMPLER] = {ALIGNED(sizeof(struct dv_sampler)), 1 << 20},
+    [DV_KIND_PROGRAM] = {ALIGNED(sizeof(struct dv_program)), 1 << 20},
+    [DV_KIND_KERNEL] = {ALIGNED(sizeof(struct dv_kernel)), 1 << 20},
+    [DV_KIND_EVENT] = {ALIGNED(sizeof(struct dv_event)), DV_SHM_EVENT_COUNT - 1},
+};
+static pthread_once_t stretches_made = PTHREAD_ONCE_INIT;
+
+static void make_stretches(void)
+{
+    for (int kind = 1; kind < DV_KIND_COUNT; kind++) {
+        struct stretch *s = &stretches[kind];
+        pthread_mutex_init(&s->lock, NULL);
+        void *memory = MAP_FAILED;
+        while (s->capacity >= 64) { /* less where the address space is limited */
+            memory = mmap(NULL, s->object_bytes * s->capacity, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (memory != MAP_FAILED)
+                break;
+            s->capacity /= 4;
+        }
+        s->base = memory == MAP_FAILED ? NULL : memory;
+        if (!s->base)
+            s->capacity = 0;
+    }
+}
+
+/* An event or queue whose last command is still under way cannot be used again: the worker still
+ * writes to the slot of the same number. */
+static bool rests_enough(enum dv_object_kind kind, struct dv_object *object)
+{
+    if (!dv_session_alive(object->session))
+        return true;
+    if (kind == DV_KIND_EVENT)
+        return atomic_load(&((struct dv_event *)object)->slot->status) <= 0;
+    if (kind == DV_KIND_QUEUE)
+        return atomic_load(&((struct dv_queue *)object)->slot->completed) >=
+               ((struct dv_queue *)object)->enqueued;
+    return true;
+}
+
+static struct dv_object *take_free(enum dv_object_kind kind, struct stretch *s)
+{
+    if (s->free_count <= REUSE_AFTER)
+        return NULL;
+    for (int tries = 0; tries < 8 && s->free_first; tries++) {
+        struct dv_object *object = s->free_first;
+        s->free_first = object->next_free;
+        if (!s->free_first)
+            s->free_last = NULL;
+        if (rests_enough(kind, object)) {
+            s->free_count--;
+            return object;
+        }
+        object->next_free = NULL; /* to the end of the line */
+        if (s->free_last)
+            s->free_last->next_free = object;
+        else
+            s->free_first = object;
+        s->free_last = object;
+    }
+    return NULL;
+}
+
+void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
+{
+    struct stretch *s = &stretches[kind];
+    uint32_t id;
+
+    pthread_once(&stretches_made, make_stretches);
+    pthread_mutex_lock(&s->lock);
+    struct dv_object *object = take_free(kind, s);
+    if (object) {
+        id = object->id;
+    } else {
+        size_t used = atomic_load(&s->used);
+        if (used == s->capacity) {
+            pthread_mutex_unlock(&s->lock);
+            return NULL;
+        }
+        object = (struct dv_object *)(s->base + used * s->object_bytes);
+        id = (uint32_t)used + 1;
+        atomic_store(&s->used, used + 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    memset((char *)object + sizeof *object, 0, s->object_bytes - sizeof *object);
+    object->dispatch = dv_dispatch();
+    object->id = id;
+    object->session = session;
+    object->next_free = NULL;
+    object->record = NULL;
+    object->record_bytes = 0;
+    atomic_store(&object->count, 1);
+    atomic_store(&object->kind, kind);
+    return object;
+}
+
+void dv_object_free(struct dv_object *object)
+{
+    struct stretch *s = &stretches[atomic_load(&object->kind)];
+
+    atomic_store(&object->kind, DV_KIND_NONE);
+    free(object->record);
+    object->record = NULL;
+    object->next_free = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (s->free_last)
+        s->free_last->next_free = object;
+    else
+        s->free_first = object;
+    s->free_last = object;
+    s->free_count++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void *dv_object_find(enum dv_object_kind kind, const void *handle)
+{
+    struct stretch *s = &stretches[kind];
+    size_t offset = (size_t)((const char *)handle - s->base);
+
+    if (!s->base || (const char *)handle < s->base ||
+        offset >= atomic_load_explicit(&s->used, memory_order_relaxed) * s->object_bytes ||
+        offset % s->object_bytes)
+        return NULL;
+    struct dv_object *object = (struct dv_object *)(s->base + offset);
+    return atomic_load_explicit(&object->kind, memory_order_acquire) == kind ? object : NULL;
+}
+
+void *dv_object_by_id(enum dv_object_kind kind, uint32_t id)
+{
+    struct stretch *s = &stretches[kind];
+
+    if (id == 0 || id > atomic_load(&s->used))
+        return NULL;
+    return dv_object_find(kind, s->base + (size_t)(id - 1) * s->object_bytes);
+}
+
+void dv_object_keep_record(struct dv_object *object, const void *record, size_t bytes)
+{
+    free(object->record);
+    object->record = malloc(bytes);
+    object->record_bytes = object->record ? (uint32_t)bytes : 0;
+    if (object->record)
+        memcpy(object->record, record, bytes);
+}
+
+void dv_object_after_fork(void)
+{
+    for (int kind = 1; kind < DV_KIND_COUNT; kind++)
+        pthread_mutex_init(&stretches[kind].lock, NULL);
+}

@@ -1,0 +1,554 @@
+/* Platforms and devices. Each vendor platform that the session may use is one platform of divvy's;
+ * what a device can do is the vendor's answer, what it is called and offers is ours. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/client/opencl/client.h"
+
+/* Extensions that need nothing of us beyond the core functions, or whose functions we have. */
+static const char *const offered_extensions[] = {
+    "cl_khr_byte_addressable_store",
+    "cl_khr_global_int32_base_atomics",
+    "cl_khr_global_int32_extended_atomics",
+    "cl_khr_local_int32_base_atomics",
+    "cl_khr_local_int32_extended_atomics",
+    "cl_khr_int64_base_atomics",
+    "cl_khr_int64_extended_atomics",
+    "cl_khr_3d_image_writes",
+    "cl_khr_fp64",
+    "cl_khr_fp16",
+    "cl_khr_spir",
+    "cl_khr_il_program",
+    "cl_khr_depth_images",
+    "cl_khr_select_fprounding_mode",
+    "cl_khr_expect_assume",
+    "cl_khr_extended_bit_ops",
+    "cl_khr_integer_dot_product",
+    "cl_khr_subgroups",
+    "cl_khr_subgroup_ballot",
+    "cl_khr_subgroup_clustered_reduce",
+    "cl_khr_subgroup_extended_types",
+    "cl_khr_subgroup_non_uniform_arithmetic",
+    "cl_khr_subgroup_non_uniform_vote",
+    "cl_khr_subgroup_rotate",
+    "cl_khr_subgroup_shuffle",
+    "cl_khr_subgroup_shuffle_relative",
+    "cl_khr_image2d_from_buffer",
+};
+
+const cl_name_version dv_platform_extensions[] = {{CL_MAKE_VERSION(1, 0, 0), "cl_khr_icd"}};
+const size_t dv_platform_extensions_bytes = sizeof dv_platform_extensions;
+
+#define MAX_PLATFORMS DV_MAX_DEVICES
+
+static struct {
+    struct dv_platform *platforms[MAX_PLATFORMS];
+    cl_uint platform_count;
+    struct dv_device *devices[DV_MAX_DEVICES];
+    cl_uint device_count;
+} known;
+
+static struct dv_platform *platform_for(struct dv_session *s, const struct dv_wire_device *wire)
+{
+    for (cl_uint i = 0; i < known.platform_count; i++)
+        if (known.platforms[i]->index == wire->platform)
+            return known.platforms[i];
+    struct dv_platform *platform = dv_object_create(DV_KIND_PLATFORM, s);
+    if (!platform)
+        return NULL;
+    platform->index = wire->platform;
+    if (known.platform_count == 0)
+        snprintf(platform->name, sizeof platform->name, "divvy");
+    else
+        snprintf(platform->name, sizeof platform->name, "divvy (%.40s)", wire->platform_name);
+    snprintf(platform->version, sizeof platform->version, "OpenCL 3.0 divvy " DIVVY_VERSION);
+    known.platforms[known.platform_count++] = platform;
+    return platform;
+}
+
+static void learn_limits(struct dv_session *s, struct dv_device *device)
+{
+    cl_bool non_uniform = CL_FALSE;
+
+    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, CL_DEVICE_MAX_WORK_GROUP_SIZE, NULL,
+             0, sizeof device->max_group, &device->max_group, NULL);
+    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, CL_DEVICE_MAX_WORK_ITEM_SIZES, NULL,
+             0, sizeof device->max_items, device->max_items, NULL);
+    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0,
+             CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, NULL, 0, sizeof non_uniform, &non_uniform,
+             NULL);
+    device->non_uniform = non_uniform;
+}
+
+/* After a session was lost the new one names its devices alike, so handles stay good. */
+static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_wire_device *wire)
+{
+    if (index < known.device_count) {
+        known.devices[index]->object.session = s;
+        return CL_SUCCESS;
+    }
+    struct dv_platform *platform = platform_for(s, wire);
+    struct dv_device *device = platform ? dv_object_create(DV_KIND_DEVICE, s) : NULL;
+    if (!device)
+        return CL_OUT_OF_HOST_MEMORY;
+    device->platform = platform;
+    device->type = wire->type;
+    device->unified = wire->unified;
+    device->max_alloc_bytes = wire->max_alloc_bytes;
+    device->base_align = wire->base_align;
+    memcpy(device->name, wire->name, sizeof device->name);
+    device->name[sizeof device->name - 1] = '\0';
+    pthread_mutex_init(&device->lock, NULL);
+    known.devices[known.device_count++] = device;
+    learn_limits(s, device);
+    return CL_SUCCESS;
+}
+
+cl_int dv_platforms_init(struct dv_session *s)
+{
+    struct dv_wire_device list[DV_MAX_DEVICES];
+    struct dvw_list_devices message = {0};
+    size_t bytes = 0;
+
+    cl_int error = dv_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list,
+                           sizeof list, &bytes);
+    if (error != CL_SUCCESS)
+        return error;
+    size_t count = bytes / sizeof list[0];
+    if (count > DV_MAX_DEVICES)
+        return CL_OUT_OF_RESOURCES;
+    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
+        list[i].platform_name[sizeof list[i].platform_name - 1] = '\0';
+        error = know_device(s, i, &list[i]);
+    }
+    return error;
+}
+
+/* ---- platforms ---- */
+
+cl_int CL_API_CALL dvc_clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms,
+                                        cl_uint *num_platforms)
+{
+    if ((num_entries == 0 && platforms) || (!platforms && !num_platforms))
+        return CL_INVALID_VALUE;
+    if (!dv_session_get() && known.platform_count == 0)
+        return CL_PLATFORM_NOT_FOUND_KHR;
+    for (cl_uint i = 0; platforms && i < num_entries && i < known.platform_count; i++)
+        platforms[i] = (cl_platform_id)known.platforms[i];
+    if (num_platforms)
+        *num_platforms = known.platform_count;
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type,
+                                      cl_uint num_entries, cl_device_id *devices,
+                                      cl_uint *num_devices)
+{
+    const cl_device_type all = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU |
+                               CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
+    struct dv_platform *p = platform ? dv_platform_of(platform)
+                            : known.platform_count ? known.platforms[0]
+                                                   : NULL;
+    cl_uint found = 0;
+
+    if (!p)
+        return CL_INVALID_PLATFORM;
+    if (device_type != CL_DEVICE_TYPE_ALL && (device_type == 0 || device_type & ~all))
+        return CL_INVALID_DEVICE_TYPE;
+    if ((num_entries == 0 && devices) || (!devices && !num_devices))
+        return CL_INVALID_VALUE;
+    for (cl_uint i = 0; i < known.device_count; i++) {
+        struct dv_device *device = known.devices[i];
+        bool first = device->platform == p && found == 0;
+        if (device->platform != p)
+            continue;
+        if (!(device->type & device_type) && !(first && device_type & CL_DEVICE_TYPE_DEFAULT))
+            continue;
+        if (device_type == CL_DEVICE_TYPE_DEFAULT && found)
+            continue;
+        if (devices && found < num_entries)
+            devices[found] = (cl_device_id)device;
+        found++;
+    }
+    if (found == 0)
+        return CL_DEVICE_NOT_FOUND;
+    if (num_devices)
+        *num_devices = found;
+    return CL_SUCCESS;
+}
+
+/* ---- device information ---- */
+
+static bool is_offered(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof offered_extensions / sizeof offered_extensions[0]; i++)
+        if (strlen(offered_extensions[i]) == length &&
+            memcmp(offered_extensions[i], name, length) == 0)
+            return true;
+    return false;
+}
+
+/* The vendor's list without what we do not have, in place. */
+static size_t filter_extensions(char *list, size_t bytes)
+{
+    size_t out = 0;
+
+    for (size_t at = 0; at < bytes && list[at];) {
+        size_t length = strcspn(list + at, " ");
+        if (length && is_offered(list + at, length)) {
+            if (out)
+                list[out++] = ' ';
+            memmove(list + out, list + at, length);
+            out += length;
+        }
+        at += length;
+        at += list[at] == ' ';
+    }
+    list[out] = '\0';
+    return out + 1;
+}
+
+static size_t filter_versions(cl_name_version *list, size_t bytes)
+{
+    size_t out = 0;
+
+    for (size_t i = 0; i < bytes / sizeof *list; i++)
+        if (is_offered(list[i].name, strnlen(list[i].name, sizeof list[i].name)))
+            list[out++] = list[i];
+    return out * sizeof *list;
+}
+
+static void adjust(struct dv_device *device, struct dv_device_answer *answer)
+{
+    switch (answer->param) {
+    case CL_DEVICE_EXTENSIONS:
+        answer->bytes = filter_extensions((char *)answer->value, answer->bytes);
+        break;
+    case CL_DEVICE_EXTENSIONS_WITH_VERSION:
+        answer->bytes = filter_versions((cl_name_version *)answer->value, answer->bytes);
+        break;
+    case CL_DEVICE_AVAILABLE:
+    default:
+        break;
+    }
+}
+
+/* The vendor's answer, asked for once. */
+static struct dv_device_answer *vendor_answer(struct dv_device *device, cl_device_info param,
+                                              cl_int *error)
+{
+    struct dv_device_answer *answer;
+    size_t bytes = 0;
+
+    pthread_mutex_lock(&device->lock);
+    for (answer = device->answers; answer; answer = answer->next)
+        if (answer->param == param)
+            break;
+    pthread_mutex_unlock(&device->lock);
+    if (answer)
+        return answer;
+    struct dv_session *s = device->object.session;
+    answer = malloc(sizeof *answer + 4096 + 1);
+    if (!answer) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    *error = dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096,
+                      answer->value, &bytes);
+    if (*error == CL_INVALID_VALUE &&
+        dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL,
+                 &bytes) == CL_SUCCESS &&
+        bytes > 4096 && bytes < (1 << 20)) { /* longer than expected */
+        struct dv_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
+        if (larger) {
+            answer = larger;
+            *error = dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0,
+                              bytes, answer->value, &bytes);
+        }
+    }
+    if (*error != CL_SUCCESS) {
+        free(answer);
+        return NULL;
+    }
+    answer->value[bytes] = '\0';
+    answer->param = param;
+    answer->bytes = bytes;
+    adjust(device, answer);
+    pthread_mutex_lock(&device->lock);
+    answer->next = device->answers;
+    device->answers = answer;
+    pthread_mutex_unlock(&device->lock);
+    return answer;
+}
+
+#define ANSWER(type_, value_)                                                                      \
+    do {                                                                                           \
+        type_ own = (value_);                                                                      \
+        return dv_info_bytes(&own, sizeof own, param_value_size, param_value,                      \
+                             param_value_size_ret);                                                \
+    } while (0)
+
+cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param_name,
+                                       size_t param_value_size, void *param_value,
+                                       size_t *param_value_size_ret)
+{
+    struct dv_device *d = dv_device_of(device);
+    cl_int error = CL_SUCCESS;
+
+    if (!d)
+        return CL_INVALID_DEVICE;
+    switch (param_name) {
+    case CL_DEVICE_TYPE:
+        ANSWER(cl_device_type, d->type);
+    case CL_DEVICE_PLATFORM:
+        ANSWER(cl_platform_id, (cl_platform_id)d->platform);
+    case CL_DEVICE_PARENT_DEVICE:
+        ANSWER(cl_device_id, (cl_device_id)d->parent);
+    case CL_DEVICE_REFERENCE_COUNT:
+        ANSWER(cl_uint, d->parent ? dv_object_refs(&d->object) : 1);
+    case CL_DEVICE_PARTITION_TYPE:
+        return dv_info_bytes(d->partition, d->partition_count * sizeof *d->partition,
+                             param_value_size, param_value, param_value_size_ret);
+    case CL_DEVICE_NAME:
+        if (d->name[0])
+            return dv_info_text(d->name, param_value_size, param_value, param_value_size_ret);
+        break;
+    case CL_DEVICE_EXECUTION_CAPABILITIES:
+        ANSWER(cl_device_exec_capabilities, CL_EXEC_KERNEL);
+    case CL_DEVICE_SVM_CAPABILITIES:
+        ANSWER(cl_device_svm_capabilities, 0);
+    case CL_DEVICE_QUEUE_ON_HOST_PROPERTIES: /* out-of-order queues are kept by divvy */
+        ANSWER(cl_command_queue_properties,
+               CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE);
+    case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES:
+        ANSWER(cl_command_queue_properties, 0);
+    case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
+    case CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE:
+    case CL_DEVICE_MAX_ON_DEVICE_QUEUES:
+    case CL_DEVICE_MAX_ON_DEVICE_EVENTS:
+    case CL_DEVICE_MAX_PIPE_ARGS:
+    case CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS:
+    case CL_DEVICE_PIPE_MAX_PACKET_SIZE:
+        ANSWER(cl_uint, 0);
+    case CL_DEVICE_PIPE_SUPPORT:
+        ANSWER(cl_bool, CL_FALSE);
+    case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES:
+        ANSWER(cl_device_device_enqueue_capabilities, 0);
+    default:
+        break;
+    }
+    struct dv_device_answer *answer = vendor_answer(d, param_name, &error);
+    if (!answer)
+        return error;
+    return dv_info_bytes(answer->value, answer->bytes, param_value_size, param_value,
+                         param_value_size_ret);
+}
+
+/* ---- sub-devices ---- */
+
+cl_int dv_device_retain(struct dv_device *device)
+{
+    if (device->parent)
+        atomic_fetch_add(&device->object.count, 1);
+    return CL_SUCCESS;
+}
+
+static void device_destroy(struct dv_device *device)
+{
+    struct dv_device *parent = device->parent;
+    struct dvw_release message = {.kind = DV_KIND_DEVICE, .id = device->object.id};
+
+    dv_send(device->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    while (device->answers) {
+        struct dv_device_answer *next = device->answers->next;
+        free(device->answers);
+        device->answers = next;
+    }
+    free(device->partition);
+    dv_object_free(&device->object);
+    dv_device_unuse(parent);
+}
+
+void dv_device_unuse(struct dv_device *device)
+{
+    if (device->parent && atomic_fetch_sub(&device->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+        device_destroy(device);
+}
+
+cl_int dv_device_release(struct dv_device *device)
+{
+    if (!device->parent)
+        return CL_SUCCESS; /* root devices are not counted */
+    if (dv_object_refs(&device->object) == 0)
+        return CL_INVALID_DEVICE;
+    if (atomic_fetch_sub(&device->object.count, 1) == 1)
+        device_destroy(device);
+    return CL_SUCCESS;
+}
+
+static size_t count_properties(const cl_device_partition_property *properties)
+{
+    size_t count = 0;
+
+    /* by counts ends with a list end of its own, which is zero as well */
+    if (properties[0] == CL_DEVICE_PARTITION_BY_COUNTS) {
+        for (count = 1; properties[count] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END; count++)
+            if (count > 60)
+                return 0;
+        return count + 2;
+    }
+    while (properties[count] != 0)
+        if (++count > 60)
+            return 0;
+    return count + 1;
+}
+
+cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
+                                          const cl_device_partition_property *properties,
+                                          cl_uint num_devices, cl_device_id *out_devices,
+                                          cl_uint *num_devices_ret)
+{
+    struct dv_device *device = dv_device_of(in_device);
+    struct dvw_create_sub_devices message = {0};
+    uint64_t wire[64];
+    cl_uint count = 0;
+
+    if (!device)
+        return CL_INVALID_DEVICE;
+    if (!properties || (num_devices == 0 && out_devices))
+        return CL_INVALID_VALUE;
+    size_t listed = count_properties(properties);
+    if (listed < 2 || listed > 64)
+        return CL_INVALID_VALUE;
+    for (size_t i = 0; i < listed; i++)
+        wire[i] = i == listed - 1 ? 0 : (uint64_t)properties[i];
+    struct dv_session *s = device->object.session;
+    message.device = device->object.id;
+    message.property_count = (uint32_t)listed;
+    cl_int error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire,
+                           listed * 8, &count, sizeof count, NULL);
+    if (error != CL_SUCCESS)
+        return error;
+    if (num_devices_ret)
+        *num_devices_ret = count;
+    if (!out_devices)
+        return CL_SUCCESS;
+    if (num_devices < count)
+        return CL_INVALID_VALUE;
+    /* one block of ids: the objects are made first so that their ids are known */
+    struct dv_device *made[64];
+    if (count > 64)
+        return CL_OUT_OF_RESOURCES;
+    for (cl_uint i = 0; i < count; i++) {
+        made[i] = dv_object_create(DV_KIND_DEVICE, s);
+        if (!made[i] || (i && made[i]->object.id != made[i - 1]->object.id + 1))
+            return CL_OUT_OF_HOST_MEMORY;
+    }
+    message.first_id = made[0]->object.id;
+    message.capacity = count;
+    error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire, listed * 8,
+                    &count, sizeof count, NULL);
+    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
+        made[i]->platform = device->platform;
+        made[i]->parent = device;
+        made[i]->type = device->type;
+        made[i]->unified = device->unified;
+        made[i]->max_alloc_bytes = device->max_alloc_bytes;
+        made[i]->base_align = device->base_align;
+        made[i]->max_group = device->max_group;
+        memcpy(made[i]->max_items, device->max_items, sizeof device->max_items);
+        made[i]->non_uniform = device->non_uniform;
+        memcpy(made[i]->name, device->name, sizeof device->name);
+        pthread_mutex_init(&made[i]->lock, NULL);
+        made[i]->partition = malloc(listed * sizeof *properties);
+        if (made[i]->partition) {
+            memcpy(made[i]->partition, properties, listed * sizeof *properties);
+            made[i]->partition_count = listed;
+        }
+        if (device->parent)
+            dv_object_use(&device->object);
+        dv_object_keep_record(&made[i]->object, &message, sizeof message);
+        out_devices[i] = (cl_device_id)made[i];
+    }
+    for (cl_uint i = 0; error != CL_SUCCESS && i < count; i++)
+        dv_object_free(&made[i]->object);
+    return error;
+}
+
+/* ---- timers, extension functions ---- */
+
+cl_int CL_API_CALL dvc_clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device_timestamp,
+                                               cl_ulong *host_timestamp)
+{
+    if (!dv_device_of(device))
+        return CL_INVALID_DEVICE;
+    if (!device_timestamp || !host_timestamp)
+        return CL_INVALID_VALUE;
+    return CL_INVALID_OPERATION; /* the platform's host timer resolution is 0: not supported */
+}
+
+cl_int CL_API_CALL dvc_clGetHostTimer(cl_device_id device, cl_ulong *host_timestamp)
+{
+    if (!dv_device_of(device))
+        return CL_INVALID_DEVICE;
+    return host_timestamp ? CL_INVALID_OPERATION : CL_INVALID_VALUE;
+}
+
+cl_int CL_API_CALL dvc_clUnloadCompiler(void)
+{
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL dvc_clUnloadPlatformCompiler(cl_platform_id platform)
+{
+    return dv_platform_of(platform) ? CL_SUCCESS : CL_INVALID_PLATFORM;
+}
+
+static cl_int CL_API_CALL icd_get_platform_ids(cl_uint num_entries, cl_platform_id *platforms,
+                                               cl_uint *num_platforms)
+{
+    return dvc_clGetPlatformIDs(num_entries, platforms, num_platforms);
+}
+
+static void *extension_function(const char *name)
+{
+    if (!name)
+        return NULL;
+    if (strcmp(name, "clIcdGetPlatformIDsKHR") == 0)
+        return (void *)icd_get_platform_ids;
+    if (strcmp(name, "clGetKernelSubGroupInfoKHR") == 0)
+        return (void *)dvc_clGetKernelSubGroupInfoKHR;
+    if (strcmp(name, "clCreateProgramWithILKHR") == 0)
+        return (void *)dvc_clCreateProgramWithIL;
+    return NULL;
+}
+
+void *CL_API_CALL dvc_clGetExtensionFunctionAddress(const char *func_name)
+{
+    return extension_function(func_name);
+}
+
+void *CL_API_CALL dvc_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
+                                                               const char *func_name)
+{
+    return dv_platform_of(platform) ? extension_function(func_name) : NULL;
+}
+
+/* ---- what the ICD loader looks for in the library ---- */
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *func_name)
+{
+    if (func_name && strcmp(func_name, "clGetPlatformInfo") == 0)
+        return (void *)dvc_clGetPlatformInfo;
+    return extension_function(func_name);
+}
+
+EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms,
+                                                 cl_uint *num_platforms)
+{
+    return icd_get_platform_ids(num_entries, platforms, num_platforms);
+}

@@ -1,0 +1,379 @@
+/* The session: connecting to divvyd, the shared memory, sending messages and waiting for answers.
+ * Once connected no descriptor is kept. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+#include "src/client/opencl/client.h"
+
+#define START_PATIENCE_NS (60 * DV_NS_PER_S)
+#define SPIN_NS (20 * DV_NS_PER_US)
+
+static struct {
+    pthread_mutex_t lock;
+    struct dv_session *session;
+    bool fork_handled;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+const struct _cl_icd_dispatch *dv_dispatch(void)
+{
+    return dv_log_enabled() ? &dvc_dispatch_logged : &dvc_dispatch;
+}
+
+/* ---- life and death ---- */
+
+bool dv_session_check(struct dv_session *s)
+{
+    if (atomic_load(&s->dead))
+        return false;
+    if (!(atomic_load(&s->header->worker_life) & DV_LIFE_DIED))
+        return true;
+    atomic_store(&s->dead, true);
+    /* others sleep on words that nobody will change any more */
+    dv_futex_wake(&s->header->worker_life, INT_MAX);
+    dv_futex_wake(&s->header->ring_waiting, INT_MAX);
+    return false;
+}
+
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
+/* The kernel's layout of one entry of futex_waitv(2); older headers lack it. */
+struct wait_entry {
+    uint64_t value;
+    uint64_t address;
+    uint32_t flags;
+    uint32_t reserved;
+};
+#define WAIT_32_BITS 2u
+
+void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen)
+{
+    static _Atomic bool no_waitv;
+    uint32_t life = atomic_load(&s->header->worker_life);
+
+    if (life & DV_LIFE_DIED) {
+        dv_session_check(s);
+        return;
+    }
+    if (!atomic_load_explicit(&no_waitv, memory_order_relaxed)) {
+        struct wait_entry both[2] = {
+            {.value = seen, .address = (uintptr_t)word, .flags = WAIT_32_BITS},
+            {.value = life, .address = (uintptr_t)&s->header->worker_life, .flags = WAIT_32_BITS}};
+        if (syscall(SYS_futex_waitv, both, 2, 0, NULL, CLOCK_MONOTONIC) < 0 && errno == ENOSYS)
+            atomic_store(&no_waitv, true);
+        else
+            goto woken;
+    }
+    dv_futex_wait(word, seen, 100 * DV_NS_PER_MS);
+woken:
+    dv_session_check(s);
+}
+
+/* ---- connecting ---- */
+
+static int connect_to(const char *folder)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (snprintf(address.sun_path, sizeof address.sun_path, "%s/session.sock", folder) >=
+        (int)sizeof address.sun_path)
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* The daemon named by the environment, or the system's, or the user's own. */
+static int connect_somewhere(void)
+{
+    char folder[108];
+    const char *given = getenv("DIVVY_DIR");
+
+    if (given && *given)
+        return connect_to(given);
+    int fd = connect_to("/run/divvy");
+    if (fd >= 0)
+        return fd;
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (runtime && *runtime && snprintf(folder, sizeof folder, "%s/divvy", runtime) < (int)sizeof folder)
+        fd = connect_to(folder);
+    if (fd >= 0)
+        return fd;
+    snprintf(folder, sizeof folder, "/tmp/divvy-%u", (unsigned)geteuid());
+    return connect_to(folder);
+}
+
+static uint32_t wanted_presentation(void)
+{
+    const char *as = getenv("DIVVY_PRESENT_AS");
+
+    if (!as)
+        return DV_PRESENT_AS_IS;
+    if (strcmp(as, "gpu") == 0)
+        return DV_PRESENT_AS_GPU;
+    if (strcmp(as, "cpu") == 0)
+        return DV_PRESENT_AS_CPU;
+    if (strcmp(as, "accelerator") == 0)
+        return DV_PRESENT_AS_ACCELERATOR;
+    return DV_PRESENT_AS_IS;
+}
+
+static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
+{
+    struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
+                             .version = DV_WIRE_VERSION,
+                             .version_oldest = DV_WIRE_VERSION_OLDEST,
+                             .api = DV_API_OPENCL,
+                             .present_as = wanted_presentation()};
+    int received = 0;
+
+    int error = dv_fd_send(fd, &hello, sizeof hello, NULL, 0);
+    if (error < 0)
+        return error;
+    ssize_t bytes = dv_fd_receive(fd, welcome, sizeof *welcome, shm_fd, 1, &received, 0);
+    if (bytes < 0)
+        return (int)bytes;
+    if (bytes != sizeof *welcome || welcome->magic != DV_WIRE_MAGIC ||
+        welcome->status != DV_WELCOME_OK || received != 1 || welcome->version != DV_WIRE_VERSION ||
+        welcome->shm_bytes < DV_SHM_BYTES_MIN || welcome->shm_bytes > DV_SHM_BYTES_MAX)
+        return -EPROTO;
+    struct stat facts;
+    if (fstat(*shm_fd, &facts) < 0 || (uint64_t)facts.st_size != welcome->shm_bytes)
+        return -EPROTO;
+    return 0;
+}
+
+/* The daemon's socket tells if the worker ends before it is ready. */
+static int wait_until_ready(struct dv_session *s, int fd)
+{
+    dv_ns start = dv_now();
+
+    for (;;) {
+        uint32_t state = atomic_load(&s->header->worker_state);
+        if (state == DV_WORKER_READY)
+            return 0;
+        if (state == DV_WORKER_FAILED || dv_now() - start > START_PATIENCE_NS)
+            return -EIO;
+        struct pollfd poller = {.fd = fd, .events = POLLIN};
+        if (poll(&poller, 1, 0) > 0)
+            return -EIO;
+        dv_futex_wait(&s->header->worker_state, state, 50 * DV_NS_PER_MS);
+    }
+}
+
+static void after_fork_in_child(void)
+{
+    /* The shared memory was not inherited; what belongs to the old session answers errors from
+     * here on, and a new context gets a session of its own. */
+    pthread_mutex_init(&process.lock, NULL);
+    if (process.session)
+        atomic_store(&process.session->dead, true);
+    process.session = NULL;
+    dv_object_after_fork();
+    dv_helper_after_fork();
+}
+
+static struct dv_session *open_session(void)
+{
+    DV_AUTO_CLOSE int fd = connect_somewhere();
+    DV_AUTO_CLOSE int shm_fd = -1;
+    struct dv_welcome welcome;
+
+    if (fd < 0 || shake_hands(fd, &welcome, &shm_fd) < 0)
+        return NULL;
+    struct dv_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->shm = mmap(NULL, welcome.shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                  shm_fd, 0);
+    if (s->shm == MAP_FAILED) {
+        free(s);
+        return NULL;
+    }
+    madvise(s->shm, welcome.shm_bytes, MADV_DONTFORK);
+    madvise(s->shm, welcome.shm_bytes, MADV_DONTDUMP);
+    s->header = (struct dv_shm_header *)s->shm;
+    s->shm_bytes = welcome.shm_bytes;
+    s->id = welcome.session;
+    s->pid = getpid();
+    s->host_jobs_end = &s->host_jobs;
+    pthread_mutex_init(&s->ring_lock, NULL);
+    pthread_mutex_init(&s->host_lock, NULL);
+    pthread_mutex_init(&s->output_lock, NULL);
+    dv_ring_writer_init(&s->ring, s->shm);
+    dv_arena_init(&s->arena, s->shm, s->shm_bytes);
+    if (wait_until_ready(s, fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
+        munmap(s->shm, s->shm_bytes);
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+struct dv_session *dv_session_current(void)
+{
+    return process.session;
+}
+
+struct dv_session *dv_session_get(void)
+{
+    pthread_mutex_lock(&process.lock);
+    if (!process.fork_handled) {
+        pthread_atfork(NULL, NULL, after_fork_in_child);
+        process.fork_handled = true;
+        dv_log_open();
+    }
+    if (process.session && !dv_session_check(process.session))
+        process.session = NULL; /* its objects still point to it: never freed */
+    if (!process.session)
+        process.session = open_session();
+    struct dv_session *s = process.session;
+    pthread_mutex_unlock(&process.lock);
+    return s;
+}
+
+/* ---- sending ---- */
+
+void *dv_ring_room(struct dv_session *s, size_t bytes)
+{
+    for (;;) {
+        void *room = dv_ring_reserve(&s->ring, bytes);
+        if (room)
+            return room;
+        atomic_store(&s->header->ring_waiting, 1);
+        s->ring.head_seen = atomic_load(&s->header->ring_head);
+        room = dv_ring_reserve(&s->ring, bytes);
+        if (room)
+            return room;
+        dv_session_wait(s, &s->header->ring_waiting, 1);
+        if (!dv_session_alive(s))
+            return NULL;
+    }
+}
+
+static cl_int send_record(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
+                          const void *tail, size_t tail_bytes)
+{
+    uint64_t total = dv_record_align(bytes + tail_bytes);
+
+    if (total > DV_MAX_RECORD_BYTES)
+        return CL_OUT_OF_RESOURCES;
+    message->bytes = (uint32_t)total;
+    message->op = op;
+    pthread_mutex_lock(&s->ring_lock);
+    uint8_t *room = dv_session_alive(s) ? dv_ring_room(s, total) : NULL;
+    if (room) {
+        memcpy(room, message, bytes);
+        if (tail_bytes)
+            memcpy(room + bytes, tail, tail_bytes);
+        dv_ring_publish(&s->ring, total);
+    }
+    pthread_mutex_unlock(&s->ring_lock);
+    return room ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
+}
+
+cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
+               const void *tail, size_t tail_bytes)
+{
+    return send_record(s, op, message, bytes, tail, tail_bytes);
+}
+
+cl_int dv_wait_reply(struct dv_session *s, struct dv_reply *reply)
+{
+    dv_ns start = 0;
+
+    for (unsigned turn = 0;; turn++) {
+        if (atomic_load_explicit(&reply->state, memory_order_acquire) == DV_REPLY_DONE)
+            return CL_SUCCESS;
+        dv_cpu_relax();
+        if (turn % 64 == 63) {
+            dv_ns now = dv_now();
+            if (!start)
+                start = now;
+            else if (now - start > SPIN_NS)
+                break;
+        }
+    }
+    for (;;) {
+        uint32_t state = DV_REPLY_PENDING;
+        if (!atomic_compare_exchange_strong(&reply->state, &state, DV_REPLY_SLEEPING) &&
+            state == DV_REPLY_DONE)
+            return CL_SUCCESS;
+        if (!dv_session_alive(s))
+            return CL_OUT_OF_RESOURCES;
+        dv_session_wait(s, &reply->state, DV_REPLY_SLEEPING);
+    }
+}
+
+cl_int dv_call(struct dv_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
+               const void *tail, size_t tail_bytes, void *answer, size_t capacity,
+               size_t *answer_bytes)
+{
+    if (!dv_session_alive(s))
+        return CL_OUT_OF_RESOURCES;
+    uint64_t offset = dv_arena_alloc(&s->arena, sizeof(struct dv_reply) + capacity);
+    if (!offset)
+        return CL_OUT_OF_HOST_MEMORY;
+    struct dv_reply *reply = dv_arena_pointer(s, offset);
+    atomic_store(&reply->state, DV_REPLY_PENDING);
+    reply->bytes = 0;
+    message->reply = offset;
+    message->reply_bytes = (uint32_t)capacity;
+    cl_int error = send_record(s, op, &message->record, bytes, tail, tail_bytes);
+    if (error == CL_SUCCESS)
+        error = dv_wait_reply(s, reply);
+    if (error != CL_SUCCESS)
+        return error; /* the worker may still write there: the block is given up with the session */
+    error = reply->status;
+    uint64_t got = reply->bytes;
+    if (answer)
+        memcpy(answer, reply + 1, got < capacity ? got : capacity);
+    if (answer_bytes)
+        *answer_bytes = got;
+    dv_arena_free(&s->arena, offset);
+    dv_flush_output(s);
+    return error;
+}
+
+/* ---- what kernels printed ---- */
+
+void dv_flush_output(struct dv_session *s)
+{
+    struct dv_shm_header *header = s->header;
+    const uint8_t *ring = s->shm + DV_SHM_OUTPUT_OFFSET;
+
+    if (atomic_load_explicit(&header->output_tail, memory_order_acquire) ==
+        atomic_load_explicit(&header->output_head, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&s->output_lock);
+    for (;;) {
+        uint64_t head = atomic_load(&header->output_head);
+        uint64_t tail = atomic_load(&header->output_tail);
+        uint64_t at = head & (DV_SHM_OUTPUT_BYTES - 1);
+        uint64_t part = tail - head;
+        if (part == 0 || part > DV_SHM_OUTPUT_BYTES)
+            break;
+        if (part > DV_SHM_OUTPUT_BYTES - at)
+            part = DV_SHM_OUTPUT_BYTES - at;
+        ssize_t written = write(STDOUT_FILENO, ring + at, part);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            written = (ssize_t)part; /* nobody to read it: as when the vendor's own write fails */
+        atomic_store(&header->output_head, head + (uint64_t)written);
+    }
+    pthread_mutex_unlock(&s->output_lock);
+}

@@ -1,0 +1,130 @@
+/* How a session begins: messages between client, divvyd, the zygote and a new worker.
+ * All are single SEQPACKET messages in host byte order (both ends are on one machine); every
+ * structure is documented byte by byte in docs/wire.md and checked by the assertions below. */
+#ifndef DV_WIRE_SESSION_HANDSHAKE_H
+#define DV_WIRE_SESSION_HANDSHAKE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define DV_WIRE_MAGIC 0x79767664u /* "dvvy" */
+/* A daemon serves its own version and the one before it. */
+#define DV_WIRE_VERSION 1
+#define DV_WIRE_VERSION_OLDEST 1
+
+#define DV_MAX_DEVICES 16        /* devices offered to one session */
+#define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
+#define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
+#define DV_MAX_COMMAND_NAME 64   /* a tenant's program name, NUL included */
+
+enum dv_api { DV_API_OPENCL = 1 };
+
+/* How a device is shown to programs that look only for one type. */
+enum dv_present_as {
+    DV_PRESENT_AS_IS = 0,
+    DV_PRESENT_AS_CPU = 1,
+    DV_PRESENT_AS_GPU = 2,
+    DV_PRESENT_AS_ACCELERATOR = 3,
+};
+
+/* client -> divvyd, first message on the session socket */
+struct dv_hello {
+    uint32_t magic;
+    uint16_t version;        /* newest version the client speaks */
+    uint16_t version_oldest; /* oldest version the client speaks */
+    uint32_t api;            /* enum dv_api */
+    uint32_t present_as;     /* enum dv_present_as, DV_PRESENT_AS_IS: as configured */
+    uint64_t reserved[2];    /* zero */
+};
+static_assert(sizeof(struct dv_hello) == 32, "wire");
+
+enum dv_welcome_status {
+    DV_WELCOME_OK = 0,
+    DV_WELCOME_VERSION = 1,   /* no common version */
+    DV_WELCOME_REFUSED = 2,   /* not admitted; text says why */
+    DV_WELCOME_NO_WORKER = 3, /* a worker could not be started; text says why */
+    DV_WELCOME_GONE = 4,      /* second message only: the worker ended before it was ready */
+};
+
+/* divvyd -> client. With DV_WELCOME_OK one descriptor rides along: the session's shared memory,
+ * sealed against resizing. The client may close socket and descriptor once the shared header says
+ * that the worker is ready; until then divvyd sends a second message if the worker ends. */
+struct dv_welcome {
+    uint32_t magic;
+    uint16_t version; /* the version spoken from here on */
+    uint16_t status;  /* enum dv_welcome_status */
+    uint64_t session;
+    uint64_t shm_bytes;
+    char text[DV_MAX_MESSAGE_TEXT]; /* empty when all is well */
+};
+static_assert(sizeof(struct dv_welcome) == 24 + DV_MAX_MESSAGE_TEXT, "wire");
+
+/* What the probe tells divvyd of one vendor device. */
+struct dv_device_report {
+    uint32_t platform;        /* index of the vendor platform */
+    uint32_t device;          /* index within it */
+    uint64_t type;            /* vendor's device type bits */
+    uint64_t memory_bytes;    /* global memory */
+    uint32_t compute_units;
+    uint32_t host_unified;    /* 1: the device computes in host memory */
+    char name[DV_MAX_DEVICE_NAME];
+    char vendor[DV_MAX_DEVICE_NAME];
+    char version[DV_MAX_DEVICE_NAME];
+    char driver[DV_MAX_DEVICE_NAME];
+    char platform_name[DV_MAX_DEVICE_NAME];
+};
+static_assert(sizeof(struct dv_device_report) == 32 + 5 * DV_MAX_DEVICE_NAME, "wire");
+
+enum dv_unified { DV_UNIFIED_AUTO = 0, DV_UNIFIED_YES = 1, DV_UNIFIED_NO = 2 };
+
+/* One device that a session may use, as configured. */
+struct dv_device_grant {
+    uint32_t platform;
+    uint32_t device;
+    uint32_t unified;    /* enum dv_unified */
+    uint32_t present_as; /* enum dv_present_as */
+    char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
+};
+static_assert(sizeof(struct dv_device_grant) == 16 + DV_MAX_DEVICE_NAME, "wire");
+
+enum dv_zygote_op {
+    DV_ZYGOTE_FORK = 1,  /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd */
+    DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; no descriptor */
+};
+
+struct dv_zygote_request {
+    uint32_t magic;
+    uint32_t op; /* enum dv_zygote_op */
+    uint64_t session;
+    uint64_t shm_bytes;
+    uint32_t device_count; /* at most DV_MAX_DEVICES */
+    uint32_t api;          /* enum dv_api */
+    struct dv_device_grant devices[DV_MAX_DEVICES];
+};
+static_assert(sizeof(struct dv_zygote_request) == 32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant),
+              "wire");
+
+enum dv_zygote_event {
+    DV_ZYGOTE_FORKED = 1, /* one descriptor: the worker's pidfd */
+    DV_ZYGOTE_FAILED = 2, /* status: negative errno */
+    DV_ZYGOTE_EXITED = 3, /* status: as from waitpid(2) */
+    DV_ZYGOTE_PROBED = 4, /* the device list; empty with text when nothing was found */
+};
+
+/* zygote -> divvyd */
+struct dv_zygote_answer {
+    uint32_t magic;
+    uint32_t event; /* enum dv_zygote_event */
+    uint64_t session;
+    int32_t pid;
+    int32_t status;
+    uint32_t device_count;
+    uint32_t reserved;
+    char text[DV_MAX_MESSAGE_TEXT];
+    struct dv_device_report devices[DV_MAX_DEVICES];
+};
+static_assert(sizeof(struct dv_zygote_answer) ==
+                  32 + DV_MAX_MESSAGE_TEXT + DV_MAX_DEVICES * sizeof(struct dv_device_report),
+              "wire");
+
+#endif

@@ -1,0 +1,133 @@
+/* The shared memory of a session, mapped by its client and its worker (and the first page, for a
+ * moment, by divvyd when it lists sessions).
+ *
+ *   0                    struct dv_shm_header
+ *   DV_SHM_RING_OFFSET   command ring: client -> worker, variable records
+ *   DV_SHM_UPCALL_OFFSET upcall ring: worker -> client, fixed records
+ *   DV_SHM_OUTPUT_OFFSET bytes that kernels printed: worker -> client
+ *   DV_SHM_QUEUE_OFFSET  one slot a command queue
+ *   DV_SHM_EVENT_OFFSET  one slot an event
+ *   DV_SHM_ARENA_OFFSET  the arena, to the end: buffers, mapped regions, replies, staging
+ *
+ * The file is sparse and sealed against resizing: only touched pages cost memory. Each side copies
+ * what the other can still change before it checks it. Documented byte by byte in docs/wire.md. */
+#ifndef DV_WIRE_SESSION_SHM_H
+#define DV_WIRE_SESSION_SHM_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DV_PAGE 4096u
+
+#define DV_SHM_RING_OFFSET UINT64_C(0x1000)
+#define DV_SHM_RING_BYTES (UINT64_C(4) << 20) /* a power of two */
+#define DV_SHM_UPCALL_OFFSET (DV_SHM_RING_OFFSET + DV_SHM_RING_BYTES)
+#define DV_SHM_UPCALL_COUNT UINT64_C(65536) /* a power of two */
+#define DV_SHM_UPCALL_BYTES (DV_SHM_UPCALL_COUNT * 32)
+#define DV_SHM_OUTPUT_OFFSET (DV_SHM_UPCALL_OFFSET + DV_SHM_UPCALL_BYTES)
+#define DV_SHM_OUTPUT_BYTES (UINT64_C(1) << 20) /* a power of two */
+#define DV_SHM_QUEUE_OFFSET (DV_SHM_OUTPUT_OFFSET + DV_SHM_OUTPUT_BYTES)
+#define DV_SHM_QUEUE_COUNT UINT64_C(65536)
+#define DV_SHM_QUEUE_BYTES (DV_SHM_QUEUE_COUNT * 64)
+#define DV_SHM_EVENT_OFFSET (DV_SHM_QUEUE_OFFSET + DV_SHM_QUEUE_BYTES)
+#define DV_SHM_EVENT_COUNT (UINT64_C(4) << 20)
+#define DV_SHM_EVENT_BYTES (DV_SHM_EVENT_COUNT * 64)
+#define DV_SHM_ARENA_OFFSET ((DV_SHM_EVENT_OFFSET + DV_SHM_EVENT_BYTES + 0xffffff) & ~UINT64_C(0xffffff))
+#define DV_SHM_BYTES_MIN (DV_SHM_ARENA_OFFSET + (UINT64_C(64) << 20))
+#define DV_SHM_BYTES_MAX (UINT64_C(1) << 44)
+
+/* No record of the command ring is longer; larger data goes through the arena. */
+#define DV_MAX_RECORD_BYTES (DV_SHM_RING_BYTES / 4)
+
+enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FAILED = 2 };
+
+/* Set in worker_life by the kernel when the worker's main thread is gone (a robust futex). */
+#define DV_LIFE_DIED 0x40000000u
+
+#define DV_CACHE_LINE 64
+
+struct dv_shm_header {
+    /* written once, by divvyd before anybody else sees the memory */
+    uint32_t magic;
+    uint32_t version;
+    uint64_t session;
+    uint64_t bytes;
+    uint8_t pad0[40];
+
+    /* written by the client */
+    _Atomic uint64_t ring_tail;     /* bytes ever written to the command ring */
+    _Atomic uint64_t upcall_head;   /* upcalls ever taken */
+    _Atomic uint64_t output_head;   /* output bytes ever taken */
+    _Atomic uint32_t client_asleep; /* futex: 1 while the client's helper sleeps */
+    _Atomic uint32_t ring_waiting;  /* futex: 1 while a client thread waits for room in the ring */
+    uint8_t pad1[32];
+
+    /* written by the worker */
+    _Atomic uint64_t ring_head;    /* bytes of the command ring ever consumed */
+    _Atomic uint64_t upcall_tail;  /* upcalls ever posted */
+    _Atomic uint64_t output_tail;  /* output bytes ever posted */
+    _Atomic uint32_t worker_asleep; /* futex: 1 while the worker sleeps for commands */
+    _Atomic uint32_t worker_state; /* futex; enum dv_worker_state */
+    uint8_t pad2[32];
+
+    _Atomic uint32_t worker_life; /* futex: thread id of the worker; the kernel adds DV_LIFE_DIED */
+    uint32_t pad3;
+    /* what `divvy ps` shows, written by the worker, believed by nobody */
+    _Atomic uint64_t commands;     /* device commands finished */
+    _Atomic uint64_t memory_bytes; /* bytes of the session's memory objects */
+    _Atomic uint64_t device_mask;  /* devices with a context, bit = index in the session's list */
+    uint8_t pad4[32];
+
+    char text[512]; /* why the worker failed, when worker_state says so */
+};
+static_assert(offsetof(struct dv_shm_header, ring_tail) == 64, "wire");
+static_assert(offsetof(struct dv_shm_header, ring_head) == 128, "wire");
+static_assert(offsetof(struct dv_shm_header, worker_life) == 192, "wire");
+static_assert(offsetof(struct dv_shm_header, text) == 256, "wire");
+static_assert(sizeof(struct dv_shm_header) <= DV_PAGE, "wire");
+
+/* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */
+struct dv_shm_queue {
+    _Atomic uint64_t completed; /* every command up to this number is complete */
+    _Atomic uint32_t progress;  /* futex: changes when `completed` does */
+    _Atomic uint32_t waiters;   /* client threads asleep on `progress` */
+    uint8_t pad[48];
+};
+static_assert(sizeof(struct dv_shm_queue) == 64, "wire");
+
+/* An event's state. Status values are OpenCL's: 3 queued, 2 submitted, 1 running, 0 complete,
+ * negative failed. Times are on the device's clock, in nanoseconds. */
+struct dv_shm_event {
+    _Atomic int32_t status;   /* futex */
+    _Atomic uint32_t waiters; /* client threads asleep on `status` */
+    _Atomic uint32_t notify;  /* the client wants an upcall when the event is complete */
+    uint32_t pad0;
+    _Atomic uint64_t queued_ns;
+    _Atomic uint64_t submit_ns;
+    _Atomic uint64_t start_ns;
+    _Atomic uint64_t end_ns;
+    uint8_t pad1[16];
+};
+static_assert(sizeof(struct dv_shm_event) == 64, "wire");
+
+enum dv_upcall_kind {
+    DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */
+    DV_UPCALL_TURN = 2,     /* b: token of a host command whose turn it is */
+    DV_UPCALL_MEM_GONE = 3, /* a: id of a memory object the worker has let go */
+    DV_UPCALL_FREE = 4,     /* b: arena offset of a staging block that is free again */
+    DV_UPCALL_CONTEXT = 5,  /* a: context id, b: error code; something went wrong late */
+    DV_UPCALL_OUTPUT = 6,   /* kernels printed something */
+};
+
+struct dv_upcall {
+    uint32_t kind; /* enum dv_upcall_kind */
+    uint32_t a;
+    uint64_t b;
+    uint64_t c;
+    uint64_t reserved;
+};
+static_assert(sizeof(struct dv_upcall) == 32, "wire");
+
+#endif

@@ -1,0 +1,474 @@
+/* The command graph (see graph.h). */
+#include "src/worker/core/graph.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "src/base/futex.h"
+
+/* Somebody waits for a node: `to` counts it in blocked_by until it fires. */
+struct dv_edge {
+    struct dv_edge *next;
+    struct dv_node *to;
+    bool on_submit; /* fires when the node is submitted, not only when it is done */
+    bool listed;    /* from a wait list: failure spreads */
+};
+
+int dv_graph_init(struct dv_graph *graph, const struct dv_graph_backend *backend, void *owner,
+                  void *shm)
+{
+    *graph = (struct dv_graph){.backend = backend, .owner = owner, .shm = shm};
+    TAILQ_INIT(&graph->ready);
+    TAILQ_INIT(&graph->blocked);
+    return 0;
+}
+
+void dv_graph_fini(struct dv_graph *graph)
+{
+    free(graph->events);
+    free(graph->queues);
+}
+
+int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, uint32_t slot,
+                        bool in_order)
+{
+    if (slot >= DV_SHM_QUEUE_COUNT)
+        return -EINVAL;
+    if (graph->queue_count == graph->queue_capacity) {
+        uint32_t capacity = graph->queue_capacity ? graph->queue_capacity * 2 : 16;
+        void *grown = realloc(graph->queues, capacity * sizeof *graph->queues);
+        if (!grown)
+            return -ENOMEM;
+        graph->queues = grown;
+        graph->queue_capacity = capacity;
+    }
+    graph->queues[graph->queue_count++] = queue;
+    *queue = (struct dv_graph_queue){.in_order = in_order};
+    queue->slot = (struct dv_shm_queue *)((uint8_t *)graph->shm + DV_SHM_QUEUE_OFFSET) + slot;
+    TAILQ_INIT(&queue->active);
+    TAILQ_INIT(&queue->main.flight);
+    TAILQ_INIT(&queue->lane.flight);
+    return 0;
+}
+
+void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue)
+{
+    for (uint32_t i = 0; i < graph->queue_count; i++)
+        if (graph->queues[i] == queue) {
+            graph->queues[i] = graph->queues[--graph->queue_count];
+            return;
+        }
+}
+
+void dv_node_unref(struct dv_node *node)
+{
+    if (--node->refs > 0)
+        return;
+    for (uint32_t i = 0; i < node->dep_count; i++)
+        dv_node_unref(node->deps[i]);
+    free(node->deps);
+    node->deps = NULL;
+    node->dep_count = 0;
+    node->graph->backend->destroy(node);
+}
+
+/* ---- events ---- */
+
+static struct dv_event_entry *event_entry(struct dv_graph *graph, uint32_t event)
+{
+    if (event == 0 || event > DV_SHM_EVENT_COUNT)
+        return NULL;
+    if (event > graph->event_capacity) {
+        uint32_t capacity = graph->event_capacity ? graph->event_capacity : 1024;
+        while (capacity < event)
+            capacity *= 2;
+        struct dv_event_entry *grown = realloc(graph->events, capacity * sizeof *grown);
+        if (!grown)
+            return NULL;
+        for (uint32_t i = graph->event_capacity; i < capacity; i++)
+            grown[i] = (struct dv_event_entry){0};
+        graph->events = grown;
+        graph->event_capacity = capacity;
+    }
+    return &graph->events[event - 1];
+}
+
+struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event)
+{
+    struct dv_event_entry *entry = event_entry(graph, event);
+    return entry ? entry->node : NULL;
+}
+
+static struct dv_shm_event *event_slot(struct dv_graph *graph, uint32_t event)
+{
+    return (struct dv_shm_event *)((uint8_t *)graph->shm + DV_SHM_EVENT_OFFSET) + (event - 1);
+}
+
+static void publish_event(struct dv_node *node, int32_t status)
+{
+    struct dv_shm_event *slot = event_slot(node->graph, node->event);
+
+    atomic_store(&slot->status, status);
+    if (atomic_load(&slot->waiters))
+        dv_futex_wake((_Atomic uint32_t *)&slot->status, INT_MAX);
+    if (atomic_load(&slot->notify))
+        node->graph->backend->notify(node->graph, node->event - 1);
+}
+
+static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
+{
+    uint64_t seen = atomic_load(&queue->slot->completed);
+
+    while (seen < number)
+        if (atomic_compare_exchange_weak(&queue->slot->completed, &seen, number)) {
+            atomic_fetch_add(&queue->slot->progress, 1);
+            if (atomic_load(&queue->slot->waiters))
+                dv_futex_wake(&queue->slot->progress, INT_MAX);
+            return;
+        }
+}
+
+/* What the client may see at once, from whichever thread learns of it first. */
+static void make_visible(struct dv_node *node, int32_t status)
+{
+    node->graph->backend->before_visible(node);
+    if (node->event)
+        publish_event(node, status);
+    if (node->queue && node->queue->in_order && (!node->detached || node->fence))
+        publish_queue(node->queue, node->number);
+}
+
+/* ---- dependencies ---- */
+
+static void add_edge(struct dv_node *from, struct dv_node *to, bool on_submit, bool listed)
+{
+    struct dv_edge *edge = malloc(sizeof *edge);
+
+    if (!edge) {
+        to->doomed = true; /* out of memory: the command fails rather than run too early */
+        return;
+    }
+    *edge = (struct dv_edge){
+        .next = from->successors, .to = to, .on_submit = on_submit, .listed = listed};
+    from->successors = edge;
+    to->blocked_by++;
+}
+
+static void keep_dep(struct dv_node *node, struct dv_node *dep)
+{
+    struct dv_node **grown = realloc(node->deps, (node->dep_count + 1) * sizeof *grown);
+
+    if (!grown) {
+        node->doomed = true;
+        return;
+    }
+    node->deps = grown;
+    node->deps[node->dep_count++] = dep;
+    dep->refs++;
+}
+
+static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
+{
+    bool both_on_device = node->place == DV_PLACE_DEVICE && dep->place == DV_PLACE_DEVICE;
+
+    if (dep->state == DV_NODE_DONE) {
+        if (listed && dep->status < 0)
+            node->doomed = true;
+    } else if (both_on_device && dep->state == DV_NODE_SUBMITTED &&
+               (dep->reports || dep->stream == node->stream)) {
+        if (dep->reports && (listed || dep->stream != node->stream))
+            keep_dep(node, dep);
+    } else if (both_on_device && dep->state == DV_NODE_BLOCKED) {
+        add_edge(dep, node, true, listed);
+    } else if (!listed && node->by_helper && dep->by_helper && dep->state == DV_NODE_SUBMITTED) {
+        /* the helper runs its turns in the order given: no need to wait for the first's end */
+    } else if (!listed && node->by_helper && dep->by_helper && dep->state == DV_NODE_BLOCKED) {
+        add_edge(dep, node, true, false);
+    } else {
+        add_edge(dep, node, false, listed);
+    }
+}
+
+static void make_ready(struct dv_node *node)
+{
+    struct dv_graph *graph = node->graph;
+
+    if (node->in_blocked_list) {
+        TAILQ_REMOVE(&graph->blocked, node, in_blocked);
+        node->in_blocked_list = false;
+        atomic_fetch_sub(&graph->attention, 1);
+    }
+    TAILQ_INSERT_TAIL(&graph->ready, node, in_ready);
+}
+
+static void fire_edges(struct dv_node *node, bool done)
+{
+    struct dv_edge **link = &node->successors;
+
+    while (*link) {
+        struct dv_edge *edge = *link;
+        if (!done && !edge->on_submit) {
+            link = &edge->next;
+            continue;
+        }
+        *link = edge->next;
+        struct dv_node *to = edge->to;
+        if (done && edge->listed && node->status < 0)
+            to->doomed = true;
+        if (!done && node->place == DV_PLACE_DEVICE && node->reports &&
+            (edge->listed || node->stream != to->stream))
+            keep_dep(to, node);
+        free(edge);
+        if (--to->blocked_by == 0)
+            make_ready(to);
+    }
+}
+
+static bool must_report(const struct dv_node *node)
+{
+    if (node->event || node->detached || !node->queue->in_order)
+        return true;
+    for (const struct dv_edge *edge = node->successors; edge; edge = edge->next)
+        if (!edge->on_submit || edge->to->stream != node->stream)
+            return true;
+    return node->stream->unreported >= DV_MAX_UNREPORTED ||
+           !node->graph->backend->more_coming(node->graph);
+}
+
+/* ---- progress ---- */
+
+static void finish(struct dv_node *node, int32_t status, bool visible)
+{
+    struct dv_graph *graph = node->graph;
+    struct dv_graph_queue *queue = node->queue;
+
+    node->status = status;
+    node->state = DV_NODE_DONE;
+    if (!visible)
+        make_visible(node, status);
+    if (status < 0)
+        graph->backend->failed(node, status);
+    if (node->event) {
+        struct dv_event_entry *entry = event_entry(graph, node->event);
+        if (entry && entry->node == node)
+            *entry = (struct dv_event_entry){.status = status};
+    }
+    if (queue && !node->detached) {
+        TAILQ_REMOVE(&queue->active, node, in_active);
+        if (queue->barrier == node)
+            queue->barrier = NULL;
+        if (!queue->in_order) {
+            struct dv_node *oldest = TAILQ_FIRST(&queue->active);
+            atomic_fetch_sub(&graph->attention, 1);
+            publish_queue(queue, oldest ? oldest->number - 1 : queue->last_number);
+        }
+        atomic_fetch_add(&graph->shm->commands, 1);
+    }
+    fire_edges(node, true);
+    dv_node_unref(node);
+}
+
+static void submit(struct dv_node *node)
+{
+    struct dv_graph *graph = node->graph;
+
+    node->state = DV_NODE_SUBMITTED;
+    node->reports = must_report(node);
+    node->stream->unreported = node->reports ? 0 : node->stream->unreported + 1;
+    TAILQ_INSERT_TAIL(&node->stream->flight, node, in_flight);
+    int32_t status = graph->backend->submit(node);
+    if (status < 0) {
+        TAILQ_REMOVE(&node->stream->flight, node, in_flight);
+        finish(node, status, false);
+        return;
+    }
+    fire_edges(node, false);
+}
+
+/* The one point through which every command goes to the vendor or to the client. */
+static void pump(struct dv_graph *graph)
+{
+    struct dv_node *node;
+
+    while ((node = TAILQ_FIRST(&graph->ready))) {
+        TAILQ_REMOVE(&graph->ready, node, in_ready);
+        if (node->doomed) {
+            finish(node, DV_STATUS_DEPENDENCY_FAILED, false);
+        } else if (node->place == DV_PLACE_DEVICE) {
+            submit(node);
+        } else if (node->place == DV_PLACE_HOST) {
+            node->state = DV_NODE_SUBMITTED;
+            graph->backend->turn(node);
+            fire_edges(node, false);
+        } else {
+            finish(node, 0, false);
+        }
+    }
+}
+
+void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *waits,
+                  uint32_t wait_count)
+{
+    struct dv_graph_queue *queue = node->queue;
+
+    node->graph = graph;
+    node->refs = 1;
+    node->state = DV_NODE_BLOCKED;
+    node->arrival = ++graph->arrivals;
+    for (uint32_t i = 0; i < wait_count; i++) {
+        struct dv_event_entry *entry = event_entry(graph, waits[i]);
+        if (!entry)
+            node->doomed = true;
+        else if (entry->node)
+            depend(node, entry->node, true);
+        else if (entry->status < 0)
+            node->doomed = true;
+    }
+    if (!node->detached) {
+        struct dv_node *last = TAILQ_LAST(&queue->active, dv_node_list);
+        if (queue->in_order) {
+            if (last)
+                depend(node, last, false);
+        } else if (node->everything) {
+            struct dv_node *earlier;
+            TAILQ_FOREACH (earlier, &queue->active, in_active)
+                depend(node, earlier, false);
+        } else if (queue->barrier) {
+            depend(node, queue->barrier, false);
+        }
+        TAILQ_INSERT_TAIL(&queue->active, node, in_active);
+        queue->last_number = node->number;
+        if (node->barrier && !queue->in_order)
+            queue->barrier = node;
+        if (!queue->in_order)
+            atomic_fetch_add(&graph->attention, 1);
+    }
+    if (node->event) {
+        struct dv_event_entry *entry = event_entry(graph, node->event);
+        if (entry)
+            *entry = (struct dv_event_entry){.node = node};
+        else
+            node->event = 0;
+    }
+    if (node->blocked_by == 0) {
+        TAILQ_INSERT_TAIL(&graph->ready, node, in_ready);
+        pump(graph);
+    } else {
+        TAILQ_INSERT_TAIL(&graph->blocked, node, in_blocked);
+        node->in_blocked_list = true;
+        atomic_fetch_add(&graph->attention, 1);
+    }
+}
+
+int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node)
+{
+    struct dv_event_entry *entry = event_entry(graph, node->event);
+
+    if (!entry)
+        return -EINVAL;
+    node->graph = graph;
+    node->refs = 1;
+    node->place = DV_PLACE_NOWHERE;
+    node->state = DV_NODE_SUBMITTED;
+    *entry = (struct dv_event_entry){.node = node};
+    return 0;
+}
+
+void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status)
+{
+    finish(node, status, false);
+    pump(graph);
+}
+
+struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number)
+{
+    struct dv_node *node;
+
+    TAILQ_FOREACH (node, &queue->active, in_active)
+        if (node->number == number)
+            return node;
+    return NULL;
+}
+
+void dv_graph_report(struct dv_node *node, int32_t status)
+{
+    struct dv_graph *graph = node->graph;
+
+    node->status = status;
+    make_visible(node, status);
+    struct dv_node *head = atomic_load(&graph->done);
+    do
+        node->done_next = head;
+    while (!atomic_compare_exchange_weak(&graph->done, &head, node));
+    if (atomic_load(&graph->attention) && atomic_exchange(&graph->shm->worker_asleep, 0))
+        dv_futex_wake(&graph->shm->worker_asleep, 1);
+}
+
+/* The vendor runs a stream in order: what was submitted before a finished command is finished. */
+static void finish_in_stream(struct dv_node *reported)
+{
+    struct dv_stream *stream = reported->stream;
+    struct dv_node *node, *next;
+
+    for (node = TAILQ_FIRST(&stream->flight); node; node = next) {
+        next = TAILQ_NEXT(node, in_flight);
+        if (node == reported || !node->reports) {
+            int32_t status = node == reported ? node->status : 0;
+            bool last = node == reported;
+            TAILQ_REMOVE(&stream->flight, node, in_flight);
+            finish(node, status, last);
+            if (last)
+                return;
+        }
+    }
+}
+
+void dv_graph_reap(struct dv_graph *graph)
+{
+    struct dv_node *node = atomic_exchange(&graph->done, NULL);
+    struct dv_node *ordered = NULL;
+
+    while (node) { /* the stack has the newest first */
+        struct dv_node *next = node->done_next;
+        node->done_next = ordered;
+        ordered = node;
+        node = next;
+    }
+    while (ordered) {
+        node = ordered;
+        ordered = node->done_next;
+        finish_in_stream(node);
+    }
+    pump(graph);
+}
+
+static void fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
+                         struct dv_stream *stream)
+{
+    struct dv_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
+
+    if (!last || last->reports)
+        return;
+    struct dv_node *node = graph->backend->fence(queue, stream);
+    if (!node)
+        return;
+    node->queue = queue;
+    node->stream = stream;
+    node->place = DV_PLACE_DEVICE;
+    node->number = last->number;
+    node->detached = true;
+    node->fence = true;
+    dv_graph_add(graph, node, NULL, 0);
+}
+
+void dv_graph_fence(struct dv_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->queue_count; i++)
+        fence_stream(graph, graph->queues[i], &graph->queues[i]->main);
+}
+
+uint64_t dv_graph_oldest_blocked(const struct dv_graph *graph)
+{
+    const struct dv_node *node = TAILQ_FIRST(&graph->blocked);
+    return node ? node->arrival : UINT64_MAX;
+}

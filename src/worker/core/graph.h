@@ -1,0 +1,160 @@
+/* The command graph of a session: which command may run when. The vendor only ever sees commands
+ * whose dependencies are complete or already handed to it; user events, host commands and queue
+ * order are kept here. Knows nothing of any API: a backend submits.
+ *
+ * One thread, the session's main thread, owns the graph. The only function that other threads
+ * (the vendor's) may call is dv_graph_report. */
+#ifndef DV_WORKER_CORE_GRAPH_H
+#define DV_WORKER_CORE_GRAPH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "src/wire/session/shm.h"
+
+/* A command whose awaited event failed ends with this status (OpenCL's number for it). */
+#define DV_STATUS_DEPENDENCY_FAILED (-14)
+
+enum dv_place {
+    DV_PLACE_DEVICE,  /* the vendor runs it */
+    DV_PLACE_HOST,    /* the client runs it when told that it is its turn */
+    DV_PLACE_NOWHERE, /* nothing to run: done when its dependencies are */
+};
+
+enum dv_node_state { DV_NODE_BLOCKED, DV_NODE_SUBMITTED, DV_NODE_DONE };
+
+struct dv_node;
+struct dv_graph;
+
+TAILQ_HEAD(dv_node_list, dv_node);
+
+/* Even while more commands keep coming, one in so many is reported, so that the client sees
+ * progress and finished commands do not pile up. */
+#define DV_MAX_UNREPORTED 64
+
+/* A queue of the vendor that runs commands in the order submitted. */
+struct dv_stream {
+    struct dv_node_list flight; /* submitted, not known to be complete */
+    uint32_t unreported;        /* submitted since the last one that reports */
+};
+
+struct dv_graph_queue {
+    bool in_order;
+    struct dv_shm_queue *slot;
+    struct dv_node_list active; /* not done, in the order enqueued */
+    struct dv_node *barrier;      /* the last one of an out-of-order queue, or NULL */
+    uint64_t last_number;
+    struct dv_stream main;
+    struct dv_stream lane; /* beside the queue's order, for host commands' own transfers */
+};
+
+struct dv_edge;
+
+struct dv_node {
+    TAILQ_ENTRY(dv_node) in_active;
+    TAILQ_ENTRY(dv_node) in_flight;
+    TAILQ_ENTRY(dv_node) in_ready;
+    TAILQ_ENTRY(dv_node) in_blocked;
+    struct dv_node *done_next;
+    struct dv_graph *graph;
+    struct dv_graph_queue *queue; /* NULL for user events */
+    struct dv_stream *stream;     /* DV_PLACE_DEVICE only */
+    struct dv_edge *successors;
+    struct dv_node **deps; /* submitted before it, to be awaited by the vendor */
+    uint32_t dep_count;
+    uint64_t number;  /* within the queue */
+    uint64_t arrival; /* within the session */
+    uint32_t event;   /* slot + 1, or 0 */
+    uint32_t refs;
+    uint32_t blocked_by;
+    enum dv_place place;
+    enum dv_node_state state;
+    bool detached;     /* not part of the queue's order */
+    bool fence;        /* stands for all that was submitted to its stream before */
+    bool everything;   /* waits for all earlier commands of an out-of-order queue */
+    bool barrier;      /* later commands of an out-of-order queue wait for it */
+    bool by_helper;    /* host command of the client's helper, which keeps their order */
+    bool reports;      /* its completion will be reported by dv_graph_report */
+    bool doomed;       /* an awaited event failed */
+    bool in_blocked_list;
+    int32_t status;
+};
+
+struct dv_graph_backend {
+    /* Hands a node to the vendor. If node->reports, dv_graph_report must follow some time.
+     * Returns 0 or the error the command ends with. */
+    int32_t (*submit)(struct dv_node *node);
+    /* Makes the vendor report all that was submitted to the stream so far: returns a node that was
+     * submitted for it (reports set), or NULL. */
+    struct dv_node *(*fence)(struct dv_graph_queue *queue, struct dv_stream *stream);
+    /* Tells the client that it is a host command's turn. */
+    void (*turn)(struct dv_node *node);
+    /* From any thread, before completion becomes visible. */
+    void (*before_visible)(struct dv_node *node);
+    /* An event with `notify` set changed; from any thread. */
+    void (*notify)(struct dv_graph *graph, uint32_t slot);
+    /* A command failed after it was accepted. */
+    void (*failed)(struct dv_node *node, int32_t status);
+    /* The last reference to the node is gone. */
+    void (*destroy)(struct dv_node *node);
+    /* Whether another device command is already waiting to be read: then the present one need not
+     * be reported by itself. */
+    bool (*more_coming)(struct dv_graph *graph);
+};
+
+struct dv_event_entry {
+    struct dv_node *node; /* while the event is not complete */
+    int32_t status;
+};
+
+struct dv_graph {
+    const struct dv_graph_backend *backend;
+    void *owner;
+    struct dv_shm_header *shm;
+    struct dv_event_entry *events;
+    uint32_t event_capacity;
+    uint64_t arrivals;
+    struct dv_node_list ready;
+    struct dv_node_list blocked; /* in the order of arrival */
+    uint32_t queue_capacity;
+    struct dv_graph_queue **queues; /* all, for fencing before sleep */
+    uint32_t queue_count;
+    _Atomic(struct dv_node *) done;    /* reported, not yet reaped: a stack */
+    _Atomic uint32_t attention;        /* somebody waits for the main thread to reap */
+};
+
+int dv_graph_init(struct dv_graph *graph, const struct dv_graph_backend *backend, void *owner,
+                  void *shm);
+void dv_graph_fini(struct dv_graph *graph);
+
+int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, uint32_t slot,
+                        bool in_order);
+/* The queue must have no active node. */
+void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue);
+
+/* Adds a command; it may be submitted at once. waits: event slots + 1. */
+void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *waits,
+                  uint32_t wait_count);
+/* A user event: a node that completes by dv_graph_finish only. */
+int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node);
+
+/* Completes a host command or user event, from the main thread. */
+void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status);
+struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number);
+struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event);
+
+/* From any thread: the vendor finished the node (reports was set). */
+void dv_graph_report(struct dv_node *node, int32_t status);
+
+/* Takes in what was reported and submits what became ready. */
+void dv_graph_reap(struct dv_graph *graph);
+/* Before the main thread sleeps: everything in flight will be reported. */
+void dv_graph_fence(struct dv_graph *graph);
+/* The oldest blocked node's arrival, or UINT64_MAX. */
+uint64_t dv_graph_oldest_blocked(const struct dv_graph *graph);
+
+void dv_node_unref(struct dv_node *node);
+
+#endif

@@ -1,0 +1,27 @@
+/* divvy-worker: the program behind the zygote and, forked from it, every worker. People never start
+ * it; divvyd does. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "src/worker/core/zygote.h"
+
+int main(int argc, char **argv)
+{
+    int type;
+    socklen_t type_bytes = sizeof type;
+
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("divvy-worker %s\n", DIVVY_VERSION);
+        return 0;
+    }
+    if (argc != 2 || strcmp(argv[1], "--zygote") != 0 ||
+        getsockopt(DV_ZYGOTE_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &type_bytes) < 0 ||
+        type != SOCK_SEQPACKET) {
+        fprintf(stderr,
+                "divvy-worker is started by divvyd, not by hand: it needs divvyd's socket.\n"
+                "To run a program through divvy: divvy run -- PROGRAM\n");
+        return 2;
+    }
+    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD);
+}

@@ -1,0 +1,52 @@
+/* What the session's main thread offers to the part that executes an API. */
+#ifndef DV_WORKER_CORE_RUNTIME_H
+#define DV_WORKER_CORE_RUNTIME_H
+
+#include <pthread.h>
+
+#include "src/wire/session/ring.h"
+#include "src/worker/core/graph.h"
+#include "src/worker/core/session.h"
+
+struct dv_runtime {
+    const struct dv_worker_start *start;
+    uint8_t *shm;
+    uint64_t shm_bytes;
+    struct dv_shm_header *header;
+    struct dv_ring_reader ring;
+    struct dv_graph graph;
+    pthread_mutex_t upcall_lock; /* upcalls come from the vendor's threads too */
+    uint64_t upcall_tail;
+    void *api; /* the executing part's own state */
+};
+
+/* The part that executes an API. */
+struct dv_runtime_api {
+    const struct dv_graph_backend *backend;
+    /* Initialises the vendor. Returns 0 or a negative errno with a reason in words. */
+    int (*init)(struct dv_runtime *runtime, char *text, size_t text_bytes);
+    /* Executes one record: a private copy of record->bytes, freed by the callee's owner. */
+    void (*handle)(struct dv_runtime *runtime, const struct dv_record *record);
+    /* The ring is empty and the main thread is about to sleep. */
+    void (*before_sleep)(struct dv_runtime *runtime);
+};
+
+/* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
+void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);
+void dv_runtime_wake_client(struct dv_runtime *runtime);
+
+/* A checked pointer into the shared memory behind the fixed parts, or NULL. */
+void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
+
+/* Ends the worker because its client broke the protocol. */
+_Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason);
+
+/* The API served; linked in. */
+extern const struct dv_runtime_api dv_runtime_api_opencl;
+
+/* What kernels print. */
+int dv_output_start(struct dv_runtime *runtime);
+/* Moves all that was printed so far to the client's output ring. Any thread. */
+void dv_output_drain(struct dv_runtime *runtime);
+
+#endif

@@ -1,0 +1,182 @@
+/* A session in the worker: maps the shared memory, watches the tenant, and serves the command ring
+ * on the main thread until the tenant is gone. */
+#include "src/worker/core/session.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+#include "src/base/log.h"
+#include "src/worker/core/runtime.h"
+
+/* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
+ * private memory), so that the client learns of our death without any descriptor or daemon. */
+static struct {
+    struct robust_list_head head;
+    struct robust_list entry;
+} life;
+
+static void tie_life(struct dv_shm_header *header)
+{
+    life.entry.next = &life.head.list;
+    life.head.list.next = &life.entry;
+    life.head.futex_offset = (long)((char *)&header->worker_life - (char *)&life.entry);
+    atomic_store(&header->worker_life, (uint32_t)gettid() | FUTEX_WAITERS);
+    syscall(SYS_set_robust_list, &life.head, sizeof life.head);
+}
+
+/* Never enters the vendor: it must answer while the main thread is deep inside it. */
+static void *watch_tenant(void *argument)
+{
+    struct dv_runtime *runtime = argument;
+    struct pollfd fds[2] = {{.fd = runtime->start->tenant_pidfd, .events = POLLIN},
+                            {.fd = runtime->start->control_fd, .events = POLLIN}};
+
+    for (;;) {
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        if (fds[0].revents)
+            _exit(0);
+        if (fds[1].revents) {
+            char message[256];
+            int received = 0;
+            ssize_t bytes = dv_fd_receive(fds[1].fd, message, sizeof message, NULL, 0, &received,
+                                          MSG_DONTWAIT);
+            if (bytes == 0 || (bytes < 0 && bytes != -EAGAIN))
+                fds[1].fd = -1; /* divvyd is gone: go on with what we hold */
+        }
+    }
+    return NULL;
+}
+
+_Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason)
+{
+    dv_warning("session %llu ended: its client %s",
+               (unsigned long long)runtime->start->session, reason);
+    _exit(3);
+}
+
+void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+{
+    if (offset < DV_SHM_ARENA_OFFSET || offset > runtime->shm_bytes ||
+        bytes > runtime->shm_bytes - offset)
+        return NULL;
+    return runtime->shm + offset;
+}
+
+void dv_runtime_wake_client(struct dv_runtime *runtime)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&runtime->header->client_asleep, memory_order_relaxed) &&
+        atomic_exchange(&runtime->header->client_asleep, 0))
+        dv_futex_wake(&runtime->header->client_asleep, 1);
+}
+
+void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake)
+{
+    struct dv_upcall *ring = (struct dv_upcall *)(runtime->shm + DV_SHM_UPCALL_OFFSET);
+
+    pthread_mutex_lock(&runtime->upcall_lock);
+    for (;;) {
+        uint64_t used = runtime->upcall_tail - atomic_load(&runtime->header->upcall_head);
+        if (used < DV_SHM_UPCALL_COUNT) {
+            wake = wake || used > DV_SHM_UPCALL_COUNT / 2;
+            break;
+        }
+        /* the client does not take them: it only delays itself */
+        dv_runtime_wake_client(runtime);
+        usleep(200);
+    }
+    ring[runtime->upcall_tail & (DV_SHM_UPCALL_COUNT - 1)] = *upcall;
+    atomic_store(&runtime->header->upcall_tail, ++runtime->upcall_tail);
+    pthread_mutex_unlock(&runtime->upcall_lock);
+    if (wake)
+        dv_runtime_wake_client(runtime);
+}
+
+static void sleep_until_woken(struct dv_runtime *runtime)
+{
+    struct dv_shm_header *header = runtime->header;
+
+    atomic_store(&header->worker_asleep, 1);
+    if (atomic_load(&header->ring_tail) != runtime->ring.head || atomic_load(&runtime->graph.done)) {
+        atomic_store(&header->worker_asleep, 0);
+        return;
+    }
+    while (atomic_load(&header->worker_asleep))
+        dv_futex_wait(&header->worker_asleep, 1, 0);
+}
+
+static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
+{
+    struct dv_record record;
+
+    for (;;) {
+        int found = dv_ring_peek(&runtime->ring, &record);
+        if (found == -EPROTO)
+            dv_runtime_abandon(runtime, "wrote a malformed record");
+        if (found == 0)
+            api->handle(runtime, &record);
+        if (atomic_load_explicit(&runtime->graph.done, memory_order_relaxed))
+            dv_graph_reap(&runtime->graph);
+        else if (found == -EAGAIN) {
+            dv_graph_fence(&runtime->graph);
+            api->before_sleep(runtime);
+            sleep_until_woken(runtime);
+        }
+    }
+}
+
+static void fail_start(struct dv_runtime *runtime, const char *text)
+{
+    dv_error("%s", text);
+    snprintf(runtime->header->text, sizeof runtime->header->text, "%s", text);
+    atomic_store(&runtime->header->worker_state, DV_WORKER_FAILED);
+    dv_futex_wake(&runtime->header->worker_state, INT_MAX);
+}
+
+int dv_worker_session_run(const struct dv_worker_start *start)
+{
+    static struct dv_runtime runtime;
+    const struct dv_runtime_api *api = &dv_runtime_api_opencl;
+    char text[512] = "";
+    pthread_t watcher;
+
+    runtime.start = start;
+    runtime.shm_bytes = start->shm_bytes;
+    if (start->shm_bytes < DV_SHM_BYTES_MIN || start->shm_bytes > DV_SHM_BYTES_MAX)
+        return 1;
+    runtime.shm = mmap(NULL, start->shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                       start->shm_fd, 0);
+    if (runtime.shm == MAP_FAILED) {
+        dv_error("cannot map the session's memory (%llu bytes): %m",
+                 (unsigned long long)start->shm_bytes);
+        return 1;
+    }
+    close(start->shm_fd);
+    madvise(runtime.shm, start->shm_bytes, MADV_DONTDUMP);
+    runtime.header = (struct dv_shm_header *)runtime.shm;
+    pthread_mutex_init(&runtime.upcall_lock, NULL);
+    dv_ring_reader_init(&runtime.ring, runtime.shm);
+    tie_life(runtime.header);
+
+    if (pthread_create(&watcher, NULL, watch_tenant, &runtime) != 0 ||
+        dv_output_start(&runtime) < 0) {
+        fail_start(&runtime, "the worker could not start its threads");
+        return 1;
+    }
+    dv_graph_init(&runtime.graph, api->backend, &runtime, runtime.shm);
+    if (api->init(&runtime, text, sizeof text) < 0) {
+        fail_start(&runtime, text);
+        return 1;
+    }
+    atomic_store(&runtime.header->worker_state, DV_WORKER_READY);
+    dv_futex_wake(&runtime.header->worker_state, INT_MAX);
+    serve(&runtime, api);
+    return 0;
+}

@@ -1,0 +1,310 @@
+/* The zygote's loop: fork a worker or a probe when divvyd asks, tell divvyd when a child has ended.
+ * It has a single thread and never initialises the vendor's driver, so that a child starts with a
+ * clean process that has the libraries already loaded. */
+#include "src/worker/core/zygote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/fd.h"
+#include "src/base/log.h"
+#include "src/worker/core/session.h"
+
+enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_COUNT };
+
+/* A child that has not been reaped yet, so that its end can be told by session. */
+struct child {
+    pid_t pid;
+    uint64_t session;
+};
+
+struct zygote {
+    int socket_fd;
+    int signal_fd;
+    pid_t probe_pid;  /* 0: none is running */
+    bool probe_again; /* asked for while one was running */
+    struct child *children;
+    size_t child_count;
+    size_t child_capacity;
+    struct dv_zygote_answer answer; /* large, so not on the stack */
+};
+
+/* Blocks while divvyd is busy: it always reads in the end, or its socket closes. */
+static void send_answer(struct zygote *zygote, int pidfd)
+{
+    zygote->answer.magic = DV_WIRE_MAGIC;
+    int error = dv_fd_send(zygote->socket_fd, &zygote->answer, sizeof zygote->answer, &pidfd,
+                           pidfd >= 0 ? 1 : 0);
+    if (error < 0 && error != -EPIPE)
+        dv_error("cannot answer divvyd: %s", strerror(-error));
+}
+
+static void answer_failure(struct zygote *zygote, uint64_t session, int error, const char *text)
+{
+    zygote->answer =
+        (struct dv_zygote_answer){.event = DV_ZYGOTE_FAILED, .session = session, .status = error};
+    snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s: %s", text, strerror(-error));
+    send_answer(zygote, -1);
+}
+
+static void answer_probe_failure(struct zygote *zygote, const char *text)
+{
+    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
+    snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
+    send_answer(zygote, -1);
+}
+
+/* What a freshly forked child must undo of the zygote. */
+static void become_child(const char *name)
+{
+    sigset_t none;
+
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL); /* fails harmlessly for the few that cannot change */
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_NAME, name);
+    dv_log_set_name(name);
+
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd >= 0) {
+        dup2(null_fd, STDIN_FILENO);
+        close(null_fd);
+    }
+}
+
+static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_request *request,
+                                 const int *fds)
+{
+    char name[16]; /* what the kernel keeps of a name */
+    struct dv_worker_start start = {.session = request->session,
+                                    .shm_bytes = request->shm_bytes,
+                                    .shm_fd = fds[FD_SHM],
+                                    .control_fd = fds[FD_CONTROL],
+                                    .tenant_pidfd = fds[FD_TENANT],
+                                    .device_count = request->device_count};
+
+    close(zygote->socket_fd);
+    close(zygote->signal_fd);
+    memcpy(start.devices, request->devices, sizeof start.devices);
+    snprintf(name, sizeof name, "divvy-w%llu", (unsigned long long)request->session);
+    become_child(name);
+    _exit(dv_worker_session_run(&start));
+}
+
+static _Noreturn void run_probe(struct zygote *zygote)
+{
+    struct dv_zygote_answer *answer = &zygote->answer;
+
+    close(zygote->signal_fd);
+    become_child("divvy-probe");
+    alarm(DV_ZYGOTE_PROBE_LIMIT_S);
+    *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
+    int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, answer->text, sizeof answer->text);
+    answer->status = count < 0 ? count : 0;
+    answer->device_count = count < 0 ? 0 : (uint32_t)count;
+    if (count <= 0 && !answer->text[0])
+        snprintf(answer->text, sizeof answer->text, "%s",
+                 count < 0 ? strerror(-count) : "the vendors' drivers offer no device");
+    send_answer(zygote, -1);
+    _exit(0);
+}
+
+static bool reserve_child(struct zygote *zygote)
+{
+    if (zygote->child_count < zygote->child_capacity)
+        return true;
+    size_t capacity = zygote->child_capacity ? zygote->child_capacity * 2 : 64;
+    struct child *children = realloc(zygote->children, capacity * sizeof *children);
+    if (!children)
+        return false;
+    zygote->children = children;
+    zygote->child_capacity = capacity;
+    return true;
+}
+
+static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *request,
+                        const int *fds)
+{
+    if (!reserve_child(zygote)) {
+        answer_failure(zygote, request->session, -ENOMEM, "cannot note a new worker");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid < 0) {
+        answer_failure(zygote, request->session, -errno, "cannot fork a worker");
+        return;
+    }
+    if (pid == 0)
+        run_worker(zygote, request, fds);
+
+    zygote->children[zygote->child_count++] = (struct child){pid, request->session};
+    /* Safe against reuse of the number: only this process can reap the child. */
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) {
+        int error = -errno;
+        kill(pid, SIGKILL);
+        answer_failure(zygote, request->session, error, "cannot watch a new worker");
+        return;
+    }
+    zygote->answer = (struct dv_zygote_answer){
+        .event = DV_ZYGOTE_FORKED, .session = request->session, .pid = pid};
+    send_answer(zygote, pidfd);
+    close(pidfd);
+}
+
+static void fork_probe(struct zygote *zygote)
+{
+    if (zygote->probe_pid > 0) {
+        zygote->probe_again = true; /* the running one may have answered already */
+        return;
+    }
+    pid_t pid = fork();
+    if (pid < 0) {
+        answer_probe_failure(zygote, "cannot fork a process that looks for devices");
+        return;
+    }
+    if (pid == 0)
+        run_probe(zygote);
+    zygote->probe_pid = pid;
+}
+
+/* Returns false when divvyd is gone. */
+static bool serve_request(struct zygote *zygote)
+{
+    struct dv_zygote_request request;
+    int fds[FD_COUNT];
+    int fd_count;
+    ssize_t length =
+        dv_fd_receive(zygote->socket_fd, &request, sizeof request, fds, FD_COUNT, &fd_count, 0);
+
+    if (length == 0 || length == -ECONNRESET)
+        return false;
+    if (length < 0) {
+        dv_error("cannot read a request: %s", strerror((int)-length));
+        return length == -EMSGSIZE;
+    }
+    if (length != sizeof request || request.magic != DV_WIRE_MAGIC)
+        dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
+    else if (request.op == DV_ZYGOTE_PROBE)
+        fork_probe(zygote);
+    else if (request.op != DV_ZYGOTE_FORK || fd_count != FD_COUNT ||
+             request.device_count > DV_MAX_DEVICES)
+        answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
+    else
+        fork_worker(zygote, &request, fds);
+    while (fd_count > 0)
+        close(fds[--fd_count]);
+    return true;
+}
+
+static void tell_probe_end(struct zygote *zygote, int status)
+{
+    char text[128];
+
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return; /* it has answered by itself */
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        snprintf(text, sizeof text, "the vendor's driver did not list its devices within %d s",
+                 DV_ZYGOTE_PROBE_LIMIT_S);
+    else if (WIFSIGNALED(status))
+        snprintf(text, sizeof text, "the vendor's driver crashed (SIG%s) while listing its devices",
+                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
+    else
+        snprintf(text, sizeof text,
+                 "the vendor's driver ended the process (code %d) while listing its devices",
+                 WEXITSTATUS(status));
+    answer_probe_failure(zygote, text);
+}
+
+static void tell_worker_end(struct zygote *zygote, pid_t pid, int status)
+{
+    for (size_t i = 0; i < zygote->child_count; i++) {
+        if (zygote->children[i].pid != pid)
+            continue;
+        zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_EXITED,
+                                                   .session = zygote->children[i].session,
+                                                   .pid = pid,
+                                                   .status = status};
+        zygote->children[i] = zygote->children[--zygote->child_count];
+        send_answer(zygote, -1);
+        return;
+    }
+}
+
+static void reap_children(struct zygote *zygote)
+{
+    struct signalfd_siginfo info;
+    int status;
+    pid_t pid;
+
+    while (read(zygote->signal_fd, &info, sizeof info) > 0)
+        ; /* one signal may stand for several children */
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid != zygote->probe_pid) {
+            tell_worker_end(zygote, pid, status);
+            continue;
+        }
+        tell_probe_end(zygote, status);
+        zygote->probe_pid = 0;
+        if (zygote->probe_again) {
+            zygote->probe_again = false;
+            fork_probe(zygote);
+        }
+    }
+}
+
+static int open_signals(void)
+{
+    sigset_t child_signal;
+
+    sigemptyset(&child_signal);
+    sigaddset(&child_signal, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &child_signal, NULL) < 0)
+        return -errno;
+    int fd = signalfd(-1, &child_signal, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+int dv_zygote_run(int socket_fd)
+{
+    static struct zygote zygote;
+
+    dv_log_set_name("zygote");
+    prctl(PR_SET_NAME, "divvy-zygote");
+    fcntl(socket_fd, F_SETFD, FD_CLOEXEC);
+    zygote.socket_fd = socket_fd;
+    zygote.signal_fd = open_signals();
+    if (zygote.signal_fd < 0) {
+        dv_error("cannot watch for the end of workers: %s", strerror(-zygote.signal_fd));
+        return 1;
+    }
+    int error = dv_worker_preload();
+    if (error < 0) /* workers then load the libraries themselves, or say why they cannot */
+        dv_warning("cannot load the vendors' libraries ahead of time: %s", strerror(-error));
+
+    for (;;) {
+        struct pollfd ready[] = {{.fd = zygote.socket_fd, .events = POLLIN},
+                                 {.fd = zygote.signal_fd, .events = POLLIN}};
+        if (poll(ready, 2, -1) < 0 && errno != EINTR) {
+            dv_error("cannot wait for requests: %s", strerror(errno));
+            return 1;
+        }
+        if (ready[1].revents)
+            reap_children(&zygote);
+        if (ready[0].revents && !serve_request(&zygote))
+            return 0;
+    }
+}

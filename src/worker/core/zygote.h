@@ -1,0 +1,15 @@
+/* The zygote: the process from which every worker is forked. */
+#ifndef DV_WORKER_CORE_ZYGOTE_H
+#define DV_WORKER_CORE_ZYGOTE_H
+
+/* Where divvyd puts the zygote's end of their SEQPACKET socket. */
+#define DV_ZYGOTE_SOCKET_FD 3
+
+/* A probe that takes longer is ended: a vendor's driver may hang. */
+#define DV_ZYGOTE_PROBE_LIMIT_S 20
+
+/* Serves requests on the socket until its other end is closed; workers live on after that.
+ * Returns the process's exit status. In a forked worker it does not return. */
+int dv_zygote_run(int socket_fd);
+
+#endif

@@ -1,0 +1,459 @@
+/* Commands of queues: from the record to the graph, from the graph to the vendor, and the vendor's
+ * completion back to the client. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/log.h"
+#include "src/worker/opencl/executor.h"
+
+static struct dvk_command *command_of(struct dv_node *node)
+{
+    return (struct dvk_command *)node;
+}
+
+static const struct dv_queue_head *head_of(const struct dvk_command *c)
+{
+    return (const struct dv_queue_head *)c->record;
+}
+
+static size_t waits_bytes(const struct dv_queue_head *head)
+{
+    return dv_record_align(sizeof(uint32_t) * (size_t)head->wait_count);
+}
+
+size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed)
+{
+    return head_of(c)->record.bytes - fixed - waits_bytes(head_of(c));
+}
+
+bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
+{
+    struct dvk_mem *mem = dvk_find_mem(w, id);
+
+    if (!mem || !mem->vendor)
+        return false;
+    mem->refs++;
+    mem->pins++;
+    c->mems[at] = mem;
+    return true;
+}
+
+static void let_go(struct dvk_command *c)
+{
+    for (int i = 0; i < DVK_KEPT; i++)
+        if (c->mems[i]) {
+            dvk_mem_unpin(c->mems[i]);
+            c->mems[i] = NULL;
+        }
+    if (c->arguments) {
+        dvk_arguments_unpin(c->arguments);
+        dvk_arguments_unref(c->arguments);
+        c->arguments = NULL;
+    }
+}
+
+cl_command_queue dvk_command_queue(struct dvk_command *c)
+{
+    return c->node.stream == &c->queue->graph.lane ? c->queue->lane : c->queue->vendor;
+}
+
+cl_event *dvk_command_event(struct dvk_command *c)
+{
+    return c->node.reports ? &c->event : NULL;
+}
+
+/* ---- the vendor's completion: on a thread of the vendor's ---- */
+
+static void publish_times(struct dvk_command *c)
+{
+    struct dv_shm_event *slot =
+        (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + c->node.event - 1;
+    cl_ulong submit = 0, start = 0, end = 0;
+
+    clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_SUBMIT, sizeof submit, &submit, NULL);
+    clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL);
+    clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
+    cl_ulong queued = atomic_load(&slot->queued_ns);
+    if (submit < queued)
+        submit = queued;
+    if (start < submit)
+        start = submit;
+    if (end < start)
+        end = start;
+    atomic_store(&slot->submit_ns, submit);
+    atomic_store(&slot->start_ns, start);
+    atomic_store(&slot->end_ns, end);
+}
+
+static void CL_CALLBACK vendor_completed(cl_event event, cl_int status, void *user)
+{
+    struct dvk_command *c = user;
+
+    if (c->queue->profiling && c->node.event && status >= 0)
+        publish_times(c);
+    dv_graph_report(&c->node, status < 0 ? status : CL_COMPLETE);
+}
+
+static void before_visible(struct dv_node *node)
+{
+    struct dvk_command *c = command_of(node);
+
+    if (c->kernel && c->kernel->may_print)
+        dv_output_drain(c->worker->runtime);
+    if (c->free_after)
+        dv_runtime_upcall(c->worker->runtime,
+                          &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, false);
+}
+
+static void notify(struct dv_graph *graph, uint32_t slot)
+{
+    dv_runtime_upcall(graph->owner, &(struct dv_upcall){.kind = DV_UPCALL_EVENT, .a = slot}, true);
+}
+
+/* ---- submission ---- */
+
+static int32_t vendor_waits(struct dvk_command *c)
+{
+    if (c->node.dep_count == 0)
+        return CL_SUCCESS;
+    c->waits = malloc(c->node.dep_count * sizeof *c->waits);
+    if (!c->waits)
+        return CL_OUT_OF_HOST_MEMORY;
+    for (uint32_t i = 0; i < c->node.dep_count; i++) {
+        struct dvk_command *dep = command_of(c->node.deps[i]);
+        if (dep->node.state == DV_NODE_DONE && dep->node.status < 0)
+            return DV_STATUS_DEPENDENCY_FAILED;
+        if (dep->node.state == DV_NODE_SUBMITTED && dep->event)
+            c->waits[c->wait_count++] = dep->event;
+    }
+    return CL_SUCCESS;
+}
+
+static int32_t open_lane(struct dvk_queue *queue)
+{
+    cl_int error = CL_SUCCESS;
+    if (!queue->lane)
+        queue->lane =
+            clCreateCommandQueue(queue->context->vendor, queue->device->vendor, 0, &error);
+    return error;
+}
+
+static int32_t submit(struct dv_node *node)
+{
+    struct dvk_command *c = command_of(node);
+    int32_t error = vendor_waits(c);
+
+    if (error == CL_SUCCESS && node->stream == &c->queue->graph.lane)
+        error = open_lane(c->queue);
+    if (error == CL_SUCCESS)
+        error = c->info->submit(c->worker, c);
+    if (c->waits) {
+        free(c->waits);
+        c->waits = NULL;
+        c->wait_count = 0;
+    }
+    let_go(c);
+    if (error != CL_SUCCESS)
+        return error;
+    c->queue->unflushed = true;
+    if (node->event) {
+        struct dv_shm_event *slot =
+            (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + node->event - 1;
+        atomic_store(&slot->status, CL_SUBMITTED);
+    }
+    if (node->reports &&
+        clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
+        /* no callback to be had: wait for it here, late but right */
+        clWaitForEvents(1, &c->event);
+        dv_graph_report(node, CL_COMPLETE);
+    }
+    return CL_SUCCESS;
+}
+
+static void turn(struct dv_node *node)
+{
+    struct dvk_command *c = command_of(node);
+    const struct dvw_host *m = (const void *)c->record;
+    struct dv_runtime *runtime = c->worker->runtime;
+
+    if (m->by_helper) {
+        dv_runtime_upcall(runtime,
+                          &(struct dv_upcall){.kind = DV_UPCALL_TURN,
+                                              .a = head_of(c)->queue,
+                                              .b = node->number},
+                          true);
+        return;
+    }
+    struct dv_reply *reply = dv_runtime_arena(runtime, m->reply, sizeof *reply);
+    if (!reply)
+        dv_runtime_abandon(runtime, "named a reply outside its arena");
+    reply->status = CL_SUCCESS;
+    if (atomic_exchange(&reply->state, DV_REPLY_DONE) == DV_REPLY_SLEEPING)
+        dv_futex_wake(&reply->state, INT_MAX);
+}
+
+static void failed(struct dv_node *node, int32_t status)
+{
+    struct dvk_command *c = command_of(node);
+
+    if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
+        return;
+    dv_warning("%s failed after it was accepted: error %d", c->info ? c->info->name : "fence", status);
+    dv_runtime_upcall(c->worker->runtime,
+                      &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
+                                          .a = c->queue->context->id,
+                                          .b = (uint64_t)(int64_t)status},
+                      true);
+}
+
+static void destroy(struct dv_node *node)
+{
+    struct dvk_command *c = command_of(node);
+
+    let_go(c);
+    if (c->kernel)
+        dvk_kernel_unref(c->kernel);
+    if (c->event)
+        clReleaseEvent(c->event);
+    free(c->waits);
+    free(c);
+}
+
+static int32_t submit_fence(struct dvk_worker *w, struct dvk_command *c)
+{
+    return clEnqueueMarkerWithWaitList(dvk_command_queue(c), 0, NULL, &c->event);
+}
+
+static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *stream)
+{
+    static const struct dvk_message_info info = {.name = "fence", .submit = submit_fence};
+    struct dvk_command *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return NULL;
+    c->queue = (struct dvk_queue *)queue;
+    c->worker = c->queue->context->worker;
+    c->info = &info;
+    return &c->node;
+}
+
+static bool more_coming(struct dv_graph *graph)
+{
+    struct dv_runtime *runtime = graph->owner;
+    struct dv_record next;
+
+    if (dv_ring_peek(&runtime->ring, &next) != 0)
+        return false;
+    return next.op == DVW_OP_SET_ARGUMENT || next.op == DVW_OP_CL_ENQUEUE_NDRANGE_KERNEL ||
+           next.op == DVW_OP_TRANSFER || next.op > DVW_OP_MARKER;
+}
+
+const struct dv_graph_backend dvk_backend = {
+    .submit = submit,
+    .fence = fence,
+    .turn = turn,
+    .before_visible = before_visible,
+    .notify = notify,
+    .failed = failed,
+    .destroy = destroy,
+    .more_coming = more_coming,
+};
+
+void dvk_flush(struct dvk_worker *w)
+{
+    struct dv_graph *graph = &w->runtime->graph;
+
+    for (uint32_t i = 0; i < graph->queue_count; i++) {
+        struct dvk_queue *queue = (struct dvk_queue *)graph->queues[i];
+        if (!queue->unflushed)
+            continue;
+        queue->unflushed = false;
+        clFlush(queue->vendor);
+        if (queue->lane)
+            clFlush(queue->lane);
+    }
+}
+
+/* ---- arrival ---- */
+
+void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record)
+{
+    struct dv_runtime *runtime = w->runtime;
+    const struct dvk_message_info *info = &dvk_messages[record->op];
+    struct dvk_command *c = calloc(1, sizeof *c + record->bytes);
+
+    if (!c)
+        dv_runtime_abandon(runtime, "left the worker without memory");
+    dv_ring_take(&runtime->ring, record, c->record);
+    const struct dv_queue_head *head = head_of(c);
+    if (record->bytes < info->bytes || head->wait_count > DV_MAX_WAITS ||
+        record->bytes - info->bytes < waits_bytes(head) || head->event > DV_SHM_EVENT_COUNT)
+        dv_runtime_abandon(runtime, "sent a command with wrong lengths");
+    c->queue = dvk_find_queue(w, head->queue);
+    if (!c->queue)
+        dv_runtime_abandon(runtime, "named an unknown queue");
+    c->worker = w;
+    c->info = info;
+    c->node.queue = &c->queue->graph;
+    c->node.stream = &c->queue->graph.main;
+    c->node.number = head->number;
+    c->node.event = head->event;
+    c->node.place = DV_PLACE_DEVICE;
+    c->node.refs = 1;
+    int32_t error = info->resolve(w, c);
+    if (error != CL_SUCCESS) {
+        /* it keeps its place in the queue's order and fails there */
+        c->node.place = DV_PLACE_NOWHERE;
+        c->node.doomed = true;
+        dv_warning("%s cannot run: error %d", info->name, error);
+    }
+    dv_graph_add(&runtime->graph, &c->node,
+                 (const uint32_t *)(c->record + record->bytes - waits_bytes(head)),
+                 head->wait_count);
+}
+
+/* ---- host commands, transfers, markers ---- */
+
+int32_t dvk_resolve_host(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_host *m = (const void *)c->record;
+    c->node.place = DV_PLACE_HOST;
+    c->node.by_helper = m->by_helper;
+    return CL_SUCCESS;
+}
+
+int32_t dvk_submit_host(struct dvk_worker *w, struct dvk_command *c)
+{
+    return CL_INVALID_OPERATION; /* never goes to the vendor */
+}
+
+void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const uint8_t *tail,
+                      size_t tail_bytes)
+{
+    struct dvk_queue *queue = dvk_find_queue(w, m->queue);
+    struct dv_node *node = queue ? dv_graph_find(&queue->graph, m->number) : NULL;
+
+    for (struct dvk_queue *released = w->released_queues; released && !node;
+         released = released->next_released)
+        if (!queue)
+            node = dv_graph_find(&released->graph, m->number);
+    if (node && node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
+        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+}
+
+/* The bytes of tightly packed memory that a transfer touches, or UINT64_MAX. */
+static uint64_t packed_bytes(const struct dvk_mem *mem, const struct dvw_transfer *m)
+{
+    unsigned __int128 total = mem->is_image ? mem->element_bytes : 1;
+
+    if (m->shape == DV_SHAPE_LINEAR)
+        return m->bytes;
+    for (int i = 0; i < 3; i++)
+        total *= m->region[i];
+    return total > DV_SHM_BYTES_MAX ? UINT64_MAX : (uint64_t)total;
+}
+
+int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_transfer *m = (const void *)c->record;
+
+    if (!dvk_command_keep_mem(w, c, 0, m->mem))
+        return CL_INVALID_MEM_OBJECT;
+    if ((m->shape == DV_SHAPE_IMAGE) != c->mems[0]->is_image || m->shape < DV_SHAPE_LINEAR ||
+        m->shape > DV_SHAPE_IMAGE)
+        return CL_INVALID_VALUE;
+    uint64_t needed = packed_bytes(c->mems[0], m);
+    if (m->bytes_inline ? needed > dvk_command_tail_bytes(c, sizeof *m)
+                        : !dv_runtime_arena(w->runtime, m->arena, needed))
+        return CL_INVALID_VALUE;
+    if (m->bytes_inline && m->direction != DV_TO_DEVICE)
+        return CL_INVALID_VALUE;
+    if (m->lane) {
+        c->node.detached = true;
+        c->node.stream = &c->queue->graph.lane;
+    }
+    c->free_after = m->free_after ? m->arena : 0;
+    return CL_SUCCESS;
+}
+
+int32_t dvk_submit_transfer(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_transfer *m = (const void *)c->record;
+    void *memory = m->bytes_inline ? (void *)(m + 1) : (void *)(w->runtime->shm + m->arena);
+    cl_command_queue queue = dvk_command_queue(c);
+    cl_mem mem = c->mems[0]->vendor;
+    cl_event *event = dvk_command_event(c);
+    const size_t *origin = (const size_t *)m->origin, *region = (const size_t *)m->region;
+    const size_t zero[3] = {0, 0, 0};
+    bool to_device = m->direction == DV_TO_DEVICE;
+
+    switch (m->shape) {
+    case DV_SHAPE_LINEAR:
+        return to_device ? clEnqueueWriteBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory,
+                                                c->wait_count, c->waits, event)
+                         : clEnqueueReadBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory,
+                                               c->wait_count, c->waits, event);
+    case DV_SHAPE_RECT:
+        return to_device
+                   ? clEnqueueWriteBufferRect(queue, mem, CL_FALSE, origin, zero, region,
+                                              m->row_pitch, m->slice_pitch, region[0],
+                                              region[0] * region[1], memory, c->wait_count,
+                                              c->waits, event)
+                   : clEnqueueReadBufferRect(queue, mem, CL_FALSE, origin, zero, region,
+                                             m->row_pitch, m->slice_pitch, region[0],
+                                             region[0] * region[1], memory, c->wait_count, c->waits,
+                                             event);
+    default:
+        return to_device ? clEnqueueWriteImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory,
+                                               c->wait_count, c->waits, event)
+                         : clEnqueueReadImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory,
+                                              c->wait_count, c->waits, event);
+    }
+}
+
+int32_t dvk_resolve_marker(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_marker *m = (const void *)c->record;
+
+    c->node.barrier = m->barrier;
+    c->node.everything = !m->explicit;
+    c->free_after = m->arena;
+    if (!c->queue->graph.in_order && !c->queue->profiling)
+        c->node.place = DV_PLACE_NOWHERE;
+    return CL_SUCCESS;
+}
+
+int32_t dvk_submit_marker(struct dvk_worker *w, struct dvk_command *c)
+{
+    /* Without an event there is nothing to mark: the stream keeps the order anyway. */
+    if (!c->node.reports && c->wait_count == 0)
+        return CL_SUCCESS;
+    return clEnqueueMarkerWithWaitList(dvk_command_queue(c), c->wait_count, c->waits,
+                                       dvk_command_event(c));
+}
+
+/* ---- user events ---- */
+
+void dvk_on_create_user_event(struct dvk_worker *w, const struct dvw_create_user_event *m,
+                              const uint8_t *tail, size_t tail_bytes)
+{
+    struct dvk_command *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return;
+    c->worker = w;
+    c->node.event = m->event;
+    if (m->event == 0 || m->event > DV_SHM_EVENT_COUNT ||
+        dv_graph_add_user_event(&w->runtime->graph, &c->node) < 0)
+        free(c);
+}
+
+void dvk_on_set_user_event(struct dvk_worker *w, const struct dvw_set_user_event *m,
+                           const uint8_t *tail, size_t tail_bytes)
+{
+    struct dv_node *node = dv_graph_event_node(&w->runtime->graph, m->event);
+
+    if (node && !node->queue)
+        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+}

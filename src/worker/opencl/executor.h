@@ -1,0 +1,228 @@
+/* Executing OpenCL for one session: objects by the client's ids, vendor handles behind them.
+ * Everything here belongs to the session's main thread unless said otherwise. */
+#ifndef DV_WORKER_OPENCL_EXECUTOR_H
+#define DV_WORKER_OPENCL_EXECUTOR_H
+
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <stdalign.h>
+
+#include "src/wire/session/opencl_replies.h"
+#include "src/worker/core/runtime.h"
+
+enum dvk_style { DVK_STYLE_SEND, DVK_STYLE_CALL, DVK_STYLE_QUEUE };
+
+/* Where a call's answer goes. */
+struct dvk_reply {
+    struct dv_reply *block; /* in shared memory */
+    uint8_t *data;          /* behind it */
+    size_t capacity;
+    size_t bytes;
+};
+
+#include "opencl_worker.h"
+
+struct dvk_device {
+    cl_device_id vendor;
+    cl_platform_id platform;
+    uint32_t platform_index;
+    uint32_t index; /* in the session's list */
+    bool unified;
+    bool is_sub;
+    uint64_t type;
+    char name[DV_MAX_DEVICE_NAME];
+};
+
+struct dvk_context {
+    cl_context vendor;
+    struct dvk_worker *worker;
+    uint32_t id;
+    uint32_t device_count;
+    struct dvk_device *devices[DV_MAX_DEVICES];
+};
+
+struct dvk_queue {
+    struct dv_graph_queue graph;
+    cl_command_queue vendor;
+    cl_command_queue lane; /* made when first needed */
+    struct dvk_context *context;
+    struct dvk_device *device;
+    bool profiling;
+    bool unflushed;
+    bool released;
+    struct dvk_queue *next_released;
+};
+
+struct dvk_mem {
+    uint32_t refs;  /* of this record: the table's, kernels' arguments', commands' */
+    uint32_t pins;  /* commands not yet handed to the vendor: keep the vendor's object */
+    bool released;  /* by the application */
+    bool is_image;
+    cl_mem vendor;  /* NULL: creation failed */
+    cl_int error;   /* why */
+    uint32_t id;
+    uint64_t bytes;
+    uint64_t element_bytes;
+    struct dvk_worker *worker;
+};
+
+struct dvk_sampler {
+    uint32_t refs;
+    cl_sampler vendor;
+};
+
+struct dvk_program {
+    cl_program vendor;
+    struct dvk_context *context;
+    bool may_print;
+};
+
+struct dvk_argument {
+    uint32_t form; /* enum dv_argument_form, 0: not set */
+    uint64_t size;
+    uint64_t version;
+    struct dvk_mem *mem;
+    struct dvk_sampler *sampler;
+    void *value;
+};
+
+/* A kernel's arguments at one moment; copied on change while a command still needs them. */
+struct dvk_arguments {
+    uint32_t refs;
+    uint32_t count;
+    struct dvk_argument list[];
+};
+
+struct dvk_kernel {
+    cl_kernel vendor;
+    uint32_t refs;
+    bool may_print;
+    struct dvk_arguments *arguments;
+    uint64_t versions;
+    uint64_t *applied; /* version of each argument that the vendor's kernel has */
+};
+
+#define DVK_KEPT 4
+
+/* A command: node of the graph, vendor event, and a private copy of its record. */
+struct dvk_command {
+    struct dv_node node;
+    struct dvk_worker *worker;
+    struct dvk_queue *queue;
+    const struct dvk_message_info *info;
+    cl_event event;
+    cl_uint wait_count;
+    cl_event *waits;
+    struct dvk_mem *mems[DVK_KEPT];
+    struct dvk_kernel *kernel;
+    struct dvk_arguments *arguments;
+    bool pinned;
+    uint64_t free_after; /* arena offset to tell the client of, or 0 */
+    alignas(8) uint8_t record[];
+};
+
+struct dvk_table {
+    void **slots;
+    uint32_t capacity;
+};
+
+struct dvk_worker {
+    struct dv_runtime *runtime;
+    struct dvk_table tables[DV_KIND_COUNT];
+    struct dvk_queue *released_queues; /* waiting for their last command */
+    uint8_t *scratch;
+    size_t scratch_bytes;
+    struct dvk_device *devices[DV_MAX_DEVICES];
+    uint32_t device_count;
+};
+
+static inline struct dvk_worker *dvk_worker_of(struct dv_runtime *runtime)
+{
+    return runtime->api;
+}
+
+/* ---- objects.c ---- */
+void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
+int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *object);
+void *dvk_take(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
+
+static inline struct dvk_device *dvk_find_device(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_DEVICE, id);
+}
+static inline struct dvk_context *dvk_find_context(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_CONTEXT, id);
+}
+static inline struct dvk_queue *dvk_find_queue(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_QUEUE, id);
+}
+static inline struct dvk_mem *dvk_find_mem(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_MEM, id);
+}
+static inline struct dvk_sampler *dvk_find_sampler(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_SAMPLER, id);
+}
+static inline struct dvk_program *dvk_find_program(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_PROGRAM, id);
+}
+static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, uint32_t id)
+{
+    return dvk_find(w, DV_KIND_KERNEL, id);
+}
+
+void dvk_mem_unref(struct dvk_mem *mem);
+void dvk_mem_unpin(struct dvk_mem *mem);
+void dvk_sampler_unref(struct dvk_sampler *sampler);
+void dvk_kernel_unref(struct dvk_kernel *kernel);
+void dvk_close_released_queues(struct dvk_worker *w);
+cl_mem *dvk_vendor_mem_list(struct dvk_worker *w, const uint32_t *ids, uint32_t count);
+
+/* ---- kernels.c ---- */
+void dvk_arguments_unref(struct dvk_arguments *arguments);
+void dvk_arguments_pin(struct dvk_arguments *arguments);
+void dvk_arguments_unpin(struct dvk_arguments *arguments);
+cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments);
+
+/* ---- commands.c ---- */
+bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id);
+static inline bool dvk_command_keep_buffer(struct dvk_worker *w, struct dvk_command *c, int at,
+                                           uint32_t id)
+{
+    return dvk_command_keep_mem(w, c, at, id) && !c->mems[at]->is_image;
+}
+static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_command *c, int at,
+                                          uint32_t id)
+{
+    return dvk_command_keep_mem(w, c, at, id) && c->mems[at]->is_image;
+}
+static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
+{
+    return c->mems[at]->vendor;
+}
+#define dvk_command_buffer dvk_command_mem
+#define dvk_command_image dvk_command_mem
+
+cl_command_queue dvk_command_queue(struct dvk_command *c);
+cl_event *dvk_command_event(struct dvk_command *c);
+size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
+void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record);
+void dvk_flush(struct dvk_worker *w);
+extern const struct dv_graph_backend dvk_backend;
+
+/* ---- queries.c ---- */
+int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
+                          size_t capacity, void *value, size_t *bytes);
+/* Puts data behind the reply; what does not fit is cut, its full length told. */
+void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
+
+/* ---- vendor.c ---- */
+int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
+                       cl_platform_id *platforms, int capacity, char *text, size_t text_bytes);
+uint64_t dvk_clock_offset(cl_command_queue profiling_queue);
+
+#endif

@@ -1,0 +1,312 @@
+/* Kernels and their arguments. The worker keeps its own table of arguments and sets in the vendor's
+ * kernel only what changed, so vendor handles may change underneath. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/worker/opencl/executor.h"
+
+static struct dvk_arguments *new_arguments(uint32_t count)
+{
+    struct dvk_arguments *arguments =
+        calloc(1, sizeof *arguments + count * sizeof arguments->list[0]);
+    if (arguments) {
+        arguments->refs = 1;
+        arguments->count = count;
+    }
+    return arguments;
+}
+
+static void clear_argument(struct dvk_argument *argument)
+{
+    dvk_mem_unref(argument->mem);
+    dvk_sampler_unref(argument->sampler);
+    free(argument->value);
+    *argument = (struct dvk_argument){0};
+}
+
+void dvk_arguments_unref(struct dvk_arguments *arguments)
+{
+    if (!arguments || --arguments->refs > 0)
+        return;
+    for (uint32_t i = 0; i < arguments->count; i++)
+        clear_argument(&arguments->list[i]);
+    free(arguments);
+}
+
+void dvk_arguments_pin(struct dvk_arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->count; i++)
+        if (arguments->list[i].mem) {
+            arguments->list[i].mem->pins++;
+            arguments->list[i].mem->refs++;
+        }
+}
+
+void dvk_arguments_unpin(struct dvk_arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->count; i++)
+        if (arguments->list[i].mem)
+            dvk_mem_unpin(arguments->list[i].mem);
+}
+
+static struct dvk_arguments *copy_arguments(const struct dvk_arguments *from)
+{
+    struct dvk_arguments *copy = new_arguments(from->count);
+
+    for (uint32_t i = 0; copy && i < from->count; i++) {
+        copy->list[i] = from->list[i];
+        if (copy->list[i].mem)
+            copy->list[i].mem->refs++;
+        if (copy->list[i].sampler)
+            copy->list[i].sampler->refs++;
+        if (from->list[i].value) {
+            copy->list[i].value = malloc(from->list[i].size);
+            if (!copy->list[i].value) {
+                copy->list[i].form = 0;
+                dvk_arguments_unref(copy);
+                return NULL;
+            }
+            memcpy(copy->list[i].value, from->list[i].value, from->list[i].size);
+        }
+    }
+    return copy;
+}
+
+static cl_int apply_argument(cl_kernel kernel, uint32_t index, const struct dvk_argument *argument)
+{
+    switch (argument->form) {
+    case DV_ARGUMENT_VALUE:
+        return clSetKernelArg(kernel, index, argument->size, argument->value);
+    case DV_ARGUMENT_LOCAL:
+        return clSetKernelArg(kernel, index, argument->size, NULL);
+    case DV_ARGUMENT_MEM:
+        if (!argument->mem)
+            return clSetKernelArg(kernel, index, sizeof(cl_mem), NULL);
+        if (!argument->mem->vendor)
+            return argument->mem->error ? argument->mem->error : CL_INVALID_MEM_OBJECT;
+        return clSetKernelArg(kernel, index, sizeof(cl_mem), &argument->mem->vendor);
+    case DV_ARGUMENT_SAMPLER:
+        return clSetKernelArg(kernel, index, sizeof(cl_sampler), &argument->sampler->vendor);
+    default:
+        return CL_INVALID_KERNEL_ARGS;
+    }
+}
+
+cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->count; i++) {
+        const struct dvk_argument *argument = &arguments->list[i];
+        if (kernel->applied[i] == argument->version && argument->form)
+            continue;
+        cl_int error = apply_argument(kernel->vendor, i, argument);
+        kernel->applied[i] = error == CL_SUCCESS ? argument->version : 0;
+        if (error != CL_SUCCESS)
+            return error;
+    }
+    return CL_SUCCESS;
+}
+
+void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
+                         const uint8_t *tail, size_t tail_bytes)
+{
+    struct dvk_kernel *kernel = dvk_find_kernel(w, m->kernel);
+    struct dvk_argument argument = {.form = m->form, .size = m->size};
+
+    if (!kernel || m->index >= kernel->arguments->count || m->size > DV_MAX_ARGUMENT_BYTES * 1024ull)
+        return;
+    switch (m->form) {
+    case DV_ARGUMENT_VALUE:
+        if (m->size > tail_bytes || m->size > DV_MAX_ARGUMENT_BYTES ||
+            !(argument.value = malloc(m->size ? m->size : 1)))
+            return;
+        memcpy(argument.value, tail, m->size);
+        break;
+    case DV_ARGUMENT_MEM:
+        argument.mem = m->object ? dvk_find_mem(w, m->object) : NULL;
+        if (argument.mem)
+            argument.mem->refs++;
+        else if (m->object)
+            argument.form = 0;
+        break;
+    case DV_ARGUMENT_SAMPLER:
+        argument.sampler = dvk_find_sampler(w, m->object);
+        if (!argument.sampler)
+            argument.form = 0;
+        else
+            argument.sampler->refs++;
+        break;
+    case DV_ARGUMENT_LOCAL:
+        break;
+    default:
+        return;
+    }
+    if (kernel->arguments->refs > 1) { /* a command still needs the old ones */
+        struct dvk_arguments *copy = copy_arguments(kernel->arguments);
+        if (!copy) {
+            clear_argument(&argument);
+            return;
+        }
+        dvk_arguments_unref(kernel->arguments);
+        kernel->arguments = copy;
+    }
+    clear_argument(&kernel->arguments->list[m->index]);
+    argument.version = ++kernel->versions;
+    kernel->arguments->list[m->index] = argument;
+}
+
+static void copy_text(char *into, size_t room, const char *text)
+{
+    size_t length = strnlen(text, room - 1);
+    memcpy(into, text, length);
+    into[length] = '\0';
+}
+
+static void describe(cl_kernel kernel, struct dvk_reply *reply, cl_uint count)
+{
+    struct dv_wire_kernel answer = {.argument_count = count, .has_info = 1};
+    DV_AUTO_FREE struct dv_wire_argument *list = calloc(count ? count : 1, sizeof *list);
+    char attributes[4096] = "";
+
+    if (!list)
+        return;
+    if (clGetKernelInfo(kernel, CL_KERNEL_ATTRIBUTES, sizeof attributes - 1, attributes, NULL) ==
+        CL_SUCCESS)
+        copy_text(answer.attributes, sizeof answer.attributes, attributes);
+    for (cl_uint i = 0; i < count; i++) {
+        cl_kernel_arg_address_qualifier address = 0;
+        cl_kernel_arg_access_qualifier access = 0;
+        cl_kernel_arg_type_qualifier qualifier = 0;
+        char text[4096] = "";
+        list[i].address = list[i].access = DV_ARGUMENT_UNKNOWN;
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
+                               NULL) != CL_SUCCESS) {
+            answer.has_info = 0;
+            continue;
+        }
+        clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access, NULL);
+        clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof qualifier, &qualifier,
+                           NULL);
+        list[i].address = address;
+        list[i].access = access;
+        list[i].type_qualifier = qualifier;
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof text - 1, text, NULL) ==
+            CL_SUCCESS)
+            copy_text(list[i].type_name, sizeof list[i].type_name, text);
+        memset(text, 0, sizeof text);
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_NAME, sizeof text - 1, text, NULL) ==
+            CL_SUCCESS)
+            copy_text(list[i].name, sizeof list[i].name, text);
+    }
+    dvk_reply_put(reply, &answer, sizeof answer);
+    dvk_reply_put(reply, list, count * sizeof *list);
+}
+
+static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, bool may_print,
+                          struct dvk_arguments *arguments, struct dvk_kernel **kept)
+{
+    struct dvk_kernel *kernel = calloc(1, sizeof *kernel);
+    cl_uint count = 0;
+    cl_int error = clGetKernelInfo(vendor, CL_KERNEL_NUM_ARGS, sizeof count, &count, NULL);
+
+    if (error == CL_SUCCESS && count > DV_MAX_ARGUMENTS)
+        error = CL_OUT_OF_RESOURCES;
+    if (error == CL_SUCCESS && kernel) {
+        kernel->refs = 1;
+        kernel->vendor = vendor;
+        kernel->may_print = may_print;
+        kernel->arguments = arguments ? copy_arguments(arguments) : new_arguments(count);
+        kernel->applied = calloc(count ? count : 1, sizeof *kernel->applied);
+        for (cl_uint i = 0; arguments && kernel->arguments && i < count; i++)
+            kernel->arguments->list[i].version = ++kernel->versions;
+    }
+    if (error == CL_SUCCESS && (!kernel || !kernel->arguments || !kernel->applied))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS)
+        error = dvk_put(w, DV_KIND_KERNEL, id, kernel);
+    if (error != CL_SUCCESS) {
+        clReleaseKernel(vendor);
+        if (kernel) {
+            dvk_arguments_unref(kernel->arguments);
+            free(kernel->applied);
+        }
+        free(kernel);
+        return error;
+    }
+    *kept = kernel;
+    return CL_SUCCESS;
+}
+
+int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kernel *m,
+                             const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_program *program = dvk_find_program(w, m->program);
+    struct dvk_kernel *kernel;
+    cl_int error;
+
+    if (!program)
+        return CL_INVALID_PROGRAM;
+    if (m->name_bytes > tail_bytes)
+        return CL_INVALID_VALUE;
+    DV_AUTO_FREE char *name = strndup((const char *)tail, m->name_bytes);
+    if (!name)
+        return CL_OUT_OF_HOST_MEMORY;
+    cl_kernel vendor = clCreateKernel(program->vendor, name, &error);
+    if (error != CL_SUCCESS)
+        return error;
+    error = keep_kernel(w, m->id, vendor, program->may_print, NULL, &kernel);
+    if (error == CL_SUCCESS)
+        describe(vendor, reply, kernel->arguments->count);
+    return error;
+}
+
+int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel *m,
+                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_kernel *source = dvk_find_kernel(w, m->source);
+    struct dvk_kernel *kernel;
+    cl_int error;
+
+    if (!source)
+        return CL_INVALID_KERNEL;
+    dvk_arguments_apply(source, source->arguments); /* what is set; the rest may be missing */
+    cl_kernel vendor = clCloneKernel(source->vendor, &error);
+    if (error != CL_SUCCESS)
+        return error;
+    return keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
+}
+
+int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_clEnqueueNDRangeKernel *m = (const void *)c->record;
+    struct dvk_kernel *kernel = dvk_find_kernel(w, m->kernel);
+
+    if (!kernel)
+        return CL_INVALID_KERNEL;
+    if (m->work_dim < 1 || m->work_dim > 3)
+        return CL_INVALID_WORK_DIMENSION;
+    c->kernel = kernel;
+    kernel->refs++;
+    c->arguments = kernel->arguments;
+    c->arguments->refs++;
+    dvk_arguments_pin(c->arguments);
+    return CL_SUCCESS;
+}
+
+int32_t dvk_submit_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_command *c)
+{
+    const struct dvw_clEnqueueNDRangeKernel *m = (const void *)c->record;
+    const size_t *offset = (const size_t *)m->global_work_offset;
+    const size_t *global = (const size_t *)m->global_work_size;
+    const size_t *local = (const size_t *)m->local_work_size;
+
+    cl_int error = dvk_arguments_apply(c->kernel, c->arguments);
+    if (error != CL_SUCCESS)
+        return error;
+    return clEnqueueNDRangeKernel(dvk_command_queue(c), c->kernel->vendor, m->work_dim,
+                                  m->has_global_work_offset ? offset : NULL,
+                                  m->has_global_work_size ? global : NULL,
+                                  m->has_local_work_size ? local : NULL, c->wait_count, c->waits,
+                                  dvk_command_event(c));
+}

@@ -1,0 +1,537 @@
+/* Objects of the session: created and released by messages, found by the client's ids. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/log.h"
+#include "src/worker/opencl/executor.h"
+
+/* ---- tables ---- */
+
+void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id)
+{
+    const struct dvk_table *table = &w->tables[kind];
+    return id < table->capacity ? table->slots[id] : NULL;
+}
+
+int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *object)
+{
+    struct dvk_table *table = &w->tables[kind];
+
+    if (id == 0 || id >= DV_MAX_OBJECT_ID)
+        return CL_INVALID_VALUE;
+    if (id >= table->capacity) {
+        uint32_t capacity = table->capacity ? table->capacity : 64;
+        while (capacity <= id)
+            capacity *= 2;
+        void **grown = realloc(table->slots, capacity * sizeof *grown);
+        if (!grown)
+            return CL_OUT_OF_HOST_MEMORY;
+        memset(grown + table->capacity, 0, (capacity - table->capacity) * sizeof *grown);
+        table->slots = grown;
+        table->capacity = capacity;
+    }
+    if (table->slots[id])
+        return CL_INVALID_VALUE; /* the client named two objects alike */
+    table->slots[id] = object;
+    return CL_SUCCESS;
+}
+
+void *dvk_take(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id)
+{
+    void *object = dvk_find(w, kind, id);
+    if (object)
+        w->tables[kind].slots[id] = NULL;
+    return object;
+}
+
+/* ---- devices ---- */
+
+int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices *m,
+                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dv_wire_device list[DV_MAX_DEVICES];
+
+    memset(list, 0, sizeof list);
+    for (uint32_t i = 0; i < w->device_count; i++) {
+        struct dvk_device *device = w->devices[i];
+        cl_ulong max_alloc = 0;
+        cl_uint align_bits = 0;
+        clGetDeviceInfo(device->vendor, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof max_alloc, &max_alloc,
+                        NULL);
+        clGetDeviceInfo(device->vendor, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits,
+                        &align_bits, NULL);
+        list[i] = (struct dv_wire_device){.id = i + 1,
+                                          .platform = device->platform_index,
+                                          .type = device->type,
+                                          .unified = device->unified,
+                                          .max_alloc_bytes = max_alloc,
+                                          .base_align = align_bits / 8};
+        snprintf(list[i].name, sizeof list[i].name, "%s", device->name);
+        clGetPlatformInfo(device->platform, CL_PLATFORM_NAME, sizeof list[i].platform_name - 1,
+                          list[i].platform_name, NULL);
+    }
+    dvk_reply_put(reply, list, w->device_count * sizeof list[0]);
+    return CL_SUCCESS;
+}
+
+int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_sub_devices *m,
+                                  const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    enum { MOST = 64 };
+    struct dvk_device *device = dvk_find_device(w, m->device);
+    cl_device_partition_property properties[MOST];
+    cl_device_id made[MOST];
+    cl_uint count = 0;
+
+    if (!device)
+        return CL_INVALID_DEVICE;
+    if (m->property_count == 0 || m->property_count > MOST || tail_bytes / 8 < m->property_count)
+        return CL_INVALID_VALUE;
+    for (uint32_t i = 0; i < m->property_count; i++) {
+        uint64_t value;
+        memcpy(&value, tail + 8 * i, 8);
+        properties[i] = (cl_device_partition_property)value;
+    }
+    if (properties[m->property_count - 1] != 0)
+        return CL_INVALID_VALUE;
+    cl_int error = clCreateSubDevices(device->vendor, properties, 0, NULL, &count);
+    if (error == CL_SUCCESS && count > MOST)
+        error = CL_OUT_OF_RESOURCES;
+    if (error != CL_SUCCESS || m->capacity == 0) {
+        dvk_reply_put(reply, &count, sizeof count);
+        return error;
+    }
+    if (m->capacity < count)
+        return CL_INVALID_VALUE;
+    error = clCreateSubDevices(device->vendor, properties, count, made, &count);
+    if (error != CL_SUCCESS)
+        return error;
+    for (cl_uint i = 0; i < count; i++) {
+        struct dvk_device *sub = calloc(1, sizeof *sub);
+        if (sub) {
+            *sub = *device;
+            sub->vendor = made[i];
+            sub->is_sub = true;
+        }
+        if (!sub || dvk_put(w, DV_KIND_DEVICE, m->first_id + i, sub) != CL_SUCCESS) {
+            free(sub);
+            return CL_OUT_OF_HOST_MEMORY;
+        }
+    }
+    dvk_reply_put(reply, &count, sizeof count);
+    return CL_SUCCESS;
+}
+
+/* ---- contexts and queues ---- */
+
+static void CL_CALLBACK context_error(const char *text, const void *info, size_t bytes, void *user)
+{
+    struct dvk_context *context = user;
+    dv_warning("vendor: %s", text ? text : "error");
+    dv_runtime_upcall(context->worker->runtime,
+                      &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
+                                          .a = context->id,
+                                          .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
+                      true);
+}
+
+int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m,
+                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    cl_device_id devices[DV_MAX_DEVICES];
+    struct dvk_context *context;
+    cl_int error;
+
+    if (m->device_count == 0 || m->device_count > DV_MAX_DEVICES ||
+        tail_bytes / 4 < m->device_count)
+        return CL_INVALID_VALUE;
+    context = calloc(1, sizeof *context);
+    if (!context)
+        return CL_OUT_OF_HOST_MEMORY;
+    context->worker = w;
+    context->id = m->id;
+    context->device_count = m->device_count;
+    for (uint32_t i = 0; i < m->device_count; i++) {
+        uint32_t id;
+        memcpy(&id, tail + 4 * i, 4);
+        context->devices[i] = dvk_find_device(w, id);
+        if (!context->devices[i] || context->devices[i]->platform != context->devices[0]->platform) {
+            free(context);
+            return CL_INVALID_DEVICE;
+        }
+        devices[i] = context->devices[i]->vendor;
+    }
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
+                                          (cl_context_properties)context->devices[0]->platform, 0};
+    context->vendor =
+        clCreateContext(properties, m->device_count, devices, context_error, context, &error);
+    if (error == CL_SUCCESS)
+        error = dvk_put(w, DV_KIND_CONTEXT, m->id, context);
+    if (error != CL_SUCCESS) {
+        if (context->vendor)
+            clReleaseContext(context->vendor);
+        free(context);
+        return error;
+    }
+    for (uint32_t i = 0; i < m->device_count; i++)
+        atomic_fetch_or(&w->runtime->header->device_mask,
+                        UINT64_C(1) << context->devices[i]->index);
+    return CL_SUCCESS;
+}
+
+int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue *m,
+                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_context *context = dvk_find_context(w, m->context);
+    struct dvk_device *device = dvk_find_device(w, m->device);
+    struct dvk_queue *queue;
+    cl_int error;
+
+    if (!context)
+        return CL_INVALID_CONTEXT;
+    if (!device)
+        return CL_INVALID_DEVICE;
+    queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return CL_OUT_OF_HOST_MEMORY;
+    queue->context = context;
+    queue->device = device;
+    queue->profiling = m->profiling;
+    /* The graph keeps out-of-order queues itself; the vendor's queue runs what it is given in the
+     * order given, so a command never needs an event to follow its predecessor. */
+    queue->vendor = clCreateCommandQueue(context->vendor, device->vendor,
+                                         m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
+    if (error == CL_SUCCESS &&
+        dv_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
+        error = CL_OUT_OF_RESOURCES;
+    if (error == CL_SUCCESS)
+        error = dvk_put(w, DV_KIND_QUEUE, m->id, queue);
+    if (error != CL_SUCCESS) {
+        if (queue->vendor)
+            clReleaseCommandQueue(queue->vendor);
+        dv_graph_queue_fini(&w->runtime->graph, &queue->graph);
+        free(queue);
+        return error;
+    }
+    atomic_store(&queue->graph.slot->completed, 0);
+    uint64_t offset = m->profiling ? dvk_clock_offset(queue->vendor) : 0;
+    dvk_reply_put(reply, &offset, sizeof offset);
+    return CL_SUCCESS;
+}
+
+static void close_queue(struct dvk_worker *w, struct dvk_queue *queue)
+{
+    dv_graph_queue_fini(&w->runtime->graph, &queue->graph);
+    clReleaseCommandQueue(queue->vendor);
+    if (queue->lane)
+        clReleaseCommandQueue(queue->lane);
+    free(queue);
+}
+
+static bool queue_is_idle(const struct dvk_queue *queue)
+{
+    return TAILQ_EMPTY(&queue->graph.active) && TAILQ_EMPTY(&queue->graph.main.flight) &&
+           TAILQ_EMPTY(&queue->graph.lane.flight);
+}
+
+void dvk_close_released_queues(struct dvk_worker *w)
+{
+    for (struct dvk_queue **link = &w->released_queues; *link;) {
+        struct dvk_queue *queue = *link;
+        if (!queue_is_idle(queue)) {
+            link = &queue->next_released;
+            continue;
+        }
+        *link = queue->next_released;
+        atomic_fetch_sub(&w->runtime->graph.attention, 1);
+        close_queue(w, queue);
+    }
+}
+
+/* ---- memory ---- */
+
+static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
+{
+    struct dvk_mem *mem = user;
+    dv_runtime_upcall(mem->worker->runtime,
+                      &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
+    free(mem);
+}
+
+/* The vendor's callback outlives our record of the object, so it has a copy of its own. */
+static void tell_when_gone(struct dvk_mem *mem)
+{
+    struct dvk_mem *copy = malloc(sizeof *copy);
+    if (!copy)
+        return;
+    *copy = *mem;
+    if (clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) != CL_SUCCESS)
+        free(copy);
+}
+
+static struct dvk_mem *new_mem(struct dvk_worker *w, uint32_t id)
+{
+    struct dvk_mem *mem = calloc(1, sizeof *mem);
+    if (!mem)
+        return NULL;
+    mem->refs = 1;
+    mem->id = id;
+    mem->worker = w;
+    return mem;
+}
+
+/* Puts the object in its table even when creation failed: commands that use it then fail with the
+ * reason, as creation itself needed no answer. */
+static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
+{
+    mem->error = error;
+    if (dvk_put(w, DV_KIND_MEM, mem->id, mem) != CL_SUCCESS) {
+        if (mem->vendor)
+            clReleaseMemObject(mem->vendor);
+        free(mem);
+        return;
+    }
+    if (mem->vendor) {
+        atomic_fetch_add(&w->runtime->header->memory_bytes, mem->bytes);
+        tell_when_gone(mem);
+    }
+}
+
+/* What the host may do with an object is the client's business; our own transfers do it all. */
+#define DVK_DEVICE_FLAGS                                                                           \
+    (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY | CL_MEM_KERNEL_READ_AND_WRITE)
+
+void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *m,
+                          const uint8_t *tail, size_t tail_bytes)
+{
+    struct dvk_context *context = dvk_find_context(w, m->context);
+    struct dvk_mem *mem = new_mem(w, m->id);
+    cl_int error = CL_SUCCESS;
+    void *storage = NULL;
+    cl_mem_flags flags = m->flags & DVK_DEVICE_FLAGS;
+
+    if (!mem)
+        return;
+    if (!context)
+        error = CL_INVALID_CONTEXT;
+    else if (m->arena && !(storage = dv_runtime_arena(w->runtime, m->arena, m->size)))
+        error = CL_INVALID_VALUE;
+    else
+        mem->vendor = clCreateBuffer(
+            context->vendor,
+            flags | (storage ? m->initial ? CL_MEM_COPY_HOST_PTR : CL_MEM_USE_HOST_PTR : 0), m->size,
+            storage, &error);
+    if (m->initial)
+        dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
+                          false);
+    mem->bytes = m->size;
+    keep_mem(w, mem, error);
+}
+
+void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_buffer *m,
+                              const uint8_t *tail, size_t tail_bytes)
+{
+    struct dvk_mem *parent = dvk_find_mem(w, m->parent);
+    struct dvk_mem *mem = new_mem(w, m->id);
+    cl_buffer_region region = {.origin = m->origin, .size = m->size};
+    cl_int error = CL_INVALID_MEM_OBJECT;
+
+    if (!mem)
+        return;
+    if (parent && parent->vendor && !parent->is_image)
+        mem->vendor = clCreateSubBuffer(parent->vendor, m->flags & DVK_DEVICE_FLAGS,
+                                        CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
+    keep_mem(w, mem, error);
+}
+
+int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image *m,
+                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_context *context = dvk_find_context(w, m->context);
+    struct dvk_mem *parent = m->parent ? dvk_find_mem(w, m->parent) : NULL;
+    cl_image_format format = {.image_channel_order = m->order, .image_channel_data_type = m->data_type};
+    cl_image_desc desc = {.image_type = m->type,
+                          .image_width = m->width,
+                          .image_height = m->height,
+                          .image_depth = m->depth,
+                          .image_array_size = m->array_size,
+                          .image_row_pitch = m->row_pitch,
+                          .image_slice_pitch = m->slice_pitch,
+                          .num_mip_levels = m->mip_levels,
+                          .num_samples = m->samples};
+    cl_int error;
+
+    if (!context)
+        return CL_INVALID_CONTEXT;
+    if (m->parent && (!parent || !parent->vendor))
+        return CL_INVALID_MEM_OBJECT;
+    if (!parent)
+        desc.image_row_pitch = desc.image_slice_pitch = 0; /* host pitches are the client's */
+    desc.buffer = parent ? parent->vendor : NULL;
+    struct dvk_mem *mem = new_mem(w, m->id);
+    if (!mem)
+        return CL_OUT_OF_HOST_MEMORY;
+    mem->is_image = true;
+    void *pixels = m->data ? dv_runtime_arena(w->runtime, m->data, 1) : NULL;
+    mem->vendor = clCreateImage(
+        context->vendor, (m->flags & DVK_DEVICE_FLAGS) | (pixels ? CL_MEM_COPY_HOST_PTR : 0), &format,
+        &desc, pixels, &error);
+    if (error != CL_SUCCESS) {
+        free(mem);
+        return error;
+    }
+    size_t facts[3] = {0, 0, 0}; /* element size, row pitch, slice pitch */
+    size_t bytes = 0;
+    clGetImageInfo(mem->vendor, CL_IMAGE_ELEMENT_SIZE, sizeof(size_t), &facts[0], NULL);
+    clGetImageInfo(mem->vendor, CL_IMAGE_ROW_PITCH, sizeof(size_t), &facts[1], NULL);
+    clGetImageInfo(mem->vendor, CL_IMAGE_SLICE_PITCH, sizeof(size_t), &facts[2], NULL);
+    clGetMemObjectInfo(mem->vendor, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+    mem->element_bytes = facts[0];
+    mem->bytes = parent ? 0 : bytes;
+    uint64_t answer[4] = {facts[0], facts[1], facts[2], bytes};
+    dvk_reply_put(reply, answer, sizeof answer);
+    keep_mem(w, mem, CL_SUCCESS);
+    return CL_SUCCESS;
+}
+
+int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_sampler *m,
+                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_context *context = dvk_find_context(w, m->context);
+    cl_int error;
+
+    if (!context)
+        return CL_INVALID_CONTEXT;
+    struct dvk_sampler *sampler = calloc(1, sizeof *sampler);
+    if (!sampler)
+        return CL_OUT_OF_HOST_MEMORY;
+    sampler->refs = 1;
+    sampler->vendor =
+        clCreateSampler(context->vendor, m->normalized, m->addressing, m->filter, &error);
+    if (error == CL_SUCCESS)
+        error = dvk_put(w, DV_KIND_SAMPLER, m->id, sampler);
+    if (error != CL_SUCCESS) {
+        if (sampler->vendor)
+            clReleaseSampler(sampler->vendor);
+        free(sampler);
+    }
+    return error;
+}
+
+/* ---- endings ---- */
+
+void dvk_mem_unref(struct dvk_mem *mem)
+{
+    if (mem && --mem->refs == 0)
+        free(mem);
+}
+
+static void release_vendor_mem(struct dvk_mem *mem)
+{
+    if (mem->vendor) {
+        clReleaseMemObject(mem->vendor);
+        mem->vendor = NULL;
+    } else {
+        dv_runtime_upcall(mem->worker->runtime,
+                          &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    }
+    mem->error = CL_INVALID_MEM_OBJECT;
+}
+
+void dvk_mem_unpin(struct dvk_mem *mem)
+{
+    if (--mem->pins == 0 && mem->released)
+        release_vendor_mem(mem);
+    dvk_mem_unref(mem);
+}
+
+void dvk_sampler_unref(struct dvk_sampler *sampler)
+{
+    if (!sampler || --sampler->refs > 0)
+        return;
+    clReleaseSampler(sampler->vendor);
+    free(sampler);
+}
+
+void dvk_kernel_unref(struct dvk_kernel *kernel)
+{
+    if (--kernel->refs > 0)
+        return;
+    clReleaseKernel(kernel->vendor);
+    dvk_arguments_unref(kernel->arguments);
+    free(kernel->applied);
+    free(kernel);
+}
+
+static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void *object)
+{
+    switch (kind) {
+    case DV_KIND_MEM: {
+        struct dvk_mem *mem = object;
+        mem->released = true;
+        if (mem->pins == 0)
+            release_vendor_mem(mem);
+        dvk_mem_unref(mem);
+        break;
+    }
+    case DV_KIND_SAMPLER:
+        dvk_sampler_unref(object);
+        break;
+    case DV_KIND_KERNEL:
+        dvk_kernel_unref(object);
+        break;
+    case DV_KIND_PROGRAM:
+        clReleaseProgram(((struct dvk_program *)object)->vendor);
+        free(object);
+        break;
+    case DV_KIND_QUEUE: {
+        struct dvk_queue *queue = object;
+        if (queue_is_idle(queue)) {
+            close_queue(w, queue);
+            break;
+        }
+        queue->next_released = w->released_queues;
+        w->released_queues = queue;
+        atomic_fetch_add(&w->runtime->graph.attention, 1);
+        break;
+    }
+    case DV_KIND_CONTEXT:
+        /* kept as long as the process: the vendor's callbacks may still name it */
+        clReleaseContext(((struct dvk_context *)object)->vendor);
+        break;
+    case DV_KIND_DEVICE:
+        if (((struct dvk_device *)object)->is_sub)
+            clReleaseDevice(((struct dvk_device *)object)->vendor);
+        break;
+    default:
+        break;
+    }
+}
+
+void dvk_on_release(struct dvk_worker *w, const struct dvw_release *m, const uint8_t *tail,
+                    size_t tail_bytes)
+{
+    if (m->kind <= DV_KIND_NONE || m->kind >= DV_KIND_COUNT)
+        return;
+    void *object = dvk_take(w, m->kind, m->id);
+    if (object)
+        release_object(w, m->kind, object);
+}
+
+cl_mem *dvk_vendor_mem_list(struct dvk_worker *w, const uint32_t *ids, uint32_t count)
+{
+    cl_mem *list = malloc((count ? count : 1) * sizeof *list);
+
+    for (uint32_t i = 0; list && i < count; i++) {
+        struct dvk_mem *mem = dvk_find_mem(w, ids[i]);
+        if (!mem || !mem->vendor) {
+            free(list);
+            return NULL;
+        }
+        list[i] = mem->vendor;
+    }
+    return list;
+}

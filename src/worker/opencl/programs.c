@@ -1,0 +1,236 @@
+/* Programs: source, binaries, IL; build, compile and link. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/worker/opencl/executor.h"
+
+/* A private copy of bulk data that the client placed in the arena: it could still change there. */
+static uint8_t *copy_bulk(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
+{
+    const uint8_t *shared = bytes <= DV_MAX_PROGRAM_BYTES
+                                ? dv_runtime_arena(w->runtime, offset, bytes)
+                                : NULL;
+    uint8_t *copy = shared ? malloc(bytes + 1) : NULL;
+
+    if (copy) {
+        memcpy(copy, shared, bytes);
+        copy[bytes] = '\0';
+    }
+    return copy;
+}
+
+static bool read_devices(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes,
+                         uint32_t count, cl_device_id *devices)
+{
+    if (count > DV_MAX_DEVICES || tail_bytes / 4 < count)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t id;
+        memcpy(&id, tail + 4 * i, 4);
+        struct dvk_device *device = dvk_find_device(w, id);
+        if (!device)
+            return false;
+        devices[i] = device->vendor;
+    }
+    return true;
+}
+
+/* data: for each device u64 length, the binary, padding to 8 bytes. */
+static cl_program from_binaries(struct dvk_context *context, const uint8_t *data, uint64_t bytes,
+                                uint32_t count, const cl_device_id *devices, cl_int *error)
+{
+    const unsigned char *binaries[DV_MAX_DEVICES];
+    size_t lengths[DV_MAX_DEVICES];
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t length;
+        if (bytes - at < sizeof length)
+            goto malformed;
+        memcpy(&length, data + at, sizeof length);
+        at += sizeof length;
+        if (length > bytes - at)
+            goto malformed;
+        binaries[i] = data + at;
+        lengths[i] = length;
+        at += dv_record_align(length);
+        if (at > bytes)
+            at = bytes;
+    }
+    return clCreateProgramWithBinary(context->vendor, count, devices, lengths, binaries, NULL, error);
+malformed:
+    *error = CL_INVALID_VALUE;
+    return NULL;
+}
+
+int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_program *m,
+                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    struct dvk_context *context = dvk_find_context(w, m->context);
+    DV_AUTO_FREE uint8_t *data = copy_bulk(w, m->data, m->data_bytes);
+    cl_device_id devices[DV_MAX_DEVICES];
+    cl_program vendor = NULL;
+    bool may_print = true;
+    cl_int error = CL_INVALID_VALUE;
+
+    if (!context)
+        return CL_INVALID_CONTEXT;
+    if (!data)
+        return CL_OUT_OF_HOST_MEMORY;
+    if (!read_devices(w, tail, tail_bytes, m->device_count, devices))
+        return CL_INVALID_DEVICE;
+    switch (m->form) {
+    case DV_PROGRAM_SOURCE: {
+        const char *text = (const char *)data;
+        size_t length = m->data_bytes;
+        vendor = clCreateProgramWithSource(context->vendor, 1, &text, &length, &error);
+        may_print = memmem(data, m->data_bytes, "printf", 6) || memmem(data, m->data_bytes, "#include", 8);
+        break;
+    }
+    case DV_PROGRAM_BINARY:
+        vendor = from_binaries(context, data, m->data_bytes, m->device_count, devices, &error);
+        break;
+    case DV_PROGRAM_IL:
+        vendor = clCreateProgramWithIL(context->vendor, data, m->data_bytes, &error);
+        break;
+    case DV_PROGRAM_BUILT_IN:
+        vendor = clCreateProgramWithBuiltInKernels(context->vendor, m->device_count, devices,
+                                                   (const char *)data, &error);
+        break;
+    }
+    if (error != CL_SUCCESS)
+        return error;
+    struct dvk_program *program = calloc(1, sizeof *program);
+    if (program) {
+        *program = (struct dvk_program){.vendor = vendor, .context = context, .may_print = may_print};
+        error = dvk_put(w, DV_KIND_PROGRAM, m->id, program);
+    } else {
+        error = CL_OUT_OF_HOST_MEMORY;
+    }
+    if (error != CL_SUCCESS) {
+        clReleaseProgram(vendor);
+        free(program);
+    }
+    return error;
+}
+
+static void put_kernel_names(cl_program program, cl_int build_status, struct dvk_reply *reply)
+{
+    struct dv_wire_build answer = {.build_status = build_status};
+    DV_AUTO_FREE char *names = NULL;
+    size_t count = 0, bytes = 0;
+
+    if (build_status == CL_SUCCESS &&
+        clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof count, &count, NULL) == CL_SUCCESS &&
+        clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) == CL_SUCCESS &&
+        (names = calloc(1, bytes + 1)) &&
+        clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, bytes, names, NULL) == CL_SUCCESS) {
+        answer.kernel_count = (uint32_t)count;
+        answer.names_bytes = (uint32_t)bytes;
+    }
+    dvk_reply_put(reply, &answer, sizeof answer);
+    if (answer.names_bytes)
+        dvk_reply_put(reply, names, answer.names_bytes);
+}
+
+/* Programs given to compile (as headers) or link (as inputs), by id, behind the device ids. */
+static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes,
+                                 uint32_t skip, uint32_t count, bool *may_print)
+{
+    if (tail_bytes / 4 < (size_t)skip + count)
+        return NULL;
+    cl_program *list = calloc(count ? count : 1, sizeof *list);
+    for (uint32_t i = 0; list && i < count; i++) {
+        uint32_t id;
+        memcpy(&id, tail + 4 * (skip + i), 4);
+        struct dvk_program *program = dvk_find_program(w, id);
+        if (!program) {
+            free(list);
+            return NULL;
+        }
+        list[i] = program->vendor;
+        *may_print |= program->may_print;
+    }
+    return list;
+}
+
+/* Behind the options: header_count names, each ended by NUL. */
+static const char **read_header_names(const char *text, uint64_t bytes, uint32_t count)
+{
+    const char **names = calloc(count ? count : 1, sizeof *names);
+    const char *end = text + bytes;
+
+    for (uint32_t i = 0; names && i < count; i++) {
+        const char *stop = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
+        if (!stop) {
+            free(names);
+            return NULL;
+        }
+        names[i] = text;
+        text = stop + 1;
+    }
+    return names;
+}
+
+int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_program *m,
+                             const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    DV_AUTO_FREE char *data = (char *)copy_bulk(w, m->data, m->data_bytes);
+    struct dvk_program *program = dvk_find_program(w, m->id);
+    cl_device_id devices[DV_MAX_DEVICES];
+    bool may_print = false;
+    cl_int error = CL_INVALID_VALUE;
+
+    if (!data)
+        return CL_OUT_OF_HOST_MEMORY;
+    if (!read_devices(w, tail, tail_bytes, m->device_count, devices))
+        return CL_INVALID_DEVICE;
+    if (m->options_bytes > m->data_bytes || m->header_count > 4096)
+        return CL_INVALID_VALUE;
+    DV_AUTO_FREE char *options = strndup(data, m->options_bytes);
+    DV_AUTO_FREE cl_program *others =
+        read_programs(w, tail, tail_bytes, m->device_count, m->header_count, &may_print);
+    if (!options)
+        return CL_OUT_OF_HOST_MEMORY;
+    if (!others)
+        return CL_INVALID_PROGRAM;
+    const cl_device_id *list = m->device_count ? devices : NULL;
+
+    if (m->action == DV_LINK) {
+        struct dvk_context *context = dvk_find_context(w, m->context);
+        if (!context)
+            return CL_INVALID_CONTEXT;
+        cl_program linked = clLinkProgram(context->vendor, m->device_count, list, options,
+                                          m->header_count, others, NULL, NULL, &error);
+        if (linked) {
+            program = calloc(1, sizeof *program);
+            if (!program || dvk_put(w, DV_KIND_PROGRAM, m->id, program) != CL_SUCCESS) {
+                free(program);
+                clReleaseProgram(linked);
+                return CL_OUT_OF_HOST_MEMORY;
+            }
+            *program =
+                (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
+            put_kernel_names(linked, error, reply);
+        }
+        return error;
+    }
+    if (!program)
+        return CL_INVALID_PROGRAM;
+    if (m->action == DV_BUILD) {
+        error = clBuildProgram(program->vendor, m->device_count, list, options, NULL, NULL);
+    } else if (m->action == DV_COMPILE) {
+        DV_AUTO_FREE const char **names = read_header_names(
+            data + m->options_bytes, m->data_bytes - m->options_bytes, m->header_count);
+        if (!names)
+            return CL_INVALID_VALUE;
+        program->may_print |= may_print;
+        error = clCompileProgram(program->vendor, m->device_count, list, options, m->header_count,
+                                 m->header_count ? others : NULL, m->header_count ? names : NULL,
+                                 NULL, NULL);
+    }
+    put_kernel_names(program->vendor, error, reply);
+    return error;
+}

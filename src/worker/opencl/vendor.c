@@ -1,0 +1,153 @@
+/* The vendor's side: loading without initialising, finding devices, its clock. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/log.h"
+#include "src/worker/opencl/executor.h"
+
+static void preload_icd(const char *folder, const char *file)
+{
+    char path[4096], library[4096];
+
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
+        return;
+    FILE *stream = fopen(path, "re");
+    if (!stream)
+        return;
+    if (fgets(library, sizeof library, stream)) {
+        library[strcspn(library, " \t\r\n")] = '\0';
+        if (library[0] && !dlopen(library, RTLD_NOW | RTLD_LOCAL))
+            dv_warning("vendor library %s (from %s) does not load: %s", library, path, dlerror());
+    }
+    fclose(stream);
+}
+
+int dv_worker_preload(void)
+{
+    const char *folder = getenv("OCL_ICD_VENDORS");
+    DIR *dir = folder ? opendir(folder) : NULL;
+
+    if (!dir)
+        return 0; /* the loader will look where it always looks */
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        size_t length = strlen(entry->d_name);
+        if (length > 4 && strcmp(entry->d_name + length - 4, ".icd") == 0)
+            preload_icd(folder, entry->d_name);
+    }
+    closedir(dir);
+    return 0;
+}
+
+static void device_text(cl_device_id device, cl_device_info what, char *into, size_t bytes)
+{
+    DV_AUTO_FREE char *text = NULL;
+    size_t length = 0;
+
+    into[0] = '\0';
+    if (clGetDeviceInfo(device, what, 0, NULL, &length) != CL_SUCCESS || !(text = malloc(length + 1)))
+        return;
+    if (clGetDeviceInfo(device, what, length, text, NULL) == CL_SUCCESS) {
+        text[length] = '\0';
+        snprintf(into, bytes, "%s", text);
+    }
+}
+
+static void report_device(struct dv_device_report *report, cl_platform_id platform,
+                          cl_device_id device, uint32_t platform_index, uint32_t device_index)
+{
+    cl_device_type type = 0;
+    cl_ulong memory = 0;
+    cl_uint units = 0;
+    cl_bool unified = CL_FALSE;
+
+    memset(report, 0, sizeof *report);
+    clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, NULL);
+    clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL);
+    clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL);
+    clGetDeviceInfo(device, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof unified, &unified, NULL);
+    report->platform = platform_index;
+    report->device = device_index;
+    report->type = type;
+    report->memory_bytes = memory;
+    report->compute_units = units;
+    /* Only a CPU is known to compute in any host memory it is given, without copies of its own. */
+    report->host_unified = unified && (type & CL_DEVICE_TYPE_CPU);
+    device_text(device, CL_DEVICE_NAME, report->name, sizeof report->name);
+    device_text(device, CL_DEVICE_VENDOR, report->vendor, sizeof report->vendor);
+    device_text(device, CL_DEVICE_VERSION, report->version, sizeof report->version);
+    device_text(device, CL_DRIVER_VERSION, report->driver, sizeof report->driver);
+    char name[DV_MAX_DEVICE_NAME] = "";
+    if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL) == CL_SUCCESS)
+        snprintf(report->platform_name, sizeof report->platform_name, "%s", name);
+}
+
+int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
+                       cl_platform_id *platforms, int capacity, char *text, size_t text_bytes)
+{
+    cl_platform_id found[DV_MAX_DEVICES];
+    cl_uint platform_count = 0;
+    int count = 0;
+
+    cl_int error = clGetPlatformIDs(DV_MAX_DEVICES, found, &platform_count);
+    if (error != CL_SUCCESS || platform_count == 0) {
+        snprintf(text, text_bytes,
+                 "the vendors' OpenCL offers no platform (error %d): is a vendor's .icd file in the "
+                 "vendor directory and its library installed?",
+                 error);
+        return -ENODEV;
+    }
+    for (cl_uint p = 0; p < platform_count && p < DV_MAX_DEVICES; p++) {
+        cl_device_id list[DV_MAX_DEVICES];
+        cl_uint device_count = 0;
+        if (clGetDeviceIDs(found[p], CL_DEVICE_TYPE_ALL, DV_MAX_DEVICES, list, &device_count) !=
+            CL_SUCCESS)
+            continue;
+        for (cl_uint d = 0; d < device_count && d < DV_MAX_DEVICES && count < capacity; d++) {
+            report_device(&reports[count], found[p], list[d], p, d);
+            if (devices)
+                devices[count] = list[d];
+            if (platforms)
+                platforms[count] = found[p];
+            count++;
+        }
+    }
+    if (count == 0)
+        snprintf(text, text_bytes, "the vendors' OpenCL platforms offer no device");
+    return count ? count : -ENODEV;
+}
+
+int dv_worker_probe(struct dv_device_report *reports, int capacity, char *text, size_t text_bytes)
+{
+    return dvk_vendor_devices(reports, NULL, NULL, capacity, text, text_bytes);
+}
+
+/* Profiling times are on a clock of the vendor's choosing. The client stamps times of its own
+ * (when a command was enqueued), so find which of the system's clocks the vendor's is. */
+uint64_t dvk_clock_offset(cl_command_queue queue)
+{
+    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME,
+                                       CLOCK_REALTIME};
+    cl_event event;
+    cl_ulong stamp = 0;
+    uint64_t best = UINT64_MAX, offset = 0;
+
+    if (clEnqueueMarkerWithWaitList(queue, 0, NULL, &event) != CL_SUCCESS)
+        return 0;
+    clWaitForEvents(1, &event);
+    clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof stamp, &stamp, NULL);
+    clReleaseEvent(event);
+    for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) {
+        uint64_t now = dv_clock_read(clocks[i]);
+        uint64_t distance = now > stamp ? now - stamp : stamp - now;
+        if (distance < best) {
+            best = distance;
+            offset = now - dv_now();
+        }
+    }
+    return offset;
+}

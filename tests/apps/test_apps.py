@@ -1,0 +1,161 @@
+"""Real programs give the same results through divvy as without it.
+
+Each program of programs.py runs once without divvy; that run is the reference. It then runs
+again without divvy (which shows that the comparison holds of the program itself), and through
+divvy in both data paths. Every run must really have launched kernels: a program that quietly
+fell back to its own CPU code fails here even if its numbers are right.
+"""
+
+import copy
+import dataclasses
+import os
+import struct
+
+import pytest
+
+import divvytest
+from programs import BY_NAME, PROGRAMS, cache_dir
+
+LONG = os.environ.get("DIVVY_LONG", "0") not in ("", "0")
+REQUIRE_ALL = os.environ.get("DIVVY_REQUIRE_APPS", "0") not in ("", "0")
+
+KERNEL_LAUNCHES = ("clEnqueueNDRangeKernel", "clEnqueueTask")
+
+every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+
+
+def skip_if_missing(program):
+    missing = program.missing_packages()
+    if missing and REQUIRE_ALL:
+        pytest.fail(f"not installed: {' '.join(missing)}")
+    if missing:
+        pytest.skip(f"not installed: {' '.join(missing)}")
+
+
+def home_of(mode):
+    """Programs keep compiled kernels of their own; those of one way must not serve another."""
+    home = cache_dir() / "home" / mode
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def finish_run(program, work, done):
+    report = f"code {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+    assert done.returncode == 0, report[-20000:]
+    result = program.output(work, done)
+    program.verify(result, LONG)
+    return result
+
+
+def run_bare(program, work):
+    """Returns what the program gave and how many kernels it launched."""
+    program.prepare()
+    count_file = work / "launches"
+    env = program.environment(work, home_of("bare"), bare=True, launch_count=count_file,
+                              base=divvytest.bare_env())
+    command = program.command(work, LONG)
+    done = divvytest.run_bare(command, timeout=program.timeout, env=env, cwd=work,
+                              errors="replace")
+    result = finish_run(program, work, done)
+    assert count_file.exists(), "the program never loaded OpenCL"
+    launches, = struct.unpack("<Q", count_file.read_bytes())
+    assert launches > 0, "the program launched no kernel"
+    return result, launches
+
+
+def run_through_divvy(program, work, path):
+    log = work / "calls.log"
+    with divvytest.Daemon(divvytest.DATA_PATHS[path], env=program.device_environment()) as daemon:
+        program.prepare()
+        env = program.environment(work, home_of(path), bare=False, base={})
+        env["DIVVY_LOG"] = str(log)
+        command = program.command(work, LONG)
+        done = daemon.run(command, present_as=program.present_as, timeout=program.timeout,
+                          env=env, cwd=work, errors="replace")
+        result = finish_run(program, work, done)
+        divvytest.wait_for(lambda: not daemon.sessions(), 5,
+                           "the program has ended, its session has not")
+    assert log.exists(), "the program made no OpenCL call through divvy"
+    with open(log, errors="replace") as lines:
+        launches = sum(line.startswith(KERNEL_LAUNCHES) for line in lines)
+    assert launches > 0, "the program launched no kernel through divvy"
+    return result, launches
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """reference(program) is the first bare run's (result, launches); it is run only once."""
+    runs = {}
+
+    def get(program):
+        skip_if_missing(program)
+        if program.name not in runs:
+            try:
+                runs[program.name] = run_bare(program, tmp_path_factory.mktemp("reference"))
+            except Exception as reason:
+                runs[program.name] = reason
+        if isinstance(runs[program.name], Exception):
+            raise AssertionError(f"no reference: {program.name} fails without divvy") \
+                from runs[program.name]
+        return runs[program.name]
+
+    return get
+
+
+def assert_same(program, expected, actual):
+    program.compare(expected[0], actual[0])
+    if program.same_launches:
+        assert actual[1] == expected[1], \
+            f"{expected[1]} kernel launches became {actual[1]}"
+
+
+def spoiled(value):
+    """A value of the same kind that is wrong in one place, as a lost or stale write would be."""
+    value = copy.copy(value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value * 1.5 + 1
+    if isinstance(value, str):
+        return value + "?"
+    if len(value) == 0:
+        return [1]
+    largest = max(range(len(value)), key=lambda i: abs(value[i])) \
+        if isinstance(value[0], float) else len(value) - 1
+    value[largest] = 0.0 if isinstance(value[0], float) else spoiled(value[largest])
+    return value
+
+
+@every_program
+def test_bare_runs_agree(program, reference, tmp_path):
+    expected = reference(program)
+    assert_same(program, expected, run_bare(program, tmp_path))
+
+
+@every_program
+def test_comparison_notices_a_spoiled_result(program, reference):
+    result, _ = reference(program)
+    for key in result:
+        wrong = dict(result)
+        wrong[key] = spoiled(result[key])
+        with pytest.raises(AssertionError):
+            program.compare(result, wrong)
+
+
+@every_program
+@pytest.mark.parametrize("path", divvytest.DATA_PATHS)
+def test_same_through_divvy(program, path, reference, tmp_path):
+    expected = reference(program)
+    assert_same(program, expected, run_through_divvy(program, tmp_path, path))
+
+
+def test_fallback_is_noticed(tmp_path):
+    """x264 encodes without OpenCL when it sees no GPU, and ends well: that must not pass."""
+    x264 = BY_NAME["x264"]
+    skip_if_missing(x264)
+    without_gpu = dataclasses.replace(x264, present_as=None)
+    with pytest.raises(AssertionError, match="fell back"):
+        run_bare(without_gpu, tmp_path)
+    unchecked = dataclasses.replace(without_gpu, verify=lambda result, long: None)
+    with pytest.raises(AssertionError, match="launched no kernel"):
+        run_bare(unchecked, tmp_path)

@@ -1,0 +1,432 @@
+"""Helpers for whole-system tests: a private divvyd in a temporary directory, running programs
+through it or on the vendor's OpenCL directly, and finding out whether anything was left behind.
+
+Nothing here knows how divvy works inside; it uses the command line, /proc and the file system.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# The two ways data can travel. "unified" is what PoCL gets by default; "discrete" forces the
+# copies through the arena that a card with its own memory needs.
+DATA_PATHS = {
+    "unified": None,
+    "discrete": 'devices:\n  - match: "*"\n    unified: no\n',
+}
+
+# Set for divvyd and inherited by everything it starts, so that processes can be found again even
+# when they have been reparented.
+MARK = "DIVVY_TEST_MARK"
+
+START_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 10
+RUN_TIMEOUT_S = 180
+
+
+def build_dir():
+    """The build tree under test: $DIVVY_BUILD, or build/ at the root of the repository."""
+    return os.path.abspath(os.environ.get("DIVVY_BUILD") or os.path.join(REPOSITORY, "build"))
+
+
+def binary(name):
+    """Path of one of divvy's own programs or libraries in the build tree."""
+    places = {
+        "divvyd": "src/arbiter/divvyd",
+        "divvy": "src/cli/divvy",
+        "divvy-worker": "src/worker/divvy-worker",
+        "libdivvy-opencl.so": "src/client/opencl/libdivvy-opencl.so",
+    }
+    return os.path.join(build_dir(), places[name])
+
+
+def divvy_built():
+    return all(os.path.exists(binary(name)) for name in ("divvyd", "divvy", "divvy-worker"))
+
+
+def cache_dir():
+    """Where PoCL keeps compiled kernels: one place for all runs, so that only the first is slow."""
+    path = os.environ.get("DIVVY_TEST_POCL_CACHE") or os.path.join(
+        tempfile.gettempdir(), "divvy-test-pocl-cache-%d" % os.getuid())
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def bare_env():
+    """Environment for a program that runs on the vendor's OpenCL directly.
+
+    The POCL_ variables are pinned because PoCL otherwise derives what it reports from the state
+    of the machine; Daemon uses the same ones, so that both runs can be compared.
+    """
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith(("DIVVY_", "OCL_ICD_", "OPENCL_"))}
+    env.setdefault("POCL_MEMORY_LIMIT", "4")
+    env.setdefault("POCL_CACHE_DIR", cache_dir())
+    # Only the vendor's own platform: a divvy installed on this machine must not take its place.
+    vendor = "/etc/OpenCL/vendors/pocl.icd"
+    if os.path.exists(vendor):
+        with open(vendor) as icd:
+            env["OCL_ICD_VENDORS"] = icd.read().strip()
+    return env
+
+
+def run_bare(cmd, timeout=RUN_TIMEOUT_S, env=None, **kwargs):
+    """Runs cmd on the vendor's OpenCL. Returns a CompletedProcess with text output captured."""
+    full_env = bare_env()
+    full_env.update(env or {})
+    return _run(cmd, timeout, full_env, **kwargs)
+
+
+def _run(cmd, timeout, env, **kwargs):
+    if "stdout" not in kwargs and "stderr" not in kwargs and "capture_output" not in kwargs:
+        kwargs["capture_output"] = True
+    if kwargs.pop("capture_output", False):
+        kwargs["stdout"] = kwargs["stderr"] = subprocess.PIPE
+    kwargs.setdefault("text", True)
+    kwargs.setdefault("start_new_session", True)
+    data = kwargs.pop("input", None)
+    if data is not None:
+        kwargs["stdin"] = subprocess.PIPE
+    else:
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+    child = subprocess.Popen(cmd, env=env, **kwargs)
+    try:
+        out, err = child.communicate(data, timeout=timeout)
+    except BaseException as reason:
+        stacks = stack_traces(child.pid) if isinstance(reason, subprocess.TimeoutExpired) else ""
+        kill_group(child)
+        if isinstance(reason, subprocess.TimeoutExpired):
+            out, err = child.communicate()
+            raise AssertionError("no end after %s s: %s\n--- stdout\n%s\n--- stderr\n%s\n%s"
+                                 % (timeout, cmd, out, err, stacks)) from None
+        raise
+    return subprocess.CompletedProcess(cmd, child.returncode, out, err)
+
+
+def kill_group(child):
+    """Ends a process that was started with start_new_session, and its children."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    child.kill()
+    child.wait()
+
+
+def stack_traces(pid):
+    """Where the threads of a process are, for the report of a hang. Empty without gdb."""
+    if not shutil.which("gdb"):
+        return ""
+    answer = subprocess.run(
+        ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace 14"],
+        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    frames = [line for line in answer.stdout.splitlines() if line.startswith(("#", "Thread"))]
+    return "--- stacks of %d\n%s\n" % (pid, "\n".join(frames))
+
+
+class Daemon:
+    """A divvyd of our own in a temporary directory. Use it as a context manager.
+
+    config_text  YAML configuration, or None for the defaults
+    env          additions to divvyd's environment (and so to its workers')
+    """
+
+    def __init__(self, config_text=None, env=None):
+        self.config_text = config_text
+        self.extra_env = dict(env or {})
+        self.mark = uuid.uuid4().hex
+        # Short, because the path of a Unix socket may have no more than 107 characters.
+        self.home = tempfile.mkdtemp(prefix="dv-", dir="/tmp")
+        self.dir = os.path.join(self.home, "run")
+        self.log_path = os.path.join(self.home, "divvyd.log")
+        self.process = None
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self._show_log()
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        died = self.process is not None and self.process.poll() is not None and not self._killed
+        if kind is not None or died:
+            self._show_log()
+        self._clean_up()
+        if died and kind is None:
+            raise AssertionError("divvyd ended by itself with code %s" % self.process.returncode)
+        return False
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def log(self):
+        with open(self.log_path, errors="replace") as log:
+            return log.read()
+
+    def start(self):
+        """Starts divvyd and waits until it accepts sessions. Also used to start it again."""
+        self._killed = False
+        cmd = [binary("divvyd"), "--user", "--dir", self.dir]
+        if self.config_text is not None:
+            config = os.path.join(self.home, "config.yaml")
+            with open(config, "w") as out:
+                out.write(self.config_text)
+            cmd += ["--config", config]
+        env = bare_env()
+        env.pop("OCL_ICD_VENDORS", None)
+        env[MARK] = self.mark
+        env.update(self.extra_env)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(cmd, env=env, stdout=log, stderr=log,
+                                            stdin=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._accepts():
+            if self.process.poll() is not None:
+                raise AssertionError("divvyd ended at once with code %s" % self.process.returncode)
+            if time.monotonic() > deadline:
+                raise AssertionError("divvyd did not open its socket")
+            time.sleep(0.02)
+
+    def _accepts(self):
+        path = os.path.join(self.dir, "session.sock")
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            with socket.socket(socket.AF_UNIX, kind) as probe:
+                try:
+                    probe.connect(path)
+                    return True
+                except OSError:
+                    pass
+        return False
+
+    def env(self):
+        """Environment for tenants of this daemon."""
+        env = {key: value for key, value in bare_env().items()
+               if not key.startswith(("POCL_", "OCL_ICD_"))}
+        env["DIVVY_DIR"] = self.dir
+        return env
+
+    def command(self, cmd, present_as=None):
+        """The command line that runs cmd through this daemon (with the environment of env())."""
+        options = ["--present-as", present_as] if present_as else []
+        return [binary("divvy"), "run", *options, "--", *cmd]
+
+    def run(self, cmd, present_as=None, timeout=RUN_TIMEOUT_S, env=None, **kwargs):
+        """Runs cmd to its end through `divvy run`. Returns a CompletedProcess, output as text."""
+        full_env = self.env()
+        full_env.update(env or {})
+        return _run(self.command(cmd, present_as), timeout, full_env, **kwargs)
+
+    def popen(self, cmd, present_as=None, env=None, **kwargs):
+        """Starts cmd through `divvy run` and returns the Popen object. The caller ends it."""
+        full_env = self.env()
+        full_env.update(env or {})
+        kwargs.setdefault("text", True)
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+        kwargs.setdefault("start_new_session", True)
+        return subprocess.Popen(self.command(cmd, present_as), env=full_env, **kwargs)
+
+    def cli(self, *arguments, timeout=30):
+        """Runs `divvy ARGUMENTS` against this daemon and returns its standard output."""
+        done = _run([binary("divvy"), *arguments], timeout, self.env())
+        assert done.returncode == 0, "divvy %s: code %d\n%s%s" % (
+            " ".join(arguments), done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def sessions(self):
+        """What `divvy ps --json` lists."""
+        return json.loads(self.cli("ps", "--json"))["sessions"]
+
+    def session_of(self, tenant_pid, within=10):
+        """The listed session of a tenant process, waiting for it to appear."""
+        return wait_for(lambda: next((s for s in self.sessions()
+                                      if s["tenant_pid"] == tenant_pid), None),
+                        within, "no session of process %d is listed" % tenant_pid)
+
+    def kill(self, signum=signal.SIGKILL):
+        """Ends divvyd itself by a signal (its workers may go on) and waits for it."""
+        self._killed = True
+        self.process.send_signal(signum)
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def stop(self):
+        """The regular end: SIGTERM, after which nothing of the daemon may be left."""
+        self.kill(signal.SIGTERM)
+
+    def processes(self):
+        """Pids of every process that belongs to this daemon, divvyd not included."""
+        found = set(descendants(self.pid)) if self.process.poll() is None else set()
+        needle = ("%s=%s" % (MARK, self.mark)).encode()
+        for pid in all_pids():
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as environ:
+                    if needle in environ.read().split(b"\0"):
+                        found.add(pid)
+            except OSError:
+                pass
+        found.discard(self.pid)
+        return {pid for pid in found if is_alive(pid)}
+
+    def _show_log(self):
+        try:
+            text = self.log
+        except OSError:
+            return
+        print("--- log of divvyd (%s)\n%s--- end of log" % (self.dir, text[-20000:]),
+              file=sys.stderr)
+
+    def _clean_up(self):
+        if self.process is not None:
+            if self.process.poll() is None:
+                self._killed = True
+                self.process.terminate()
+                try:
+                    self.process.wait(STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    print("divvyd did not end after SIGTERM", file=sys.stderr)
+                    self.process.kill()
+                    self.process.wait()
+            for pid in self.processes():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------------- looking at processes
+
+def all_pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat_fields(pid):
+    """State and parent of a process, or None when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return fields[0], int(fields[1])
+    except OSError:
+        return None
+
+
+def is_alive(pid):
+    """True for a process that still runs; a zombie counts as gone."""
+    stat = _stat_fields(pid)
+    return stat is not None and stat[0] not in "ZX"
+
+
+def descendants(pid):
+    children = {}
+    for other in all_pids():
+        stat = _stat_fields(other)
+        if stat:
+            children.setdefault(stat[1], []).append(other)
+    found, todo = [], [pid]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            found.append(child)
+            todo.append(child)
+    return found
+
+
+def zombies_of(pid):
+    return [child for child in descendants(pid) if (_stat_fields(child) or "-")[0] == "Z"]
+
+
+def descriptors(pid):
+    """What the descriptors of a process refer to, sorted, without the numbers that always differ."""
+    targets = []
+    for fd in os.listdir("/proc/%d/fd" % pid):
+        try:
+            target = os.readlink("/proc/%d/fd/%s" % (pid, fd))
+        except OSError:
+            continue
+        targets.append(target.split(":[")[0] if ":[" in target else target)
+    return sorted(targets)
+
+
+def shared_mappings(pid):
+    """Bytes of memfd and /dev/shm memory that a process has mapped."""
+    total = 0
+    try:
+        with open("/proc/%d/maps" % pid) as maps:
+            for line in maps:
+                if "/memfd:" in line or "/dev/shm/" in line:
+                    start, end = line.split()[0].split("-")
+                    total += int(end, 16) - int(start, 16)
+    except OSError:
+        pass
+    return total
+
+
+def files_under(path):
+    return sorted(os.path.join(where, name)
+                  for where, _, names in os.walk(path) for name in names)
+
+
+def wait_for(condition, within, message):
+    """Polls until condition() is true and returns its value; fails with message after `within` s."""
+    deadline = time.monotonic() + within
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(message() if callable(message) else message)
+        time.sleep(0.02)
+
+
+class Leftovers:
+    """What a daemon holds at one moment: compare two of them to see whether a session left things.
+
+    Take one when no session is open, run sessions, then call assert_gone().
+    """
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.taken = self._take()
+
+    def _take(self):
+        daemon = self.daemon
+        return {
+            "processes": sorted(daemon.processes()),
+            "zombies": sorted(zombies_of(daemon.pid)),
+            "descriptors of divvyd": descriptors(daemon.pid),
+            "shared memory mapped by divvyd": shared_mappings(daemon.pid),
+            "files in /dev/shm": sorted(os.listdir("/dev/shm")),
+            "files of the daemon": [name for name in files_under(daemon.dir)],
+        }
+
+    def differences(self):
+        now = self._take()
+        report = []
+        for what, before in self.taken.items():
+            after = now[what]
+            if isinstance(before, int):
+                if after > before:
+                    report.append("%s: %d bytes before, %d after" % (what, before, after))
+                continue
+            rest = list(before)
+            extra = [item for item in after if not (item in rest and not rest.remove(item))]
+            if extra:
+                report.append("%s: new %s" % (what, extra))
+        return report
+
+    def assert_gone(self, within=1.0):
+        """Fails unless everything new is gone again `within` seconds from now."""
+        wait_for(lambda: not self.differences(), within,
+                 lambda: "left behind after %s s: %s" % (within, "; ".join(self.differences())))

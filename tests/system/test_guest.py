@@ -1,0 +1,95 @@
+"""The library as a guest in somebody else's process: what the program does to itself, and what the
+library must leave alone."""
+
+import subprocess
+
+import pytest
+
+import divvytest
+
+
+def run(daemon, command, **kwargs):
+    done = daemon.run(command, timeout=120, **kwargs)
+    assert done.returncode == 0, "code %d\n%s%s" % (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def test_fork(daemon, program):
+    before = divvytest.Leftovers(daemon)
+    run(daemon, [program("forks")])
+    before.assert_gone(within=1.0)
+
+
+@pytest.mark.parametrize("mode", ["close", "reuse"])
+def test_closed_descriptors(daemon, program, mode):
+    before = divvytest.Leftovers(daemon)
+    run(daemon, [program("descriptors"), mode])
+    before.assert_gone(within=1.0)
+
+
+def test_no_descriptor_across_exec(daemon, program):
+    """Neither descriptors nor the session outlive exec; the new program may start its own."""
+    before = divvytest.Leftovers(daemon)
+    run(daemon, [program("descriptors"), "exec"])
+    before.assert_gone(within=1.0)
+
+
+def test_unload(daemon, program):
+    before = divvytest.Leftovers(daemon)
+    run(daemon, [program("unload")])
+    before.assert_gone(within=1.0)
+
+
+def test_signals(daemon, program):
+    run(daemon, [program("manners"), "signals"])
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "de_DE.UTF-8"])
+def test_state_of_the_process(daemon, program, locale):
+    run(daemon, [program("manners"), "state"], env={"LC_ALL": locale})
+
+
+def test_prints_nothing(daemon, program):
+    done = run(daemon, [program("compute"), "3", "0"])
+    assert done.stdout == "ready\ndone 1\n"
+    assert done.stderr == ""
+
+
+def test_prints_nothing_without_daemon(program, tmp_path):
+    """The library alone, with no daemon to reach: no output, no crash, a plain error code."""
+    vendor = tmp_path / "vendors"
+    vendor.mkdir()
+    (vendor / "divvy.icd").write_text(divvytest.binary("libdivvy-opencl.so") + "\n")
+    env = divvytest.bare_env()
+    env.update(OCL_ICD_VENDORS=str(vendor), DIVVY_DIR=str(tmp_path / "nothing"))
+    done = subprocess.run([program("compute"), "1", "0"], env=env, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("opencl error"), done.stderr
+
+
+def test_exit_code_is_the_programs(daemon):
+    assert daemon.run(["sh", "-c", "exit 37"]).returncode == 37
+    assert daemon.run(["sh", "-c", "kill -TERM $$"]).returncode == -15
+    missing = daemon.run(["/no/such/program"])
+    assert missing.returncode == 127
+    assert "/no/such/program" in missing.stderr
+
+
+def test_standard_streams_are_the_programs(daemon):
+    done = daemon.run(["sh", "-c", "cat; echo to-stderr >&2"], input="from stdin\n")
+    assert done.stdout == "from stdin\n"
+    assert done.stderr == "to-stderr\n"
+
+
+def test_present_as(daemon):
+    plain = daemon.run(["clinfo", "--raw"])
+    assert plain.returncode == 0
+    as_gpu = daemon.run(["clinfo", "--raw"], present_as="gpu")
+    assert as_gpu.returncode == 0
+    types = [[line.split()[-1] for line in done.stdout.splitlines()
+              if line.split()[1:2] == ["CL_DEVICE_TYPE"]] for done in (plain, as_gpu)]
+    assert types[0] == ["CL_DEVICE_TYPE_CPU"]
+    assert types[1] == ["CL_DEVICE_TYPE_GPU"]

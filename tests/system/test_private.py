@@ -1,0 +1,86 @@
+"""`divvy run` where no daemon can be reached: it starts a private one, which ends when idle."""
+
+import os
+import subprocess
+import uuid
+
+import pytest
+
+import divvytest
+
+# The private daemon waits a minute for the next program.
+IDLE_END_S = 90
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """An environment in which neither the system's nor the user's daemon is found."""
+    if os.path.exists("/run/divvy/session.sock"):
+        pytest.skip("this machine has a system-wide divvyd")
+    runtime = tmp_path / "r"
+    runtime.mkdir(mode=0o700)
+    env = divvytest.bare_env()
+    env.pop("OCL_ICD_VENDORS", None)
+    env.pop("DIVVY_DIR", None)
+    mark = uuid.uuid4().hex
+    env.update({"XDG_RUNTIME_DIR": str(runtime), divvytest.MARK: mark})
+    yield env
+    for pid in marked(mark):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+
+
+def marked(mark):
+    """Pids of the processes that carry this mark in their environment."""
+    found = []
+    needle = ("%s=%s" % (divvytest.MARK, mark)).encode()
+    for pid in divvytest.all_pids():
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as environ:
+                if needle in environ.read().split(b"\0") and divvytest.is_alive(pid):
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def divvy_run(env, command, **kwargs):
+    return subprocess.run([divvytest.binary("divvy"), "run", "--", *command], env=env,
+                          capture_output=True, text=True, timeout=120, **kwargs)
+
+
+def test_private_daemon(alone, program):
+    done = divvy_run(alone, [program("compute"), "1", "0"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ready\ndone 1\n"
+    mark = alone[divvytest.MARK]
+    divvytest.wait_for(lambda: not marked(mark), IDLE_END_S, lambda: "still there: %s" % [
+        open("/proc/%d/cmdline" % pid).read() for pid in marked(mark)])
+
+
+def test_private_daemon_serves_several(alone, program):
+    """Programs started at the same time all work, whoever started the daemon."""
+    children = [subprocess.Popen([divvytest.binary("divvy"), "run", "--", program("compute"),
+                                  str(seed), "1"], env=alone, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True) for seed in range(4)]
+    for child in children:
+        out, err = child.communicate(timeout=120)
+        assert child.returncode == 0, err
+        assert out.startswith("ready\ndone")
+
+
+def test_private_daemon_of_a_killed_program(alone, program):
+    """The worker of a killed program is gone, the daemon serves on."""
+    assert divvy_run(alone, [program("compute"), "1", "0"]).returncode == 0
+    mark = alone[divvytest.MARK]
+    before = set(marked(mark))
+    child = subprocess.Popen([divvytest.binary("divvy"), "run", "--", program("leave"), "hold"],
+                             env=alone, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    child.kill()
+    child.communicate()
+    divvytest.wait_for(lambda: set(marked(mark)) <= before, 1.0,
+                       lambda: "left: %s" % (set(marked(mark)) - before))
+    assert divvy_run(alone, [program("compute"), "1", "0"]).returncode == 0
