@@ -348,7 +348,7 @@ def zombies_of(pid):
 
 
 def descriptors(pid):
-    """What the descriptors of a process refer to, sorted, without the numbers that always differ."""
+    """What the descriptors of a process refer to, sorted, without the numbers that differ."""
     targets = []
     for fd in os.listdir("/proc/%d/fd" % pid):
         try:
@@ -379,7 +379,7 @@ def files_under(path):
 
 
 def wait_for(condition, within, message):
-    """Polls until condition() is true and returns its value; fails with message after `within` s."""
+    """Polls until condition() is true and returns its value; fails after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
         value = condition()

@@ -10,7 +10,8 @@ static const char *const source =
     "kernel void add(global uint *data, uint value) { data[get_global_id(0)] += value; }\n";
 
 /* Waits for a callback; false after five seconds. */
-static bool wait_semaphore(sem_t *semaphore) {
+static bool wait_semaphore(sem_t *semaphore)
+{
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += 5;
@@ -20,19 +21,22 @@ static bool wait_semaphore(sem_t *semaphore) {
     return result == 0;
 }
 
-static void check_word(cl_command_queue queue, cl_mem buffer, cl_uint expected) {
+static void check_word(cl_command_queue queue, cl_mem buffer, cl_uint expected)
+{
     cl_uint word = ~expected;
     CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL));
     if (!CHECK(word == expected))
         dv_test_detail("got %u, expected %u", word, expected);
 }
 
-static cl_mem make_word(const struct dv_test *test, cl_uint value) {
+static cl_mem make_word(const struct dv_test *test, cl_uint value)
+{
     return dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof value, &value);
 }
 
 static cl_int enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value,
-                          cl_uint waits, const cl_event *list, cl_event *event) {
+                          cl_uint waits, const cl_event *list, cl_event *event)
+{
     size_t one = 1;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof value, &value));
@@ -48,7 +52,8 @@ struct notice {
     cl_event event;
 };
 
-static void CL_CALLBACK on_event(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK on_event(cl_event event, cl_int status, void *data)
+{
     struct notice *notice = data;
     atomic_store(&notice->status, status);
     notice->event = event;
@@ -56,7 +61,8 @@ static void CL_CALLBACK on_event(cl_event event, cl_int status, void *data) {
     sem_post(&notice->called);
 }
 
-static void test_states(const struct dv_test *test, cl_kernel kernel) {
+static void test_states(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("event states");
     cl_int error;
     cl_mem buffer = make_word(test, 0);
@@ -104,7 +110,8 @@ static void test_states(const struct dv_test *test, cl_kernel kernel) {
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
-static void test_user_event(const struct dv_test *test) {
+static void test_user_event(const struct dv_test *test)
+{
     dv_test_section("callback of a user event");
     for (int way = 0; way < 2; way++) {
         cl_int error;
@@ -139,7 +146,8 @@ struct relay {
     sem_t finished;
 };
 
-static void CL_CALLBACK relay_next(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK relay_next(cl_event event, cl_int status, void *data)
+{
     struct relay *relay = data;
     if (status != CL_COMPLETE || clReleaseEvent(event) != CL_SUCCESS)
         atomic_fetch_add(&relay->errors, 1);
@@ -156,7 +164,8 @@ static void CL_CALLBACK relay_next(cl_event event, cl_int status, void *data) {
     }
 }
 
-static void test_relay(const struct dv_test *test, cl_program program, cl_command_queue queue) {
+static void test_relay(const struct dv_test *test, cl_program program, cl_command_queue queue)
+{
     dv_test_section("callback that enqueues");
     enum { STEPS = 200 };
     struct relay relay = {.test = test,
@@ -177,13 +186,15 @@ static void test_relay(const struct dv_test *test, cl_program program, cl_comman
 }
 
 /* A callback opens the gate of another queue. */
-static void CL_CALLBACK open_gate(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK open_gate(cl_event event, cl_int status, void *data)
+{
     (void)event;
     (void)status;
     CHECK_CL(clSetUserEventStatus(data, CL_COMPLETE));
 }
 
-static void test_gate_from_callback(const struct dv_test *test, cl_kernel kernel) {
+static void test_gate_from_callback(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("callback that sets a user event");
     enum { ROUNDS = 50 };
     cl_mem buffer = make_word(test, 0);
@@ -221,7 +232,8 @@ struct leavings {
     sem_t done;
 };
 
-static void CL_CALLBACK release_all(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK release_all(cl_event event, cl_int status, void *data)
+{
     struct leavings *leavings = data;
     (void)status;
     CHECK_CL(clReleaseMemObject(leavings->buffer));
@@ -231,7 +243,8 @@ static void CL_CALLBACK release_all(cl_event event, cl_int status, void *data) {
     sem_post(&leavings->done);
 }
 
-static void test_release_in_callback(const struct dv_test *test, cl_program program) {
+static void test_release_in_callback(const struct dv_test *test, cl_program program)
+{
     dv_test_section("callback that releases");
     for (int i = 0; i < 20; i++) {
         cl_int error;
@@ -256,13 +269,15 @@ static void test_release_in_callback(const struct dv_test *test, cl_program prog
 }
 
 /* Many callbacks, all of them exactly once. */
-static void CL_CALLBACK count_up(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK count_up(cl_event event, cl_int status, void *data)
+{
     (void)event;
     (void)status;
     atomic_fetch_add((atomic_int *)data, 1);
 }
 
-static void test_many(const struct dv_test *test, cl_kernel kernel) {
+static void test_many(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("many callbacks");
     enum { EVENTS = 300, EACH = 3 };
     atomic_int calls = 0;
@@ -294,7 +309,8 @@ struct landing {
     sem_t done;
 };
 
-static void CL_CALLBACK look_at_data(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK look_at_data(cl_event event, cl_int status, void *data)
+{
     struct landing *landing = data;
     (void)event;
     if (status != CL_COMPLETE)
@@ -305,7 +321,8 @@ static void CL_CALLBACK look_at_data(cl_event event, cl_int status, void *data) 
     sem_post(&landing->done);
 }
 
-static void test_data_in_callback(const struct dv_test *test) {
+static void test_data_in_callback(const struct dv_test *test)
+{
     dv_test_section("data when the callback runs");
     static const size_t sizes[] = {1, 4096, 100000, 4 << 20};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -328,7 +345,7 @@ static void test_data_in_callback(const struct dv_test *test) {
     }
 }
 
-/* ----------------------------------------------------------------------------- program callbacks */
+/* --------------------------------------------------------------------------- program callbacks */
 
 struct build_notice {
     sem_t called;
@@ -338,7 +355,8 @@ struct build_notice {
     cl_build_status status;
 };
 
-static void CL_CALLBACK on_build(cl_program program, void *data) {
+static void CL_CALLBACK on_build(cl_program program, void *data)
+{
     struct build_notice *notice = data;
     notice->program = program;
     notice->status = 99;
@@ -348,13 +366,14 @@ static void CL_CALLBACK on_build(cl_program program, void *data) {
     sem_post(&notice->called);
 }
 
-static void test_build(const struct dv_test *test) {
+static void test_build(const struct dv_test *test)
+{
     dv_test_section("build callbacks");
     cl_int error;
     struct build_notice notice = {.device = test->device};
     sem_init(&notice.called, 0, 0);
-    cl_program program = clCreateProgramWithSource(test->context, 1, (const char **)&source, NULL,
-                                                   &error);
+    cl_program program =
+        clCreateProgramWithSource(test->context, 1, (const char **)&source, NULL, &error);
     REQUIRE_CL(error);
     CHECK_CL(clBuildProgram(program, 1, &test->device, "", on_build, &notice));
     CHECK(wait_semaphore(&notice.called));
@@ -388,8 +407,8 @@ static void test_build(const struct dv_test *test) {
     CHECK_EXCEPT_POCL(wait_semaphore(&notice.called), "5.8.3: pfn_notify of clCompileProgram");
     CHECK(notice.program == program);
     sem_init(&notice.called, 0, 0);
-    cl_program linked = clLinkProgram(test->context, 1, &test->device, "", 1, &program, on_build,
-                                      &notice, &error);
+    cl_program linked =
+        clLinkProgram(test->context, 1, &test->device, "", 1, &program, on_build, &notice, &error);
     CHECK_CL(error);
     CHECK_EXCEPT_POCL(wait_semaphore(&notice.called), "5.8.3: pfn_notify of clLinkProgram");
     CHECK(notice.program == linked);
@@ -414,7 +433,8 @@ struct destructor {
     int number;
 };
 
-static void CL_CALLBACK on_mem_destroy(cl_mem memory, void *data) {
+static void CL_CALLBACK on_mem_destroy(cl_mem memory, void *data)
+{
     struct destructor *destructor = data;
     (void)memory;
     int place = atomic_fetch_add(&destructor->of->next, 1);
@@ -424,14 +444,16 @@ static void CL_CALLBACK on_mem_destroy(cl_mem memory, void *data) {
         free(destructor->of->host);
 }
 
-static void await_count(atomic_int *counter, int expected) {
+static void await_count(atomic_int *counter, int expected)
+{
     for (int i = 0; i < 1000 && atomic_load(counter) < expected; i++)
         dv_test_sleep_ms(5);
     if (!CHECK(atomic_load(counter) == expected))
         dv_test_detail("%d callbacks, expected %d", atomic_load(counter), expected);
 }
 
-static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel) {
+static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("destructors of memory objects");
     enum { CALLBACKS = 5, BYTES = 4096 };
     for (int kind = 0; kind < 3; kind++) {
@@ -443,9 +465,8 @@ static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel) {
         cl_mem memory;
         if (kind == 2) {
             cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-            cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
-                                  .image_width = 8,
-                                  .image_height = 8};
+            cl_image_desc desc = {
+                .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 8};
             memory = clCreateImage(test->context, CL_MEM_USE_HOST_PTR, &format, &desc,
                                    destruction.host, &error);
             REQUIRE_CL(error);
@@ -489,7 +510,8 @@ static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel) {
 }
 
 /* A sub-buffer keeps its parent. */
-static void test_sub_buffer_destructors(const struct dv_test *test) {
+static void test_sub_buffer_destructors(const struct dv_test *test)
+{
     dv_test_section("destructors of sub-buffers");
     struct destruction parent_end = {.next = 0}, child_end = {.next = 0};
     struct destructor of_parent = {&parent_end, 1}, of_child = {&child_end, 1};
@@ -504,33 +526,36 @@ static void test_sub_buffer_destructors(const struct dv_test *test) {
     dv_test_sleep_ms(10);
     CHECK(atomic_load(&parent_end.next) == 0);
     cl_uint value = 9;
-    CHECK_CL(clEnqueueWriteBuffer(test->queue, child, CL_TRUE, 0, sizeof value, &value, 0, NULL,
-                                  NULL));
+    CHECK_CL(
+        clEnqueueWriteBuffer(test->queue, child, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
     check_word(test->queue, child, 9);
     CHECK_CL(clReleaseMemObject(child));
     await_count(&child_end.next, 1);
     await_count(&parent_end.next, 1);
 }
 
-static void CL_CALLBACK on_context_destroy(cl_context context, void *data) {
+static void CL_CALLBACK on_context_destroy(cl_context context, void *data)
+{
     (void)context;
     atomic_fetch_add((atomic_int *)data, 1);
 }
 
 static void CL_CALLBACK on_context_error(const char *text, const void *info, size_t size,
-                                         void *data) {
+                                         void *data)
+{
     (void)text;
     (void)info;
     (void)size;
     atomic_fetch_add((atomic_int *)data, 1);
 }
 
-static void test_context(const struct dv_test *test) {
+static void test_context(const struct dv_test *test)
+{
     dv_test_section("context callbacks");
     cl_int error;
     atomic_int reports = 0, ends = 0;
-    cl_context context = clCreateContext(NULL, 1, &test->device, on_context_error, &reports,
-                                         &error);
+    cl_context context =
+        clCreateContext(NULL, 1, &test->device, on_context_error, &reports, &error);
     CHECK_CL(error);
     REQUIRE(context);
     CHECK_CL(clSetContextDestructorCallback(context, on_context_destroy, &ends));
@@ -551,7 +576,8 @@ static void test_context(const struct dv_test *test) {
     CHECK_ERROR(error, CL_INVALID_VALUE);
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     cl_kernel kernel = dv_test_kernel(program, "add");

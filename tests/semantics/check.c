@@ -11,7 +11,8 @@ static atomic_uint vendor_deviations;
 static const char *current_section = "";
 static bool on_bare_pocl;
 
-bool dv_test_note(bool ok, const char *file, int line, const char *what) {
+bool dv_test_note(bool ok, const char *file, int line, const char *what)
+{
     atomic_fetch_add(&checks_done, 1);
     if (!ok) {
         /* A loop that fails a million times says so once in a while only. */
@@ -21,8 +22,8 @@ bool dv_test_note(bool ok, const char *file, int line, const char *what) {
     return ok;
 }
 
-bool dv_test_note_error(cl_int got, cl_int expected, const char *file, int line,
-                        const char *what) {
+bool dv_test_note_error(cl_int got, cl_int expected, const char *file, int line, const char *what)
+{
     bool ok = dv_test_note(got == expected, file, line, what);
     if (!ok)
         dv_test_detail("got %s, expected %s", dv_test_error_name(got),
@@ -30,8 +31,8 @@ bool dv_test_note_error(cl_int got, cl_int expected, const char *file, int line,
     return ok;
 }
 
-bool dv_test_note_vendor(bool ok, const char *file, int line, const char *what,
-                         const char *clause) {
+bool dv_test_note_vendor(bool ok, const char *file, int line, const char *what, const char *clause)
+{
     atomic_fetch_add(&checks_done, 1);
     if (!ok) {
         atomic_fetch_add(&vendor_deviations, 1);
@@ -42,7 +43,8 @@ bool dv_test_note_vendor(bool ok, const char *file, int line, const char *what,
 }
 
 bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *what,
-                              const char *clause) {
+                              const char *clause)
+{
     if (on_bare_pocl)
         return dv_test_note_vendor(ok, file, line, what, clause);
     if (!dv_test_note(ok, file, line, what))
@@ -50,17 +52,20 @@ bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *w
     return ok;
 }
 
-void dv_test_section(const char *name) {
+void dv_test_section(const char *name)
+{
     current_section = name;
     if (getenv("DIVVY_TEST_VERBOSE"))
         fprintf(stderr, "section %s\n", name);
 }
 
-void dv_test_skip(const char *why) {
+void dv_test_skip(const char *why)
+{
     fprintf(stderr, "SKIP [%s] %s\n", current_section, why);
 }
 
-void dv_test_detail(const char *format, ...) {
+void dv_test_detail(const char *format, ...)
+{
     if (atomic_load(&checks_failed) > 200)
         return;
     va_list arguments;
@@ -71,12 +76,14 @@ void dv_test_detail(const char *format, ...) {
     va_end(arguments);
 }
 
-void dv_test_give_up(const char *file, int line, const char *what) {
+void dv_test_give_up(const char *file, int line, const char *what)
+{
     fprintf(stderr, "FAIL %s:%d [%s] cannot go on: %s\n", file, line, current_section, what);
     _Exit(1);
 }
 
-int dv_test_result(const char *program) {
+int dv_test_result(const char *program)
+{
     unsigned failed = atomic_load(&checks_failed);
     printf("%s: %u checks, %u failed, %u known deviations\n", program, atomic_load(&checks_done),
            failed, atomic_load(&vendor_deviations));
@@ -84,7 +91,8 @@ int dv_test_result(const char *program) {
     return failed ? 1 : 0;
 }
 
-struct dv_test dv_test_setup(void) {
+struct dv_test dv_test_setup(void)
+{
     struct dv_test test = {0};
     cl_int error;
     setvbuf(stderr, NULL, _IOLBF, 0);
@@ -93,8 +101,8 @@ struct dv_test dv_test_setup(void) {
     char name[256] = "";
     REQUIRE_CL(clGetPlatformInfo(test.platform, CL_PLATFORM_NAME, sizeof name, name, NULL));
     on_bare_pocl = strcmp(name, "Portable Computing Language") == 0;
-    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                          (cl_context_properties)test.platform, 0};
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test.platform,
+                                          0};
     test.context = clCreateContext(properties, 1, &test.device, NULL, NULL, &error);
     REQUIRE_CL(error);
     test.queue = clCreateCommandQueue(test.context, test.device, CL_QUEUE_PROFILING_ENABLE, &error);
@@ -106,7 +114,8 @@ struct dv_test dv_test_setup(void) {
     return test;
 }
 
-void dv_test_teardown(struct dv_test *test) {
+void dv_test_teardown(struct dv_test *test)
+{
     CHECK_CL(clFinish(test->queue));
     CHECK_CL(clFinish(test->ooo_queue));
     CHECK_CL(clReleaseCommandQueue(test->queue));
@@ -114,17 +123,20 @@ void dv_test_teardown(struct dv_test *test) {
     CHECK_CL(clReleaseContext(test->context));
 }
 
-bool dv_test_on_bare_pocl(void) {
+bool dv_test_on_bare_pocl(void)
+{
     return on_bare_pocl;
 }
 
-bool dv_test_pocl_dies(const char *why) {
+bool dv_test_pocl_dies(const char *why)
+{
     if (on_bare_pocl)
         dv_test_skip(why);
     return on_bare_pocl;
 }
 
-cl_program dv_test_build(const struct dv_test *test, const char *source, const char *options) {
+cl_program dv_test_build(const struct dv_test *test, const char *source, const char *options)
+{
     cl_int error;
     cl_program program = clCreateProgramWithSource(test->context, 1, &source, NULL, &error);
     REQUIRE_CL(error);
@@ -138,46 +150,53 @@ cl_program dv_test_build(const struct dv_test *test, const char *source, const c
     return program;
 }
 
-cl_kernel dv_test_kernel(cl_program program, const char *name) {
+cl_kernel dv_test_kernel(cl_program program, const char *name)
+{
     cl_int error;
     cl_kernel kernel = clCreateKernel(program, name, &error);
     REQUIRE_CL(error);
     return kernel;
 }
 
-cl_mem dv_test_buffer(const struct dv_test *test, cl_mem_flags flags, size_t size, void *host) {
+cl_mem dv_test_buffer(const struct dv_test *test, cl_mem_flags flags, size_t size, void *host)
+{
     cl_int error;
     cl_mem buffer = clCreateBuffer(test->context, flags, size, host, &error);
     REQUIRE_CL(error);
     return buffer;
 }
 
-cl_int dv_test_event_status(cl_event event) {
+cl_int dv_test_event_status(cl_event event)
+{
     cl_int status = 12345;
-    CHECK_CL(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status,
-                            NULL));
+    CHECK_CL(
+        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
     return status;
 }
 
-cl_uint dv_test_event_references(cl_event event) {
+cl_uint dv_test_event_references(cl_event event)
+{
     cl_uint count = 0;
     CHECK_CL(clGetEventInfo(event, CL_EVENT_REFERENCE_COUNT, sizeof count, &count, NULL));
     return count;
 }
 
-double dv_test_now_s(void) {
+double dv_test_now_s(void)
+{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void dv_test_sleep_ms(unsigned ms) {
+void dv_test_sleep_ms(unsigned ms)
+{
     struct timespec pause = {ms / 1000, (long)(ms % 1000) * 1000000};
     while (nanosleep(&pause, &pause) != 0)
         ;
 }
 
-uint64_t dv_test_random(uint64_t *state) {
+uint64_t dv_test_random(uint64_t *state)
+{
     uint64_t x = *state ? *state : 0x9e3779b97f4a7c15u;
     x ^= x << 13;
     x ^= x >> 7;
@@ -186,13 +205,15 @@ uint64_t dv_test_random(uint64_t *state) {
     return x * 0x2545f4914f6cdd1du >> 11;
 }
 
-void dv_test_random_fill(uint64_t *state, void *memory, size_t size) {
+void dv_test_random_fill(uint64_t *state, void *memory, size_t size)
+{
     unsigned char *bytes = memory;
     for (size_t i = 0; i < size; i++)
         bytes[i] = (unsigned char)dv_test_random(state);
 }
 
-const char *dv_test_error_name(cl_int error) {
+const char *dv_test_error_name(cl_int error)
+{
     static const struct {
         cl_int value;
         const char *name;

@@ -5,14 +5,16 @@
 static const char *const source =
     "kernel void count(global uint *data) { data[get_global_id(0)] += get_global_id(0); }\n";
 
-static cl_uint device_uint(cl_device_id device, cl_device_info name) {
+static cl_uint device_uint(cl_device_id device, cl_device_info name)
+{
     cl_uint value = 0;
     CHECK_CL(clGetDeviceInfo(device, name, sizeof value, &value, NULL));
     return value;
 }
 
 /* A whole small computation on one device, in a context of its own. */
-static void work_on(const struct dv_test *test, cl_device_id device) {
+static void work_on(const struct dv_test *test, cl_device_id device)
+{
     cl_int error;
     struct dv_test own = *test;
     own.device = device;
@@ -27,10 +29,10 @@ static void work_on(const struct dv_test *test, cl_device_id device) {
     size_t global = 256, local = 16;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     for (int i = 0; i < 3; i++)
-        CHECK_CL(clEnqueueNDRangeKernel(own.queue, kernel, 1, NULL, &global, &local, 0, NULL,
-                                        NULL));
-    CHECK_CL(clEnqueueReadBuffer(own.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL,
-                                 NULL));
+        CHECK_CL(
+            clEnqueueNDRangeKernel(own.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(own.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
     for (cl_uint i = 0; i < 256; i++)
         CHECK(words[i] == 3 * i);
     cl_device_id of_queue = NULL;
@@ -43,7 +45,8 @@ static void work_on(const struct dv_test *test, cl_device_id device) {
     CHECK_CL(clReleaseContext(own.context));
 }
 
-static void check_sub_device(const struct dv_test *test, cl_device_id sub, cl_uint units) {
+static void check_sub_device(const struct dv_test *test, cl_device_id sub, cl_uint units)
+{
     cl_device_id parent = NULL;
     CHECK(device_uint(sub, CL_DEVICE_MAX_COMPUTE_UNITS) == units);
     CHECK_CL(clGetDeviceInfo(sub, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL));
@@ -66,7 +69,8 @@ static void check_sub_device(const struct dv_test *test, cl_device_id sub, cl_ui
     CHECK(platform == test->platform);
 }
 
-static void test_partition(const struct dv_test *test) {
+static void test_partition(const struct dv_test *test)
+{
     dv_test_section("sub-devices");
     cl_device_partition_property properties[8] = {0};
     size_t size = 0;
@@ -158,9 +162,9 @@ static void test_partition(const struct dv_test *test) {
         dv_test_skip("not partitionable equally");
     }
     if (by_counts && units >= 2 && units <= 64) {
-        cl_device_partition_property request[] = {
-            CL_DEVICE_PARTITION_BY_COUNTS, 1, (cl_device_partition_property)units - 1,
-            CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+        cl_device_partition_property request[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1,
+                                                  (cl_device_partition_property)units - 1,
+                                                  CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
         CHECK_CL(clCreateSubDevices(test->device, request, 64, subs, &count));
         CHECK(count == 2);
         check_sub_device(test, subs[0], 1);
@@ -192,13 +196,14 @@ static void test_partition(const struct dv_test *test) {
     CHECK(device_uint(test->device, CL_DEVICE_REFERENCE_COUNT) == 1);
 }
 
-static void test_contexts(const struct dv_test *test) {
+static void test_contexts(const struct dv_test *test)
+{
     dv_test_section("contexts");
     cl_int error;
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                           (cl_context_properties)test->platform, 0};
-    cl_context context = clCreateContextFromType(properties, CL_DEVICE_TYPE_ALL, NULL, NULL,
-                                                 &error);
+    cl_context context =
+        clCreateContextFromType(properties, CL_DEVICE_TYPE_ALL, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(context);
     cl_uint count = 0;
@@ -258,15 +263,14 @@ static void test_contexts(const struct dv_test *test) {
         CHECK_CL(clReleaseContext(many[i]));
 }
 
-static void test_queues(const struct dv_test *test) {
+static void test_queues(const struct dv_test *test)
+{
     dv_test_section("queues");
     cl_int error;
-    cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES,
-                                        CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE |
-                                            CL_QUEUE_PROFILING_ENABLE,
-                                        0};
-    cl_command_queue queue = clCreateCommandQueueWithProperties(test->context, test->device,
-                                                                properties, &error);
+    cl_queue_properties properties[] = {
+        CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_command_queue queue =
+        clCreateCommandQueueWithProperties(test->context, test->device, properties, &error);
     CHECK_CL(error);
     REQUIRE(queue);
     cl_command_queue_properties bits = 0;
@@ -308,7 +312,8 @@ static void test_queues(const struct dv_test *test) {
     }
 }
 
-static void test_extension_functions(const struct dv_test *test) {
+static void test_extension_functions(const struct dv_test *test)
+{
     dv_test_section("extension functions");
     CHECK(!clGetExtensionFunctionAddressForPlatform(test->platform, "clNoSuchFunctionKHR"));
     CHECK(!clGetExtensionFunctionAddress("clNoSuchFunctionKHR"));
@@ -320,8 +325,8 @@ static void test_extension_functions(const struct dv_test *test) {
     CHECK(strstr(extensions, "cl_khr_icd") != NULL);
     /* Announced extensions can be used. */
     typedef cl_int(CL_API_CALL * icd_get)(cl_uint, cl_platform_id *, cl_uint *);
-    icd_get get = (icd_get)clGetExtensionFunctionAddressForPlatform(test->platform,
-                                                                    "clIcdGetPlatformIDsKHR");
+    icd_get get =
+        (icd_get)clGetExtensionFunctionAddressForPlatform(test->platform, "clIcdGetPlatformIDsKHR");
     cl_uint count = 0;
     if (CHECK(get != NULL)) {
         CHECK_CL(get(0, NULL, &count));
@@ -342,7 +347,8 @@ static void test_extension_functions(const struct dv_test *test) {
     free(extensions);
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     test_partition(&test);
     test_contexts(&test);

@@ -16,14 +16,15 @@ static unsigned char host[4096];
 #define SIZE ((size_t)1024)
 
 /* Calls that return a handle: none comes, and the error is this one. */
-#define CHECK_NO_HANDLE(expression, expected)      \
-    do {                                           \
-        cl_int error = 12345;                      \
-        CHECK((expression) == NULL);               \
-        CHECK_ERROR(error, (expected));            \
+#define CHECK_NO_HANDLE(expression, expected)                                                      \
+    do {                                                                                           \
+        cl_int error = 12345;                                                                      \
+        CHECK((expression) == NULL);                                                               \
+        CHECK_ERROR(error, (expected));                                                            \
     } while (0)
 
-static void set_up(void) {
+static void set_up(void)
+{
     cl_int error;
     test = dv_test_setup();
     other_context = clCreateContext(NULL, 1, &test.device, NULL, NULL, &error);
@@ -48,7 +49,8 @@ static void set_up(void) {
 }
 
 /* The loader itself answers these, or hands them on; either way they must not crash. */
-static void test_null_handles(void) {
+static void test_null_handles(void)
+{
     dv_test_section("NULL handles");
     cl_uint count;
     size_t size, global = 1;
@@ -105,7 +107,8 @@ static void test_null_handles(void) {
 }
 
 /* A handle of another kind, where the loader's dispatch still works. */
-static void test_wrong_kinds(void) {
+static void test_wrong_kinds(void)
+{
     dv_test_section("handles of another kind");
     if (dv_test_pocl_dies("2.1: handles are taken for what they are said to be"))
         return;
@@ -113,9 +116,9 @@ static void test_wrong_kinds(void) {
     size_t size;
     CHECK_ERROR(clRetainContext((cl_context)test.queue), CL_INVALID_CONTEXT);
     CHECK_ERROR(clReleaseContext((cl_context)buffer), CL_INVALID_CONTEXT);
-    CHECK_ERROR(clGetContextInfo((cl_context)event, CL_CONTEXT_REFERENCE_COUNT, sizeof count,
-                                 &count, NULL),
-                CL_INVALID_CONTEXT);
+    CHECK_ERROR(
+        clGetContextInfo((cl_context)event, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL),
+        CL_INVALID_CONTEXT);
     CHECK_ERROR(clFinish((cl_command_queue)test.context), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clReleaseCommandQueue((cl_command_queue)event), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clReleaseMemObject((cl_mem)test.queue), CL_INVALID_MEM_OBJECT);
@@ -127,9 +130,9 @@ static void test_wrong_kinds(void) {
     CHECK_ERROR(clReleaseSampler((cl_sampler)buffer), CL_INVALID_SAMPLER);
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, (cl_mem)kernel, CL_TRUE, 0, 4, host, 0, NULL, NULL),
                 CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueReadBuffer((cl_command_queue)buffer, buffer, CL_TRUE, 0, 4, host, 0, NULL,
-                                    NULL),
-                CL_INVALID_COMMAND_QUEUE);
+    CHECK_ERROR(
+        clEnqueueReadBuffer((cl_command_queue)buffer, buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
+        CL_INVALID_COMMAND_QUEUE);
     cl_event not_an_event = (cl_event)buffer;
     CHECK_ERROR(clWaitForEvents(1, &not_an_event), CL_INVALID_EVENT);
     CHECK_ERROR(clEnqueueMarkerWithWaitList(test.queue, 1, &not_an_event, NULL),
@@ -143,15 +146,16 @@ static void test_wrong_kinds(void) {
 }
 
 /* Images where buffers belong, and the other way round. */
-static void test_image_or_buffer(void) {
+static void test_image_or_buffer(void)
+{
     dv_test_section("image or buffer");
     size_t zero[3] = {0}, region[3] = {4, 4, 1}, pitch;
-    CHECK_ERROR(clEnqueueReadImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL,
-                                   NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueWriteImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL,
-                                    NULL),
-                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(
+        clEnqueueReadImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
+        CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(
+        clEnqueueWriteImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
+        CL_INVALID_MEM_OBJECT);
     CHECK_ERROR(clEnqueueCopyImage(test.queue, image, buffer, zero, zero, region, 0, NULL, NULL),
                 CL_INVALID_MEM_OBJECT);
     CHECK_NO_HANDLE(clEnqueueMapImage(test.queue, buffer, CL_TRUE, CL_MAP_READ, zero, region,
@@ -170,12 +174,13 @@ static void test_image_or_buffer(void) {
     cl_buffer_region part = {0, 16};
     CHECK_NO_HANDLE(clCreateSubBuffer(image, 0, CL_BUFFER_CREATE_TYPE_REGION, &part, &error),
                     CL_INVALID_MEM_OBJECT);
-    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, image, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL,
-                                       &error),
-                    CL_INVALID_MEM_OBJECT);
+    CHECK_NO_HANDLE(
+        clEnqueueMapBuffer(test.queue, image, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &error),
+        CL_INVALID_MEM_OBJECT);
 }
 
-static void test_other_context(void) {
+static void test_other_context(void)
+{
     dv_test_section("handles of another context");
     size_t global = 1;
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, other_buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
@@ -203,7 +208,8 @@ static void test_other_context(void) {
                 CL_INVALID_CONTEXT);
 }
 
-static void test_wait_lists(void) {
+static void test_wait_lists(void)
+{
     dv_test_section("wait lists");
     cl_event none = NULL, made = (cl_event)&none;
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 4, host, 1, NULL, NULL),
@@ -217,16 +223,17 @@ static void test_wait_lists(void) {
                 CL_INVALID_EVENT_WAIT_LIST);
     CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 512, 4, 1, &none, NULL),
                 CL_INVALID_EVENT_WAIT_LIST);
-    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, NULL,
-                                       NULL, &error),
-                    CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_NO_HANDLE(
+        clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, NULL, NULL, &error),
+        CL_INVALID_EVENT_WAIT_LIST);
     CHECK_ERROR(clWaitForEvents(0, NULL), CL_INVALID_VALUE);
     CHECK_ERROR(clWaitForEvents(0, &event), CL_INVALID_VALUE);
     CHECK_ERROR(clWaitForEvents(1, NULL), CL_INVALID_VALUE);
     CHECK_ERROR(clWaitForEvents(1, &none), CL_INVALID_EVENT);
 }
 
-static void test_buffers(void) {
+static void test_buffers(void)
+{
     dv_test_section("buffers");
     CHECK_NO_HANDLE(clCreateBuffer(test.context, 0, 0, NULL, &error), CL_INVALID_BUFFER_SIZE);
     CHECK_NO_HANDLE(clCreateBuffer(test.context, CL_MEM_USE_HOST_PTR, SIZE, NULL, &error),
@@ -246,8 +253,7 @@ static void test_buffers(void) {
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         cl_int error;
-        void *pointer =
-            wrong[i] & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL;
+        void *pointer = wrong[i] & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL;
         cl_mem made = clCreateBuffer(test.context, wrong[i], SIZE, pointer, &error);
         if (!CHECK(!made) | !CHECK_ERROR(error, CL_INVALID_VALUE))
             dv_test_detail("flags 0x%llx", (unsigned long long)wrong[i]);
@@ -281,28 +287,29 @@ static void test_buffers(void) {
     CHECK_CL(clReleaseMemObject(plain));
 }
 
-static void test_ranges(void) {
+static void test_ranges(void)
+{
     dv_test_section("ranges");
     static const struct {
         size_t offset, size;
     } wrong[] = {{0, SIZE + 1}, {SIZE, 1}, {1, SIZE}, {SIZE_MAX, 1}, {1, SIZE_MAX}, {SIZE + 1, 4}};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         size_t offset = wrong[i].offset, size = wrong[i].size;
-        bool good = CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, offset, size, host,
-                                                    0, NULL, NULL),
-                                CL_INVALID_VALUE);
-        good &= CHECK_ERROR(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0,
-                                                 NULL, NULL),
-                            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 1, offset, size, 0, NULL,
-                                                NULL),
-                            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, offset, 0, size, 0,
-                                                NULL, NULL),
-                            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, offset, size, 0,
-                                                NULL, NULL),
-                            CL_INVALID_VALUE);
+        bool good = CHECK_ERROR(
+            clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
+            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(
+            clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
+            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(
+            clEnqueueFillBuffer(test.queue, buffer, host, 1, offset, size, 0, NULL, NULL),
+            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(
+            clEnqueueCopyBuffer(test.queue, buffer, buffer, offset, 0, size, 0, NULL, NULL),
+            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(
+            clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, offset, size, 0, NULL, NULL),
+            CL_INVALID_VALUE);
         if (!good)
             dv_test_detail("offset %zu, size %zu", offset, size);
     }
@@ -329,7 +336,8 @@ static void test_ranges(void) {
 }
 
 /* Transfers of nothing: an error before OpenCL 2.1, allowed since; in no case a hang or a crash. */
-static void test_nothing(void) {
+static void test_nothing(void)
+{
     dv_test_section("empty transfers");
     cl_event done = NULL;
     cl_int error = clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 0, host, 0, NULL, &done);
@@ -347,7 +355,8 @@ static void test_nothing(void) {
     CHECK_CL(clFinish(test.queue));
 }
 
-static void test_kernel_arguments(void) {
+static void test_kernel_arguments(void)
+{
     dv_test_section("kernel arguments");
     cl_int n = 1;
     CHECK_ERROR(clSetKernelArg(kernel, 2, sizeof n, &n), CL_INVALID_ARG_INDEX);
@@ -368,7 +377,8 @@ static void test_kernel_arguments(void) {
 }
 
 /* No event is made by a call that fails, and no error code is needed. */
-static void test_outputs(void) {
+static void test_outputs(void)
+{
     dv_test_section("outputs");
     cl_mem made = clCreateBuffer(test.context, 0, SIZE, NULL, NULL);
     CHECK(made != NULL);
@@ -399,7 +409,8 @@ static void test_outputs(void) {
 
 /* Reference counts: what is released once too few still works, and use of a handle while others
  * hold the object is legal. */
-static void test_references(void) {
+static void test_references(void)
+{
     dv_test_section("references");
     cl_mem counted = dv_test_buffer(&test, 0, SIZE, NULL);
     cl_uint count = 0;
@@ -434,7 +445,8 @@ static void test_references(void) {
 }
 
 /* After all that, everything still works. */
-static void test_still_good(void) {
+static void test_still_good(void)
+{
     dv_test_section("afterwards");
     size_t one = 1;
     cl_int n = 77, back = 0;
@@ -445,7 +457,8 @@ static void test_still_good(void) {
     CHECK(back == 77);
 }
 
-int main(void) {
+int main(void)
+{
     set_up();
     test_null_handles();
     test_wrong_kinds();

@@ -100,28 +100,34 @@ struct graph {
 
 static cl_program program;
 
-static void set_add(struct set *set, int member) {
+static void set_add(struct set *set, int member)
+{
     set->bits[member / 64] |= 1ull << (member % 64);
 }
 
-static bool set_has(const struct set *set, int member) {
+static bool set_has(const struct set *set, int member)
+{
     return set->bits[member / 64] >> (member % 64) & 1;
 }
 
-static void set_unite(struct set *set, const struct set *other) {
+static void set_unite(struct set *set, const struct set *other)
+{
     for (int i = 0; i < SET_WORDS; i++)
         set->bits[i] |= other->bits[i];
 }
 
-static uint64_t pick(struct graph *graph, uint64_t below) {
+static uint64_t pick(struct graph *graph, uint64_t below)
+{
     return dv_test_random(&graph->random) % below;
 }
 
-static void fail(struct graph *graph, const char *what) {
+static void fail(struct graph *graph, const char *what)
+{
     if (!graph->failed) {
         fprintf(stderr, "graph of seed %llu:\n", (unsigned long long)graph->seed);
         for (int q = 0; q < graph->queue_count; q++)
-            fprintf(stderr, "  queue %d is %s\n", q, graph->in_order[q] ? "in order" : "out of order");
+            fprintf(stderr, "  queue %d is %s\n", q,
+                    graph->in_order[q] ? "in order" : "out of order");
         for (int i = 0; i < graph->command_count; i++)
             fprintf(stderr, "  %3d %s\n", i, graph->commands[i].text);
     }
@@ -130,7 +136,8 @@ static void fail(struct graph *graph, const char *what) {
     dv_test_detail("seed %llu: %s", (unsigned long long)graph->seed, what);
 }
 
-static void expect_cl(struct graph *graph, cl_int error, const char *what) {
+static void expect_cl(struct graph *graph, cl_int error, const char *what)
+{
     if (error != CL_SUCCESS) {
         char text[200];
         snprintf(text, sizeof text, "%s: %s", what, dv_test_error_name(error));
@@ -141,7 +148,8 @@ static void expect_cl(struct graph *graph, cl_int error, const char *what) {
 }
 
 static void compare(struct graph *graph, const void *got, const void *expected, size_t size,
-                    const char *what) {
+                    const char *what)
+{
     const unsigned char *a = got, *b = expected;
     if (memcmp(a, b, size) == 0) {
         CHECK(true);
@@ -161,25 +169,29 @@ static void compare(struct graph *graph, const void *got, const void *expected, 
 
 /* ------------------------------------------------------------------------ blocking of the host */
 
-static void open_gates(struct graph *graph, int up_to) {
+static void open_gates(struct graph *graph, int up_to)
+{
     for (; graph->gates_open < up_to; graph->gates_open++)
         expect_cl(graph, clSetUserEventStatus(graph->gates[graph->gates_open], CL_COMPLETE),
                   "clSetUserEventStatus");
 }
 
 /* Before the host waits, nothing it waits for may depend on a later action of the host. */
-static void prepare_to_block(struct graph *graph) {
+static void prepare_to_block(struct graph *graph)
+{
     open_gates(graph, graph->gate_count);
     for (int q = 0; q < graph->queue_count; q++)
         expect_cl(graph, clFlush(graph->queues[q]), "clFlush");
 }
 
-static void mark_done(struct graph *graph, int command) {
+static void mark_done(struct graph *graph, int command)
+{
     set_unite(&graph->done, &graph->commands[command].before);
     set_add(&graph->done, command);
 }
 
-static bool conflict(const struct access *a, const struct access *b) {
+static bool conflict(const struct access *a, const struct access *b)
+{
     return a->object == b->object && a->start < b->end && b->start < a->end &&
            (a->writes || b->writes);
 }
@@ -196,7 +208,8 @@ struct draft {
 static void close_map(struct graph *graph, int which);
 
 /* Starts a command on a random queue. Its accesses follow, then settle() computes the wait list. */
-static struct draft begin(struct graph *graph) {
+static struct draft begin(struct graph *graph)
+{
     struct draft draft = {0};
     draft.index = graph->command_count;
     draft.command = &graph->commands[draft.index];
@@ -205,14 +218,16 @@ static struct draft begin(struct graph *graph) {
     return draft;
 }
 
-static void touch(struct draft *draft, int object, size_t start, size_t size, bool writes) {
+static void touch(struct draft *draft, int object, size_t start, size_t size, bool writes)
+{
     struct command *command = draft->command;
     REQUIRE(command->access_count < (int)COUNT_OF(command->accesses));
     command->accesses[command->access_count++] =
         (struct access){object, start, start + size, writes};
 }
 
-static bool touches_map(const struct command *command, const struct open_map *map) {
+static bool touches_map(const struct command *command, const struct open_map *map)
+{
     struct access of_map = {map->buffer, map->start, map->start + map->size, map->writes};
     for (int i = 0; i < command->access_count; i++)
         if (conflict(&command->accesses[i], &of_map))
@@ -220,14 +235,16 @@ static bool touches_map(const struct command *command, const struct open_map *ma
     return false;
 }
 
-static void wait_for_command(struct graph *graph, struct draft *draft, int other) {
+static void wait_for_command(struct graph *graph, struct draft *draft, int other)
+{
     set_unite(&draft->command->before, &graph->commands[other].before);
     set_add(&draft->command->before, other);
     draft->waits[draft->wait_count++] = graph->commands[other].event;
 }
 
 /* What the queue alone guarantees for a command about to be enqueued. */
-static void order_by_queue(struct graph *graph, struct draft *draft) {
+static void order_by_queue(struct graph *graph, struct draft *draft)
+{
     struct command *command = draft->command;
     int q = command->queue;
     int previous = graph->in_order[q] ? graph->last_in_queue[q] : graph->barrier_of_queue[q];
@@ -240,7 +257,8 @@ static void order_by_queue(struct graph *graph, struct draft *draft) {
 
 /* Orders the command after every earlier one it conflicts with. Latest first, so that one wait
  * covers many. Returns false when it would need too long a wait list. */
-static bool settle(struct graph *graph, struct draft *draft) {
+static bool settle(struct graph *graph, struct draft *draft)
+{
     struct command *command = draft->command;
     order_by_queue(graph, draft);
     for (int other = draft->index - 1; other >= 0; other--) {
@@ -267,12 +285,14 @@ static bool settle(struct graph *graph, struct draft *draft) {
     return true;
 }
 
-static const cl_event *wait_list(const struct draft *draft) {
+static const cl_event *wait_list(const struct draft *draft)
+{
     return draft->wait_count ? draft->waits : NULL;
 }
 
 static void finish_command(struct graph *graph, struct draft *draft, cl_int error, const char *name,
-                           const char *details) {
+                           const char *details)
+{
     struct command *command = draft->command;
     size_t length = (size_t)snprintf(command->text, sizeof command->text, "q%d %s%s after",
                                      command->queue, name, details);
@@ -290,7 +310,8 @@ static void finish_command(struct graph *graph, struct draft *draft, cl_int erro
 }
 
 /* A range that is sometimes small, sometimes odd, sometimes everything. */
-static void pick_range(struct graph *graph, size_t limit, size_t *start, size_t *size) {
+static void pick_range(struct graph *graph, size_t limit, size_t *start, size_t *size)
+{
     switch (pick(graph, 4)) {
     case 0:
         *start = 0;
@@ -309,7 +330,8 @@ static void pick_range(struct graph *graph, size_t limit, size_t *start, size_t 
 
 /* Maps in the way of a command are closed first. Called before begin(), for the unmap takes the
  * next place in the list. */
-static void close_maps_touching(struct graph *graph, const struct access *accesses, int count) {
+static void close_maps_touching(struct graph *graph, const struct access *accesses, int count)
+{
     struct command probe = {0};
     memcpy(probe.accesses, accesses, (size_t)count * sizeof *accesses);
     probe.access_count = count;
@@ -318,16 +340,19 @@ static void close_maps_touching(struct graph *graph, const struct access *access
             close_map(graph, i);
 }
 
-static void drop_gate_if_blocking(struct graph *graph, bool blocking) {
+static void drop_gate_if_blocking(struct graph *graph, bool blocking)
+{
     if (blocking)
         prepare_to_block(graph);
 }
 
-static cl_uint *words_of(struct graph *graph, int buffer) {
+static cl_uint *words_of(struct graph *graph, int buffer)
+{
     return (cl_uint *)graph->expected[buffer];
 }
 
-static void add_kernel(struct graph *graph) {
+static void add_kernel(struct graph *graph)
+{
     static const size_t globals[] = {64, 256, 1024, WORDS};
     int target = (int)pick(graph, (uint64_t)graph->buffer_count);
     int other = (int)pick(graph, (uint64_t)graph->buffer_count);
@@ -411,7 +436,8 @@ static void add_kernel(struct graph *graph) {
     }
 }
 
-static void add_copy(struct graph *graph) {
+static void add_copy(struct graph *graph)
+{
     int from = (int)pick(graph, (uint64_t)graph->buffer_count);
     int to = (int)pick(graph, (uint64_t)graph->buffer_count);
     size_t from_start, to_start, size;
@@ -442,7 +468,8 @@ static void add_copy(struct graph *graph) {
     memmove(graph->expected[to] + to_start, graph->expected[from] + from_start, size);
 }
 
-static void add_fill(struct graph *graph) {
+static void add_fill(struct graph *graph)
+{
     size_t pattern_size = (size_t)1 << pick(graph, 8);
     unsigned char pattern[128];
     dv_test_random_fill(&graph->random, pattern, pattern_size);
@@ -455,10 +482,10 @@ static void add_fill(struct graph *graph) {
     touch(&draft, to, access.start, access.end - access.start, true);
     if (!settle(graph, &draft))
         return;
-    cl_int error = clEnqueueFillBuffer(graph->queues[draft.command->queue], graph->buffers[to],
-                                       pattern, pattern_size, access.start,
-                                       access.end - access.start, draft.wait_count,
-                                       wait_list(&draft), &draft.command->event);
+    cl_int error =
+        clEnqueueFillBuffer(graph->queues[draft.command->queue], graph->buffers[to], pattern,
+                            pattern_size, access.start, access.end - access.start, draft.wait_count,
+                            wait_list(&draft), &draft.command->event);
     char details[100];
     snprintf(details, sizeof details, "(b%d+%zu, %zu bytes of %zu)", to, access.start,
              access.end - access.start, pattern_size);
@@ -468,7 +495,8 @@ static void add_fill(struct graph *graph) {
     memset(pattern, 0xcc, sizeof pattern);
 }
 
-static void add_transfer(struct graph *graph) {
+static void add_transfer(struct graph *graph)
+{
     bool reading = pick(graph, 2), blocking = pick(graph, 10) == 0;
     int buffer = (int)pick(graph, (uint64_t)graph->buffer_count);
     int host = (int)pick(graph, (uint64_t)graph->host_count);
@@ -485,13 +513,13 @@ static void add_transfer(struct graph *graph) {
         return;
     drop_gate_if_blocking(graph, blocking);
     cl_command_queue queue = graph->queues[draft.command->queue];
-    cl_int error =
-        reading ? clEnqueueReadBuffer(queue, graph->buffers[buffer], blocking, start, size,
-                                      graph->hosts[host] + host_start, draft.wait_count,
-                                      wait_list(&draft), &draft.command->event)
-                : clEnqueueWriteBuffer(queue, graph->buffers[buffer], blocking, start, size,
-                                       graph->hosts[host] + host_start, draft.wait_count,
-                                       wait_list(&draft), &draft.command->event);
+    cl_int error = reading
+                       ? clEnqueueReadBuffer(queue, graph->buffers[buffer], blocking, start, size,
+                                             graph->hosts[host] + host_start, draft.wait_count,
+                                             wait_list(&draft), &draft.command->event)
+                       : clEnqueueWriteBuffer(queue, graph->buffers[buffer], blocking, start, size,
+                                              graph->hosts[host] + host_start, draft.wait_count,
+                                              wait_list(&draft), &draft.command->event);
     char details[100];
     snprintf(details, sizeof details, "%s (b%d+%zu, host%d+%zu, %zu bytes)",
              blocking ? " blocking" : "", buffer, start, host, host_start, size);
@@ -510,16 +538,19 @@ struct rect {
     size_t origin[3], region[3], row_pitch, slice_pitch;
 };
 
-static size_t rect_offset(const struct rect *rect, size_t y, size_t z) {
+static size_t rect_offset(const struct rect *rect, size_t y, size_t z)
+{
     return rect->origin[0] + (rect->origin[1] + y) * rect->row_pitch +
            (rect->origin[2] + z) * rect->slice_pitch;
 }
 
-static size_t rect_end(const struct rect *rect) {
+static size_t rect_end(const struct rect *rect)
+{
     return rect_offset(rect, rect->region[1] - 1, rect->region[2] - 1) + rect->region[0];
 }
 
-static void pick_rect(struct graph *graph, struct rect *rect, const size_t *region) {
+static void pick_rect(struct graph *graph, struct rect *rect, const size_t *region)
+{
     memcpy(rect->region, region, sizeof rect->region);
     rect->row_pitch = 64 + pick(graph, 40);
     rect->slice_pitch = rect->row_pitch * (16 + pick(graph, 4));
@@ -528,7 +559,8 @@ static void pick_rect(struct graph *graph, struct rect *rect, const size_t *regi
     rect->origin[2] = pick(graph, 4 - region[2] + 1);
 }
 
-static void add_rect(struct graph *graph) {
+static void add_rect(struct graph *graph)
+{
     enum { RECT_COPY, RECT_READ, RECT_WRITE } kind = (int)pick(graph, 3);
     size_t region[3] = {1 + pick(graph, 64), 1 + pick(graph, 16), 1 + pick(graph, 4)};
     struct rect a, b;
@@ -560,11 +592,10 @@ static void add_rect(struct graph *graph) {
                                         b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
                                         draft.wait_count, wait_list(&draft), &draft.command->event);
     else
-        error = clEnqueueWriteBufferRect(queue, graph->buffers[buffer], CL_FALSE, a.origin,
-                                         b.origin, region, a.row_pitch, a.slice_pitch, b.row_pitch,
-                                         b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
-                                         draft.wait_count, wait_list(&draft),
-                                         &draft.command->event);
+        error = clEnqueueWriteBufferRect(
+            queue, graph->buffers[buffer], CL_FALSE, a.origin, b.origin, region, a.row_pitch,
+            a.slice_pitch, b.row_pitch, b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
+            draft.wait_count, wait_list(&draft), &draft.command->event);
     static const char *const names[] = {"copy rect", "read rect", "write rect"};
     char details[100];
     snprintf(details, sizeof details, "(b%d, %s%d, %zux%zux%zu)", buffer,
@@ -579,7 +610,8 @@ static void add_rect(struct graph *graph) {
         }
 }
 
-static void add_sync(struct graph *graph) {
+static void add_sync(struct graph *graph)
+{
     bool barrier = pick(graph, 2);
     struct draft draft = begin(graph);
     struct command *command = draft.command;
@@ -605,7 +637,8 @@ static void add_sync(struct graph *graph) {
         graph->barrier_of_queue[q] = draft.index;
 }
 
-static void add_migrate(struct graph *graph) {
+static void add_migrate(struct graph *graph)
+{
     int buffer = (int)pick(graph, (uint64_t)graph->buffer_count);
     struct access access = {buffer, 0, BUFFER_BYTES, true};
     close_maps_touching(graph, &access, 1);
@@ -613,14 +646,15 @@ static void add_migrate(struct graph *graph) {
     touch(&draft, buffer, 0, BUFFER_BYTES, true);
     if (!settle(graph, &draft))
         return;
-    cl_int error = clEnqueueMigrateMemObjects(
-        graph->queues[draft.command->queue], 1, &graph->buffers[buffer],
-        pick(graph, 2) ? CL_MIGRATE_MEM_OBJECT_HOST : 0, draft.wait_count, wait_list(&draft),
-        &draft.command->event);
+    cl_int error =
+        clEnqueueMigrateMemObjects(graph->queues[draft.command->queue], 1, &graph->buffers[buffer],
+                                   pick(graph, 2) ? CL_MIGRATE_MEM_OBJECT_HOST : 0,
+                                   draft.wait_count, wait_list(&draft), &draft.command->event);
     finish_command(graph, &draft, error, "migrate", "");
 }
 
-static void add_map(struct graph *graph) {
+static void add_map(struct graph *graph)
+{
     if (graph->map_count == MAX_MAPS)
         return;
     bool blocking = pick(graph, 2);
@@ -658,7 +692,8 @@ static void add_map(struct graph *graph) {
 }
 
 /* Writes through the pointer if the map allows it, and unmaps. */
-static void close_map(struct graph *graph, int which) {
+static void close_map(struct graph *graph, int which)
+{
     struct open_map map = graph->maps[which];
     graph->maps[which] = graph->maps[--graph->map_count];
     unsigned char *expected = graph->expected[map.buffer] + map.start;
@@ -683,7 +718,8 @@ static void close_map(struct graph *graph, int which) {
 }
 
 /* The host waits for everything that uses a host memory, compares it and fills it anew. */
-static void touch_host(struct graph *graph) {
+static void touch_host(struct graph *graph)
+{
     int host = (int)pick(graph, (uint64_t)graph->host_count);
     struct access access = {OBJECT_HOST(host), 0, BUFFER_BYTES, true};
     cl_event waits[MAX_COMMANDS];
@@ -708,7 +744,8 @@ static void touch_host(struct graph *graph) {
     memcpy(graph->hosts[host], expected, BUFFER_BYTES);
 }
 
-static void create_buffer(struct graph *graph, int index) {
+static void create_buffer(struct graph *graph, int index)
+{
     unsigned char *expected = graph->expected[index];
     dv_test_random_fill(&graph->random, expected, BUFFER_BYTES);
     cl_mem_flags flags;
@@ -720,14 +757,21 @@ static void create_buffer(struct graph *graph, int index) {
         host = graph->backing[index];
         flags = CL_MEM_USE_HOST_PTR;
         break;
-    case 1: flags = CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR; break;
-    case 2: flags = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR; break;
-    default: flags = CL_MEM_COPY_HOST_PTR; break;
+    case 1:
+        flags = CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+        break;
+    case 2:
+        flags = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR;
+        break;
+    default:
+        flags = CL_MEM_COPY_HOST_PTR;
+        break;
     }
     graph->buffers[index] = dv_test_buffer(graph->test, flags, BUFFER_BYTES, host);
 }
 
-static void run_graph(const struct dv_test *test, uint64_t seed) {
+static void run_graph(const struct dv_test *test, uint64_t seed)
+{
     struct graph *graph = calloc(1, sizeof *graph);
     REQUIRE(graph);
     graph->test = test;
@@ -761,14 +805,37 @@ static void run_graph(const struct dv_test *test, uint64_t seed) {
     int target = 10 + (int)pick(graph, MAX_COMMANDS - 10 - 2 * MAX_MAPS);
     for (int step = 0; step < 3 * target && graph->command_count < target; step++) {
         switch (pick(graph, 16)) {
-        case 0: case 1: case 2: case 3: add_kernel(graph); break;
-        case 4: case 5: add_copy(graph); break;
-        case 6: add_fill(graph); break;
-        case 7: case 8: case 9: add_transfer(graph); break;
-        case 10: case 11: add_rect(graph); break;
-        case 12: add_sync(graph); break;
-        case 13: add_map(graph); break;
-        case 14: pick(graph, 2) ? add_migrate(graph) : touch_host(graph); break;
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+            add_kernel(graph);
+            break;
+        case 4:
+        case 5:
+            add_copy(graph);
+            break;
+        case 6:
+            add_fill(graph);
+            break;
+        case 7:
+        case 8:
+        case 9:
+            add_transfer(graph);
+            break;
+        case 10:
+        case 11:
+            add_rect(graph);
+            break;
+        case 12:
+            add_sync(graph);
+            break;
+        case 13:
+            add_map(graph);
+            break;
+        case 14:
+            pick(graph, 2) ? add_migrate(graph) : touch_host(graph);
+            break;
         default:
             if (graph->map_count)
                 close_map(graph, (int)pick(graph, (uint64_t)graph->map_count));
@@ -826,7 +893,8 @@ static void run_graph(const struct dv_test *test, uint64_t seed) {
     free(graph);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 300;
     struct dv_test test = dv_test_setup();

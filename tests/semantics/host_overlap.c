@@ -6,9 +6,9 @@
 static const char *const source =
     "kernel void increment(global uchar *data) { data[get_global_id(0)] += 1; }\n";
 
-static const size_t sizes[] = {1,     3,         17,        255,         4095,    4096,
-                               4097,  65536 - 1, 65536,     65536 + 1,   262144,  1000003,
-                               1 << 20, (1 << 20) + 64, 3 << 20, 8 << 20};
+static const size_t sizes[] = {
+    1,     3,         17,     255,     4095,    4096,           4097,    65536 - 1,
+    65536, 65536 + 1, 262144, 1000003, 1 << 20, (1 << 20) + 64, 3 << 20, 8 << 20};
 
 /* Commands that must run one after the other: on an in-order queue by the queue, otherwise by
  * events; alternate queues cross over by events at each step. */
@@ -19,7 +19,8 @@ struct chain {
     unsigned steps;
 };
 
-static cl_command_queue chain_queue(struct chain *chain) {
+static cl_command_queue chain_queue(struct chain *chain)
+{
     if (chain->way == IN_ORDER)
         return chain->test->queue;
     if (chain->way == OUT_OF_ORDER)
@@ -27,15 +28,18 @@ static cl_command_queue chain_queue(struct chain *chain) {
     return chain->steps % 2 ? chain->test->queue : chain->test->ooo_queue;
 }
 
-static cl_uint chain_waits(const struct chain *chain) {
+static cl_uint chain_waits(const struct chain *chain)
+{
     return chain->way != IN_ORDER && chain->last ? 1 : 0;
 }
 
-static const cl_event *chain_list(const struct chain *chain) {
+static const cl_event *chain_list(const struct chain *chain)
+{
     return chain_waits(chain) ? &chain->last : NULL;
 }
 
-static void chain_advance(struct chain *chain, cl_int error, const cl_event *event) {
+static void chain_advance(struct chain *chain, cl_int error, const cl_event *event)
+{
     REQUIRE_CL(error);
     if (chain->last)
         CHECK_CL(clReleaseEvent(chain->last));
@@ -43,7 +47,8 @@ static void chain_advance(struct chain *chain, cl_int error, const cl_event *eve
     chain->steps++;
 }
 
-static void chain_read(struct chain *chain, cl_mem buffer, size_t offset, size_t size, void *to) {
+static void chain_read(struct chain *chain, cl_mem buffer, size_t offset, size_t size, void *to)
+{
     cl_event event;
     chain_advance(chain,
                   clEnqueueReadBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, to,
@@ -52,7 +57,8 @@ static void chain_read(struct chain *chain, cl_mem buffer, size_t offset, size_t
 }
 
 static void chain_write(struct chain *chain, cl_mem buffer, size_t offset, size_t size,
-                        const void *from) {
+                        const void *from)
+{
     cl_event event;
     chain_advance(chain,
                   clEnqueueWriteBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, from,
@@ -60,7 +66,8 @@ static void chain_write(struct chain *chain, cl_mem buffer, size_t offset, size_
                   &event);
 }
 
-static void chain_increment(struct chain *chain, cl_kernel kernel, cl_mem buffer, size_t size) {
+static void chain_increment(struct chain *chain, cl_kernel kernel, cl_mem buffer, size_t size)
+{
     cl_event event;
     /* One work-item a group: no compilation for each size. */
     size_t local = 1;
@@ -71,7 +78,8 @@ static void chain_increment(struct chain *chain, cl_kernel kernel, cl_mem buffer
                   &event);
 }
 
-static void chain_end(struct chain *chain) {
+static void chain_end(struct chain *chain)
+{
     CHECK_CL(clFlush(chain->test->queue));
     CHECK_CL(clFlush(chain->test->ooo_queue));
     CHECK_CL(clWaitForEvents(1, &chain->last));
@@ -80,7 +88,8 @@ static void chain_end(struct chain *chain) {
 }
 
 static void check_same(const unsigned char *got, const unsigned char *expected, size_t size,
-                       size_t total, const char *what) {
+                       size_t total, const char *what)
+{
     if (CHECK(memcmp(got, expected, size) == 0))
         return;
     size_t first = 0;
@@ -91,7 +100,8 @@ static void check_same(const unsigned char *got, const unsigned char *expected, 
 }
 
 static void check_buffer(const struct dv_test *test, cl_mem buffer, const unsigned char *expected,
-                         size_t size, const char *what) {
+                         size_t size, const char *what)
+{
     unsigned char *back = malloc(size);
     REQUIRE(back);
     memset(back, 0x5a, size);
@@ -100,7 +110,8 @@ static void check_buffer(const struct dv_test *test, cl_mem buffer, const unsign
     free(back);
 }
 
-static void test_size(const struct dv_test *test, cl_kernel kernel, size_t size, int way) {
+static void test_size(const struct dv_test *test, cl_kernel kernel, size_t size, int way)
+{
     uint64_t random = size * 31 + (unsigned)way + 1;
     unsigned char *a = malloc(size), *c = malloc(size), *p = malloc(size + 8), *sum = malloc(size);
     REQUIRE(a && c && p && sum);
@@ -178,7 +189,8 @@ static void test_size(const struct dv_test *test, cl_kernel kernel, size_t size,
 
 /* The same with rectangles: rows of the host block that a read leaves alone keep their bytes. */
 static void test_rect(const struct dv_test *test, size_t width, size_t height, size_t depth,
-                      int way) {
+                      int way)
+{
     size_t host_row = width + 5, host_slice = host_row * (height + 1);
     size_t row = width + 3, slice = row * (height + 2);
     size_t host_size = host_slice * (depth + 1) + 16, size = slice * (depth + 1) + 16;
@@ -243,7 +255,8 @@ static void test_rect(const struct dv_test *test, size_t width, size_t height, s
 }
 
 /* A gate holds the whole chain: nothing may be captured from the host block before its turn. */
-static void test_gated(const struct dv_test *test, size_t size) {
+static void test_gated(const struct dv_test *test, size_t size)
+{
     uint64_t random = size + 5;
     unsigned char *a = malloc(size), *p = calloc(1, size);
     REQUIRE(a && p);
@@ -273,7 +286,8 @@ static void test_gated(const struct dv_test *test, size_t size) {
 }
 
 /* The completed event of a read means that the bytes are there. */
-static void test_landed(const struct dv_test *test, size_t size) {
+static void test_landed(const struct dv_test *test, size_t size)
+{
     unsigned char *p = malloc(size);
     REQUIRE(p);
     cl_mem buffer = dv_test_buffer(test, 0, size, NULL);
@@ -295,7 +309,8 @@ static void test_landed(const struct dv_test *test, size_t size) {
 
 /* A non-blocking write may be followed by a change of the source once its event is complete, and a
  * blocking write at once. */
-static void test_source_reuse(const struct dv_test *test, size_t size) {
+static void test_source_reuse(const struct dv_test *test, size_t size)
+{
     unsigned char *p = malloc(size), *expected = malloc(size);
     REQUIRE(p && expected);
     enum { BUFFERS = 6 };
@@ -304,8 +319,8 @@ static void test_source_reuse(const struct dv_test *test, size_t size) {
         buffers[i] = dv_test_buffer(test, 0, size, NULL);
         memset(p, 'a' + i, size);
         if (i % 2) {
-            CHECK_CL(clEnqueueWriteBuffer(test->queue, buffers[i], CL_TRUE, 0, size, p, 0, NULL,
-                                          NULL));
+            CHECK_CL(
+                clEnqueueWriteBuffer(test->queue, buffers[i], CL_TRUE, 0, size, p, 0, NULL, NULL));
         } else {
             cl_event event;
             CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffers[i], CL_FALSE, 0, size, p, 0,
@@ -324,7 +339,8 @@ static void test_source_reuse(const struct dv_test *test, size_t size) {
     free(expected);
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     cl_kernel kernel = dv_test_kernel(program, "increment");

@@ -13,10 +13,8 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {CL_MEM_OBJECT_IMAGE1D, 61, 1, 1, "1D"},
-    {CL_MEM_OBJECT_IMAGE1D_ARRAY, 23, 1, 6, "1D array"},
-    {CL_MEM_OBJECT_IMAGE2D, 37, 19, 1, "2D"},
-    {CL_MEM_OBJECT_IMAGE2D_ARRAY, 17, 9, 5, "2D array"},
+    {CL_MEM_OBJECT_IMAGE1D, 61, 1, 1, "1D"},  {CL_MEM_OBJECT_IMAGE1D_ARRAY, 23, 1, 6, "1D array"},
+    {CL_MEM_OBJECT_IMAGE2D, 37, 19, 1, "2D"}, {CL_MEM_OBJECT_IMAGE2D_ARRAY, 17, 9, 5, "2D array"},
     {CL_MEM_OBJECT_IMAGE3D, 11, 13, 7, "3D"},
 };
 
@@ -32,11 +30,13 @@ static const struct {
     {{CL_RGBA, CL_UNSIGNED_INT32}, 16, COLOR_UINT}, {{CL_R, CL_FLOAT}, 4, COLOR_FLOAT},
 };
 
-static bool is_1d_array(const struct kind *kind) {
+static bool is_1d_array(const struct kind *kind)
+{
     return kind->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
 }
 
-static void check_bytes(const void *got, const void *expected, size_t size, const char *what) {
+static void check_bytes(const void *got, const void *expected, size_t size, const char *what)
+{
     const unsigned char *a = got, *b = expected;
     if (CHECK(memcmp(a, b, size) == 0))
         return;
@@ -58,7 +58,8 @@ struct box {
     size_t x, y, z, w, h, d;
 };
 
-static struct box random_box(uint64_t *random, const struct kind *kind, const struct box *same) {
+static struct box random_box(uint64_t *random, const struct kind *kind, const struct box *same)
+{
     struct box box;
     if (same) {
         box = *same;
@@ -75,7 +76,8 @@ static struct box random_box(uint64_t *random, const struct kind *kind, const st
 
 /* The layers of a 1D array are its second coordinate in the API. */
 static void box_to_api(const struct kind *kind, const struct box *box, size_t origin[3],
-                       size_t region[3]) {
+                       size_t region[3])
+{
     origin[0] = box->x;
     region[0] = box->w;
     origin[1] = is_1d_array(kind) ? box->z : box->y;
@@ -85,16 +87,19 @@ static void box_to_api(const struct kind *kind, const struct box *box, size_t or
 }
 
 static unsigned char *model_at(const struct kind *kind, size_t pixel, struct model *model, size_t x,
-                               size_t y, size_t z) {
+                               size_t y, size_t z)
+{
     return model->bytes + pixel * (x + kind->width * (y + kind->height * z));
 }
 
-static size_t image_bytes(const struct kind *kind, size_t pixel) {
+static size_t image_bytes(const struct kind *kind, size_t pixel)
+{
     return pixel * kind->width * kind->height * kind->depth;
 }
 
 static cl_mem create_image(const struct dv_test *test, const struct kind *kind,
-                           const cl_image_format *format, cl_mem_flags flags, void *host) {
+                           const cl_image_format *format, cl_mem_flags flags, void *host)
+{
     cl_image_desc desc = {.image_type = kind->type, .image_width = kind->width};
     if (kind->type == CL_MEM_OBJECT_IMAGE2D || kind->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
         kind->type == CL_MEM_OBJECT_IMAGE3D)
@@ -110,7 +115,8 @@ static cl_mem create_image(const struct dv_test *test, const struct kind *kind,
 }
 
 static bool format_supported(const struct dv_test *test, const struct kind *kind,
-                             const cl_image_format *format) {
+                             const cl_image_format *format)
+{
     cl_image_format list[512];
     cl_uint count = 0;
     CHECK_CL(clGetSupportedImageFormats(test->context, CL_MEM_READ_WRITE, kind->type, 512, list,
@@ -122,7 +128,8 @@ static bool format_supported(const struct dv_test *test, const struct kind *kind
 }
 
 /* The bytes of one pixel filled with a colour whose components are all exact in the format. */
-static void random_color(uint64_t *random, size_t format, void *color, unsigned char *pixel) {
+static void random_color(uint64_t *random, size_t format, void *color, unsigned char *pixel)
+{
     const cl_image_format *f = &formats[format].format;
     cl_uint raw[4];
     cl_float real[4];
@@ -150,7 +157,8 @@ static void random_color(uint64_t *random, size_t format, void *color, unsigned 
 }
 
 static void check_model(const struct dv_test *test, const struct kind *kind, size_t pixel,
-                        struct model *model, const char *what) {
+                        struct model *model, const char *what)
+{
     struct box all = {0, 0, 0, kind->width, kind->height, kind->depth};
     size_t origin[3], region[3], size = image_bytes(kind, pixel);
     box_to_api(kind, &all, origin, region);
@@ -164,7 +172,8 @@ static void check_model(const struct dv_test *test, const struct kind *kind, siz
 }
 
 static void random_operations(const struct dv_test *test, const struct kind *kind, size_t format,
-                              int rounds) {
+                              int rounds)
+{
     size_t pixel = formats[format].bytes;
     size_t size = image_bytes(kind, pixel);
     uint64_t random = 17 + format * 131 + kind->type;
@@ -208,9 +217,9 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
             REQUIRE(expected);
             memcpy(expected, host, host_size);
             if (writing)
-                CHECK_CL(clEnqueueWriteImage(test->queue, model->image,
-                                             dv_test_random(&random) % 2, origin, region,
-                                             row_argument, slice_argument, host, 0, NULL, NULL));
+                CHECK_CL(clEnqueueWriteImage(test->queue, model->image, dv_test_random(&random) % 2,
+                                             origin, region, row_argument, slice_argument, host, 0,
+                                             NULL, NULL));
             else
                 CHECK_CL(clEnqueueReadImage(test->queue, model->image, CL_FALSE, origin, region,
                                             row_argument, slice_argument, host, 0, NULL, NULL));
@@ -285,8 +294,8 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
         CHECK_CL(clReleaseMemObject(models[i].image));
         free(models[i].bytes);
     }
-    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, buffer_size, check, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, buffer_size, check, 0, NULL, NULL));
     check_bytes(check, buffer_bytes, buffer_size, "buffer beside the images");
     CHECK_CL(clReleaseMemObject(buffer));
     free(buffer_bytes);
@@ -332,14 +341,16 @@ static const char *const source =
 static const cl_image_format rgba8 = {CL_RGBA, CL_UNSIGNED_INT8};
 
 static cl_sampler create_sampler(const struct dv_test *test, cl_bool normalized,
-                                 cl_addressing_mode addressing, cl_filter_mode filter) {
+                                 cl_addressing_mode addressing, cl_filter_mode filter)
+{
     cl_int error;
     cl_sampler sampler = clCreateSampler(test->context, normalized, addressing, filter, &error);
     REQUIRE_CL(error);
     return sampler;
 }
 
-static void test_kernel_2d(const struct dv_test *test, cl_program program) {
+static void test_kernel_2d(const struct dv_test *test, cl_program program)
+{
     dv_test_section("2D image in a kernel");
     enum { W = 32, H = 16 };
     const struct kind kind = {CL_MEM_OBJECT_IMAGE2D, W, H, 1, "2D"};
@@ -356,8 +367,8 @@ static void test_kernel_2d(const struct dv_test *test, cl_program program) {
         CHECK_CL(clSetKernelArg(kernel, 1, sizeof to, &to));
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof sampler, &sampler));
         size_t global[2] = {W, H}, local[2] = {8, 8}, origin[3] = {0}, region[3] = {W, H, 1};
-        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL,
-                                        NULL));
+        CHECK_CL(
+            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
         /* The command holds the sampler. */
         CHECK_CL(clReleaseSampler(sampler));
         CHECK_CL(clEnqueueReadImage(test->queue, to, CL_TRUE, origin, region, 0, 0, back, 0, NULL,
@@ -385,7 +396,8 @@ done:
     CHECK_CL(clReleaseMemObject(to));
 }
 
-static void test_linear(const struct dv_test *test, cl_program program) {
+static void test_linear(const struct dv_test *test, cl_program program)
+{
     dv_test_section("linear filter");
     enum { W = 8, H = 4 };
     const struct kind kind = {CL_MEM_OBJECT_IMAGE2D, W, H, 1, "2D"};
@@ -394,8 +406,8 @@ static void test_linear(const struct dv_test *test, cl_program program) {
     for (int i = 0; i < W * H; i++)
         for (int c = 0; c < 4; c++)
             pixels[i][c] = (cl_float)(i * 4 + c * 3);
-    cl_mem image = create_image(test, &kind, &format, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
-                                pixels);
+    cl_mem image =
+        create_image(test, &kind, &format, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, pixels);
     cl_mem out = dv_test_buffer(test, 0, sizeof pixels, NULL);
     cl_kernel kernel = dv_test_kernel(program, "smooth");
     for (int normalized = 0; normalized < 2; normalized++) {
@@ -416,11 +428,11 @@ static void test_linear(const struct dv_test *test, cl_program program) {
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof out, &out));
         CHECK_CL(clSetKernelArg(kernel, 3, sizeof step, &step));
         size_t global[2] = {W - 1, H - 1}, local[2] = {1, 1};
-        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL,
-                                        NULL));
+        CHECK_CL(
+            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
         cl_float back[W * H][4];
-        CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL,
-                                     NULL));
+        CHECK_CL(
+            clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
         /* Between four pixels: their mean. */
         for (int y = 0; y < H - 1; y++)
             for (int x = 0; x < W - 1; x++)
@@ -439,7 +451,8 @@ static void test_linear(const struct dv_test *test, cl_program program) {
     CHECK_CL(clReleaseMemObject(out));
 }
 
-static void test_kernel_3d_and_array(const struct dv_test *test, cl_program program) {
+static void test_kernel_3d_and_array(const struct dv_test *test, cl_program program)
+{
     dv_test_section("3D image and array in kernels");
     enum { W = 8, H = 6, D = 5 };
     unsigned char bytes[W * H * D * 4];
@@ -470,10 +483,10 @@ static void test_kernel_3d_and_array(const struct dv_test *test, cl_program prog
         CHECK_CL(clSetKernelArg(kernel, 0, sizeof array, &array));
         CHECK_CL(clSetKernelArg(kernel, 1, sizeof which, &which));
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof out, &out));
-        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL,
-                                        NULL));
-        CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, W * H * 16, back, 0, NULL,
-                                     NULL));
+        CHECK_CL(
+            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
+        CHECK_CL(
+            clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, W * H * 16, back, 0, NULL, NULL));
         for (int i = 0; i < W * H; i++)
             CHECK(back[i][1] == bytes[(which * W * H + i) * 4 + 1]);
     }
@@ -498,7 +511,8 @@ static void test_kernel_3d_and_array(const struct dv_test *test, cl_program prog
     CHECK_CL(clReleaseMemObject(image2d));
 }
 
-static void test_sampler_queries(const struct dv_test *test) {
+static void test_sampler_queries(const struct dv_test *test)
+{
     dv_test_section("samplers");
     cl_sampler sampler = create_sampler(test, CL_TRUE, CL_ADDRESS_REPEAT, CL_FILTER_LINEAR);
     cl_bool normalized = 7;
@@ -540,16 +554,16 @@ static void test_sampler_queries(const struct dv_test *test) {
 
 /* -------------------------------------------------------------------------- images over buffers */
 
-static void test_buffer_image(const struct dv_test *test) {
+static void test_buffer_image(const struct dv_test *test)
+{
     dv_test_section("1D image over a buffer");
     enum { PIXELS = 200 };
     unsigned char bytes[PIXELS * 4], back[PIXELS * 4];
     uint64_t random = 12;
     dv_test_random_fill(&random, bytes, sizeof bytes);
     cl_mem buffer = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof bytes, bytes);
-    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER,
-                          .image_width = PIXELS,
-                          .buffer = buffer};
+    cl_image_desc desc = {
+        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = PIXELS, .buffer = buffer};
     cl_int error;
     cl_mem image = clCreateImage(test->context, 0, &rgba8, &desc, NULL, &error);
     if (!CHECK_CL(error)) {
@@ -566,12 +580,12 @@ static void test_buffer_image(const struct dv_test *test) {
     dv_test_random_fill(&random, bytes + 40, 200);
     CHECK_CL(clEnqueueWriteImage(test->queue, image, CL_TRUE, origin, region, 0, 0, bytes + 40, 0,
                                  NULL, NULL));
-    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
     check_bytes(back, bytes, sizeof back, "buffer under the image");
     memset(bytes + 100, 0x42, 400);
-    CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 100, 400, bytes + 100, 0, NULL,
-                                  NULL));
+    CHECK_CL(
+        clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 100, 400, bytes + 100, 0, NULL, NULL));
     size_t zero[3] = {0}, all[3] = {PIXELS, 1, 1};
     CHECK_CL(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, all, 0, 0, back, 0, NULL, NULL));
     check_bytes(back, bytes, sizeof back, "image over the buffer");
@@ -582,7 +596,8 @@ static void test_buffer_image(const struct dv_test *test) {
     CHECK_CL(clReleaseMemObject(image));
 }
 
-static void test_info(const struct dv_test *test) {
+static void test_info(const struct dv_test *test)
+{
     dv_test_section("image queries");
     const struct kind kind = {CL_MEM_OBJECT_IMAGE3D, 10, 20, 5, "3D"};
     cl_mem image = create_image(test, &kind, &rgba8, CL_MEM_READ_ONLY, NULL);
@@ -594,8 +609,11 @@ static void test_info(const struct dv_test *test) {
     static const struct {
         cl_image_info name;
         size_t expected;
-    } numbers[] = {{CL_IMAGE_ELEMENT_SIZE, 4}, {CL_IMAGE_WIDTH, 10}, {CL_IMAGE_HEIGHT, 20},
-                   {CL_IMAGE_DEPTH, 5},        {CL_IMAGE_ARRAY_SIZE, 0}};
+    } numbers[] = {{CL_IMAGE_ELEMENT_SIZE, 4},
+                   {CL_IMAGE_WIDTH, 10},
+                   {CL_IMAGE_HEIGHT, 20},
+                   {CL_IMAGE_DEPTH, 5},
+                   {CL_IMAGE_ARRAY_SIZE, 0}};
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
         value = 777;
         CHECK_CL(clGetImageInfo(image, numbers[i].name, sizeof value, &value, NULL));
@@ -619,9 +637,10 @@ static void test_info(const struct dv_test *test) {
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
-/* -------------------------------------------------------------------------- rectangles of buffers */
+/* ----------------------------------------------------------------------- rectangles of buffers */
 
-static void test_rect_overlap(const struct dv_test *test) {
+static void test_rect_overlap(const struct dv_test *test)
+{
     dv_test_section("rectangles inside one buffer");
     enum { ROW = 40, ROWS = 30, SIZE = ROW * ROWS };
     unsigned char expected[SIZE];
@@ -668,7 +687,8 @@ static void test_rect_overlap(const struct dv_test *test) {
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
-static void test_errors(const struct dv_test *test) {
+static void test_errors(const struct dv_test *test)
+{
     dv_test_section("image errors");
     cl_int error;
     const struct kind kind = {CL_MEM_OBJECT_IMAGE2D, 16, 16, 1, "2D"};
@@ -677,21 +697,21 @@ static void test_errors(const struct dv_test *test) {
     unsigned char bytes[16 * 16 * 16] = {0};
     size_t zero[3] = {0}, all[3] = {16, 16, 1}, wide[3] = {17, 1, 1}, none[3] = {0, 1, 1};
     size_t deep[3] = {1, 1, 2}, corner[3] = {15, 15, 0}, two[3] = {2, 2, 1};
-    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, wide, 0, 0, bytes, 0, NULL,
-                                   NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadImage(test->queue, image, CL_TRUE, zero, wide, 0, 0, bytes, 0, NULL, NULL),
+        CL_INVALID_VALUE);
     CHECK_VENDOR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, none, 0, 0, bytes, 0, NULL,
                                     NULL) == CL_INVALID_VALUE,
                  "5.3.3: a region with a zero");
-    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, deep, 0, 0, bytes, 0, NULL,
-                                   NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, corner, two, 0, 0, bytes, 0, NULL,
-                                   NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueWriteImage(test->queue, image, CL_TRUE, zero, all, 0, 0, NULL, 0, NULL,
-                                    NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadImage(test->queue, image, CL_TRUE, zero, deep, 0, 0, bytes, 0, NULL, NULL),
+        CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadImage(test->queue, image, CL_TRUE, corner, two, 0, 0, bytes, 0, NULL, NULL),
+        CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueWriteImage(test->queue, image, CL_TRUE, zero, all, 0, 0, NULL, 0, NULL, NULL),
+        CL_INVALID_VALUE);
     CHECK_ERROR(clEnqueueCopyImage(test->queue, image, other, zero, zero, all, 0, NULL, NULL),
                 CL_IMAGE_FORMAT_MISMATCH);
     CHECK_ERROR(clEnqueueCopyImage(test->queue, image, image, zero, zero, two, 0, NULL, NULL),
@@ -731,7 +751,8 @@ static void test_errors(const struct dv_test *test) {
     CHECK_ERROR(error, CL_INVALID_HOST_PTR);
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_bool images = CL_FALSE;
     CHECK_CL(clGetDeviceInfo(test.device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));

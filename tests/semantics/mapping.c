@@ -12,14 +12,16 @@ static const char *const source =
 
 static cl_kernel double_kernel, copy_kernel;
 
-static cl_uint map_count(cl_mem memory) {
+static cl_uint map_count(cl_mem memory)
+{
     cl_uint count = 99;
     CHECK_CL(clGetMemObjectInfo(memory, CL_MEM_MAP_COUNT, sizeof count, &count, NULL));
     return count;
 }
 
 static void *map(const struct dv_test *test, cl_mem buffer, cl_map_flags flags, size_t offset,
-                 size_t size) {
+                 size_t size)
+{
     cl_int error;
     void *pointer = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, flags, offset, size, 0, NULL,
                                        NULL, &error);
@@ -28,21 +30,24 @@ static void *map(const struct dv_test *test, cl_mem buffer, cl_map_flags flags, 
     return pointer;
 }
 
-static void unmap(const struct dv_test *test, cl_mem memory, void *pointer) {
+static void unmap(const struct dv_test *test, cl_mem memory, void *pointer)
+{
     cl_event event;
     CHECK_CL(clEnqueueUnmapMemObject(test->queue, memory, pointer, 0, NULL, &event));
     CHECK_CL(clWaitForEvents(1, &event));
     CHECK_CL(clReleaseEvent(event));
 }
 
-static void run_double(const struct dv_test *test, cl_mem buffer, size_t size) {
+static void run_double(const struct dv_test *test, cl_mem buffer, size_t size)
+{
     size_t local = size % 64 ? 1 : 64;
     CHECK_CL(clSetKernelArg(double_kernel, 0, sizeof buffer, &buffer));
-    CHECK_CL(clEnqueueNDRangeKernel(test->queue, double_kernel, 1, NULL, &size, &local, 0, NULL,
-                                    NULL));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(test->queue, double_kernel, 1, NULL, &size, &local, 0, NULL, NULL));
 }
 
-static void check_bytes(const void *got, const void *expected, size_t size, const char *what) {
+static void check_bytes(const void *got, const void *expected, size_t size, const char *what)
+{
     const unsigned char *a = got, *b = expected;
     if (CHECK(memcmp(a, b, size) == 0))
         return;
@@ -54,7 +59,8 @@ static void check_bytes(const void *got, const void *expected, size_t size, cons
 }
 
 static void check_buffer(const struct dv_test *test, cl_mem buffer, const void *expected,
-                         size_t size, const char *what) {
+                         size_t size, const char *what)
+{
     unsigned char *back = malloc(size);
     REQUIRE(back);
     CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, size, back, 0, NULL, NULL));
@@ -62,7 +68,8 @@ static void check_buffer(const struct dv_test *test, cl_mem buffer, const void *
     free(back);
 }
 
-static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const char *name) {
+static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const char *name)
+{
     dv_test_section(name);
     bool uses_host = flags & CL_MEM_USE_HOST_PTR;
     unsigned char *host = NULL, expected[BYTES];
@@ -70,12 +77,11 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     dv_test_random_fill(&random, expected, sizeof expected);
     REQUIRE(posix_memalign((void **)&host, 4096, BYTES) == 0);
     memcpy(host, expected, BYTES);
-    cl_mem buffer = dv_test_buffer(test, flags, BYTES,
-                                   flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host
-                                                                                        : NULL);
+    cl_mem buffer = dv_test_buffer(
+        test, flags, BYTES, flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL);
     if (!(flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
-        CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 0, BYTES, expected, 0, NULL,
-                                      NULL));
+        CHECK_CL(
+            clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 0, BYTES, expected, 0, NULL, NULL));
     if (!uses_host)
         memset(host, 0, BYTES);
     CHECK(map_count(buffer) == 0);
@@ -103,8 +109,8 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     size_t global = BYTES, local = 64;
     CHECK_CL(clSetKernelArg(copy_kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(copy_kernel, 1, sizeof copy, &copy));
-    CHECK_CL(clEnqueueNDRangeKernel(test->queue, copy_kernel, 1, NULL, &global, &local, 0, NULL,
-                                    NULL));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(test->queue, copy_kernel, 1, NULL, &global, &local, 0, NULL, NULL));
     check_buffer(test, copy, expected, BYTES, "copied while mapped");
     CHECK_CL(clReleaseMemObject(copy));
     unmap(test, buffer, whole);
@@ -185,7 +191,8 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     free(host);
 }
 
-static void test_errors(const struct dv_test *test) {
+static void test_errors(const struct dv_test *test)
+{
     dv_test_section("map errors");
     cl_int error;
     cl_mem buffer = dv_test_buffer(test, 0, 1000, NULL);
@@ -259,7 +266,8 @@ static void test_errors(const struct dv_test *test) {
     CHECK_CL(clReleaseMemObject(other));
 }
 
-static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, const char *name) {
+static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, const char *name)
+{
     dv_test_section(name);
     cl_uint align_bits = 0;
     CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits,
@@ -276,8 +284,8 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
     cl_buffer_region regions[2] = {{2 * align, 6 * align}, {4 * align, 8 * align}};
     cl_mem children[2];
     for (int i = 0; i < 2; i++) {
-        children[i] = clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, &regions[i],
-                                        &error);
+        children[i] =
+            clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, &regions[i], &error);
         REQUIRE_CL(error);
         size_t value = 0;
         cl_mem associated = NULL;
@@ -291,8 +299,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
     }
 
     /* Written through one child, seen by the parent and, where they overlap, by the other child. */
-    unsigned char *pointer = map(test, children[0], CL_MAP_READ | CL_MAP_WRITE, align,
-                                 3 * align);
+    unsigned char *pointer = map(test, children[0], CL_MAP_READ | CL_MAP_WRITE, align, 3 * align);
     check_bytes(pointer, expected + 3 * align, 3 * align, "map of a sub-buffer");
     if (flags & CL_MEM_USE_HOST_PTR)
         CHECK(pointer == host + 3 * align);
@@ -367,25 +374,29 @@ struct layout {
     size_t width, height, depth, array;
 };
 
-static size_t rows_of(const struct layout *layout) {
+static size_t rows_of(const struct layout *layout)
+{
     return layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : layout->height ? layout->height : 1;
 }
 
-static size_t slices_of(const struct layout *layout) {
+static size_t slices_of(const struct layout *layout)
+{
     return layout->type == CL_MEM_OBJECT_IMAGE3D ? layout->depth
            : layout->array                       ? layout->array
                                                  : 1;
 }
 
 /* Region and origin in the form the API wants: in a 1D array the slice is the second coordinate. */
-static void to_api(const struct layout *layout, size_t x, size_t y, size_t z, size_t out[3]) {
+static void to_api(const struct layout *layout, size_t x, size_t y, size_t z, size_t out[3])
+{
     out[0] = x;
     out[1] = layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? z : y;
     out[2] = layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 0 : z;
 }
 
 static void test_image(const struct dv_test *test, const struct layout *layout, bool use_host,
-                       const char *name) {
+                       const char *name)
+{
     dv_test_section(name);
     enum { PIXEL = 4 };
     size_t rows = rows_of(layout), slices = slices_of(layout);
@@ -411,9 +422,9 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
             desc.image_slice_pitch = host_slice = host_row;
     }
     cl_int error;
-    cl_mem image = clCreateImage(test->context,
-                                 use_host ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR, &format,
-                                 &desc, host, &error);
+    cl_mem image =
+        clCreateImage(test->context, use_host ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR, &format,
+                      &desc, host, &error);
     if (!CHECK_CL(error)) {
         free(host);
         free(expected);
@@ -432,9 +443,9 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
                       layout->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
                       layout->type == CL_MEM_OBJECT_IMAGE3D;
     size_t row_pitch = 0, slice_pitch = 12345;
-    unsigned char *pointer = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin,
-                                               region, &row_pitch, has_slices ? &slice_pitch : NULL,
-                                               0, NULL, NULL, &error);
+    unsigned char *pointer =
+        clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin, region, &row_pitch,
+                          has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(pointer);
     CHECK(map_count(image) == 1);
@@ -469,9 +480,9 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     CHECK(map_count(image) == 0);
 
     /* For writing, then read back by a transfer. */
-    pointer = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_WRITE, origin, region,
-                                &row_pitch, has_slices ? &slice_pitch : NULL, 0, NULL, NULL,
-                                &error);
+    pointer =
+        clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_WRITE, origin, region, &row_pitch,
+                          has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(pointer);
     map_slice = has_slices ? slice_pitch : 0;
@@ -516,7 +527,8 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
 }
 
 /* Maps too big for any bounce buffer to be taken for granted, and many at once. */
-static void test_big_and_many(const struct dv_test *test) {
+static void test_big_and_many(const struct dv_test *test)
+{
     dv_test_section("big map");
     size_t size = (size_t)48 << 20;
     cl_mem buffer = dv_test_buffer(test, CL_MEM_ALLOC_HOST_PTR, size, NULL);
@@ -547,15 +559,16 @@ static void test_big_and_many(const struct dv_test *test) {
         unmap(test, buffer, pointers[(i * 77) % MAPS]);
     CHECK(map_count(buffer) == 0);
     static unsigned char back[MAPS * 100];
-    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
     for (size_t i = 0; i < sizeof back; i++)
         CHECK(back[i] == (i % 100 < 50 ? (unsigned char)(i / 100 + 1) : 0));
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
 /* CL_MEM_USE_HOST_PTR of odd alignment and size: the pointer still is the application's. */
-static void test_odd_host_pointer(const struct dv_test *test) {
+static void test_odd_host_pointer(const struct dv_test *test)
+{
     dv_test_section("odd host pointer");
     unsigned char *block = malloc(10000);
     REQUIRE(block);
@@ -584,7 +597,8 @@ static void test_odd_host_pointer(const struct dv_test *test) {
     free(block);
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     double_kernel = dv_test_kernel(program, "double_it");
@@ -598,9 +612,9 @@ int main(void) {
     test_sub_buffers(&test, CL_MEM_COPY_HOST_PTR, "sub-buffers");
     test_sub_buffers(&test, CL_MEM_USE_HOST_PTR, "sub-buffers, used host memory");
     static const struct layout layouts[] = {
-        {CL_MEM_OBJECT_IMAGE1D, 37, 0, 0, 0},        {CL_MEM_OBJECT_IMAGE2D, 33, 17, 0, 0},
-        {CL_MEM_OBJECT_IMAGE2D, 1, 1, 0, 0},         {CL_MEM_OBJECT_IMAGE3D, 13, 11, 7, 0},
-        {CL_MEM_OBJECT_IMAGE1D_ARRAY, 19, 0, 0, 5},  {CL_MEM_OBJECT_IMAGE2D_ARRAY, 21, 9, 0, 4},
+        {CL_MEM_OBJECT_IMAGE1D, 37, 0, 0, 0},       {CL_MEM_OBJECT_IMAGE2D, 33, 17, 0, 0},
+        {CL_MEM_OBJECT_IMAGE2D, 1, 1, 0, 0},        {CL_MEM_OBJECT_IMAGE3D, 13, 11, 7, 0},
+        {CL_MEM_OBJECT_IMAGE1D_ARRAY, 19, 0, 0, 5}, {CL_MEM_OBJECT_IMAGE2D_ARRAY, 21, 9, 0, 4},
         {CL_MEM_OBJECT_IMAGE2D, 640, 480, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(layouts); i++)

@@ -4,10 +4,12 @@
 #include "check.h"
 
 static const char *const source =
-    "kernel void tell(int number) { printf(\"tell %d of %d\\n\", number, (int)get_global_size(0)); }\n"
+    "kernel void tell(int number) {\n"
+    "    printf(\"tell %d of %d\\n\", number, (int)get_global_size(0));\n"
+    "}\n"
     "kernel void speak(int number, float x) {\n"
-    "    printf(\"speak %d: %5.2f %x %s|%c|%%|%v4hld\\n\", number, x, number * 255, \"text\", 'z',\n"
-    "           (int4)(number, 2, 3, 4));\n"
+    "    printf(\"speak %d: %5.2f %x %s|%c|%%|%v4hld\\n\", number, x, number * 255, \"text\",\n"
+    "           'z', (int4)(number, 2, 3, 4));\n"
     "}\n"
     "kernel void no_newline(int number) { printf(\"<%d>\", number); }\n"
     "kernel void much(int lines) {\n"
@@ -15,12 +17,14 @@ static const char *const source =
     "        printf(\"line %d of a longer output that fills pipes and buffers\\n\", i);\n"
     "}\n";
 
-static void launch(const struct dv_test *test, cl_kernel kernel) {
+static void launch(const struct dv_test *test, cl_kernel kernel)
+{
     size_t one = 1;
     REQUIRE_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     cl_kernel tell = dv_test_kernel(program, "tell"), speak = dv_test_kernel(program, "speak");

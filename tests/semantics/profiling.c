@@ -4,13 +4,12 @@
 
 #include <time.h>
 
-static const char *const source =
-    "kernel void spin(global uint *data, uint rounds) {\n"
-    "    uint x = data[get_global_id(0)];\n"
-    "    for (uint i = 0; i < rounds; i++)\n"
-    "        x = x * 1664525u + 1013904223u;\n"
-    "    data[get_global_id(0)] = x;\n"
-    "}\n";
+static const char *const source = "kernel void spin(global uint *data, uint rounds) {\n"
+                                  "    uint x = data[get_global_id(0)];\n"
+                                  "    for (uint i = 0; i < rounds; i++)\n"
+                                  "        x = x * 1664525u + 1013904223u;\n"
+                                  "    data[get_global_id(0)] = x;\n"
+                                  "}\n";
 
 #define BYTES 65536
 
@@ -18,7 +17,8 @@ struct times {
     cl_ulong queued, submit, start, end, complete;
 };
 
-static cl_ulong time_of(cl_event event, cl_profiling_info name) {
+static cl_ulong time_of(cl_event event, cl_profiling_info name)
+{
     cl_ulong value = 0;
     size_t size = 0;
     CHECK_CL(clGetEventProfilingInfo(event, name, sizeof value, &value, &size));
@@ -26,22 +26,24 @@ static cl_ulong time_of(cl_event event, cl_profiling_info name) {
     return value;
 }
 
-static struct times times_of(cl_event event, const char *name) {
+static struct times times_of(cl_event event, const char *name)
+{
     struct times times = {
         time_of(event, CL_PROFILING_COMMAND_QUEUED), time_of(event, CL_PROFILING_COMMAND_SUBMIT),
         time_of(event, CL_PROFILING_COMMAND_START), time_of(event, CL_PROFILING_COMMAND_END),
         time_of(event, CL_PROFILING_COMMAND_COMPLETE)};
     if (!CHECK(times.queued > 0 && times.queued <= times.submit && times.submit <= times.start &&
                times.start <= times.end && times.end <= times.complete))
-        dv_test_detail("%s: queued %llu, submit +%lld, start +%lld, end +%lld, complete +%lld", name,
-                       (unsigned long long)times.queued, (long long)(times.submit - times.queued),
-                       (long long)(times.start - times.queued),
-                       (long long)(times.end - times.queued),
-                       (long long)(times.complete - times.queued));
+        dv_test_detail(
+            "%s: queued %llu, submit +%lld, start +%lld, end +%lld, complete +%lld", name,
+            (unsigned long long)times.queued, (long long)(times.submit - times.queued),
+            (long long)(times.start - times.queued), (long long)(times.end - times.queued),
+            (long long)(times.complete - times.queued));
     return times;
 }
 
-static void check_type(cl_event event, cl_command_type expected) {
+static void check_type(cl_event event, cl_command_type expected)
+{
     cl_command_type type = 0;
     CHECK_CL(clGetEventInfo(event, CL_EVENT_COMMAND_TYPE, sizeof type, &type, NULL));
     if (expected == CL_COMMAND_TASK)
@@ -58,7 +60,8 @@ struct recorded {
 };
 
 static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl_kernel kernel,
-                          struct recorded *out) {
+                          struct recorded *out)
+{
     size_t n = 0;
     cl_int error;
     static unsigned char host[BYTES];
@@ -66,13 +69,13 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
     cl_uint pattern = 5, rounds = 100;
     size_t global = 64, local = 16;
     size_t zero[3] = {0}, region[3] = {64, 16, 1}, pixels[3] = {16, 16, 1};
-#define RECORD(call, command, text)                                     \
-    do {                                                                \
-        out[n] = (struct recorded){NULL, (command), (text)};            \
-        CHECK_CL(call);                                                 \
-        if (out[n].event)                                               \
-            n++;                                                        \
-        CHECK_CL(clEnqueueBarrierWithWaitList(queue, 0, NULL, NULL));   \
+#define RECORD(call, command, text)                                                                \
+    do {                                                                                           \
+        out[n] = (struct recorded){NULL, (command), (text)};                                       \
+        CHECK_CL(call);                                                                            \
+        if (out[n].event)                                                                          \
+            n++;                                                                                   \
+        CHECK_CL(clEnqueueBarrierWithWaitList(queue, 0, NULL, NULL));                              \
     } while (0)
     RECORD(clEnqueueFillBuffer(queue, a, &pattern, 4, 0, BYTES, 0, NULL, &out[n].event),
            CL_COMMAND_FILL_BUFFER, "fill buffer");
@@ -112,9 +115,8 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
     CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));
     if (images) {
         cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-        cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
-                              .image_width = 16,
-                              .image_height = 16};
+        cl_image_desc desc = {
+            .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 16, .image_height = 16};
         cl_mem image = clCreateImage(test->context, 0, &format, &desc, NULL, &error);
         REQUIRE_CL(error);
         cl_mem second = clCreateImage(test->context, 0, &format, &desc, NULL, &error);
@@ -149,8 +151,8 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
     return n;
 }
 
-static void test_all_commands(const struct dv_test *test, cl_command_queue queue,
-                              cl_kernel kernel) {
+static void test_all_commands(const struct dv_test *test, cl_command_queue queue, cl_kernel kernel)
+{
     struct recorded recorded[40];
     size_t count = enqueue_all(test, queue, kernel, recorded);
     CHECK_CL(clFinish(queue));
@@ -174,7 +176,8 @@ static void test_all_commands(const struct dv_test *test, cl_command_queue queue
 
 /* A long kernel takes about as long as the host sees it take; the gate shows between queued and
  * start. */
-static void test_durations(const struct dv_test *test, cl_kernel kernel) {
+static void test_durations(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("durations");
     cl_uint zeros[64] = {0}, rounds = 3000000;
     cl_mem buffer = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof zeros, zeros);
@@ -183,8 +186,8 @@ static void test_durations(const struct dv_test *test, cl_kernel kernel) {
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
     cl_event event;
     double before = dv_test_now_s();
-    CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 0, NULL,
-                                    &event));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 0, NULL, &event));
     CHECK_CL(clFinish(test->queue));
     double host = dv_test_now_s() - before;
     struct times times = times_of(event, "long kernel");
@@ -199,13 +202,13 @@ static void test_durations(const struct dv_test *test, cl_kernel kernel) {
     REQUIRE_CL(error);
     rounds = 10;
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
-    CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 1, &gate,
-                                    &event));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 1, &gate, &event));
     CHECK_CL(clFlush(test->queue));
     cl_ulong value;
-    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value,
-                                        NULL),
-                CL_PROFILING_INFO_NOT_AVAILABLE);
+    CHECK_ERROR(
+        clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
+        CL_PROFILING_INFO_NOT_AVAILABLE);
     dv_test_sleep_ms(50);
     CHECK_CL(clSetUserEventStatus(gate, CL_COMPLETE));
     CHECK_CL(clWaitForEvents(1, &event));
@@ -219,7 +222,8 @@ static void test_durations(const struct dv_test *test, cl_kernel kernel) {
 }
 
 /* Commands of several queues are on one clock. */
-static void test_one_clock(const struct dv_test *test, cl_kernel kernel) {
+static void test_one_clock(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("one clock");
     enum { STEPS = 20 };
     cl_uint zeros[64] = {0}, rounds = 1000;
@@ -247,7 +251,8 @@ static void test_one_clock(const struct dv_test *test, cl_kernel kernel) {
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
-static void test_without(const struct dv_test *test) {
+static void test_without(const struct dv_test *test)
+{
     dv_test_section("queue without profiling");
     cl_int error;
     cl_command_queue queue = clCreateCommandQueue(test->context, test->device, 0, &error);
@@ -256,9 +261,9 @@ static void test_without(const struct dv_test *test) {
     cl_ulong value;
     CHECK_CL(clEnqueueMarkerWithWaitList(queue, 0, NULL, &event));
     CHECK_CL(clFinish(queue));
-    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value,
-                                        NULL),
-                CL_PROFILING_INFO_NOT_AVAILABLE);
+    CHECK_ERROR(
+        clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
+        CL_PROFILING_INFO_NOT_AVAILABLE);
     CHECK_CL(clReleaseEvent(event));
     CHECK_CL(clReleaseCommandQueue(queue));
 
@@ -272,7 +277,8 @@ static void test_without(const struct dv_test *test) {
 }
 
 /* The host timer, where the platform has one. */
-static void test_timer(const struct dv_test *test) {
+static void test_timer(const struct dv_test *test)
+{
     dv_test_section("timer");
     cl_ulong resolution = 0;
     cl_int error = clGetPlatformInfo(test->platform, CL_PLATFORM_HOST_TIMER_RESOLUTION,
@@ -295,7 +301,8 @@ static void test_timer(const struct dv_test *test) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     cl_kernel kernel = dv_test_kernel(program, "spin");

@@ -6,7 +6,8 @@ static const char *const answer_source =
     "#ifndef ANSWER\n#define ANSWER 42\n#endif\n"
     "kernel void answer(global int *out) { out[get_global_id(0)] = ANSWER; }\n";
 
-static char *program_string(cl_program program, cl_device_id device, cl_uint name) {
+static char *program_string(cl_program program, cl_device_id device, cl_uint name)
+{
     size_t size = 0;
     if (device)
         CHECK_CL(clGetProgramBuildInfo(program, device, name, 0, NULL, &size));
@@ -22,26 +23,29 @@ static char *program_string(cl_program program, cl_device_id device, cl_uint nam
 }
 
 /* Runs a kernel that writes one int and returns it. */
-static cl_int run_for_int(const struct dv_test *test, cl_kernel kernel) {
+static cl_int run_for_int(const struct dv_test *test, cl_kernel kernel)
+{
     cl_int value = -1;
     size_t one = 1;
     cl_mem out = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof value, &value);
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof out, &out));
     CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
-    CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof value, &value, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
     CHECK_CL(clReleaseMemObject(out));
     return value;
 }
 
-static cl_int run_named(const struct dv_test *test, cl_program program, const char *name) {
+static cl_int run_named(const struct dv_test *test, cl_program program, const char *name)
+{
     cl_kernel kernel = dv_test_kernel(program, name);
     cl_int value = run_for_int(test, kernel);
     CHECK_CL(clReleaseKernel(kernel));
     return value;
 }
 
-static void test_source(const struct dv_test *test) {
+static void test_source(const struct dv_test *test)
+{
     dv_test_section("source");
     /* Pieces with and without a length; what follows a piece's length must not be read. */
     const char *pieces[] = {"kernel void answer(XXX", "global int *out) {", " out[0] = 7; }YYY"};
@@ -77,7 +81,8 @@ static void test_source(const struct dv_test *test) {
     CHECK_ERROR(error, CL_INVALID_VALUE);
 }
 
-static void test_options(const struct dv_test *test) {
+static void test_options(const struct dv_test *test)
+{
     dv_test_section("options");
     cl_int error;
     const char *source = answer_source;
@@ -118,7 +123,8 @@ static void test_options(const struct dv_test *test) {
     CHECK_CL(clReleaseProgram(program));
 }
 
-static void test_failure(const struct dv_test *test) {
+static void test_failure(const struct dv_test *test)
+{
     dv_test_section("build failure");
     cl_int error;
     const char *source = "kernel void broken(global int *out) { out[0] = no_such_name; }\n";
@@ -148,7 +154,8 @@ static void test_failure(const struct dv_test *test) {
     CHECK_CL(clReleaseProgram(program));
 }
 
-static void test_info(const struct dv_test *test) {
+static void test_info(const struct dv_test *test)
+{
     dv_test_section("program queries");
     cl_int error;
     cl_program program = dv_test_build(
@@ -197,7 +204,8 @@ static void test_info(const struct dv_test *test) {
     CHECK(error != CL_SUCCESS);
 }
 
-static void test_binaries(const struct dv_test *test) {
+static void test_binaries(const struct dv_test *test)
+{
     dv_test_section("binaries");
     cl_program program = dv_test_build(test, answer_source, "-DANSWER=77");
     size_t size = 0;
@@ -225,8 +233,8 @@ static void test_binaries(const struct dv_test *test) {
 
     cl_int error, status = 77;
     const unsigned char *input = binary;
-    cl_program again = clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input,
-                                                 &status, &error);
+    cl_program again =
+        clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input, &status, &error);
     CHECK_CL(error);
     REQUIRE(again);
     CHECK(status == CL_SUCCESS);
@@ -264,7 +272,8 @@ static void test_binaries(const struct dv_test *test) {
     free(binary);
 }
 
-static void test_link(const struct dv_test *test) {
+static void test_link(const struct dv_test *test)
+{
     dv_test_section("compile and link");
     cl_int error;
     const char *main_source =
@@ -272,8 +281,8 @@ static void test_link(const struct dv_test *test) {
         "kernel void linked(global int *out) { out[0] = helper(FIRST) + SECOND; }\n";
     const char *helper_source = "int helper(int x) { return x * 100 + SCALE; }\n";
     const char *header_1 = "#define FIRST 7\n", *header_2 = "#define SECOND 5000\n";
-    cl_program main_program = clCreateProgramWithSource(test->context, 1, &main_source, NULL,
-                                                        &error);
+    cl_program main_program =
+        clCreateProgramWithSource(test->context, 1, &main_source, NULL, &error);
     REQUIRE_CL(error);
     cl_program helper = clCreateProgramWithSource(test->context, 1, &helper_source, NULL, &error);
     REQUIRE_CL(error);
@@ -296,8 +305,8 @@ static void test_link(const struct dv_test *test) {
     CHECK_VENDOR(error == CL_INVALID_PROGRAM_EXECUTABLE, "5.9.1: compiled but not linked");
 
     cl_program parts[2] = {main_program, helper};
-    cl_program executable = clLinkProgram(test->context, 1, &test->device, "", 2, parts, NULL, NULL,
-                                          &error);
+    cl_program executable =
+        clLinkProgram(test->context, 1, &test->device, "", 2, parts, NULL, NULL, &error);
     CHECK_CL(error);
     if (executable) {
         CHECK(run_named(test, executable, "linked") == 703 + 5000);
@@ -315,8 +324,8 @@ static void test_link(const struct dv_test *test) {
                                        &type, NULL));
         CHECK(type == CL_PROGRAM_BINARY_TYPE_LIBRARY);
         cl_program with_library[2] = {main_program, library};
-        executable = clLinkProgram(test->context, 1, &test->device, "", 2, with_library, NULL, NULL,
-                                   &error);
+        executable =
+            clLinkProgram(test->context, 1, &test->device, "", 2, with_library, NULL, NULL, &error);
         CHECK_CL(error);
         if (executable) {
             CHECK(run_named(test, executable, "linked") == 703 + 5000);
@@ -331,12 +340,12 @@ static void test_link(const struct dv_test *test) {
     CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 1, headers, names, NULL, NULL),
                 CL_COMPILE_PROGRAM_FAILURE);
     if (!dv_test_pocl_dies("5.8.3: crash when header names are missing")) {
-        CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 0, headers, names, NULL,
-                                     NULL),
-                    CL_INVALID_VALUE);
-        CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 1, headers, NULL, NULL,
-                                     NULL),
-                    CL_INVALID_VALUE);
+        CHECK_ERROR(
+            clCompileProgram(main_program, 1, &test->device, "", 0, headers, names, NULL, NULL),
+            CL_INVALID_VALUE);
+        CHECK_ERROR(
+            clCompileProgram(main_program, 1, &test->device, "", 1, headers, NULL, NULL, NULL),
+            CL_INVALID_VALUE);
     }
     CHECK_CL(clReleaseProgram(main_program));
     CHECK_CL(clReleaseProgram(helper));
@@ -396,15 +405,18 @@ struct record {
     cl_uchar tail[5];
 };
 
-static void run_once(const struct dv_test *test, cl_kernel kernel, size_t global, size_t local) {
+static void run_once(const struct dv_test *test, cl_kernel kernel, size_t global, size_t local)
+{
     CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
 }
 
-static void read_back(const struct dv_test *test, cl_mem buffer, void *to, size_t size) {
+static void read_back(const struct dv_test *test, cl_mem buffer, void *to, size_t size)
+{
     CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, size, to, 0, NULL, NULL));
 }
 
-static void test_arguments(const struct dv_test *test, cl_program program) {
+static void test_arguments(const struct dv_test *test, cl_program program)
+{
     dv_test_section("kernel arguments");
     cl_mem out = dv_test_buffer(test, 0, 4096, NULL);
 
@@ -497,8 +509,8 @@ static void test_arguments(const struct dv_test *test, cl_program program) {
 
     kernel = dv_test_kernel(program, "use_constant");
     cl_int table[2] = {10, 20}, extra = 300;
-    cl_mem constants = dv_test_buffer(test, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, sizeof table,
-                                      table);
+    cl_mem constants =
+        dv_test_buffer(test, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, sizeof table, table);
     cl_mem more = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof extra, &extra);
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof constants, &constants));
     CHECK_CL(clSetKernelArg(kernel, 2, sizeof more, &more));
@@ -536,8 +548,9 @@ static void test_arguments(const struct dv_test *test, cl_program program) {
 }
 
 static void check_arg(cl_kernel kernel, cl_uint index, cl_kernel_arg_address_qualifier address,
-                      cl_kernel_arg_access_qualifier access,
-                      cl_kernel_arg_type_qualifier qualifier, const char *type, const char *name) {
+                      cl_kernel_arg_access_qualifier access, cl_kernel_arg_type_qualifier qualifier,
+                      const char *type, const char *name)
+{
     cl_kernel_arg_address_qualifier got_address = 0;
     cl_kernel_arg_access_qualifier got_access = 0;
     cl_kernel_arg_type_qualifier got_qualifier = 99;
@@ -550,8 +563,8 @@ static void check_arg(cl_kernel kernel, cl_uint index, cl_kernel_arg_address_qua
                                 &got_qualifier, NULL));
     CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_NAME, sizeof got_type, got_type,
                                 NULL));
-    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_NAME, sizeof got_name, got_name,
-                                NULL));
+    CHECK_CL(
+        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_NAME, sizeof got_name, got_name, NULL));
     if (!CHECK(got_address == address && got_access == access && got_qualifier == qualifier))
         dv_test_detail("argument %u: 0x%x 0x%x 0x%x", index, got_address, got_access,
                        (unsigned)got_qualifier);
@@ -559,7 +572,8 @@ static void check_arg(cl_kernel kernel, cl_uint index, cl_kernel_arg_address_qua
         dv_test_detail("argument %u: '%s' '%s'", index, got_type, got_name);
 }
 
-static void test_kernel_info(const struct dv_test *test, cl_program program) {
+static void test_kernel_info(const struct dv_test *test, cl_program program)
+{
     dv_test_section("kernel queries");
     cl_kernel kernel = dv_test_kernel(program, "described");
     check_arg(kernel, 0, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_NONE,
@@ -582,8 +596,7 @@ static void test_kernel_info(const struct dv_test *test, cl_program program) {
     size_t size = 0;
     CHECK_ERROR(clGetKernelArgInfo(kernel, 8, CL_KERNEL_ARG_NAME, sizeof name, name, NULL),
                 CL_INVALID_ARG_INDEX);
-    CHECK_ERROR(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 2, name, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 2, name, NULL), CL_INVALID_VALUE);
     CHECK_CL(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 0, NULL, &size));
     CHECK(size == sizeof "first");
 
@@ -630,7 +643,8 @@ static void test_kernel_info(const struct dv_test *test, cl_program program) {
     CHECK_CL(clReleaseMemObject(out));
 }
 
-static void test_shapes(const struct dv_test *test, cl_program program) {
+static void test_shapes(const struct dv_test *test, cl_program program)
+{
     dv_test_section("shapes of launches");
     cl_kernel kernel = dv_test_kernel(program, "where");
     cl_uint back[512];
@@ -640,15 +654,15 @@ static void test_shapes(const struct dv_test *test, cl_program program) {
         cl_uint dimensions;
         size_t offset[3], global[3], local[3];
     } shapes[] = {
-        {1, {0, 0, 0}, {60, 1, 1}, {4, 1, 1}},  {1, {13, 0, 0}, {7, 1, 1}, {1, 1, 1}},
-        {2, {0, 0, 0}, {12, 5, 1}, {3, 1, 1}},  {2, {2, 3, 0}, {8, 4, 1}, {2, 2, 1}},
-        {3, {0, 0, 0}, {4, 4, 4}, {2, 1, 2}},   {3, {1, 2, 3}, {5, 3, 7}, {1, 1, 1}},
+        {1, {0, 0, 0}, {60, 1, 1}, {4, 1, 1}}, {1, {13, 0, 0}, {7, 1, 1}, {1, 1, 1}},
+        {2, {0, 0, 0}, {12, 5, 1}, {3, 1, 1}}, {2, {2, 3, 0}, {8, 4, 1}, {2, 2, 1}},
+        {3, {0, 0, 0}, {4, 4, 4}, {2, 1, 2}},  {3, {1, 2, 3}, {5, 3, 7}, {1, 1, 1}},
     };
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         const size_t *g = shapes[i].global, *o = shapes[i].offset;
         memset(back, 0, sizeof back);
-        CHECK_CL(clEnqueueWriteBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL,
-                                      NULL));
+        CHECK_CL(
+            clEnqueueWriteBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
         CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, shapes[i].dimensions,
                                         o[0] | o[1] | o[2] ? o : NULL, g, shapes[i].local, 0, NULL,
                                         NULL));
@@ -674,9 +688,9 @@ static void test_shapes(const struct dv_test *test, cl_program program) {
                 CL_INVALID_WORK_DIMENSION);
     CHECK_ERROR(clEnqueueNDRangeKernel(test->queue, kernel, 4, NULL, global, NULL, 0, NULL, NULL),
                 CL_INVALID_WORK_DIMENSION);
-    CHECK_ERROR(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, odd_local, 0, NULL,
-                                       NULL),
-                CL_INVALID_WORK_GROUP_SIZE);
+    CHECK_ERROR(
+        clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, odd_local, 0, NULL, NULL),
+        CL_INVALID_WORK_GROUP_SIZE);
     if (!dv_test_pocl_dies("5.10: division by zero when a local size is zero"))
         CHECK(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, zero, 0, NULL, NULL) !=
               CL_SUCCESS);
@@ -691,7 +705,8 @@ static void test_shapes(const struct dv_test *test, cl_program program) {
     CHECK_CL(clReleaseMemObject(out));
 }
 
-static void test_clone(const struct dv_test *test, cl_program program) {
+static void test_clone(const struct dv_test *test, cl_program program)
+{
     dv_test_section("clone");
     cl_int error, one = 1, two = 2;
     cl_kernel kernel = dv_test_kernel(program, "use_local");
@@ -726,7 +741,8 @@ static void test_clone(const struct dv_test *test, cl_program program) {
 }
 
 /* Objects live as long as something needs them. */
-static void test_lifetimes(const struct dv_test *test) {
+static void test_lifetimes(const struct dv_test *test)
+{
     dv_test_section("lifetimes");
     cl_program program = dv_test_build(test, answer_source, "-DANSWER=31");
     cl_kernel kernel = dv_test_kernel(program, "answer");
@@ -757,7 +773,8 @@ static void test_lifetimes(const struct dv_test *test) {
     CHECK_CL(clReleaseProgram(program));
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     test_source(&test);
     test_options(&test);

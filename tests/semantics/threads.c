@@ -23,7 +23,8 @@ struct worker {
 };
 
 /* Starts one thread for each worker at the same moment and waits for all. */
-static void run_threads(struct worker *workers, void *(*body)(void *)) {
+static void run_threads(struct worker *workers, void *(*body)(void *))
+{
     pthread_t threads[THREADS];
     pthread_barrier_t start;
     REQUIRE(pthread_barrier_init(&start, NULL, THREADS) == 0);
@@ -39,7 +40,8 @@ static void run_threads(struct worker *workers, void *(*body)(void *)) {
 
 /* Random work on a buffer of the thread's own, every step ordered by events (right on any queue),
  * compared with a simulation. */
-static void *work_and_check(void *data) {
+static void *work_and_check(void *data)
+{
     struct worker *self = data;
     cl_command_queue queue = self->test.queue;
     cl_kernel kernel = dv_test_kernel(self->program, "advance");
@@ -107,7 +109,8 @@ static void *work_and_check(void *data) {
     return NULL;
 }
 
-static void test_one_queue(const struct dv_test *test, cl_program program, bool in_order) {
+static void test_one_queue(const struct dv_test *test, cl_program program, bool in_order)
+{
     dv_test_section(in_order ? "one in-order queue" : "one out-of-order queue");
     struct worker workers[THREADS] = {0};
     for (int i = 0; i < THREADS; i++) {
@@ -117,15 +120,16 @@ static void test_one_queue(const struct dv_test *test, cl_program program, bool 
     run_threads(workers, work_and_check);
 }
 
-static void test_many_queues(const struct dv_test *test, cl_program program) {
+static void test_many_queues(const struct dv_test *test, cl_program program)
+{
     dv_test_section("a queue for each thread");
     struct worker workers[THREADS] = {0};
     for (int i = 0; i < THREADS; i++) {
         cl_int error;
         workers[i] = (struct worker){.test = *test, .program = program, .rounds = 200};
-        workers[i].test.queue = clCreateCommandQueue(
-            test->context, test->device, i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0,
-            &error);
+        workers[i].test.queue =
+            clCreateCommandQueue(test->context, test->device,
+                                 i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &error);
         REQUIRE_CL(error);
     }
     run_threads(workers, work_and_check);
@@ -134,7 +138,8 @@ static void test_many_queues(const struct dv_test *test, cl_program program) {
 }
 
 /* Contexts, programs and queues come and go in all threads at once. */
-static void *whole_life(void *data) {
+static void *whole_life(void *data)
+{
     struct worker *self = data;
     pthread_barrier_wait(self->start);
     for (int round = 0; round < self->rounds; round++) {
@@ -156,8 +161,8 @@ static void *whole_life(void *data) {
         size_t global = 64, local = 16;
         cl_uint words[64] = {0};
         CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
-        CHECK_CL(clEnqueueNDRangeKernel(test.queue, kernel, 1, NULL, &global, &local, 0, NULL,
-                                        NULL));
+        CHECK_CL(
+            clEnqueueNDRangeKernel(test.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
         CHECK_CL(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL,
                                      NULL));
         for (int i = 0; i < 64; i++)
@@ -171,7 +176,8 @@ static void *whole_life(void *data) {
     return NULL;
 }
 
-static void test_whole_lives(const struct dv_test *test) {
+static void test_whole_lives(const struct dv_test *test)
+{
     dv_test_section("a context for each thread");
     struct worker workers[THREADS] = {0};
     for (int i = 0; i < THREADS; i++)
@@ -187,7 +193,8 @@ struct exchange {
     int rounds;
 };
 
-static void *ring_member(void *data) {
+static void *ring_member(void *data)
+{
     struct worker *self = data;
     struct exchange *exchange = self->exchange;
     cl_kernel kernel = dv_test_kernel(self->program, "advance");
@@ -211,7 +218,8 @@ static void *ring_member(void *data) {
     return NULL;
 }
 
-static void test_ring(const struct dv_test *test, cl_program program) {
+static void test_ring(const struct dv_test *test, cl_program program)
+{
     dv_test_section("ring of threads");
     struct exchange exchange = {.rounds = 20};
     cl_uint zeros[WORDS] = {0};
@@ -240,7 +248,8 @@ static void test_ring(const struct dv_test *test, cl_program program) {
 }
 
 /* Queries and reference counts on shared objects from all threads. */
-static void *query_shared(void *data) {
+static void *query_shared(void *data)
+{
     struct worker *self = data;
     pthread_barrier_wait(self->start);
     for (int round = 0; round < self->rounds; round++) {
@@ -269,13 +278,15 @@ static void *query_shared(void *data) {
     return NULL;
 }
 
-static cl_uint context_references(cl_context context) {
+static cl_uint context_references(cl_context context)
+{
     cl_uint count = 0;
     CHECK_CL(clGetContextInfo(context, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL));
     return count;
 }
 
-static void test_shared_queries(const struct dv_test *test, cl_program program) {
+static void test_shared_queries(const struct dv_test *test, cl_program program)
+{
     dv_test_section("queries on shared objects");
     struct worker workers[THREADS] = {0};
     cl_uint before = context_references(test->context);
@@ -286,7 +297,8 @@ static void test_shared_queries(const struct dv_test *test, cl_program program) 
 }
 
 /* Many threads wait for one and the same event. */
-static void *wait_for_shared(void *data) {
+static void *wait_for_shared(void *data)
+{
     struct worker *self = data;
     pthread_barrier_wait(self->start);
     for (int i = 0; i < self->exchange->rounds; i++)
@@ -294,7 +306,8 @@ static void *wait_for_shared(void *data) {
     return NULL;
 }
 
-static void *set_shared(void *data) {
+static void *set_shared(void *data)
+{
     struct exchange *exchange = data;
     for (int i = 0; i < exchange->rounds; i++) {
         dv_test_sleep_ms(1);
@@ -303,7 +316,8 @@ static void *set_shared(void *data) {
     return NULL;
 }
 
-static void test_shared_waits(const struct dv_test *test) {
+static void test_shared_waits(const struct dv_test *test)
+{
     dv_test_section("many waiting for one event");
     struct exchange exchange = {.rounds = 50};
     for (int i = 0; i < exchange.rounds; i++) {
@@ -322,7 +336,8 @@ static void test_shared_waits(const struct dv_test *test) {
         CHECK_CL(clReleaseEvent(exchange.turns[i]));
 }
 
-int main(void) {
+int main(void)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     test_one_queue(&test, program, true);

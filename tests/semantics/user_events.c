@@ -14,7 +14,8 @@ extern char **environ;
 static const char *const source =
     "kernel void add(global uint *data, uint value) { data[get_global_id(0)] += value; }\n";
 
-static cl_event make_user_event(const struct dv_test *test) {
+static cl_event make_user_event(const struct dv_test *test)
+{
     cl_int error;
     cl_event event = clCreateUserEvent(test->context, &error);
     REQUIRE_CL(error);
@@ -22,15 +23,17 @@ static cl_event make_user_event(const struct dv_test *test) {
 }
 
 static void enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value,
-                        cl_uint waits, const cl_event *wait_list, cl_event *event) {
+                        cl_uint waits, const cl_event *wait_list, cl_event *event)
+{
     size_t global = WORDS;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof value, &value));
-    CHECK_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, waits, wait_list,
-                                    event));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, waits, wait_list, event));
 }
 
-static void check_words(cl_command_queue queue, cl_mem buffer, cl_uint expected) {
+static void check_words(cl_command_queue queue, cl_mem buffer, cl_uint expected)
+{
     cl_uint words[WORDS];
     memset(words, 0xee, sizeof words);
     CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
@@ -42,12 +45,14 @@ static void check_words(cl_command_queue queue, cl_mem buffer, cl_uint expected)
                        expected);
 }
 
-static cl_mem make_zeroed(const struct dv_test *test) {
+static cl_mem make_zeroed(const struct dv_test *test)
+{
     cl_uint zeros[WORDS] = {0};
     return dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof zeros, zeros);
 }
 
-static void test_queries(const struct dv_test *test) {
+static void test_queries(const struct dv_test *test)
+{
     dv_test_section("queries");
     cl_event user = make_user_event(test);
     CHECK(dv_test_event_status(user) == CL_SUBMITTED);
@@ -88,7 +93,8 @@ static void test_queries(const struct dv_test *test) {
 
 /* One command of each kind behind the gate; in the gated in-order queue also commands that have no
  * wait list of their own. Meanwhile other queues work. */
-static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_order) {
+static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_order)
+{
     dv_test_section(in_order ? "gate, in order" : "gate, out of order");
     cl_int error;
     cl_command_queue gated = clCreateCommandQueue(
@@ -178,13 +184,15 @@ static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_orde
     CHECK_CL(clReleaseCommandQueue(gated));
 }
 
-static void CL_CALLBACK note_status(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK note_status(cl_event event, cl_int status, void *data)
+{
     (void)event;
     atomic_store((atomic_int *)data, status);
 }
 
 /* clSetUserEventStatus with a negative value ends the commands that wait, directly or not. */
-static void test_error(const struct dv_test *test, cl_kernel kernel) {
+static void test_error(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("error status");
     cl_mem buffer = make_zeroed(test);
     cl_event user = make_user_event(test);
@@ -193,8 +201,8 @@ static void test_error(const struct dv_test *test, cl_kernel kernel) {
         ones[i] = 1;
     cl_event events[4];
     atomic_int seen = 1000;
-    CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffer, CL_FALSE, 0, sizeof ones, ones, 1,
-                                  &user, &events[0]));
+    CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffer, CL_FALSE, 0, sizeof ones, ones, 1, &user,
+                                  &events[0]));
     enqueue_add(test->ooo_queue, kernel, buffer, 10, 1, &events[0], &events[1]);
     CHECK_CL(clEnqueueMarkerWithWaitList(test->ooo_queue, 1, &events[1], &events[2]));
     enqueue_add(test->ooo_queue, kernel, buffer, 100, 0, NULL, &events[3]);
@@ -239,7 +247,8 @@ static void test_error(const struct dv_test *test, cl_kernel kernel) {
 }
 
 /* A barrier that waits for a user event holds back what comes later in its own queue only. */
-static void test_barrier(const struct dv_test *test, cl_kernel kernel) {
+static void test_barrier(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("barrier on a user event");
     cl_mem buffer = make_zeroed(test);
     cl_event user = make_user_event(test);
@@ -269,7 +278,8 @@ struct setter {
     cl_int result;
 };
 
-static void *set_later(void *data) {
+static void *set_later(void *data)
+{
     struct setter *setter = data;
     dv_test_sleep_ms(setter->delay_ms);
     setter->result = clSetUserEventStatus(setter->event, CL_COMPLETE);
@@ -277,7 +287,8 @@ static void *set_later(void *data) {
 }
 
 /* Every call that may block wakes up when another thread completes the event. */
-static void test_wake_up(const struct dv_test *test, cl_kernel kernel) {
+static void test_wake_up(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("wake-up from another thread");
     for (int way = 0; way < 5; way++) {
         cl_mem buffer = make_zeroed(test);
@@ -291,8 +302,12 @@ static void test_wake_up(const struct dv_test *test, cl_kernel kernel) {
         cl_uint word = 0;
         cl_int error;
         switch (way) {
-        case 0: CHECK_CL(clWaitForEvents(1, &done)); break;
-        case 1: CHECK_CL(clFinish(test->queue)); break;
+        case 0:
+            CHECK_CL(clWaitForEvents(1, &done));
+            break;
+        case 1:
+            CHECK_CL(clFinish(test->queue));
+            break;
         case 2:
             CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof word, &word, 0,
                                          NULL, NULL));
@@ -306,7 +321,9 @@ static void test_wake_up(const struct dv_test *test, cl_kernel kernel) {
             CHECK_CL(clEnqueueUnmapMemObject(test->queue, buffer, mapped, 0, NULL, NULL));
             break;
         }
-        default: CHECK_CL(clWaitForEvents(1, &user)); break;
+        default:
+            CHECK_CL(clWaitForEvents(1, &user));
+            break;
         }
         double waited = dv_test_now_s() - before;
         if (!CHECK(waited > 0.02 && waited < 5.0))
@@ -322,7 +339,8 @@ static void test_wake_up(const struct dv_test *test, cl_kernel kernel) {
 }
 
 /* Many gates, opened in random order, over a chain that crosses queues. */
-static void test_many_gates(const struct dv_test *test, cl_kernel kernel) {
+static void test_many_gates(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("many gates");
     enum { GATES = 60 };
     uint64_t random = 99;
@@ -359,7 +377,8 @@ static void test_many_gates(const struct dv_test *test, cl_kernel kernel) {
 }
 
 /* The application lets go of its handles while the commands still wait. */
-static void test_release_before_set(const struct dv_test *test, cl_kernel kernel) {
+static void test_release_before_set(const struct dv_test *test, cl_kernel kernel)
+{
     dv_test_section("released handles");
     cl_mem buffer = make_zeroed(test);
     cl_event user = make_user_event(test);
@@ -376,7 +395,8 @@ static void test_release_before_set(const struct dv_test *test, cl_kernel kernel
 
 /* Runs in a process of its own: the event never comes; the program releases what it has (how = 1)
  * or nothing (how = 0) and returns from main. */
-static int never(int how) {
+static int never(int how)
+{
     struct dv_test test = dv_test_setup();
     cl_program program = dv_test_build(&test, source, "");
     cl_kernel kernel = dv_test_kernel(program, "add");
@@ -385,8 +405,8 @@ static int never(int how) {
     static cl_uint host[WORDS];
     cl_event done;
     enqueue_add(test.queue, kernel, buffer, 1, 1, &user, &done);
-    CHECK_CL(clEnqueueReadBuffer(test.queue, buffer, CL_FALSE, 0, sizeof host, host, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(test.queue, buffer, CL_FALSE, 0, sizeof host, host, 0, NULL, NULL));
     CHECK_CL(clEnqueueWriteBuffer(test.ooo_queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &done,
                                   NULL));
     CHECK_CL(clFlush(test.queue));
@@ -404,7 +424,8 @@ static int never(int how) {
     return dv_test_result("user_events (never)");
 }
 
-static void test_never(const char *self) {
+static void test_never(const char *self)
+{
     dv_test_section("event that never comes");
     for (int how = 0; how < 2; how++) {
         char number[] = {(char)('0' + how), 0};
@@ -426,7 +447,8 @@ static void test_never(const char *self) {
     }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc == 3 && strcmp(argv[1], "never") == 0)
         return never(atoi(argv[2]));
     struct dv_test test = dv_test_setup();

@@ -11,7 +11,8 @@
 
 /* Ends an enqueue function: hands over a good command, throws a bad one away. */
 static cl_int submit(struct dv_command *command, cl_int error, cl_bool blocking,
-                     cl_event *event_ret) {
+                     cl_event *event_ret)
+{
     if (error != CL_SUCCESS) {
         dv_command_destroy(command);
         return error;
@@ -23,7 +24,8 @@ static cl_int submit(struct dv_command *command, cl_int error, cl_bool blocking,
 
 enum host_use { HOST_NOT, HOST_READS, HOST_WRITES };
 
-static cl_int take_mem(struct dv_command *command, cl_mem mem, bool image, enum host_use use) {
+static cl_int take_mem(struct dv_command *command, cl_mem mem, bool image, enum host_use use)
+{
     if (!dv_object_is(mem, DV_KIND_MEM) || dv_mem_is_image(mem) != image) {
         return CL_INVALID_MEM_OBJECT;
     }
@@ -38,13 +40,15 @@ static cl_int take_mem(struct dv_command *command, cl_mem mem, bool image, enum 
     return CL_SUCCESS;
 }
 
-static cl_int check_range(cl_mem mem, size_t offset, size_t size) {
+static cl_int check_range(cl_mem mem, size_t offset, size_t size)
+{
     return size == 0 || offset > mem->size || size > mem->size - offset ? CL_INVALID_VALUE
                                                                         : CL_SUCCESS;
 }
 
 static void set_line(struct dv_command *command, enum dv_operation operation, void *dst,
-                     const void *src, size_t size) {
+                     const void *src, size_t size)
+{
     command->operation = operation;
     command->dst = (struct dv_rect){.base = dst};
     command->src = (struct dv_rect){.base = (char *)src};
@@ -53,7 +57,8 @@ static void set_line(struct dv_command *command, enum dv_operation operation, vo
 }
 
 /* Fills in pitches that were left out and checks the others. */
-static cl_int fix_pitches(const size_t region[3], size_t *row, size_t *slice) {
+static cl_int fix_pitches(const size_t region[3], size_t *row, size_t *slice)
+{
     if (*row == 0) {
         *row = region[0];
     }
@@ -69,7 +74,8 @@ static cl_int fix_pitches(const size_t region[3], size_t *row, size_t *slice) {
 
 /* Byte offset of a rectangle's first byte, and the end of its last; false on overflow. */
 static bool rect_span(const size_t origin[3], const size_t region[3], size_t row, size_t slice,
-                      size_t *start, size_t *end) {
+                      size_t *start, size_t *end)
+{
     size_t z, y, last_z, last_y;
     return !__builtin_mul_overflow(origin[2], slice, &z) &&
            !__builtin_mul_overflow(origin[1], row, &y) &&
@@ -82,13 +88,15 @@ static bool rect_span(const size_t origin[3], const size_t region[3], size_t row
            !__builtin_add_overflow(*end, region[0], end);
 }
 
-static bool region_is_empty(const size_t region[3]) {
+static bool region_is_empty(const size_t region[3])
+{
     return region[0] == 0 || region[1] == 0 || region[2] == 0;
 }
 
 /* A rectangle in memory of `limit` bytes (SIZE_MAX: the application's, not known). */
 static cl_int make_rect(char *base, size_t limit, const size_t origin[3], const size_t region[3],
-                        size_t row, size_t slice, struct dv_rect *rect) {
+                        size_t row, size_t slice, struct dv_rect *rect)
+{
     size_t start, end;
     cl_int error = fix_pitches(region, &row, &slice);
     if (error != CL_SUCCESS || !rect_span(origin, region, row, slice, &start, &end) ||
@@ -100,14 +108,16 @@ static cl_int make_rect(char *base, size_t limit, const size_t origin[3], const 
 }
 
 static void set_region(struct dv_command *command, enum dv_operation operation,
-                       const size_t region[3], size_t element_bytes) {
+                       const size_t region[3], size_t element_bytes)
+{
     command->operation = operation;
     command->row_bytes = region[0] * element_bytes;
     command->height = region[1];
     command->depth = region[2];
 }
 
-static cl_int check_image_region(cl_mem image, const size_t *origin, const size_t *region) {
+static cl_int check_image_region(cl_mem image, const size_t *origin, const size_t *region)
+{
     if (origin == NULL || region == NULL || region_is_empty(region)) {
         return CL_INVALID_VALUE;
     }
@@ -125,7 +135,8 @@ static cl_int check_image_region(cl_mem image, const size_t *origin, const size_
 
 cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                        size_t offset, size_t size, void *ptr, cl_uint num_waits,
-                                       const cl_event *waits, cl_event *event) {
+                                       const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -145,8 +156,8 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl
 
 cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                         size_t offset, size_t size, const void *ptr,
-                                        cl_uint num_waits, const cl_event *waits,
-                                        cl_event *event) {
+                                        cl_uint num_waits, const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -168,7 +179,8 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, c
 static cl_int set_buffer_rect(struct dv_command *command, cl_mem buffer, bool to_buffer,
                               const size_t *buffer_origin, const size_t *host_origin,
                               const size_t *region, size_t buffer_row, size_t buffer_slice,
-                              size_t host_row, size_t host_slice, char *ptr) {
+                              size_t host_row, size_t host_slice, char *ptr)
+{
     if (buffer_origin == NULL || host_origin == NULL || region == NULL || ptr == NULL ||
         region_is_empty(region)) {
         return CL_INVALID_VALUE;
@@ -186,13 +198,13 @@ static cl_int set_buffer_rect(struct dv_command *command, cl_mem buffer, bool to
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer,
-                                           cl_bool blocking, const size_t *buffer_origin,
-                                           const size_t *host_origin, const size_t *region,
-                                           size_t buffer_row, size_t buffer_slice,
-                                           size_t host_row, size_t host_slice, void *ptr,
-                                           cl_uint num_waits, const cl_event *waits,
-                                           cl_event *event) {
+cl_int CL_API_CALL clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                                           const size_t *buffer_origin, const size_t *host_origin,
+                                           const size_t *region, size_t buffer_row,
+                                           size_t buffer_slice, size_t host_row, size_t host_slice,
+                                           void *ptr, cl_uint num_waits, const cl_event *waits,
+                                           cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -208,17 +220,17 @@ cl_int CL_API_CALL clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer
     return submit(command, error, blocking, event);
 }
 
-cl_int CL_API_CALL clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer,
-                                            cl_bool blocking, const size_t *buffer_origin,
-                                            const size_t *host_origin, const size_t *region,
-                                            size_t buffer_row, size_t buffer_slice,
-                                            size_t host_row, size_t host_slice, const void *ptr,
-                                            cl_uint num_waits, const cl_event *waits,
-                                            cl_event *event) {
+cl_int CL_API_CALL clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
+                                            const size_t *buffer_origin, const size_t *host_origin,
+                                            const size_t *region, size_t buffer_row,
+                                            size_t buffer_slice, size_t host_row, size_t host_slice,
+                                            const void *ptr, cl_uint num_waits,
+                                            const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_WRITE_BUFFER_RECT,
-                                                   num_waits, waits, &error);
+    struct dv_command *command =
+        dv_command_create(__func__, queue, CL_COMMAND_WRITE_BUFFER_RECT, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -232,8 +244,8 @@ cl_int CL_API_CALL clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffe
 
 cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst,
                                        size_t src_offset, size_t dst_offset, size_t size,
-                                       cl_uint num_waits, const cl_event *waits,
-                                       cl_event *event) {
+                                       cl_uint num_waits, const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -264,10 +276,10 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_me
 
 cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem dst,
                                            const size_t *src_origin, const size_t *dst_origin,
-                                           const size_t *region, size_t src_row,
-                                           size_t src_slice, size_t dst_row, size_t dst_slice,
-                                           cl_uint num_waits, const cl_event *waits,
-                                           cl_event *event) {
+                                           const size_t *region, size_t src_row, size_t src_slice,
+                                           size_t dst_row, size_t dst_slice, cl_uint num_waits,
+                                           const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -295,8 +307,8 @@ cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, c
 
 cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern,
                                        size_t pattern_size, size_t offset, size_t size,
-                                       cl_uint num_waits, const cl_event *waits,
-                                       cl_event *event) {
+                                       cl_uint num_waits, const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -323,7 +335,8 @@ cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, co
 
 /* The application's side of an image transfer. */
 static cl_int host_image_rect(cl_mem image, const size_t region[3], size_t row, size_t slice,
-                              char *ptr, struct dv_rect *rect) {
+                              char *ptr, struct dv_rect *rect)
+{
     size_t tight_row = region[0] * image->element_bytes;
     if (ptr == NULL || (row != 0 && row < tight_row)) {
         return CL_INVALID_VALUE;
@@ -341,7 +354,8 @@ static cl_int host_image_rect(cl_mem image, const size_t region[3], size_t row, 
 
 static cl_int set_image_transfer(struct dv_command *command, cl_mem image, bool to_image,
                                  const size_t *origin, const size_t *region, size_t row,
-                                 size_t slice, char *ptr) {
+                                 size_t slice, char *ptr)
+{
     cl_int error = take_mem(command, image, true, to_image ? HOST_WRITES : HOST_READS);
     struct dv_rect outside = {0};
     if (error == CL_SUCCESS) {
@@ -360,9 +374,10 @@ static cl_int set_image_transfer(struct dv_command *command, cl_mem image, bool 
 }
 
 cl_int CL_API_CALL clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                      const size_t *origin, const size_t *region,
-                                      size_t row_pitch, size_t slice_pitch, void *ptr,
-                                      cl_uint num_waits, const cl_event *waits, cl_event *event) {
+                                      const size_t *origin, const size_t *region, size_t row_pitch,
+                                      size_t slice_pitch, void *ptr, cl_uint num_waits,
+                                      const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -375,10 +390,10 @@ cl_int CL_API_CALL clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_b
 }
 
 cl_int CL_API_CALL clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                       const size_t *origin, const size_t *region,
-                                       size_t row_pitch, size_t slice_pitch, const void *ptr,
-                                       cl_uint num_waits, const cl_event *waits,
-                                       cl_event *event) {
+                                       const size_t *origin, const size_t *region, size_t row_pitch,
+                                       size_t slice_pitch, const void *ptr, cl_uint num_waits,
+                                       const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -394,7 +409,8 @@ cl_int CL_API_CALL clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_
 cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst,
                                       const size_t *src_origin, const size_t *dst_origin,
                                       const size_t *region, cl_uint num_waits,
-                                      const cl_event *waits, cl_event *event) {
+                                      const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -406,8 +422,7 @@ cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem
     if (error == CL_SUCCESS) {
         error = take_mem(command, dst, true, HOST_NOT);
     }
-    if (error == CL_SUCCESS &&
-        memcmp(&src->format, &dst->format, sizeof src->format) != 0) {
+    if (error == CL_SUCCESS && memcmp(&src->format, &dst->format, sizeof src->format) != 0) {
         error = CL_IMAGE_FORMAT_MISMATCH;
     }
     if (error == CL_SUCCESS) {
@@ -426,7 +441,8 @@ cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem
 
 static cl_int set_image_and_buffer(struct dv_command *command, cl_mem image, cl_mem buffer,
                                    bool to_image, const size_t *origin, const size_t *region,
-                                   size_t offset) {
+                                   size_t offset)
+{
     cl_int error = take_mem(command, image, true, HOST_NOT);
     if (error == CL_SUCCESS) {
         error = take_mem(command, buffer, false, HOST_NOT);
@@ -453,11 +469,12 @@ static cl_int set_image_and_buffer(struct dv_command *command, cl_mem image, cl_
 cl_int CL_API_CALL clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem image, cl_mem buffer,
                                               const size_t *origin, const size_t *region,
                                               size_t offset, cl_uint num_waits,
-                                              const cl_event *waits, cl_event *event) {
+                                              const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(
-        __func__, queue, CL_COMMAND_COPY_IMAGE_TO_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_IMAGE_TO_BUFFER,
+                                                   num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -468,11 +485,12 @@ cl_int CL_API_CALL clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem ima
 cl_int CL_API_CALL clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem buffer, cl_mem image,
                                               size_t offset, const size_t *origin,
                                               const size_t *region, cl_uint num_waits,
-                                              const cl_event *waits, cl_event *event) {
+                                              const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(
-        __func__, queue, CL_COMMAND_COPY_BUFFER_TO_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_BUFFER_TO_IMAGE,
+                                                   num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -482,20 +500,21 @@ cl_int CL_API_CALL clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem buf
 
 /* Stores one channel of a fill colour in the image's format; returns its size. */
 static size_t pack_channel(cl_channel_type type, const void *color, unsigned channel,
-                           unsigned char *out) {
+                           unsigned char *out)
+{
     cl_float real;
     cl_int whole;
     memcpy(&real, (const char *)color + channel * sizeof real, sizeof real);
     memcpy(&whole, (const char *)color + channel * sizeof whole, sizeof whole);
     cl_float low = type == CL_SNORM_INT8 || type == CL_SNORM_INT16 ? -1.0f : 0.0f;
     cl_float clamped = real < low ? low : real > 1.0f ? 1.0f : real;
-#define PACK(ctype, value)                   \
-    do {                                     \
-        ctype packed_ = (ctype)(value);      \
-        memcpy(out, &packed_, sizeof packed_); \
-        return sizeof packed_;               \
+#define PACK(ctype, value)                                                                         \
+    do {                                                                                           \
+        ctype packed_ = (ctype)(value);                                                            \
+        memcpy(out, &packed_, sizeof packed_);                                                     \
+        return sizeof packed_;                                                                     \
     } while (0)
-#define ROUND(value) ((value) < 0 ? (value) - 0.5f : (value) + 0.5f)
+#define ROUND(value) ((value) < 0 ? (value)-0.5f : (value) + 0.5f)
     switch (type) {
     case CL_UNORM_INT8:
         PACK(cl_uchar, ROUND(clamped * 255.0f));
@@ -520,7 +539,8 @@ static size_t pack_channel(cl_channel_type type, const void *color, unsigned cha
 #undef ROUND
 }
 
-static size_t pack_color(const cl_image_format *format, const void *color, unsigned char *out) {
+static size_t pack_color(const cl_image_format *format, const void *color, unsigned char *out)
+{
     static const unsigned char rgba[] = {0, 1, 2, 3}, bgra[] = {2, 1, 0, 3};
     const unsigned char *order = format->image_channel_order == CL_BGRA ? bgra : rgba;
     unsigned channels = format->image_channel_order == CL_R    ? 1
@@ -534,8 +554,9 @@ static size_t pack_color(const cl_image_format *format, const void *color, unsig
 }
 
 cl_int CL_API_CALL clEnqueueFillImage(cl_command_queue queue, cl_mem image, const void *color,
-                                      const size_t *origin, const size_t *region,
-                                      cl_uint num_waits, const cl_event *waits, cl_event *event) {
+                                      const size_t *origin, const size_t *region, cl_uint num_waits,
+                                      const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -557,11 +578,11 @@ cl_int CL_API_CALL clEnqueueFillImage(cl_command_queue queue, cl_mem image, cons
 
 /* ---- maps -----------------------------------------------------------------------------------*/
 
-static cl_int check_map_flags(cl_mem mem, cl_map_flags flags) {
+static cl_int check_map_flags(cl_mem mem, cl_map_flags flags)
+{
     const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
-    if ((flags & ~(CL_MAP_READ | writes)) != 0 ||
-        ((flags & CL_MAP_WRITE_INVALIDATE_REGION) != 0 &&
-         (flags & (CL_MAP_READ | CL_MAP_WRITE)) != 0)) {
+    if ((flags & ~(CL_MAP_READ | writes)) != 0 || ((flags & CL_MAP_WRITE_INVALIDATE_REGION) != 0 &&
+                                                   (flags & (CL_MAP_READ | CL_MAP_WRITE)) != 0)) {
         return CL_INVALID_VALUE;
     }
     bool refused = (mem->flags & CL_MEM_HOST_NO_ACCESS) != 0 ||
@@ -573,7 +594,8 @@ static cl_int check_map_flags(cl_mem mem, cl_map_flags flags) {
 /* Notes a map of `storage` and sets the command to do it; NULL if memory is short. */
 static struct dv_mapping *make_mapping(struct dv_command *command, cl_mem mem,
                                        struct dv_rect storage, size_t row_bytes, size_t height,
-                                       size_t depth, cl_map_flags flags) {
+                                       size_t depth, cl_map_flags flags)
+{
     struct dv_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL) {
         return NULL;
@@ -617,7 +639,8 @@ static struct dv_mapping *make_mapping(struct dv_command *command, cl_mem mem,
 }
 
 /* Takes the mapping at this address out of the object's list. */
-static struct dv_mapping *take_mapping(cl_mem mem, const void *pointer) {
+static struct dv_mapping *take_mapping(cl_mem mem, const void *pointer)
+{
     struct dv_mapping *found = NULL;
     pthread_mutex_lock(&mem->lock);
     for (struct dv_mapping **place = &mem->mappings; *place != NULL; place = &(*place)->next) {
@@ -633,7 +656,8 @@ static struct dv_mapping *take_mapping(cl_mem mem, const void *pointer) {
 
 /* Ends a map function: the pointer, or NULL when the blocking map failed. */
 static void *submit_map(struct dv_command *command, cl_mem mem, struct dv_mapping *mapping,
-                        cl_bool blocking, cl_event *event, cl_int *errcode_ret) {
+                        cl_bool blocking, cl_event *event, cl_int *errcode_ret)
+{
     char *pointer = mapping->pointer;
     dv_object_ref(mem);
     cl_int error = submit(command, CL_SUCCESS, blocking, event);
@@ -653,7 +677,8 @@ static void *submit_map(struct dv_command *command, cl_mem mem, struct dv_mappin
 void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                      cl_map_flags flags, size_t offset, size_t size,
                                      cl_uint num_waits, const cl_event *waits, cl_event *event,
-                                     cl_int *errcode_ret) {
+                                     cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_int error;
     struct dv_command *command =
@@ -682,10 +707,10 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_b
 }
 
 void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                    cl_map_flags flags, const size_t *origin,
-                                    const size_t *region, size_t *row_pitch, size_t *slice_pitch,
-                                    cl_uint num_waits, const cl_event *waits, cl_event *event,
-                                    cl_int *errcode_ret) {
+                                    cl_map_flags flags, const size_t *origin, const size_t *region,
+                                    size_t *row_pitch, size_t *slice_pitch, cl_uint num_waits,
+                                    const cl_event *waits, cl_event *event, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_int error;
     struct dv_command *command =
@@ -718,8 +743,8 @@ void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_boo
     }
     /* a 1D array's layers are the second dimension here, and slices to the application */
     bool layered_lines = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    *row_pitch = layered_lines && mapping->staging == NULL ? image->row_pitch
-                                                           : mapping->pointer_row_pitch;
+    *row_pitch =
+        layered_lines && mapping->staging == NULL ? image->row_pitch : mapping->pointer_row_pitch;
     if (slice_pitch != NULL) {
         *slice_pitch = !sliced         ? 0
                        : layered_lines ? mapping->pointer_row_pitch
@@ -730,7 +755,8 @@ void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_boo
 
 cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, void *pointer,
                                            cl_uint num_waits, const cl_event *waits,
-                                           cl_event *event) {
+                                           cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -738,9 +764,8 @@ cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, v
     if (command == NULL) {
         return error;
     }
-    error = dv_object_is(mem, DV_KIND_MEM)
-                ? take_mem(command, mem, dv_mem_is_image(mem), HOST_NOT)
-                : CL_INVALID_MEM_OBJECT;
+    error = dv_object_is(mem, DV_KIND_MEM) ? take_mem(command, mem, dv_mem_is_image(mem), HOST_NOT)
+                                           : CL_INVALID_MEM_OBJECT;
     if (error == CL_SUCCESS) {
         struct dv_mapping *mapping = take_mapping(mem, pointer);
         error = mapping != NULL ? CL_SUCCESS : CL_INVALID_VALUE;
@@ -762,7 +787,8 @@ cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, v
 cl_int CL_API_CALL clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint num_objects,
                                               const cl_mem *objects, cl_mem_migration_flags flags,
                                               cl_uint num_waits, const cl_event *waits,
-                                              cl_event *event) {
+                                              cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_MIGRATE_MEM_OBJECTS,
@@ -794,7 +820,8 @@ cl_int CL_API_CALL clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint nu
 /* ---- kernels --------------------------------------------------------------------------------*/
 
 static cl_int set_range(struct dv_command *command, cl_uint work_dim, const size_t *offset,
-                        const size_t *global) {
+                        const size_t *global)
+{
     if (work_dim < 1 || work_dim > 3) {
         return CL_INVALID_WORK_DIMENSION;
     }
@@ -811,8 +838,8 @@ static cl_int set_range(struct dv_command *command, cl_uint work_dim, const size
     return CL_SUCCESS;
 }
 
-static cl_int check_groups(const struct dv_command *command, cl_uint work_dim,
-                           const size_t *local) {
+static cl_int check_groups(const struct dv_command *command, cl_uint work_dim, const size_t *local)
+{
     const size_t *required = command->launch.signature->required_group;
     if (local == NULL) {
         return required[0] != 0 ? CL_INVALID_WORK_GROUP_SIZE : CL_SUCCESS;
@@ -832,7 +859,8 @@ static cl_int check_groups(const struct dv_command *command, cl_uint work_dim,
 }
 
 /* The arguments as they are now: the kernel may be given others for its next launch. */
-static cl_int capture_arguments(struct dv_command *command, cl_kernel kernel) {
+static cl_int capture_arguments(struct dv_command *command, cl_kernel kernel)
+{
     const struct dv_signature *signature = kernel->signature;
     for (cl_uint i = 0; i < signature->num_args; i++) {
         if (!kernel->args[i].set) {
@@ -862,7 +890,8 @@ static cl_int capture_arguments(struct dv_command *command, cl_kernel kernel) {
     return CL_SUCCESS;
 }
 
-static bool is_built_for(cl_program program, cl_device_id device) {
+static bool is_built_for(cl_program program, cl_device_id device)
+{
     pthread_mutex_lock(&program->lock);
     bool built = program->status[device->index] == CL_BUILD_SUCCESS;
     pthread_mutex_unlock(&program->lock);
@@ -870,7 +899,8 @@ static bool is_built_for(cl_program program, cl_device_id device) {
 }
 
 static cl_int set_launch(struct dv_command *command, cl_kernel kernel, cl_uint work_dim,
-                         const size_t *offset, const size_t *global, const size_t *local) {
+                         const size_t *offset, const size_t *global, const size_t *local)
+{
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
     }
@@ -893,8 +923,8 @@ static cl_int set_launch(struct dv_command *command, cl_kernel kernel, cl_uint w
 cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel,
                                           cl_uint work_dim, const size_t *offset,
                                           const size_t *global, const size_t *local,
-                                          cl_uint num_waits, const cl_event *waits,
-                                          cl_event *event) {
+                                          cl_uint num_waits, const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     cl_int error;
     struct dv_command *command =
@@ -907,7 +937,8 @@ cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
 }
 
 cl_int CL_API_CALL clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_waits,
-                                 const cl_event *waits, cl_event *event) {
+                                 const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     const size_t one = 1;
     cl_int error;
@@ -923,11 +954,10 @@ cl_int CL_API_CALL clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_ui
 /* ---- markers and barriers -------------------------------------------------------------------*/
 
 static cl_int enqueue_fence(const char *function, cl_command_queue queue, cl_command_type type,
-                            bool barrier, cl_uint num_waits, const cl_event *waits,
-                            cl_event *event) {
+                            bool barrier, cl_uint num_waits, const cl_event *waits, cl_event *event)
+{
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(function, queue, type, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(function, queue, type, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -937,18 +967,21 @@ static cl_int enqueue_fence(const char *function, cl_command_queue queue, cl_com
 }
 
 cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint num_waits,
-                                               const cl_event *waits, cl_event *event) {
+                                               const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     return enqueue_fence(__func__, queue, CL_COMMAND_MARKER, false, num_waits, waits, event);
 }
 
 cl_int CL_API_CALL clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint num_waits,
-                                                const cl_event *waits, cl_event *event) {
+                                                const cl_event *waits, cl_event *event)
+{
     DV_ENTER();
     return enqueue_fence(__func__, queue, CL_COMMAND_BARRIER, true, num_waits, waits, event);
 }
 
-cl_int CL_API_CALL clEnqueueMarker(cl_command_queue queue, cl_event *event) {
+cl_int CL_API_CALL clEnqueueMarker(cl_command_queue queue, cl_event *event)
+{
     DV_ENTER();
     if (event == NULL) {
         return CL_INVALID_VALUE;
@@ -956,13 +989,15 @@ cl_int CL_API_CALL clEnqueueMarker(cl_command_queue queue, cl_event *event) {
     return enqueue_fence(__func__, queue, CL_COMMAND_MARKER, false, 0, NULL, event);
 }
 
-cl_int CL_API_CALL clEnqueueBarrier(cl_command_queue queue) {
+cl_int CL_API_CALL clEnqueueBarrier(cl_command_queue queue)
+{
     DV_ENTER();
     return enqueue_fence(__func__, queue, CL_COMMAND_BARRIER, true, 0, NULL, NULL);
 }
 
 cl_int CL_API_CALL clEnqueueWaitForEvents(cl_command_queue queue, cl_uint num_events,
-                                          const cl_event *events) {
+                                          const cl_event *events)
+{
     DV_ENTER();
     if (num_events == 0 || events == NULL) {
         return CL_INVALID_VALUE;

@@ -20,7 +20,8 @@ struct dv_behaviour {
 };
 
 void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size_t height,
-                  size_t depth) {
+                  size_t depth)
+{
     for (size_t z = 0; z < depth; z++) {
         for (size_t y = 0; y < height; y++) {
             memmove(dst.base + z * dst.slice_pitch + y * dst.row_pitch,
@@ -31,49 +32,57 @@ void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size
 
 /* ---- arguments ------------------------------------------------------------------------------*/
 
-static cl_mem mem_argument(const struct dv_launch *launch, unsigned index) {
+static cl_mem mem_argument(const struct dv_launch *launch, unsigned index)
+{
     cl_mem mem = NULL;
     memcpy(&mem, launch->args[index].value, sizeof mem);
     return mem;
 }
 
-static uint32_t uint_argument(const struct dv_launch *launch, unsigned index) {
+static uint32_t uint_argument(const struct dv_launch *launch, unsigned index)
+{
     uint32_t value = 0;
     memcpy(&value, launch->args[index].value, sizeof value);
     return value;
 }
 
 /* Memory of the application may lie at any address, hence no plain loads and stores. */
-static uint32_t load(cl_mem mem, size_t index) {
+static uint32_t load(cl_mem mem, size_t index)
+{
     uint32_t value;
     memcpy(&value, mem->data + index * sizeof value, sizeof value);
     return value;
 }
 
-static void store(cl_mem mem, size_t index, uint32_t value) {
+static void store(cl_mem mem, size_t index, uint32_t value)
+{
     memcpy(mem->data + index * sizeof value, &value, sizeof value);
 }
 
-static bool holds(cl_mem mem, size_t index) {
+static bool holds(cl_mem mem, size_t index)
+{
     return mem != NULL && index < mem->size / sizeof(uint32_t);
 }
 
 /* Work items are numbered through all dimensions, from the first dimension's offset on. */
-#define FOR_EACH_ITEM(launch, i)                                                              \
-    for (size_t i = (launch)->offset[0], end_ = i + (launch)->global[0] * (launch)->global[1] * \
-                                                        (launch)->global[2];                  \
+#define FOR_EACH_ITEM(launch, i)                                                                   \
+    for (size_t i = (launch)->offset[0],                                                           \
+                end_ = i + (launch)->global[0] * (launch)->global[1] * (launch)->global[2];        \
          i < end_; i++)
 
 /* ---- behaviours -----------------------------------------------------------------------------*/
 
-static cl_int run_nop(const struct dv_launch *launch) {
+static cl_int run_nop(const struct dv_launch *launch)
+{
     return CL_COMPLETE;
 }
 
-static cl_int run_fill(const struct dv_launch *launch) {
+static cl_int run_fill(const struct dv_launch *launch)
+{
     cl_mem buffer = mem_argument(launch, 0);
     uint32_t value = uint_argument(launch, 1);
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(buffer, i)) {
             break;
         }
@@ -82,9 +91,11 @@ static cl_int run_fill(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_iota(const struct dv_launch *launch) {
+static cl_int run_iota(const struct dv_launch *launch)
+{
     cl_mem buffer = mem_argument(launch, 0);
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(buffer, i)) {
             break;
         }
@@ -93,9 +104,11 @@ static cl_int run_iota(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_inc(const struct dv_launch *launch) {
+static cl_int run_inc(const struct dv_launch *launch)
+{
     cl_mem buffer = mem_argument(launch, 0);
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(buffer, i)) {
             break;
         }
@@ -104,11 +117,13 @@ static cl_int run_inc(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_add(const struct dv_launch *launch) {
+static cl_int run_add(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     cl_mem a = mem_argument(launch, 1);
     cl_mem b = mem_argument(launch, 2);
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(dst, i) || !holds(a, i) || !holds(b, i)) {
             break;
         }
@@ -117,10 +132,12 @@ static cl_int run_add(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_copy(const struct dv_launch *launch) {
+static cl_int run_copy(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     cl_mem src = mem_argument(launch, 1);
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(dst, i) || !holds(src, i)) {
             break;
         }
@@ -129,11 +146,13 @@ static cl_int run_copy(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_sum(const struct dv_launch *launch) {
+static cl_int run_sum(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     cl_mem src = mem_argument(launch, 1);
     uint32_t total = 0;
-    FOR_EACH_ITEM(launch, i) {
+    FOR_EACH_ITEM(launch, i)
+    {
         if (!holds(src, i)) {
             break;
         }
@@ -146,7 +165,8 @@ static cl_int run_sum(const struct dv_launch *launch) {
 }
 
 /* The bytes of a value argument, so that a test sees what arrived. */
-static cl_int run_value(const struct dv_launch *launch) {
+static cl_int run_value(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     const struct dv_arg *value = &launch->args[1];
     if (dst != NULL) {
@@ -156,7 +176,8 @@ static cl_int run_value(const struct dv_launch *launch) {
 }
 
 /* The size of a local memory argument, for the same reason. */
-static cl_int run_localsize(const struct dv_launch *launch) {
+static cl_int run_localsize(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     if (holds(dst, 0)) {
         store(dst, 0, (uint32_t)launch->args[1].size);
@@ -164,11 +185,13 @@ static cl_int run_localsize(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static size_t smaller(size_t a, size_t b) {
+static size_t smaller(size_t a, size_t b)
+{
     return a < b ? a : b;
 }
 
-static cl_int run_imagecopy(const struct dv_launch *launch) {
+static cl_int run_imagecopy(const struct dv_launch *launch)
+{
     cl_mem dst = mem_argument(launch, 0);
     cl_mem src = mem_argument(launch, 1);
     if (dst == NULL || src == NULL || dst->element_bytes != src->element_bytes) {
@@ -185,7 +208,8 @@ static cl_int run_imagecopy(const struct dv_launch *launch) {
 }
 
 /* Between an image and a buffer that holds its rows without gaps. */
-static cl_int move_image(cl_mem image, cl_mem buffer, bool to_image) {
+static cl_int move_image(cl_mem image, cl_mem buffer, bool to_image)
+{
     if (image == NULL || buffer == NULL) {
         return CL_INVALID_MEM_OBJECT;
     }
@@ -198,27 +222,30 @@ static cl_int move_image(cl_mem image, cl_mem buffer, bool to_image) {
         return CL_INVALID_BUFFER_SIZE;
     }
     struct dv_rect inside = dv_image_rect(image, zero);
-    dv_rect_copy(to_image ? inside : packed, to_image ? packed : inside, row, extent[1],
-                 extent[2]);
+    dv_rect_copy(to_image ? inside : packed, to_image ? packed : inside, row, extent[1], extent[2]);
     return CL_COMPLETE;
 }
 
-static cl_int run_imageread(const struct dv_launch *launch) {
+static cl_int run_imageread(const struct dv_launch *launch)
+{
     return move_image(mem_argument(launch, 1), mem_argument(launch, 0), false);
 }
 
-static cl_int run_imagewrite(const struct dv_launch *launch) {
+static cl_int run_imagewrite(const struct dv_launch *launch)
+{
     return move_image(mem_argument(launch, 0), mem_argument(launch, 1), true);
 }
 
-static cl_int run_spin(const struct dv_launch *launch) {
+static cl_int run_spin(const struct dv_launch *launch)
+{
     cl_ulong end = dv_now_ns() + (cl_ulong)uint_argument(launch, 0) * 1000;
     while (dv_now_ns() < end) {
     }
     return CL_COMPLETE;
 }
 
-static cl_int run_sleep(const struct dv_launch *launch) {
+static cl_int run_sleep(const struct dv_launch *launch)
+{
     uint32_t us = uint_argument(launch, 0);
     struct timespec left = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
@@ -226,7 +253,8 @@ static cl_int run_sleep(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_printf(const struct dv_launch *launch) {
+static cl_int run_printf(const struct dv_launch *launch)
+{
     const struct dv_signature *signature = launch->signature;
     bool has_number = signature->num_args > 0 && signature->args[0].class == DV_ARG_VALUE &&
                       launch->args[0].size == sizeof(uint32_t);
@@ -238,18 +266,21 @@ static cl_int run_printf(const struct dv_launch *launch) {
     return CL_COMPLETE;
 }
 
-static cl_int run_crash(const struct dv_launch *launch) {
+static cl_int run_crash(const struct dv_launch *launch)
+{
     raise(SIGSEGV);
     abort(); /* a handler came back: a crash does not */
 }
 
-static cl_int run_hang(const struct dv_launch *launch) {
+static cl_int run_hang(const struct dv_launch *launch)
+{
     while (pause() == -1) { /* it never returns anything else */
     }
     return CL_COMPLETE;
 }
 
-static cl_int run_fail(const struct dv_launch *launch) {
+static cl_int run_fail(const struct dv_launch *launch)
+{
     return CL_OUT_OF_RESOURCES;
 }
 
@@ -274,7 +305,8 @@ static const struct dv_behaviour behaviours[] = {
     {"fail", "", run_fail},
 };
 
-static bool argument_fits(const struct dv_arg_signature *arg, char wanted) {
+static bool argument_fits(const struct dv_arg_signature *arg, char wanted)
+{
     switch (wanted) {
     case 'b':
         return arg->class == DV_ARG_BUFFER;
@@ -290,12 +322,14 @@ static bool argument_fits(const struct dv_arg_signature *arg, char wanted) {
 }
 
 const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signature, char *message,
-                                             size_t message_size) {
+                                             size_t message_size)
+{
     for (size_t i = 0; i < sizeof behaviours / sizeof behaviours[0]; i++) {
         const struct dv_behaviour *behaviour = &behaviours[i];
         size_t length = strlen(behaviour->prefix);
         char next = signature->name[length < strlen(signature->name) ? length : 0];
-        bool ends = strlen(signature->name) == length || next == '_' || (next >= '0' && next <= '9');
+        bool ends =
+            strlen(signature->name) == length || next == '_' || (next >= '0' && next <= '9');
         if (strncmp(signature->name, behaviour->prefix, length) != 0 || !ends) {
             continue;
         }
@@ -318,6 +352,7 @@ const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signatur
     return NULL;
 }
 
-cl_int dv_behaviour_run(const struct dv_launch *launch) {
+cl_int dv_behaviour_run(const struct dv_launch *launch)
+{
     return launch->signature->behaviour->run(launch);
 }

@@ -12,7 +12,8 @@
 
 static atomic_uint_fast64_t charged_total;
 
-static bool charge(size_t bytes) {
+static bool charge(size_t bytes)
+{
     const struct dv_settings *settings = dv_settings_get();
     uint64_t before = atomic_fetch_add(&charged_total, bytes);
     if (settings->memory_enforced && before + bytes > settings->memory_bytes) {
@@ -22,15 +23,14 @@ static bool charge(size_t bytes) {
     return true;
 }
 
-static cl_int check_flags(cl_mem_flags flags, const void *host_ptr) {
+static cl_int check_flags(cl_mem_flags flags, const void *host_ptr)
+{
     const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
     const cl_mem_flags host_access =
         CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
-    const cl_mem_flags storage =
-        CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+    const cl_mem_flags storage = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
     if ((flags & ~(access | host_access | storage | CL_MEM_KERNEL_READ_AND_WRITE)) != 0 ||
-        __builtin_popcountll(flags & access) > 1 ||
-        __builtin_popcountll(flags & host_access) > 1 ||
+        __builtin_popcountll(flags & access) > 1 || __builtin_popcountll(flags & host_access) > 1 ||
         ((flags & CL_MEM_USE_HOST_PTR) != 0 &&
          (flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) {
         return CL_INVALID_VALUE;
@@ -39,7 +39,8 @@ static cl_int check_flags(cl_mem_flags flags, const void *host_ptr) {
     return wants_pointer == (host_ptr != NULL) ? CL_SUCCESS : CL_INVALID_HOST_PTR;
 }
 
-static void destroy_mem(struct dv_object *object) {
+static void destroy_mem(struct dv_object *object)
+{
     cl_mem mem = (cl_mem)object;
     while (mem->destructors != NULL) {
         struct dv_mem_callback *callback = mem->destructors;
@@ -64,7 +65,8 @@ static void destroy_mem(struct dv_object *object) {
     free(mem);
 }
 
-static cl_mem create_mem(cl_context context, cl_mem_object_type type, cl_mem_flags flags) {
+static cl_mem create_mem(cl_context context, cl_mem_object_type type, cl_mem_flags flags)
+{
     cl_mem mem = calloc(1, sizeof *mem);
     if (mem == NULL) {
         return NULL;
@@ -74,14 +76,14 @@ static cl_mem create_mem(cl_context context, cl_mem_object_type type, cl_mem_fla
     dv_object_ref(context);
     mem->context = context;
     mem->type = type;
-    bool access_given =
-        (flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY)) != 0;
+    bool access_given = (flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY)) != 0;
     mem->flags = access_given ? flags : flags | CL_MEM_READ_WRITE;
     return mem;
 }
 
 /* Gives a new object its storage: the application's memory, or new memory. */
-static cl_int give_storage(cl_mem mem, size_t size, void *host_ptr) {
+static cl_int give_storage(cl_mem mem, size_t size, void *host_ptr)
+{
     mem->size = size;
     if ((mem->flags & CL_MEM_USE_HOST_PTR) != 0) {
         mem->host_ptr = host_ptr;
@@ -104,8 +106,8 @@ static cl_int give_storage(cl_mem mem, size_t size, void *host_ptr) {
 /* ---- buffers --------------------------------------------------------------------------------*/
 
 static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties,
-                            cl_mem_flags flags, size_t size, void *host_ptr,
-                            cl_int *errcode_ret) {
+                            cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
+{
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
     }
@@ -134,14 +136,14 @@ static cl_mem create_buffer(cl_context context, const cl_mem_properties *propert
     if ((flags & CL_MEM_COPY_HOST_PTR) != 0) {
         memcpy(mem->data, host_ptr, size);
     }
-    mem->property_list =
-        dv_properties_copy((const intptr_t *)properties, &mem->num_property_list);
+    mem->property_list = dv_properties_copy((const intptr_t *)properties, &mem->num_property_list);
     dv_fail(errcode_ret, CL_SUCCESS);
     return mem;
 }
 
 cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size,
-                                  void *host_ptr, cl_int *errcode_ret) {
+                                  void *host_ptr, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_buffer(context, NULL, flags, size, host_ptr, errcode_ret);
 }
@@ -149,25 +151,27 @@ cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t
 cl_mem CL_API_CALL clCreateBufferWithProperties(cl_context context,
                                                 const cl_mem_properties *properties,
                                                 cl_mem_flags flags, size_t size, void *host_ptr,
-                                                cl_int *errcode_ret) {
+                                                cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_buffer(context, properties, flags, size, host_ptr, errcode_ret);
 }
 
 /* A sub-buffer takes from its parent whatever kind of flag it does not set itself. */
-static cl_mem_flags inherit_flags(cl_mem_flags flags, cl_mem_flags parent) {
+static cl_mem_flags inherit_flags(cl_mem_flags flags, cl_mem_flags parent)
+{
     const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
     const cl_mem_flags host_access =
         CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
-    const cl_mem_flags storage =
-        CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+    const cl_mem_flags storage = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
     return flags | (parent & storage) | ((flags & access) == 0 ? parent & access : 0) |
            ((flags & host_access) == 0 ? parent & host_access : 0);
 }
 
 cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
                                      cl_buffer_create_type create_type, const void *create_info,
-                                     cl_int *errcode_ret) {
+                                     cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(buffer, DV_KIND_MEM) || buffer->type != CL_MEM_OBJECT_BUFFER ||
         buffer->parent != NULL) {
@@ -186,8 +190,8 @@ cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
     if (region->origin % DV_MEM_ALIGN_BYTES != 0) {
         return dv_fail(errcode_ret, CL_MISALIGNED_SUB_BUFFER_OFFSET);
     }
-    cl_mem mem = create_mem(buffer->context, CL_MEM_OBJECT_BUFFER,
-                            inherit_flags(flags, buffer->flags));
+    cl_mem mem =
+        create_mem(buffer->context, CL_MEM_OBJECT_BUFFER, inherit_flags(flags, buffer->flags));
     if (mem == NULL) {
         return dv_fail(errcode_ret, CL_OUT_OF_HOST_MEMORY);
     }
@@ -205,15 +209,16 @@ cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
 
 static const cl_channel_order orders[] = {CL_R, CL_RG, CL_RGBA};
 static const cl_channel_type types[] = {
-    CL_SNORM_INT8,    CL_SNORM_INT16,    CL_UNORM_INT8,     CL_UNORM_INT16,
-    CL_SIGNED_INT8,   CL_SIGNED_INT16,   CL_SIGNED_INT32,   CL_UNSIGNED_INT8,
-    CL_UNSIGNED_INT16, CL_UNSIGNED_INT32, CL_HALF_FLOAT,     CL_FLOAT,
+    CL_SNORM_INT8,     CL_SNORM_INT16,    CL_UNORM_INT8,   CL_UNORM_INT16,
+    CL_SIGNED_INT8,    CL_SIGNED_INT16,   CL_SIGNED_INT32, CL_UNSIGNED_INT8,
+    CL_UNSIGNED_INT16, CL_UNSIGNED_INT32, CL_HALF_FLOAT,   CL_FLOAT,
 };
 #define NUM_ORDERS (sizeof orders / sizeof orders[0])
 #define NUM_TYPES (sizeof types / sizeof types[0])
 #define NUM_FORMATS (NUM_ORDERS * NUM_TYPES + 1) /* and BGRA of bytes */
 
-static cl_image_format format_at(size_t index) {
+static cl_image_format format_at(size_t index)
+{
     if (index == NUM_FORMATS - 1) {
         return (cl_image_format){CL_BGRA, CL_UNORM_INT8};
     }
@@ -221,7 +226,8 @@ static cl_image_format format_at(size_t index) {
 }
 
 /* 0 for a format that is not supported. */
-static size_t element_bytes(const cl_image_format *format) {
+static size_t element_bytes(const cl_image_format *format)
+{
     bool known = false;
     for (size_t i = 0; i < NUM_FORMATS; i++) {
         cl_image_format supported = format_at(i);
@@ -249,11 +255,13 @@ static size_t element_bytes(const cl_image_format *format) {
     }
 }
 
-bool dv_mem_is_image(cl_mem mem) {
+bool dv_mem_is_image(cl_mem mem)
+{
     return mem->type != CL_MEM_OBJECT_BUFFER;
 }
 
-void dv_image_extent(cl_mem image, size_t extent[3]) {
+void dv_image_extent(cl_mem image, size_t extent[3])
+{
     const cl_image_desc *desc = &image->desc;
     extent[0] = desc->image_width;
     extent[1] = extent[2] = 1;
@@ -277,7 +285,8 @@ void dv_image_extent(cl_mem image, size_t extent[3]) {
     }
 }
 
-struct dv_rect dv_image_rect(cl_mem image, const size_t origin[3]) {
+struct dv_rect dv_image_rect(cl_mem image, const size_t origin[3])
+{
     /* the layers of a 1D array are its second dimension, one slice pitch apart */
     size_t second =
         image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? image->slice_pitch : image->row_pitch;
@@ -289,18 +298,21 @@ struct dv_rect dv_image_rect(cl_mem image, const size_t origin[3]) {
     };
 }
 
-static bool type_is_image(cl_mem_object_type type) {
+static bool type_is_image(cl_mem_object_type type)
+{
     return type == CL_MEM_OBJECT_IMAGE1D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY ||
            type == CL_MEM_OBJECT_IMAGE1D_BUFFER || type == CL_MEM_OBJECT_IMAGE2D ||
            type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE3D;
 }
 
-static bool has_slices(cl_mem_object_type type) {
+static bool has_slices(cl_mem_object_type type)
+{
     return type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
            type == CL_MEM_OBJECT_IMAGE3D;
 }
 
-static cl_int check_extent(const size_t extent[3], cl_mem_object_type type) {
+static cl_int check_extent(const size_t extent[3], cl_mem_object_type type)
+{
     for (int i = 0; i < 3; i++) {
         size_t limit = type == CL_MEM_OBJECT_IMAGE1D_BUFFER ? 65536 : DV_MAX_IMAGE_EXTENT;
         if (extent[i] == 0) {
@@ -314,7 +326,8 @@ static cl_int check_extent(const size_t extent[3], cl_mem_object_type type) {
 }
 
 /* Pitches of the memory the application gives; tight ones where it says nothing. */
-static cl_int host_pitches(cl_mem image, const size_t extent[3], size_t *row, size_t *slice) {
+static cl_int host_pitches(cl_mem image, const size_t extent[3], size_t *row, size_t *slice)
+{
     size_t tight_row = extent[0] * image->element_bytes;
     *row = image->desc.image_row_pitch != 0 ? image->desc.image_row_pitch : tight_row;
     if (*row < tight_row || *row % image->element_bytes != 0) {
@@ -327,7 +340,8 @@ static cl_int host_pitches(cl_mem image, const size_t extent[3], size_t *row, si
     return *slice < *row * rows ? CL_INVALID_IMAGE_DESCRIPTOR : CL_SUCCESS;
 }
 
-static cl_int place_image_on_buffer(cl_mem image, cl_mem buffer, const size_t extent[3]) {
+static cl_int place_image_on_buffer(cl_mem image, cl_mem buffer, const size_t extent[3])
+{
     if (buffer->context != image->context || buffer->type != CL_MEM_OBJECT_BUFFER ||
         (image->type != CL_MEM_OBJECT_IMAGE1D_BUFFER && image->type != CL_MEM_OBJECT_IMAGE2D)) {
         return CL_INVALID_IMAGE_DESCRIPTOR;
@@ -346,7 +360,8 @@ static cl_int place_image_on_buffer(cl_mem image, cl_mem buffer, const size_t ex
     return CL_SUCCESS;
 }
 
-static cl_int place_image(cl_mem image, void *host_ptr) {
+static cl_int place_image(cl_mem image, void *host_ptr)
+{
     size_t extent[3];
     dv_image_extent(image, extent);
     cl_int error = check_extent(extent, image->type);
@@ -386,7 +401,8 @@ static cl_int place_image(cl_mem image, void *host_ptr) {
 
 static cl_mem create_image(cl_context context, const cl_mem_properties *properties,
                            cl_mem_flags flags, const cl_image_format *format,
-                           const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
+                           const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
+{
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
     }
@@ -431,7 +447,8 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
 
 cl_mem CL_API_CALL clCreateImage(cl_context context, cl_mem_flags flags,
                                  const cl_image_format *format, const cl_image_desc *desc,
-                                 void *host_ptr, cl_int *errcode_ret) {
+                                 void *host_ptr, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_image(context, NULL, flags, format, desc, host_ptr, errcode_ret);
 }
@@ -440,14 +457,16 @@ cl_mem CL_API_CALL clCreateImageWithProperties(cl_context context,
                                                const cl_mem_properties *properties,
                                                cl_mem_flags flags, const cl_image_format *format,
                                                const cl_image_desc *desc, void *host_ptr,
-                                               cl_int *errcode_ret) {
+                                               cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_image(context, properties, flags, format, desc, host_ptr, errcode_ret);
 }
 
 cl_mem CL_API_CALL clCreateImage2D(cl_context context, cl_mem_flags flags,
                                    const cl_image_format *format, size_t width, size_t height,
-                                   size_t row_pitch, void *host_ptr, cl_int *errcode_ret) {
+                                   size_t row_pitch, void *host_ptr, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
                           .image_width = width,
@@ -459,7 +478,8 @@ cl_mem CL_API_CALL clCreateImage2D(cl_context context, cl_mem_flags flags,
 cl_mem CL_API_CALL clCreateImage3D(cl_context context, cl_mem_flags flags,
                                    const cl_image_format *format, size_t width, size_t height,
                                    size_t depth, size_t row_pitch, size_t slice_pitch,
-                                   void *host_ptr, cl_int *errcode_ret) {
+                                   void *host_ptr, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
                           .image_width = width,
@@ -472,7 +492,8 @@ cl_mem CL_API_CALL clCreateImage3D(cl_context context, cl_mem_flags flags,
 
 cl_int CL_API_CALL clGetSupportedImageFormats(cl_context context, cl_mem_flags flags,
                                               cl_mem_object_type image_type, cl_uint num_entries,
-                                              cl_image_format *formats, cl_uint *num_formats) {
+                                              cl_image_format *formats, cl_uint *num_formats)
+{
     DV_ENTER();
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return CL_INVALID_CONTEXT;
@@ -489,9 +510,9 @@ cl_int CL_API_CALL clGetSupportedImageFormats(cl_context context, cl_mem_flags f
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name,
-                                  size_t param_value_size, void *param_value,
-                                  size_t *param_value_size_ret) {
+cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name, size_t param_value_size,
+                                  void *param_value, size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(image, DV_KIND_MEM) || !dv_mem_is_image(image)) {
         return CL_INVALID_MEM_OBJECT;
@@ -499,8 +520,8 @@ cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name,
     bool flat = image->type == CL_MEM_OBJECT_IMAGE1D ||
                 image->type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
                 image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    bool array = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ||
-                 image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+    bool array =
+        image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY || image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
     switch (param_name) {
     case CL_IMAGE_FORMAT:
         return DV_VALUE(cl_image_format, image->format.image_channel_order,
@@ -516,8 +537,7 @@ cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name,
     case CL_IMAGE_HEIGHT:
         return DV_VALUE(size_t, flat ? 0 : image->desc.image_height);
     case CL_IMAGE_DEPTH:
-        return DV_VALUE(size_t,
-                        image->type == CL_MEM_OBJECT_IMAGE3D ? image->desc.image_depth : 0);
+        return DV_VALUE(size_t, image->type == CL_MEM_OBJECT_IMAGE3D ? image->desc.image_depth : 0);
     case CL_IMAGE_ARRAY_SIZE:
         return DV_VALUE(size_t, array ? image->desc.image_array_size : 0);
     case CL_IMAGE_BUFFER:
@@ -532,19 +552,22 @@ cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name,
 
 /* ---- all memory objects ---------------------------------------------------------------------*/
 
-cl_int CL_API_CALL clRetainMemObject(cl_mem mem) {
+cl_int CL_API_CALL clRetainMemObject(cl_mem mem)
+{
     DV_ENTER();
     return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_retain(mem) ? CL_SUCCESS
                                                                        : CL_INVALID_MEM_OBJECT;
 }
 
-cl_int CL_API_CALL clReleaseMemObject(cl_mem mem) {
+cl_int CL_API_CALL clReleaseMemObject(cl_mem mem)
+{
     DV_ENTER();
     return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_release(mem) ? CL_SUCCESS
                                                                         : CL_INVALID_MEM_OBJECT;
 }
 
-static cl_uint count_mappings(cl_mem mem) {
+static cl_uint count_mappings(cl_mem mem)
+{
     cl_uint count = 0;
     pthread_mutex_lock(&mem->lock);
     for (struct dv_mapping *mapping = mem->mappings; mapping != NULL; mapping = mapping->next) {
@@ -555,7 +578,8 @@ static cl_uint count_mappings(cl_mem mem) {
 }
 
 cl_int CL_API_CALL clGetMemObjectInfo(cl_mem mem, cl_mem_info param_name, size_t param_value_size,
-                                      void *param_value, size_t *param_value_size_ret) {
+                                      void *param_value, size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(mem, DV_KIND_MEM)) {
         return CL_INVALID_MEM_OBJECT;
@@ -590,7 +614,8 @@ cl_int CL_API_CALL clGetMemObjectInfo(cl_mem mem, cl_mem_info param_name, size_t
 
 cl_int CL_API_CALL clSetMemObjectDestructorCallback(cl_mem mem,
                                                     void(CL_CALLBACK *pfn_notify)(cl_mem, void *),
-                                                    void *user_data) {
+                                                    void *user_data)
+{
     DV_ENTER();
     if (!dv_object_is(mem, DV_KIND_MEM)) {
         return CL_INVALID_MEM_OBJECT;
@@ -613,7 +638,8 @@ cl_int CL_API_CALL clSetMemObjectDestructorCallback(cl_mem mem,
 
 /* ---- samplers -------------------------------------------------------------------------------*/
 
-static void destroy_sampler(struct dv_object *object) {
+static void destroy_sampler(struct dv_object *object)
+{
     cl_sampler sampler = (cl_sampler)object;
     dv_object_unref(sampler->context);
     free(sampler->property_list);
@@ -622,7 +648,8 @@ static void destroy_sampler(struct dv_object *object) {
 
 static cl_sampler create_sampler(cl_context context, cl_bool normalized,
                                  cl_addressing_mode addressing, cl_filter_mode filter,
-                                 cl_int *errcode_ret) {
+                                 cl_int *errcode_ret)
+{
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
     }
@@ -646,14 +673,16 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
 
 cl_sampler CL_API_CALL clCreateSampler(cl_context context, cl_bool normalized,
                                        cl_addressing_mode addressing, cl_filter_mode filter,
-                                       cl_int *errcode_ret) {
+                                       cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_sampler(context, normalized, addressing, filter, errcode_ret);
 }
 
 cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context,
                                                      const cl_sampler_properties *properties,
-                                                     cl_int *errcode_ret) {
+                                                     cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_bool normalized = CL_TRUE;
     cl_addressing_mode addressing = CL_ADDRESS_CLAMP;
@@ -681,14 +710,16 @@ cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context,
     return sampler;
 }
 
-cl_int CL_API_CALL clRetainSampler(cl_sampler sampler) {
+cl_int CL_API_CALL clRetainSampler(cl_sampler sampler)
+{
     DV_ENTER();
     return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_retain(sampler)
                ? CL_SUCCESS
                : CL_INVALID_SAMPLER;
 }
 
-cl_int CL_API_CALL clReleaseSampler(cl_sampler sampler) {
+cl_int CL_API_CALL clReleaseSampler(cl_sampler sampler)
+{
     DV_ENTER();
     return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_release(sampler)
                ? CL_SUCCESS
@@ -697,7 +728,8 @@ cl_int CL_API_CALL clReleaseSampler(cl_sampler sampler) {
 
 cl_int CL_API_CALL clGetSamplerInfo(cl_sampler sampler, cl_sampler_info param_name,
                                     size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret) {
+                                    size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(sampler, DV_KIND_SAMPLER)) {
         return CL_INVALID_SAMPLER;

@@ -16,7 +16,8 @@ struct parser {
     size_t message_size;
 };
 
-static bool fail(struct parser *parser, const char *format, ...) {
+static bool fail(struct parser *parser, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(parser->message, parser->message_size, format, arguments);
@@ -25,7 +26,8 @@ static bool fail(struct parser *parser, const char *format, ...) {
 }
 
 /* A copy of the source with comments and string contents blanked out. */
-static char *blank_comments(const char *source) {
+static char *blank_comments(const char *source)
+{
     char *copy = strdup(source);
     enum { CODE, LINE_COMMENT, BLOCK_COMMENT, STRING } where = CODE;
     for (char *c = copy; c != NULL && *c != '\0'; c++) {
@@ -74,7 +76,8 @@ static char *blank_comments(const char *source) {
 }
 
 /* Blanks out preprocessor lines: a macro that makes kernels is beyond this parser. */
-static void blank_directives(char *text) {
+static void blank_directives(char *text)
+{
     bool directive = false, line_start = true;
     for (char *c = text; *c != '\0'; c++) {
         if (*c == '\n') {
@@ -94,12 +97,14 @@ static void blank_directives(char *text) {
     }
 }
 
-static bool is_word_char(char c) {
+static bool is_word_char(char c)
+{
     return isalnum((unsigned char)c) || c == '_';
 }
 
 /* The next word, or one punctuation character; false at the end of the text. */
-static bool next_token(const char **at, char *token, size_t size) {
+static bool next_token(const char **at, char *token, size_t size)
+{
     const char *c = *at;
     while (isspace((unsigned char)*c)) {
         c++;
@@ -125,7 +130,8 @@ static bool next_token(const char **at, char *token, size_t size) {
 }
 
 /* The text inside the parentheses that open next, which may be nested. */
-static bool parenthesised(struct parser *parser, char *text, size_t size) {
+static bool parenthesised(struct parser *parser, char *text, size_t size)
+{
     char token[96];
     if (!next_token(&parser->at, token, sizeof token) || token[0] != '(') {
         return fail(parser, "'(' expected near '%.20s'", parser->at);
@@ -151,13 +157,13 @@ static bool parenthesised(struct parser *parser, char *text, size_t size) {
 
 /* ---- arguments ------------------------------------------------------------------------------*/
 
-static size_t value_bytes(const char *type) {
+static size_t value_bytes(const char *type)
+{
     static const struct {
         const char *name;
         size_t bytes;
-    } scalars[] = {{"char", 1},  {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2},
-                   {"int", 4},   {"uint", 4},  {"float", 4}, {"long", 8},   {"ulong", 8},
-                   {"double", 8}};
+    } scalars[] = {{"char", 1}, {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2},  {"int", 4},
+                   {"uint", 4}, {"float", 4}, {"long", 8},  {"ulong", 8},  {"double", 8}};
     for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++) {
         size_t length = strlen(scalars[i].name);
         if (strncmp(type, scalars[i].name, length) != 0) {
@@ -180,12 +186,14 @@ static size_t value_bytes(const char *type) {
     return 0;
 }
 
-static bool one_of(const char *word, const char *first, const char *second) {
+static bool one_of(const char *word, const char *first, const char *second)
+{
     return strcmp(word, first) == 0 || strcmp(word, second) == 0;
 }
 
 /* True if the word is a qualifier, and then it is noted in the argument. */
-static bool take_qualifier(const char *word, struct dv_arg_signature *arg) {
+static bool take_qualifier(const char *word, struct dv_arg_signature *arg)
+{
     if (one_of(word, "__global", "global")) {
         arg->address = CL_KERNEL_ARG_ADDRESS_GLOBAL;
     } else if (one_of(word, "__local", "local")) {
@@ -213,7 +221,8 @@ static bool take_qualifier(const char *word, struct dv_arg_signature *arg) {
     return true;
 }
 
-static void classify(struct dv_arg_signature *arg, bool pointer) {
+static void classify(struct dv_arg_signature *arg, bool pointer)
+{
     if (strncmp(arg->type_name, "image", 5) == 0 && !pointer) {
         arg->class = DV_ARG_IMAGE;
         arg->address = CL_KERNEL_ARG_ADDRESS_GLOBAL;
@@ -232,8 +241,8 @@ static void classify(struct dv_arg_signature *arg, bool pointer) {
     }
 }
 
-static bool parse_argument(struct parser *parser, const char *text,
-                           struct dv_arg_signature *arg) {
+static bool parse_argument(struct parser *parser, const char *text, struct dv_arg_signature *arg)
+{
     *arg = (struct dv_arg_signature){.address = CL_KERNEL_ARG_ADDRESS_PRIVATE,
                                      .access = CL_KERNEL_ARG_ACCESS_NONE};
     char words[4][64];
@@ -260,8 +269,8 @@ static bool parse_argument(struct parser *parser, const char *text,
     snprintf(arg->name, sizeof arg->name, "%s", words[count - 1]);
     size_t used = 0;
     if (is_unsigned) {
-        used = (size_t)snprintf(arg->type_name, sizeof arg->type_name, "u%s",
-                                count == 1 ? "int" : "");
+        used =
+            (size_t)snprintf(arg->type_name, sizeof arg->type_name, "u%s", count == 1 ? "int" : "");
     }
     for (unsigned i = 0; i + 1 < count && used < sizeof arg->type_name; i++) {
         used += (size_t)snprintf(arg->type_name + used, sizeof arg->type_name - used, "%s%s",
@@ -274,7 +283,8 @@ static bool parse_argument(struct parser *parser, const char *text,
     return true;
 }
 
-static bool parse_arguments(struct parser *parser, char *list, struct dv_signature *signature) {
+static bool parse_arguments(struct parser *parser, char *list, struct dv_signature *signature)
+{
     char token[8];
     const char *peek = list;
     bool any = next_token(&peek, token, sizeof token);
@@ -301,7 +311,8 @@ static bool parse_arguments(struct parser *parser, char *list, struct dv_signatu
 
 /* ---- kernels --------------------------------------------------------------------------------*/
 
-static bool parse_attribute(struct parser *parser, struct dv_signature *signature) {
+static bool parse_attribute(struct parser *parser, struct dv_signature *signature)
+{
     char text[128];
     if (!parenthesised(parser, text, sizeof text)) {
         return false;
@@ -324,8 +335,8 @@ static bool parse_attribute(struct parser *parser, struct dv_signature *signatur
 }
 
 /* From behind the word `kernel`; *is_definition is false for a mere declaration. */
-static bool parse_kernel(struct parser *parser, struct dv_signature *signature,
-                         bool *is_definition) {
+static bool parse_kernel(struct parser *parser, struct dv_signature *signature, bool *is_definition)
+{
     char token[96];
     memset(signature, 0, sizeof *signature);
     while (signature->name[0] == '\0') {
@@ -349,14 +360,14 @@ static bool parse_kernel(struct parser *parser, struct dv_signature *signature,
     const char *peek = parser->at;
     *is_definition = next_token(&peek, token, sizeof token) && token[0] == '{';
     if (*is_definition) {
-        signature->behaviour =
-            dv_behaviour_find(signature, parser->message, parser->message_size);
+        signature->behaviour = dv_behaviour_find(signature, parser->message, parser->message_size);
         return signature->behaviour != NULL;
     }
     return true;
 }
 
-bool dv_source_take_rules(const char *source, char *message, size_t message_size) {
+bool dv_source_take_rules(const char *source, char *message, size_t message_size)
+{
     static const char marker[] = "#pragma divvy-vendor ";
     for (const char *at = strstr(source, marker); at != NULL; at = strstr(at, marker)) {
         at += sizeof marker - 1;
@@ -369,7 +380,8 @@ bool dv_source_take_rules(const char *source, char *message, size_t message_size
     return true;
 }
 
-static bool find_error_directive(struct parser *parser, const char *text) {
+static bool find_error_directive(struct parser *parser, const char *text)
+{
     const char *found = strstr(text, "#error");
     if (found == NULL) {
         return false;
@@ -382,7 +394,8 @@ static bool find_error_directive(struct parser *parser, const char *text) {
     return true;
 }
 
-static bool parse_all(struct parser *parser, struct dv_signature **signatures, cl_uint *count) {
+static bool parse_all(struct parser *parser, struct dv_signature **signatures, cl_uint *count)
+{
     char token[96];
     while (next_token(&parser->at, token, sizeof token)) {
         if (!one_of(token, "__kernel", "kernel")) {
@@ -403,7 +416,8 @@ static bool parse_all(struct parser *parser, struct dv_signature **signatures, c
 }
 
 bool dv_source_parse(const char *source, struct dv_signature **signatures, cl_uint *count,
-                     char *message, size_t message_size) {
+                     char *message, size_t message_size)
+{
     *signatures = NULL;
     *count = 0;
     message[0] = '\0';

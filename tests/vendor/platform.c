@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int absent_entry(void) {
+static int absent_entry(void)
+{
     return CL_INVALID_OPERATION;
 }
 
@@ -22,10 +23,10 @@ struct _cl_platform_id dv_platform = {
     .base = {.dispatch = &dv_dispatch, .kind = DV_KIND_PLATFORM},
 };
 
-#define DEVICE(i, text)                                                                      \
-    {                                                                                        \
-        .base = {.dispatch = &dv_dispatch, .kind = DV_KIND_DEVICE, .api_refs = 1},           \
-        .index = (i), .name = text                                                           \
+#define DEVICE(i, text)                                                                            \
+    {                                                                                              \
+        .base = {.dispatch = &dv_dispatch, .kind = DV_KIND_DEVICE, .api_refs = 1}, .index = (i),   \
+        .name = text                                                                               \
     }
 struct _cl_device_id dv_devices[DV_MAX_DEVICES] = {
     DEVICE(0, "Scripted device"),
@@ -54,8 +55,8 @@ static const char device_extension_string[] =
 
 /* ---- platform -------------------------------------------------------------------------------*/
 
-static cl_int list_platforms(cl_uint num_entries, cl_platform_id *platforms,
-                             cl_uint *num_platforms) {
+static cl_int list_platforms(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
+{
     if (!dv_script_is_valid()) {
         return CL_PLATFORM_NOT_FOUND_KHR;
     }
@@ -72,21 +73,22 @@ static cl_int list_platforms(cl_uint num_entries, cl_platform_id *platforms,
 }
 
 cl_int CL_API_CALL clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms,
-                                    cl_uint *num_platforms) {
+                                    cl_uint *num_platforms)
+{
     DV_ENTER();
     return list_platforms(num_entries, platforms, num_platforms);
 }
 
-DV_EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries,
-                                                    cl_platform_id *platforms,
-                                                    cl_uint *num_platforms) {
+DV_EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms,
+                                                    cl_uint *num_platforms)
+{
     return list_platforms(num_entries, platforms, num_platforms);
 }
 
-DV_EXPORT cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id platform,
-                                               cl_platform_info param_name,
+DV_EXPORT cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id platform, cl_platform_info param_name,
                                                size_t param_value_size, void *param_value,
-                                               size_t *param_value_size_ret) {
+                                               size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (platform != NULL && !dv_object_is(platform, DV_KIND_PLATFORM)) {
         return CL_INVALID_PLATFORM;
@@ -115,7 +117,8 @@ DV_EXPORT cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id platform,
     }
 }
 
-static void *extension_address(const char *name) {
+static void *extension_address(const char *name)
+{
     if (name == NULL) {
         return NULL;
     }
@@ -128,7 +131,8 @@ static void *extension_address(const char *name) {
     return NULL;
 }
 
-DV_EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
+DV_EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name)
+{
     if (dv_script_enter(__func__) != CL_SUCCESS) {
         return NULL;
     }
@@ -136,32 +140,36 @@ DV_EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
 }
 
 void *CL_API_CALL clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
-                                                           const char *name) {
+                                                           const char *name)
+{
     if (dv_script_enter(__func__) != CL_SUCCESS || !dv_object_is(platform, DV_KIND_PLATFORM)) {
         return NULL;
     }
     return extension_address(name);
 }
 
-cl_int CL_API_CALL clUnloadPlatformCompiler(cl_platform_id platform) {
+cl_int CL_API_CALL clUnloadPlatformCompiler(cl_platform_id platform)
+{
     DV_ENTER();
     return dv_object_is(platform, DV_KIND_PLATFORM) ? CL_SUCCESS : CL_INVALID_PLATFORM;
 }
 
-cl_int CL_API_CALL clUnloadCompiler(void) {
+cl_int CL_API_CALL clUnloadCompiler(void)
+{
     DV_ENTER();
     return CL_SUCCESS;
 }
 
 /* ---- devices --------------------------------------------------------------------------------*/
 
-static bool type_matches(cl_device_type wanted) {
+static bool type_matches(cl_device_type wanted)
+{
     return (wanted & (dv_settings_get()->device_type | CL_DEVICE_TYPE_DEFAULT)) != 0;
 }
 
 cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type,
-                                  cl_uint num_entries, cl_device_id *devices,
-                                  cl_uint *num_devices) {
+                                  cl_uint num_entries, cl_device_id *devices, cl_uint *num_devices)
+{
     DV_ENTER();
     const cl_device_type all_types = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU |
                                      CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR |
@@ -194,7 +202,8 @@ cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device
 
 cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_name,
                                    size_t param_value_size, void *param_value,
-                                   size_t *param_value_size_ret) {
+                                   size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
         return CL_INVALID_DEVICE;
@@ -214,8 +223,8 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
                                         DV_MAX_WORK_GROUP_SIZE};
     switch (param_name) {
     case CL_DEVICE_TYPE:
-        return DV_VALUE(cl_device_type, settings->device_type |
-                                         (device->index == 0 ? CL_DEVICE_TYPE_DEFAULT : 0));
+        return DV_VALUE(cl_device_type,
+                        settings->device_type | (device->index == 0 ? CL_DEVICE_TYPE_DEFAULT : 0));
     case CL_DEVICE_VENDOR_ID:
         return DV_VALUE(cl_uint, 0xd1f7);
     case CL_DEVICE_MAX_COMPUTE_UNITS:
@@ -314,7 +323,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
         return DV_VALUE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
     case CL_DEVICE_QUEUE_ON_HOST_PROPERTIES:
         return DV_VALUE(cl_command_queue_properties,
-                     CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+                        CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES:
         return DV_VALUE(cl_command_queue_properties, 0);
     case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
@@ -388,11 +397,11 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
         return DV_VALUE(cl_bool, CL_FALSE);
     case CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES:
         return DV_VALUE(cl_device_atomic_capabilities,
-                     CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
+                        CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
     case CL_DEVICE_ATOMIC_FENCE_CAPABILITIES:
         return DV_VALUE(cl_device_atomic_capabilities, CL_DEVICE_ATOMIC_ORDER_RELAXED |
-                                                        CL_DEVICE_ATOMIC_ORDER_ACQ_REL |
-                                                        CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
+                                                           CL_DEVICE_ATOMIC_ORDER_ACQ_REL |
+                                                           CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
     case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES:
         return DV_VALUE(cl_device_device_enqueue_capabilities, 0);
     case CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
@@ -404,12 +413,14 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
     }
 }
 
-cl_int CL_API_CALL clRetainDevice(cl_device_id device) {
+cl_int CL_API_CALL clRetainDevice(cl_device_id device)
+{
     DV_ENTER();
     return dv_object_is(device, DV_KIND_DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE;
 }
 
-cl_int CL_API_CALL clReleaseDevice(cl_device_id device) {
+cl_int CL_API_CALL clReleaseDevice(cl_device_id device)
+{
     DV_ENTER();
     return dv_object_is(device, DV_KIND_DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE;
 }
@@ -417,17 +428,18 @@ cl_int CL_API_CALL clReleaseDevice(cl_device_id device) {
 cl_int CL_API_CALL clCreateSubDevices(cl_device_id device,
                                       const cl_device_partition_property *properties,
                                       cl_uint num_devices, cl_device_id *out_devices,
-                                      cl_uint *num_devices_ret) {
+                                      cl_uint *num_devices_ret)
+{
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
         return CL_INVALID_DEVICE;
     }
-    return properties == NULL || properties[0] == 0 ? CL_INVALID_VALUE
-                                                    : CL_DEVICE_PARTITION_FAILED;
+    return properties == NULL || properties[0] == 0 ? CL_INVALID_VALUE : CL_DEVICE_PARTITION_FAILED;
 }
 
 cl_int CL_API_CALL clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device_timestamp,
-                                           cl_ulong *host_timestamp) {
+                                           cl_ulong *host_timestamp)
+{
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
         return CL_INVALID_DEVICE;
@@ -439,7 +451,8 @@ cl_int CL_API_CALL clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetHostTimer(cl_device_id device, cl_ulong *host_timestamp) {
+cl_int CL_API_CALL clGetHostTimer(cl_device_id device, cl_ulong *host_timestamp)
+{
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
         return CL_INVALID_DEVICE;
@@ -453,7 +466,8 @@ cl_int CL_API_CALL clGetHostTimer(cl_device_id device, cl_ulong *host_timestamp)
 
 /* ---- contexts -------------------------------------------------------------------------------*/
 
-static void destroy_context(struct dv_object *object) {
+static void destroy_context(struct dv_object *object)
+{
     cl_context context = (cl_context)object;
     while (context->destructors != NULL) {
         struct dv_context_callback *callback = context->destructors;
@@ -467,7 +481,8 @@ static void destroy_context(struct dv_object *object) {
     free(context);
 }
 
-static cl_int check_context_properties(const cl_context_properties *properties) {
+static cl_int check_context_properties(const cl_context_properties *properties)
+{
     for (size_t i = 0; properties != NULL && properties[i] != 0; i += 2) {
         switch (properties[i]) {
         case CL_CONTEXT_PLATFORM:
@@ -488,7 +503,8 @@ static cl_context create_context(const cl_context_properties *properties, cl_uin
                                  const cl_device_id *devices,
                                  void(CL_CALLBACK *notify)(const char *, const void *, size_t,
                                                            void *),
-                                 void *user_data, cl_int *errcode_ret) {
+                                 void *user_data, cl_int *errcode_ret)
+{
     cl_int error = check_context_properties(properties);
     if (error != CL_SUCCESS) {
         return dv_fail(errcode_ret, error);
@@ -515,11 +531,12 @@ static cl_context create_context(const cl_context_properties *properties, cl_uin
     return context;
 }
 
-cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties,
-                                       cl_uint num_devices, const cl_device_id *devices,
+cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint num_devices,
+                                       const cl_device_id *devices,
                                        void(CL_CALLBACK *pfn_notify)(const char *, const void *,
                                                                      size_t, void *),
-                                       void *user_data, cl_int *errcode_ret) {
+                                       void *user_data, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (devices == NULL || num_devices == 0 || (pfn_notify == NULL && user_data != NULL)) {
         return dv_fail(errcode_ret, CL_INVALID_VALUE);
@@ -532,10 +549,11 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties,
     return create_context(properties, num_devices, devices, pfn_notify, user_data, errcode_ret);
 }
 
-cl_context CL_API_CALL clCreateContextFromType(
-    const cl_context_properties *properties, cl_device_type device_type,
-    void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
-    cl_int *errcode_ret) {
+cl_context CL_API_CALL
+clCreateContextFromType(const cl_context_properties *properties, cl_device_type device_type,
+                        void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *),
+                        void *user_data, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (pfn_notify == NULL && user_data != NULL) {
         return dv_fail(errcode_ret, CL_INVALID_VALUE);
@@ -551,14 +569,16 @@ cl_context CL_API_CALL clCreateContextFromType(
     return create_context(properties, count, devices, pfn_notify, user_data, errcode_ret);
 }
 
-cl_int CL_API_CALL clRetainContext(cl_context context) {
+cl_int CL_API_CALL clRetainContext(cl_context context)
+{
     DV_ENTER();
     return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_retain(context)
                ? CL_SUCCESS
                : CL_INVALID_CONTEXT;
 }
 
-cl_int CL_API_CALL clReleaseContext(cl_context context) {
+cl_int CL_API_CALL clReleaseContext(cl_context context)
+{
     DV_ENTER();
     return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_release(context)
                ? CL_SUCCESS
@@ -567,7 +587,8 @@ cl_int CL_API_CALL clReleaseContext(cl_context context) {
 
 cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info param_name,
                                     size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret) {
+                                    size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return CL_INVALID_CONTEXT;
@@ -582,17 +603,17 @@ cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info param_na
                          param_value_size, param_value, param_value_size_ret);
     case CL_CONTEXT_PROPERTIES:
         return dv_answer(context->properties,
-                         context->num_properties * sizeof(cl_context_properties),
-                         param_value_size, param_value, param_value_size_ret);
+                         context->num_properties * sizeof(cl_context_properties), param_value_size,
+                         param_value, param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
     }
 }
 
 cl_int CL_API_CALL clSetContextDestructorCallback(cl_context context,
-                                                  void(CL_CALLBACK *pfn_notify)(cl_context,
-                                                                                void *),
-                                                  void *user_data) {
+                                                  void(CL_CALLBACK *pfn_notify)(cl_context, void *),
+                                                  void *user_data)
+{
     DV_ENTER();
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return CL_INVALID_CONTEXT;

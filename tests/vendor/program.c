@@ -15,13 +15,15 @@
 static const char binary_magic[] = "divvy-test-vendor-binary ";
 #define BINARY_HEADER_BYTES (sizeof binary_magic - 1 + 2)
 
-static char binary_letter(cl_program_binary_type type) {
+static char binary_letter(cl_program_binary_type type)
+{
     return type == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT ? 'o'
            : type == CL_PROGRAM_BINARY_TYPE_LIBRARY       ? 'l'
                                                           : 'e';
 }
 
-static bool binary_is_good(const unsigned char *binary, size_t length) {
+static bool binary_is_good(const unsigned char *binary, size_t length)
+{
     if (binary == NULL || length < BINARY_HEADER_BYTES || length > MAX_SOURCE_BYTES ||
         memcmp(binary, binary_magic, sizeof binary_magic - 1) != 0) {
         return false;
@@ -32,7 +34,8 @@ static bool binary_is_good(const unsigned char *binary, size_t length) {
 
 /* ---- programs -------------------------------------------------------------------------------*/
 
-static void destroy_program(struct dv_object *object) {
+static void destroy_program(struct dv_object *object)
+{
     cl_program program = (cl_program)object;
     dv_object_unref(program->context);
     pthread_mutex_destroy(&program->lock);
@@ -44,7 +47,8 @@ static void destroy_program(struct dv_object *object) {
 }
 
 /* Takes over `source`. */
-static cl_program create_program(cl_context context, char *source) {
+static cl_program create_program(cl_context context, char *source)
+{
     cl_program program = calloc(1, sizeof *program);
     if (program == NULL || source == NULL) {
         free(program);
@@ -64,7 +68,8 @@ static cl_program create_program(cl_context context, char *source) {
     return program;
 }
 
-static bool program_has_device(cl_program program, cl_device_id device) {
+static bool program_has_device(cl_program program, cl_device_id device)
+{
     for (cl_uint i = 0; i < program->num_devices; i++) {
         if (program->devices[i] == device) {
             return true;
@@ -75,7 +80,8 @@ static bool program_has_device(cl_program program, cl_device_id device) {
 
 cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count,
                                                  const char **strings, const size_t *lengths,
-                                                 cl_int *errcode_ret) {
+                                                 cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -109,7 +115,8 @@ cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint num
                                                  const cl_device_id *device_list,
                                                  const size_t *lengths,
                                                  const unsigned char **binaries,
-                                                 cl_int *binary_status, cl_int *errcode_ret) {
+                                                 cl_int *binary_status, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -157,21 +164,24 @@ cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint num
 cl_program CL_API_CALL clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_devices,
                                                          const cl_device_id *device_list,
                                                          const char *kernel_names,
-                                                         cl_int *errcode_ret) {
+                                                         cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     /* there are none, so no name can be right */
-    return dv_fail(errcode_ret, dv_object_is(context, DV_KIND_CONTEXT) ? CL_INVALID_VALUE
-                                                                       : CL_INVALID_CONTEXT);
+    return dv_fail(errcode_ret,
+                   dv_object_is(context, DV_KIND_CONTEXT) ? CL_INVALID_VALUE : CL_INVALID_CONTEXT);
 }
 
-cl_int CL_API_CALL clRetainProgram(cl_program program) {
+cl_int CL_API_CALL clRetainProgram(cl_program program)
+{
     DV_ENTER();
     return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_retain(program)
                ? CL_SUCCESS
                : CL_INVALID_PROGRAM;
 }
 
-cl_int CL_API_CALL clReleaseProgram(cl_program program) {
+cl_int CL_API_CALL clReleaseProgram(cl_program program)
+{
     DV_ENTER();
     return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_release(program)
                ? CL_SUCCESS
@@ -181,7 +191,8 @@ cl_int CL_API_CALL clReleaseProgram(cl_program program) {
 /* ---- building -------------------------------------------------------------------------------*/
 
 static cl_int check_build(cl_program program, cl_uint num_devices, const cl_device_id *devices,
-                          const void *notify, const void *user_data) {
+                          const void *notify, const void *user_data)
+{
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
     }
@@ -196,7 +207,8 @@ static cl_int check_build(cl_program program, cl_uint num_devices, const cl_devi
     return dv_device_is_lost() ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 
-static bool options_are_good(const char *options) {
+static bool options_are_good(const char *options)
+{
     while (options != NULL && isspace((unsigned char)*options)) {
         options++;
     }
@@ -205,13 +217,13 @@ static bool options_are_good(const char *options) {
 
 /* Parses the source and notes the outcome; the program's lock is held. */
 static bool build_locked(cl_program program, cl_uint num_devices, const cl_device_id *devices,
-                         const char *options, cl_program_binary_type type, bool take_rules) {
+                         const char *options, cl_program_binary_type type, bool take_rules)
+{
     char message[512];
     struct dv_signature *signatures = NULL;
     cl_uint count = 0;
-    bool good =
-        dv_source_parse(program->source, &signatures, &count, message, sizeof message) &&
-        (!take_rules || dv_source_take_rules(program->source, message, sizeof message));
+    bool good = dv_source_parse(program->source, &signatures, &count, message, sizeof message) &&
+                (!take_rules || dv_source_take_rules(program->source, message, sizeof message));
     if (num_devices == 0) {
         num_devices = program->num_devices;
         devices = program->devices;
@@ -227,8 +239,8 @@ static bool build_locked(cl_program program, cl_uint num_devices, const cl_devic
     program->signatures = good ? signatures : NULL;
     program->num_signatures = good ? count : 0;
     program->binary_type = good ? type : CL_PROGRAM_BINARY_TYPE_NONE;
-    program->has_arg_info = !program->from_binary && options != NULL &&
-                            strstr(options, "-cl-kernel-arg-info") != NULL;
+    program->has_arg_info =
+        !program->from_binary && options != NULL && strstr(options, "-cl-kernel-arg-info") != NULL;
     if (!good) {
         free(signatures);
     }
@@ -238,7 +250,8 @@ static bool build_locked(cl_program program, cl_uint num_devices, const cl_devic
 cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint num_devices,
                                   const cl_device_id *device_list, const char *options,
                                   void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                  void *user_data) {
+                                  void *user_data)
+{
     DV_ENTER();
     cl_int error = check_build(program, num_devices, device_list, (void *)pfn_notify, user_data);
     if (error != CL_SUCCESS) {
@@ -266,7 +279,8 @@ cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices,
                                     cl_uint num_headers, const cl_program *headers,
                                     const char **header_names,
                                     void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                    void *user_data) {
+                                    void *user_data)
+{
     DV_ENTER();
     cl_int error = check_build(program, num_devices, device_list, (void *)pfn_notify, user_data);
     if (error != CL_SUCCESS) {
@@ -294,7 +308,8 @@ cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices,
 
 /* The sources of all inputs one behind another; NULL if one of them is not compiled. */
 static char *join_sources(cl_uint num_inputs, const cl_program *inputs, bool *have_arg_info,
-                          cl_int *error) {
+                          cl_int *error)
+{
     *have_arg_info = true;
     char *joined = strdup("");
     for (cl_uint i = 0; joined != NULL && i < num_inputs; i++) {
@@ -319,7 +334,8 @@ cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
                                      const cl_device_id *device_list, const char *options,
                                      cl_uint num_inputs, const cl_program *inputs,
                                      void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                     void *user_data, cl_int *errcode_ret) {
+                                     void *user_data, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -350,10 +366,9 @@ cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
     }
     bool library = options != NULL && strstr(options, "-create-library") != NULL;
     pthread_mutex_lock(&program->lock);
-    bool good = build_locked(program, num_devices, device_list, options,
-                             library ? CL_PROGRAM_BINARY_TYPE_LIBRARY
-                                     : CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
-                             false);
+    bool good = build_locked(
+        program, num_devices, device_list, options,
+        library ? CL_PROGRAM_BINARY_TYPE_LIBRARY : CL_PROGRAM_BINARY_TYPE_EXECUTABLE, false);
     program->has_arg_info = arg_info;
     pthread_mutex_unlock(&program->lock);
     dv_fail(errcode_ret, good ? CL_SUCCESS : CL_LINK_PROGRAM_FAILURE);
@@ -365,7 +380,8 @@ cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
 
 /* ---- queries about programs -----------------------------------------------------------------*/
 
-static size_t binary_bytes(cl_program program, cl_uint device) {
+static size_t binary_bytes(cl_program program, cl_uint device)
+{
     return program->status[program->devices[device]->index] == CL_BUILD_SUCCESS ||
                    program->from_binary
                ? BINARY_HEADER_BYTES + strlen(program->source)
@@ -373,7 +389,8 @@ static size_t binary_bytes(cl_program program, cl_uint device) {
 }
 
 static cl_int answer_binaries(cl_program program, size_t param_value_size, void *param_value,
-                              size_t *param_value_size_ret) {
+                              size_t *param_value_size_ret)
+{
     size_t needed = program->num_devices * sizeof(unsigned char *);
     if (param_value_size_ret != NULL) {
         *param_value_size_ret = needed;
@@ -397,7 +414,8 @@ static cl_int answer_binaries(cl_program program, size_t param_value_size, void 
     return CL_SUCCESS;
 }
 
-static bool is_executable(cl_program program) {
+static bool is_executable(cl_program program)
+{
     for (cl_uint i = 0; i < program->num_devices; i++) {
         if (program->status[program->devices[i]->index] == CL_BUILD_SUCCESS &&
             program->binary_type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE) {
@@ -408,7 +426,8 @@ static bool is_executable(cl_program program) {
 }
 
 static cl_int answer_kernel_names(cl_program program, size_t param_value_size, void *param_value,
-                                  size_t *param_value_size_ret) {
+                                  size_t *param_value_size_ret)
+{
     size_t room = 1;
     for (cl_uint i = 0; i < program->num_signatures; i++) {
         room += strlen(program->signatures[i].name) + 1;
@@ -428,7 +447,8 @@ static cl_int answer_kernel_names(cl_program program, size_t param_value_size, v
 
 static cl_int answer_program_info(cl_program program, cl_program_info param_name,
                                   size_t param_value_size, void *param_value,
-                                  size_t *param_value_size_ret) {
+                                  size_t *param_value_size_ret)
+{
     switch (param_name) {
     case CL_PROGRAM_REFERENCE_COUNT:
         return DV_VALUE(cl_uint, dv_object_count(program));
@@ -455,10 +475,9 @@ static cl_int answer_program_info(cl_program program, cl_program_info param_name
         return is_executable(program) ? DV_VALUE(size_t, program->num_signatures)
                                       : CL_INVALID_PROGRAM_EXECUTABLE;
     case CL_PROGRAM_KERNEL_NAMES:
-        return is_executable(program)
-                   ? answer_kernel_names(program, param_value_size, param_value,
-                                         param_value_size_ret)
-                   : CL_INVALID_PROGRAM_EXECUTABLE;
+        return is_executable(program) ? answer_kernel_names(program, param_value_size, param_value,
+                                                            param_value_size_ret)
+                                      : CL_INVALID_PROGRAM_EXECUTABLE;
     case CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT:
     case CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
         return DV_VALUE(cl_bool, CL_FALSE);
@@ -469,7 +488,8 @@ static cl_int answer_program_info(cl_program program, cl_program_info param_name
 
 cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info param_name,
                                     size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret) {
+                                    size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
@@ -483,7 +503,8 @@ cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info param_na
 
 static cl_int answer_build_info(cl_program program, cl_device_id device,
                                 cl_program_build_info param_name, size_t param_value_size,
-                                void *param_value, size_t *param_value_size_ret) {
+                                void *param_value, size_t *param_value_size_ret)
+{
     cl_build_status status = program->status[device->index];
     switch (param_name) {
     case CL_PROGRAM_BUILD_STATUS:
@@ -504,9 +525,9 @@ static cl_int answer_build_info(cl_program program, cl_device_id device,
 }
 
 cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device,
-                                         cl_program_build_info param_name,
-                                         size_t param_value_size, void *param_value,
-                                         size_t *param_value_size_ret) {
+                                         cl_program_build_info param_name, size_t param_value_size,
+                                         void *param_value, size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
@@ -523,7 +544,8 @@ cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device
 
 /* ---- kernels --------------------------------------------------------------------------------*/
 
-static void destroy_kernel(struct dv_object *object) {
+static void destroy_kernel(struct dv_object *object)
+{
     cl_kernel kernel = (cl_kernel)object;
     pthread_mutex_lock(&kernel->program->lock);
     kernel->program->attached_kernels--;
@@ -536,7 +558,8 @@ static void destroy_kernel(struct dv_object *object) {
 }
 
 /* The program's lock is held. */
-static cl_kernel create_kernel_locked(cl_program program, const struct dv_signature *signature) {
+static cl_kernel create_kernel_locked(cl_program program, const struct dv_signature *signature)
+{
     cl_kernel kernel = calloc(1, sizeof *kernel);
     if (kernel == NULL) {
         return NULL;
@@ -550,7 +573,8 @@ static cl_kernel create_kernel_locked(cl_program program, const struct dv_signat
 }
 
 cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *kernel_name,
-                                     cl_int *errcode_ret) {
+                                     cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return dv_fail(errcode_ret, CL_INVALID_PROGRAM);
@@ -573,7 +597,8 @@ cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *kernel_name
 }
 
 cl_int CL_API_CALL clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
-                                            cl_kernel *kernels, cl_uint *num_kernels_ret) {
+                                            cl_kernel *kernels, cl_uint *num_kernels_ret)
+{
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
@@ -596,7 +621,8 @@ cl_int CL_API_CALL clCreateKernelsInProgram(cl_program program, cl_uint num_kern
     return error;
 }
 
-cl_kernel CL_API_CALL clCloneKernel(cl_kernel source, cl_int *errcode_ret) {
+cl_kernel CL_API_CALL clCloneKernel(cl_kernel source, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(source, DV_KIND_KERNEL)) {
         return dv_fail(errcode_ret, CL_INVALID_KERNEL);
@@ -615,21 +641,23 @@ cl_kernel CL_API_CALL clCloneKernel(cl_kernel source, cl_int *errcode_ret) {
     return kernel;
 }
 
-cl_int CL_API_CALL clRetainKernel(cl_kernel kernel) {
+cl_int CL_API_CALL clRetainKernel(cl_kernel kernel)
+{
     DV_ENTER();
-    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_retain(kernel)
-               ? CL_SUCCESS
-               : CL_INVALID_KERNEL;
+    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_retain(kernel) ? CL_SUCCESS
+                                                                                : CL_INVALID_KERNEL;
 }
 
-cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel) {
+cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel)
+{
     DV_ENTER();
     return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_release(kernel)
                ? CL_SUCCESS
                : CL_INVALID_KERNEL;
 }
 
-static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, const void *value) {
+static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, const void *value)
+{
     void *handle = NULL;
     switch (arg->class) {
     case DV_ARG_LOCAL:
@@ -654,9 +682,8 @@ static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, co
     case DV_ARG_SAMPLER:
         return dv_object_is(handle, DV_KIND_SAMPLER) ? CL_SUCCESS : CL_INVALID_SAMPLER;
     case DV_ARG_IMAGE:
-        return dv_object_is(handle, DV_KIND_MEM) && dv_mem_is_image(handle)
-                   ? CL_SUCCESS
-                   : CL_INVALID_MEM_OBJECT;
+        return dv_object_is(handle, DV_KIND_MEM) && dv_mem_is_image(handle) ? CL_SUCCESS
+                                                                            : CL_INVALID_MEM_OBJECT;
     default:
         return handle == NULL || (dv_object_is(handle, DV_KIND_MEM) && !dv_mem_is_image(handle))
                    ? CL_SUCCESS
@@ -665,7 +692,8 @@ static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, co
 }
 
 cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size,
-                                  const void *arg_value) {
+                                  const void *arg_value)
+{
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
@@ -695,7 +723,8 @@ cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t ar
 
 cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info param_name,
                                    size_t param_value_size, void *param_value,
-                                   size_t *param_value_size_ret) {
+                                   size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
@@ -720,7 +749,8 @@ cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info param_name,
 
 cl_int CL_API_CALL clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
                                       cl_kernel_arg_info param_name, size_t param_value_size,
-                                      void *param_value, size_t *param_value_size_ret) {
+                                      void *param_value, size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
@@ -752,7 +782,8 @@ cl_int CL_API_CALL clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
 cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
                                             cl_kernel_work_group_info param_name,
                                             size_t param_value_size, void *param_value,
-                                            size_t *param_value_size_ret) {
+                                            size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;

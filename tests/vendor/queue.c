@@ -11,7 +11,8 @@
 
 /* ---- events ---------------------------------------------------------------------------------*/
 
-static void destroy_event(struct dv_object *object) {
+static void destroy_event(struct dv_object *object)
+{
     cl_event event = (cl_event)object;
     while (event->callbacks != NULL) {
         struct dv_event_callback *callback = event->callbacks;
@@ -25,7 +26,8 @@ static void destroy_event(struct dv_object *object) {
     free(event);
 }
 
-static cl_event create_event(cl_context context, cl_command_queue queue, cl_command_type type) {
+static cl_event create_event(cl_context context, cl_command_queue queue, cl_command_type type)
+{
     cl_event event = calloc(1, sizeof *event);
     if (event == NULL) {
         return NULL;
@@ -43,12 +45,14 @@ static cl_event create_event(cl_context context, cl_command_queue queue, cl_comm
     return event;
 }
 
-static bool is_over(cl_event event) {
+static bool is_over(cl_event event)
+{
     return event->status <= CL_COMPLETE;
 }
 
 /* Sets the status, with the lock held, and returns the callbacks that are due. */
-static struct dv_event_callback *set_status_locked(cl_event event, cl_int status) {
+static struct dv_event_callback *set_status_locked(cl_event event, cl_int status)
+{
     event->status = status;
     struct dv_event_callback *due = NULL;
     struct dv_event_callback **place = &event->callbacks;
@@ -67,7 +71,8 @@ static struct dv_event_callback *set_status_locked(cl_event event, cl_int status
 }
 
 /* Calls what set_status_locked returned, with no lock held. */
-static void run_callbacks(cl_event event, struct dv_event_callback *due, cl_int status) {
+static void run_callbacks(cl_event event, struct dv_event_callback *due, cl_int status)
+{
     while (due != NULL) {
         struct dv_event_callback *callback = due;
         due = callback->next;
@@ -76,7 +81,8 @@ static void run_callbacks(cl_event event, struct dv_event_callback *due, cl_int 
     }
 }
 
-static void change_status(cl_event event, cl_int status, cl_ulong *timestamp) {
+static void change_status(cl_event event, cl_int status, cl_ulong *timestamp)
+{
     pthread_mutex_lock(&event->context->lock);
     if (timestamp != NULL) {
         *timestamp = dv_now_ns();
@@ -86,7 +92,8 @@ static void change_status(cl_event event, cl_int status, cl_ulong *timestamp) {
     run_callbacks(event, due, status);
 }
 
-cl_event CL_API_CALL clCreateUserEvent(cl_context context, cl_int *errcode_ret) {
+cl_event CL_API_CALL clCreateUserEvent(cl_context context, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -96,7 +103,8 @@ cl_event CL_API_CALL clCreateUserEvent(cl_context context, cl_int *errcode_ret) 
     return event;
 }
 
-cl_int CL_API_CALL clSetUserEventStatus(cl_event event, cl_int status) {
+cl_int CL_API_CALL clSetUserEventStatus(cl_event event, cl_int status)
+{
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT) || event->queue != NULL) {
         return CL_INVALID_EVENT;
@@ -117,13 +125,13 @@ cl_int CL_API_CALL clSetUserEventStatus(cl_event event, cl_int status) {
 
 cl_int CL_API_CALL clSetEventCallback(cl_event event, cl_int type,
                                       void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *),
-                                      void *user_data) {
+                                      void *user_data)
+{
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
         return CL_INVALID_EVENT;
     }
-    if (pfn_notify == NULL ||
-        (type != CL_SUBMITTED && type != CL_RUNNING && type != CL_COMPLETE)) {
+    if (pfn_notify == NULL || (type != CL_SUBMITTED && type != CL_RUNNING && type != CL_COMPLETE)) {
         return CL_INVALID_VALUE;
     }
     struct dv_event_callback *callback = malloc(sizeof *callback);
@@ -147,21 +155,23 @@ cl_int CL_API_CALL clSetEventCallback(cl_event event, cl_int type,
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clRetainEvent(cl_event event) {
+cl_int CL_API_CALL clRetainEvent(cl_event event)
+{
     DV_ENTER();
     return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_retain(event) ? CL_SUCCESS
                                                                              : CL_INVALID_EVENT;
 }
 
-cl_int CL_API_CALL clReleaseEvent(cl_event event) {
+cl_int CL_API_CALL clReleaseEvent(cl_event event)
+{
     DV_ENTER();
     return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_release(event) ? CL_SUCCESS
                                                                               : CL_INVALID_EVENT;
 }
 
-cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name,
-                                  size_t param_value_size, void *param_value,
-                                  size_t *param_value_size_ret) {
+cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name, size_t param_value_size,
+                                  void *param_value, size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
         return CL_INVALID_EVENT;
@@ -188,7 +198,8 @@ cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name,
 
 cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info param_name,
                                            size_t param_value_size, void *param_value,
-                                           size_t *param_value_size_ret) {
+                                           size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
         return CL_INVALID_EVENT;
@@ -223,7 +234,8 @@ cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info par
 
 /* ---- commands -------------------------------------------------------------------------------*/
 
-static cl_int check_wait_list(cl_context context, cl_uint num_waits, const cl_event *waits) {
+static cl_int check_wait_list(cl_context context, cl_uint num_waits, const cl_event *waits)
+{
     if ((num_waits == 0) != (waits == NULL)) {
         return CL_INVALID_EVENT_WAIT_LIST;
     }
@@ -239,8 +251,9 @@ static cl_int check_wait_list(cl_context context, cl_uint num_waits, const cl_ev
 }
 
 struct dv_command *dv_command_create(const char *function, cl_command_queue queue,
-                                     cl_command_type type, cl_uint num_waits,
-                                     const cl_event *waits, cl_int *error) {
+                                     cl_command_type type, cl_uint num_waits, const cl_event *waits,
+                                     cl_int *error)
+{
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return dv_fail(error, CL_INVALID_COMMAND_QUEUE);
     }
@@ -275,13 +288,15 @@ struct dv_command *dv_command_create(const char *function, cl_command_queue queu
     return command;
 }
 
-void dv_command_keep(struct dv_command *command, void *object) {
+void dv_command_keep(struct dv_command *command, void *object)
+{
     dv_object_ref(object);
     command->objects[command->num_objects++] = object;
 }
 
 /* Gives back everything but the event. */
-static void drop_references(struct dv_command *command) {
+static void drop_references(struct dv_command *command)
+{
     for (unsigned i = 0; i < command->num_objects; i++) {
         dv_object_unref(command->objects[i]);
     }
@@ -305,7 +320,8 @@ static void drop_references(struct dv_command *command) {
     }
 }
 
-void dv_command_destroy(struct dv_command *command) {
+void dv_command_destroy(struct dv_command *command)
+{
     drop_references(command);
     dv_object_unref(command->event);
     free(command->waits);
@@ -313,12 +329,14 @@ void dv_command_destroy(struct dv_command *command) {
     free(command);
 }
 
-static void flush_locked(cl_command_queue queue) {
+static void flush_locked(cl_command_queue queue)
+{
     queue->flushed_sequence = queue->last_sequence;
     pthread_cond_broadcast(&queue->context->changed);
 }
 
-cl_int dv_command_enqueue(struct dv_command *command, cl_bool blocking, cl_event *event_ret) {
+cl_int dv_command_enqueue(struct dv_command *command, cl_bool blocking, cl_event *event_ret)
+{
     cl_command_queue queue = command->queue;
     cl_context context = queue->context;
     cl_event event = command->event;
@@ -352,11 +370,12 @@ cl_int dv_command_enqueue(struct dv_command *command, cl_bool blocking, cl_event
 
 /* ---- running commands -----------------------------------------------------------------------*/
 
-static void fill(const struct dv_command *command) {
+static void fill(const struct dv_command *command)
+{
     for (size_t z = 0; z < command->depth; z++) {
         for (size_t y = 0; y < command->height; y++) {
-            char *row = command->dst.base + z * command->dst.slice_pitch +
-                        y * command->dst.row_pitch;
+            char *row =
+                command->dst.base + z * command->dst.slice_pitch + y * command->dst.row_pitch;
             for (size_t x = 0; x < command->row_bytes; x += command->pattern_bytes) {
                 memcpy(row + x, command->pattern, command->pattern_bytes);
             }
@@ -364,7 +383,8 @@ static void fill(const struct dv_command *command) {
     }
 }
 
-static cl_int perform(const struct dv_command *command) {
+static cl_int perform(const struct dv_command *command)
+{
     switch (command->operation) {
     case DV_OP_KERNEL:
         return dv_behaviour_run(&command->launch);
@@ -382,14 +402,16 @@ static cl_int perform(const struct dv_command *command) {
     return CL_COMPLETE;
 }
 
-static void tell_loss(cl_context context) {
+static void tell_loss(cl_context context)
+{
     if (!atomic_exchange(&context->loss_told, true)) {
         dv_context_notify(context, "the device is lost");
     }
 }
 
 /* Runs a command whose wait list is over, with no lock held. */
-static void run_command(struct dv_command *command) {
+static void run_command(struct dv_command *command)
+{
     cl_event event = command->event;
     cl_context context = event->context;
     bool waits_failed = false;
@@ -432,7 +454,8 @@ static void run_command(struct dv_command *command) {
     dv_command_destroy(command);
 }
 
-static bool waits_are_over(const struct dv_command *command) {
+static bool waits_are_over(const struct dv_command *command)
+{
     for (cl_uint i = 0; i < command->num_waits; i++) {
         if (!is_over(command->waits[i])) {
             return false;
@@ -442,12 +465,14 @@ static bool waits_are_over(const struct dv_command *command) {
 }
 
 /* A command that may start now, with the lock held. */
-static struct dv_command *pick_locked(cl_command_queue queue) {
+static struct dv_command *pick_locked(cl_command_queue queue)
+{
     const struct dv_settings *settings = dv_settings_get();
     bool any_order = (queue->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
     struct dv_command *picked = NULL;
     struct dv_command *command;
-    TAILQ_FOREACH(command, &queue->commands, link) {
+    TAILQ_FOREACH(command, &queue->commands, link)
+    {
         bool is_first = command == TAILQ_FIRST(&queue->commands);
         bool in_turn = is_first || (any_order && !command->after_all_before);
         bool flushed = !settings->flush_required || queue->closing ||
@@ -465,7 +490,8 @@ static struct dv_command *pick_locked(cl_command_queue queue) {
     return picked;
 }
 
-static void *queue_main(void *argument) {
+static void *queue_main(void *argument)
+{
     cl_command_queue queue = argument;
     cl_context context = queue->context;
     pthread_mutex_lock(&context->lock);
@@ -487,7 +513,8 @@ static void *queue_main(void *argument) {
 }
 
 /* Detached, because a queue may be released by a callback on its own thread. */
-static bool start_queue_thread(cl_command_queue queue) {
+static bool start_queue_thread(cl_command_queue queue)
+{
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -512,7 +539,8 @@ static bool start_queue_thread(cl_command_queue queue) {
 
 /* ---- queues ---------------------------------------------------------------------------------*/
 
-static void destroy_queue(struct dv_object *object) {
+static void destroy_queue(struct dv_object *object)
+{
     cl_command_queue queue = (cl_command_queue)object;
     dv_object_unref(queue->context);
     free(queue->property_list);
@@ -521,8 +549,8 @@ static void destroy_queue(struct dv_object *object) {
 
 static cl_command_queue create_queue(cl_context context, cl_device_id device,
                                      cl_command_queue_properties properties,
-                                     const cl_queue_properties *property_list,
-                                     cl_int *errcode_ret) {
+                                     const cl_queue_properties *property_list, cl_int *errcode_ret)
+{
     const cl_command_queue_properties known =
         CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
@@ -560,14 +588,16 @@ static cl_command_queue create_queue(cl_context context, cl_device_id device,
 
 cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
                                                   cl_command_queue_properties properties,
-                                                  cl_int *errcode_ret) {
+                                                  cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     return create_queue(context, device, properties, NULL, errcode_ret);
 }
 
-cl_command_queue CL_API_CALL clCreateCommandQueueWithProperties(
-    cl_context context, cl_device_id device, const cl_queue_properties *properties,
-    cl_int *errcode_ret) {
+cl_command_queue CL_API_CALL
+clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
+                                   const cl_queue_properties *properties, cl_int *errcode_ret)
+{
     DV_ENTER_CREATE(errcode_ret);
     cl_command_queue_properties bits = 0;
     for (size_t i = 0; properties != NULL && properties[i] != 0; i += 2) {
@@ -582,14 +612,16 @@ cl_command_queue CL_API_CALL clCreateCommandQueueWithProperties(
     return create_queue(context, device, bits, properties, errcode_ret);
 }
 
-cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue) {
+cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue)
+{
     DV_ENTER();
     return dv_object_is(queue, DV_KIND_QUEUE) && dv_object_api_retain(queue)
                ? CL_SUCCESS
                : CL_INVALID_COMMAND_QUEUE;
 }
 
-cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
+cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue)
+{
     DV_ENTER();
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return CL_INVALID_COMMAND_QUEUE;
@@ -608,7 +640,8 @@ cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
 
 cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info param_name,
                                          size_t param_value_size, void *param_value,
-                                         size_t *param_value_size_ret) {
+                                         size_t *param_value_size_ret)
+{
     DV_ENTER();
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return CL_INVALID_COMMAND_QUEUE;
@@ -634,7 +667,8 @@ cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queu
     }
 }
 
-cl_int CL_API_CALL clFlush(cl_command_queue queue) {
+cl_int CL_API_CALL clFlush(cl_command_queue queue)
+{
     DV_ENTER();
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return CL_INVALID_COMMAND_QUEUE;
@@ -645,7 +679,8 @@ cl_int CL_API_CALL clFlush(cl_command_queue queue) {
     return dv_device_is_lost() ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clFinish(cl_command_queue queue) {
+cl_int CL_API_CALL clFinish(cl_command_queue queue)
+{
     DV_ENTER();
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return CL_INVALID_COMMAND_QUEUE;
@@ -665,7 +700,8 @@ cl_int CL_API_CALL clFinish(cl_command_queue queue) {
     return dv_device_is_lost() ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clWaitForEvents(cl_uint num_events, const cl_event *events) {
+cl_int CL_API_CALL clWaitForEvents(cl_uint num_events, const cl_event *events)
+{
     DV_ENTER();
     if (num_events == 0 || events == NULL) {
         return CL_INVALID_VALUE;

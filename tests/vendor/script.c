@@ -53,7 +53,8 @@ static struct {
            .lost_at_ns = UINT64_MAX,
            .log_fd = -1};
 
-static bool name_is_known(const char *name) {
+static bool name_is_known(const char *name)
+{
     static const char *const names[] = {
 #define DV_ENTRY(function) #function,
 #include "entries.h"
@@ -69,7 +70,8 @@ static bool name_is_known(const char *name) {
 
 /* ---- reading words ------------------------------------------------------------------------ */
 
-static bool parse_number(const char *word, uint64_t *value, const char **rest) {
+static bool parse_number(const char *word, uint64_t *value, const char **rest)
+{
     if (!isdigit((unsigned char)word[0])) {
         return false;
     }
@@ -85,7 +87,8 @@ static bool parse_number(const char *word, uint64_t *value, const char **rest) {
 }
 
 static bool parse_scaled(const char *word, uint64_t *value, const char *const units[],
-                         const uint64_t factors[]) {
+                         const uint64_t factors[])
+{
     const char *rest;
     if (!parse_number(word, value, &rest)) {
         return false;
@@ -98,20 +101,22 @@ static bool parse_scaled(const char *word, uint64_t *value, const char *const un
     return false;
 }
 
-static bool parse_duration(const char *word, uint64_t *ns) {
+static bool parse_duration(const char *word, uint64_t *ns)
+{
     static const char *const units[] = {"ns", "us", "ms", "s", NULL};
     static const uint64_t factors[] = {1, 1000, 1000000, 1000000000};
     return parse_scaled(word, ns, units, factors);
 }
 
-static bool parse_bytes(const char *word, uint64_t *bytes) {
+static bool parse_bytes(const char *word, uint64_t *bytes)
+{
     static const char *const units[] = {"", "KiB", "MiB", "GiB", NULL};
-    static const uint64_t factors[] = {1, UINT64_C(1) << 10, UINT64_C(1) << 20,
-                                       UINT64_C(1) << 30};
+    static const uint64_t factors[] = {1, UINT64_C(1) << 10, UINT64_C(1) << 20, UINT64_C(1) << 30};
     return parse_scaled(word, bytes, units, factors);
 }
 
-static bool parse_int(const char *word, cl_int *value) {
+static bool parse_int(const char *word, cl_int *value)
+{
     char *end;
     errno = 0;
     long number = strtol(word, &end, 10);
@@ -123,7 +128,8 @@ static bool parse_int(const char *word, cl_int *value) {
 }
 
 /* `*`, `3`, `3+`, `3-7` or `10%`. */
-static bool parse_count(const char *word, struct rule *rule) {
+static bool parse_count(const char *word, struct rule *rule)
+{
     rule->first = 1;
     rule->last = UINT64_MAX;
     rule->percent = 0;
@@ -151,7 +157,8 @@ static bool parse_count(const char *word, struct rule *rule) {
            rule->last >= rule->first;
 }
 
-static bool parse_action(char **words, unsigned count, struct rule *rule) {
+static bool parse_action(char **words, unsigned count, struct rule *rule)
+{
     static const struct {
         const char *word;
         enum action action;
@@ -186,13 +193,15 @@ static bool parse_action(char **words, unsigned count, struct rule *rule) {
 /* ---- lines ----------------------------------------------------------------------------------*/
 
 static bool words_are(char **words, unsigned count, unsigned expected, const char *first,
-                      const char *second, const char *third) {
+                      const char *second, const char *third)
+{
     return count == expected && strcmp(words[0], first) == 0 &&
            (second == NULL || strcmp(words[1], second) == 0) &&
            (third == NULL || strcmp(words[2], third) == 0);
 }
 
-static bool add_setting(char **words, unsigned count) {
+static bool add_setting(char **words, unsigned count)
+{
     struct dv_settings *set = &state.settings;
     uint64_t number;
     const char *rest;
@@ -237,7 +246,8 @@ static bool add_setting(char **words, unsigned count) {
     return false;
 }
 
-static bool add_loss(char **words, unsigned count) {
+static bool add_loss(char **words, unsigned count)
+{
     uint64_t number;
     const char *rest;
     if (count != 4 || !words_are(words, 3, 3, "device", "lost", "after")) {
@@ -249,14 +259,14 @@ static bool add_loss(char **words, unsigned count) {
     }
     if (parse_number(words[3], &number, &rest) && *rest == '\0') {
         /* counted from now on: a rule may come late, in a program's source */
-        atomic_store(&state.lost_after_commands,
-                     number + atomic_load(&state.commands_started));
+        atomic_store(&state.lost_after_commands, number + atomic_load(&state.commands_started));
         return true;
     }
     return false;
 }
 
-static bool add_rule(char **words, unsigned count) {
+static bool add_rule(char **words, unsigned count)
+{
     unsigned at = 1;
     unsigned index = atomic_load(&state.num_rules);
     if (index == MAX_RULES) {
@@ -287,7 +297,8 @@ static bool add_rule(char **words, unsigned count) {
     return true;
 }
 
-static bool add_line(const char *line, bool settings_allowed, char *message, size_t message_size) {
+static bool add_line(const char *line, bool settings_allowed, char *message, size_t message_size)
+{
     char copy[256];
     if (snprintf(copy, sizeof copy, "%s", line) >= (int)sizeof copy) {
         snprintf(message, message_size, "line too long: %.60s", line);
@@ -315,7 +326,8 @@ static bool add_line(const char *line, bool settings_allowed, char *message, siz
     return false;
 }
 
-bool dv_script_add_rule(const char *line, char *message, size_t message_size) {
+bool dv_script_add_rule(const char *line, char *message, size_t message_size)
+{
     pthread_mutex_lock(&state.add_lock);
     bool good = add_line(line, false, message, message_size);
     pthread_mutex_unlock(&state.add_lock);
@@ -325,7 +337,8 @@ bool dv_script_add_rule(const char *line, char *message, size_t message_size) {
 /* ---- loading --------------------------------------------------------------------------------*/
 
 /* The text of the file `value` names, or `value` itself when there is no such file. */
-static char *script_text(const char *value) {
+static char *script_text(const char *value)
+{
     char *text = calloc(1, MAX_SCRIPT_BYTES);
     if (text == NULL) {
         return NULL;
@@ -341,7 +354,8 @@ static char *script_text(const char *value) {
     return text;
 }
 
-static void load_script(void) {
+static void load_script(void)
+{
     state.settings = (struct dv_settings){
         .devices = 1,
         .device_type = CL_DEVICE_TYPE_CPU,
@@ -371,23 +385,27 @@ static void load_script(void) {
     free(text);
 }
 
-static void ensure_loaded(void) {
+static void ensure_loaded(void)
+{
     pthread_once(&state.once, load_script);
 }
 
-const struct dv_settings *dv_settings_get(void) {
+const struct dv_settings *dv_settings_get(void)
+{
     ensure_loaded();
     return &state.settings;
 }
 
-bool dv_script_is_valid(void) {
+bool dv_script_is_valid(void)
+{
     ensure_loaded();
     return state.valid;
 }
 
 /* ---- doing what the script says -------------------------------------------------------------*/
 
-void dv_script_log(const char *what, const char *detail, long number) {
+void dv_script_log(const char *what, const char *detail, long number)
+{
     if (state.log_fd < 0) {
         return;
     }
@@ -399,7 +417,8 @@ void dv_script_log(const char *what, const char *detail, long number) {
     }
 }
 
-static void sleep_ns(uint64_t ns) {
+static void sleep_ns(uint64_t ns)
+{
     struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u),
                             .tv_nsec = (long)(ns % 1000000000u)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
@@ -407,7 +426,8 @@ static void sleep_ns(uint64_t ns) {
 }
 
 /* The same numbers for the same seed, whatever thread asks in whatever order. */
-static bool chance(const struct rule *rule, uint64_t count) {
+static bool chance(const struct rule *rule, uint64_t count)
+{
     uint64_t mix = state.seed * UINT64_C(0x9e3779b97f4a7c15) +
                    (uint64_t)(rule - state.rules) * UINT64_C(0xd1342543de82ef95) + count;
     mix = (mix ^ (mix >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -415,7 +435,8 @@ static bool chance(const struct rule *rule, uint64_t count) {
     return (mix ^ (mix >> 31)) % 100 < rule->percent;
 }
 
-static cl_int perform(const struct rule *rule, const char *what, const char *function) {
+static cl_int perform(const struct rule *rule, const char *what, const char *function)
+{
     dv_script_log(what, function, rule->action == ACT_RETURN ? rule->value : 0);
     switch (rule->action) {
     case ACT_RETURN:
@@ -438,7 +459,8 @@ static cl_int perform(const struct rule *rule, const char *what, const char *fun
     return CL_SUCCESS;
 }
 
-static cl_int apply(enum target target, const char *what, const char *function) {
+static cl_int apply(enum target target, const char *what, const char *function)
+{
     unsigned count = atomic_load_explicit(&state.num_rules, memory_order_acquire);
     cl_int error = CL_SUCCESS;
     for (unsigned i = 0; i < count; i++) {
@@ -461,17 +483,20 @@ static cl_int apply(enum target target, const char *what, const char *function) 
     return error;
 }
 
-cl_int dv_script_enter(const char *function) {
+cl_int dv_script_enter(const char *function)
+{
     ensure_loaded();
     dv_script_log("call", function, 0);
     return apply(TARGET_FUNCTION, "scripted-call", function);
 }
 
-cl_int dv_script_complete(const char *function) {
+cl_int dv_script_complete(const char *function)
+{
     return apply(TARGET_COMPLETION, "scripted-completion", function);
 }
 
-bool dv_device_is_lost(void) {
+bool dv_device_is_lost(void)
+{
     ensure_loaded();
     if (atomic_load_explicit(&state.lost, memory_order_relaxed)) {
         return true;
@@ -484,7 +509,8 @@ bool dv_device_is_lost(void) {
     return true;
 }
 
-bool dv_device_start_command(void) {
+bool dv_device_start_command(void)
+{
     if (dv_device_is_lost()) {
         return false;
     }

@@ -26,23 +26,23 @@
 
 #define CASE_SECONDS 60
 
-#define CHECK(condition)                                                              \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, \
-                    #condition);                                                      \
-            exit(1);                                                                  \
-        }                                                                             \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__,             \
+                    #condition);                                                                   \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
-#define CHECK_INT(expression, expected)                                                     \
-    do {                                                                                    \
-        long long got_ = (long long)(expression), want_ = (long long)(expected);            \
-        if (got_ != want_) {                                                                \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, \
-                    #expression, got_, want_);                                              \
-            exit(1);                                                                        \
-        }                                                                                   \
+#define CHECK_INT(expression, expected)                                                            \
+    do {                                                                                           \
+        long long got_ = (long long)(expression), want_ = (long long)(expected);                   \
+        if (got_ != want_) {                                                                       \
+            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__,     \
+                    #expression, got_, want_);                                                     \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 #define OK(expression) CHECK_INT(expression, CL_SUCCESS)
@@ -81,7 +81,8 @@ static cl_context context;
 static cl_command_queue queue;
 static cl_program program;
 
-static cl_program build(const char *source, const char *options) {
+static cl_program build(const char *source, const char *options)
+{
     cl_int error;
     cl_program built = clCreateProgramWithSource(context, 1, &source, NULL, &error);
     OK(error);
@@ -89,12 +90,14 @@ static cl_program build(const char *source, const char *options) {
     return built;
 }
 
-static void set_up_devices(void) {
+static void set_up_devices(void)
+{
     OK(clGetPlatformIDs(1, &platform, NULL));
     OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
 }
 
-static cl_command_queue make_queue(cl_command_queue_properties properties) {
+static cl_command_queue make_queue(cl_command_queue_properties properties)
+{
     cl_int error;
     cl_queue_properties list[] = {CL_QUEUE_PROPERTIES, properties, 0};
     cl_command_queue made = clCreateCommandQueueWithProperties(context, device, list, &error);
@@ -102,7 +105,8 @@ static cl_command_queue make_queue(cl_command_queue_properties properties) {
     return made;
 }
 
-static void set_up(void) {
+static void set_up(void)
+{
     cl_int error;
     set_up_devices();
     context = clCreateContext(NULL, 1, &device, NULL, NULL, &error);
@@ -111,21 +115,24 @@ static void set_up(void) {
     program = build(kernel_source, "-cl-kernel-arg-info");
 }
 
-static void tear_down(void) {
+static void tear_down(void)
+{
     OK(clFinish(queue));
     OK(clReleaseProgram(program));
     OK(clReleaseCommandQueue(queue));
     OK(clReleaseContext(context));
 }
 
-static cl_kernel kernel_of(const char *name) {
+static cl_kernel kernel_of(const char *name)
+{
     cl_int error;
     cl_kernel kernel = clCreateKernel(program, name, &error);
     OK(error);
     return kernel;
 }
 
-static cl_mem buffer_of(size_t bytes) {
+static cl_mem buffer_of(size_t bytes)
+{
     cl_int error;
     cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &error);
     OK(error);
@@ -133,49 +140,67 @@ static cl_mem buffer_of(size_t bytes) {
 }
 
 static cl_int launch_on(cl_command_queue where, cl_kernel kernel, size_t items, cl_uint num_waits,
-                        const cl_event *waits, cl_event *event) {
+                        const cl_event *waits, cl_event *event)
+{
     return clEnqueueNDRangeKernel(where, kernel, 1, NULL, &items, NULL, num_waits, waits, event);
 }
 
-static cl_int launch(cl_kernel kernel, size_t items, cl_event *event) {
+static cl_int launch(cl_kernel kernel, size_t items, cl_event *event)
+{
     return launch_on(queue, kernel, items, 0, NULL, event);
 }
 
-static void set_mem(cl_kernel kernel, cl_uint index, cl_mem mem) {
+static void set_mem(cl_kernel kernel, cl_uint index, cl_mem mem)
+{
     OK(clSetKernelArg(kernel, index, sizeof mem, &mem));
 }
 
-static void set_uint(cl_kernel kernel, cl_uint index, cl_uint value) {
+static void set_uint(cl_kernel kernel, cl_uint index, cl_uint value)
+{
     OK(clSetKernelArg(kernel, index, sizeof value, &value));
 }
 
-static cl_int status_of(cl_event event) {
+static cl_int status_of(cl_event event)
+{
     cl_int status;
     OK(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
     return status;
 }
 
-static cl_uint read_uint(cl_mem buffer, size_t index) {
+static cl_uint read_uint(cl_mem buffer, size_t index)
+{
     cl_uint value = 0;
     OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, index * sizeof value, sizeof value, &value, 0,
                            NULL, NULL));
     return value;
 }
 
-static void sleep_ms(long ms) {
+static void sleep_ms(long ms)
+{
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&time, NULL);
 }
 
-static double now_ms(void) {
+static double now_ms(void)
+{
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
 }
 
+/* Callbacks may come late: the standard promises no moment. */
+static void wait_for_count(atomic_int *count, int expected)
+{
+    for (int i = 0; i < 2000 && atomic_load(count) < expected; i++) {
+        sleep_ms(5);
+    }
+    CHECK_INT(atomic_load(count), expected);
+}
+
 /* ---- an honest platform ---------------------------------------------------------------------*/
 
-static void test_platform(void) {
+static void test_platform(void)
+{
     set_up_devices();
     char text[256];
     OK(clGetPlatformInfo(platform, CL_PLATFORM_EXTENSIONS, sizeof text, text, NULL));
@@ -189,15 +214,14 @@ static void test_platform(void) {
     cl_device_type type;
     OK(clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, NULL));
     CHECK((type & CL_DEVICE_TYPE_CPU) != 0);
-    CHECK_INT(clGetDeviceIDs(platform, CL_DEVICE_TYPE_GPU, 1, &device, NULL),
-              CL_DEVICE_NOT_FOUND);
+    CHECK_INT(clGetDeviceIDs(platform, CL_DEVICE_TYPE_GPU, 1, &device, NULL), CL_DEVICE_NOT_FOUND);
     cl_uint count = 0;
     OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, NULL, &count));
     CHECK_INT(count, 1);
     /* every parameter of the core standard must be answered */
     for (cl_device_info info = CL_DEVICE_TYPE; info <= 0x1072; info++) {
-        bool unused = info == 0x1033 /* half precision, an extension */ ||
-                      info == 0x105F || (info >= 0x106A && info <= 0x106E);
+        bool unused = info == 0x1033 /* half precision, an extension */ || info == 0x105F ||
+                      (info >= 0x106A && info <= 0x106E);
         size_t size = SIZE_MAX;
         CHECK_INT(clGetDeviceInfo(device, info, 0, NULL, &size),
                   unused ? CL_INVALID_VALUE : CL_SUCCESS);
@@ -208,7 +232,8 @@ static void test_platform(void) {
     CHECK_INT(clCreateSubDevices(device, equally, 1, &device, NULL), CL_DEVICE_PARTITION_FAILED);
 }
 
-static void test_table_is_full(void) {
+static void test_table_is_full(void)
+{
     set_up_devices();
     /* the ICD protocol: the first word of a handle is the dispatch table */
     void **table = *(void ***)platform;
@@ -218,7 +243,8 @@ static void test_table_is_full(void) {
     CHECK(*(void ***)device == table);
 }
 
-static void test_unsupported(void) {
+static void test_unsupported(void)
+{
     set_up();
     cl_int error = CL_SUCCESS;
     CHECK(clCreatePipe(context, 0, 4, 4, NULL, &error) == NULL);
@@ -234,7 +260,8 @@ static void test_unsupported(void) {
     tear_down();
 }
 
-static void test_bad_arguments(void) {
+static void test_bad_arguments(void)
+{
     set_up();
     cl_int error = CL_SUCCESS;
     cl_mem buffer = buffer_of(64);
@@ -285,18 +312,20 @@ static void test_bad_arguments(void) {
     tear_down();
 }
 
-static void CL_CALLBACK count_mem_end(cl_mem mem, void *count) {
-    (*(int *)count)++;
-}
-
-static void CL_CALLBACK count_context_end(cl_context ended, void *count) {
+static void CL_CALLBACK count_mem_end(cl_mem mem, void *count)
+{
     atomic_fetch_add((atomic_int *)count, 1);
 }
 
-static void test_references(void) {
+static void CL_CALLBACK count_context_end(cl_context ended, void *count)
+{
+    atomic_fetch_add((atomic_int *)count, 1);
+}
+
+static void test_references(void)
+{
     set_up();
-    static int mem_ends; /* outlives this function, as the callback may */
-    static atomic_int context_ends;
+    static atomic_int mem_ends, context_ends; /* outlive this function, as callbacks may */
     OK(clSetContextDestructorCallback(context, count_context_end, &context_ends));
     cl_mem buffer = buffer_of(64);
     cl_uint count;
@@ -312,19 +341,17 @@ static void test_references(void) {
     OK(clGetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof count, &count, NULL));
     CHECK_INT(count, 1);
     OK(clReleaseMemObject(buffer));
-    CHECK_INT(mem_ends, 0);
+    CHECK_INT(atomic_load(&mem_ends), 0);
     OK(clSetUserEventStatus(gate, CL_COMPLETE));
     OK(clFinish(queue));
-    CHECK_INT(mem_ends, 1);
+    wait_for_count(&mem_ends, 1);
     OK(clReleaseEvent(gate));
     tear_down();
-    for (int i = 0; i < 2000 && atomic_load(&context_ends) == 0; i++) {
-        sleep_ms(5); /* the queue's thread holds the context until it ends */
-    }
-    CHECK_INT(atomic_load(&context_ends), 1);
+    wait_for_count(&context_ends, 1); /* the queue's thread holds the context until it ends */
 }
 
-static void test_buffers(void) {
+static void test_buffers(void)
+{
     set_up();
     unsigned char out[256], in[256];
     for (int i = 0; i < 256; i++) {
@@ -344,15 +371,15 @@ static void test_buffers(void) {
     CHECK_INT(out[0], 1 + 8 + 32);
     CHECK_INT(out[12 + 4 * 2 + 3], 1 + 3 + 8 * 3 + 32 * 2);
     memset(out, 0xee, sizeof out);
-    OK(clEnqueueWriteBufferRect(queue, b, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4,
-                                12, in, 0, NULL, NULL));
+    OK(clEnqueueWriteBufferRect(queue, b, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4, 12,
+                                in, 0, NULL, NULL));
     OK(clEnqueueCopyBufferRect(queue, b, a, buffer_origin, host_origin, region, 8, 32, 0, 0, 0,
                                NULL, NULL));
     OK(clEnqueueReadBuffer(queue, a, CL_TRUE, 0, 24, out, 0, NULL, NULL));
     CHECK(memcmp(out, in, 24) == 0);
     const size_t too_far[] = {0, 0, 7};
-    CHECK_INT(clEnqueueReadBufferRect(queue, a, CL_TRUE, too_far, host_origin, region, 8, 32, 4,
-                                      12, out, 0, NULL, NULL),
+    CHECK_INT(clEnqueueReadBufferRect(queue, a, CL_TRUE, too_far, host_origin, region, 8, 32, 4, 12,
+                                      out, 0, NULL, NULL),
               CL_INVALID_VALUE);
 
     cl_int error;
@@ -378,7 +405,8 @@ static void test_buffers(void) {
     tear_down();
 }
 
-static void test_host_pointer(void) {
+static void test_host_pointer(void)
+{
     set_up();
     cl_int error;
     cl_uint own[16] = {0};
@@ -412,7 +440,8 @@ static void test_host_pointer(void) {
 }
 
 /* Also run with maps that are copies, where only the map and unmap commands move the data. */
-static void test_maps(void) {
+static void test_maps(void)
+{
     set_up();
     cl_int error;
     cl_mem buffer = buffer_of(64);
@@ -420,8 +449,8 @@ static void test_maps(void) {
     set_mem(iota, 0, buffer);
     OK(launch(iota, 16, NULL));
     cl_event done;
-    cl_uint *mapped = clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 8,
-                                         16, 0, NULL, &done, &error);
+    cl_uint *mapped = clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 8, 16,
+                                         0, NULL, &done, &error);
     OK(error);
     OK(clWaitForEvents(1, &done));
     OK(clReleaseEvent(done));
@@ -432,10 +461,8 @@ static void test_maps(void) {
     CHECK_INT(read_uint(buffer, 5), 55);
 
     cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
-                          .image_width = 5,
-                          .image_height = 4,
-                          .image_depth = 3};
+    cl_image_desc desc = {
+        .image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = 5, .image_height = 4, .image_depth = 3};
     cl_mem image = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &error);
     OK(error);
     const size_t zero[] = {0, 0, 0}, whole[] = {5, 4, 3};
@@ -446,9 +473,8 @@ static void test_maps(void) {
     }
     OK(clEnqueueWriteImage(queue, image, CL_TRUE, zero, whole, 0, 0, bytes, 0, NULL, NULL));
     size_t row, slice;
-    unsigned char *pixels =
-        clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, origin, region, &row,
-                          &slice, 0, NULL, NULL, &error);
+    unsigned char *pixels = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE,
+                                              origin, region, &row, &slice, 0, NULL, NULL, &error);
     OK(error);
     CHECK_INT(pixels[0], 1 + 5 + 20);
     CHECK_INT(pixels[slice + row + 2], 3 + 5 * 2 + 20 * 2);
@@ -464,14 +490,15 @@ static void test_maps(void) {
 }
 
 /* What the application would see if it looked into a copied map before the map is done. */
-static void test_early_look_into_map(void) {
+static void test_early_look_into_map(void)
+{
     set_up();
     cl_int error;
     cl_mem buffer = buffer_of(4);
     cl_event gate = clCreateUserEvent(context, &error);
     OK(clEnqueueFillBuffer(queue, buffer, "good", 4, 0, 4, 0, NULL, NULL));
-    char *mapped = clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ, 0, 4, 1, &gate, NULL,
-                                      &error);
+    char *mapped =
+        clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ, 0, 4, 1, &gate, NULL, &error);
     OK(error);
     CHECK(memcmp(mapped, "good", 4) != 0);
     OK(clSetUserEventStatus(gate, CL_COMPLETE));
@@ -484,7 +511,8 @@ static void test_early_look_into_map(void) {
 }
 
 static cl_mem image_of(cl_mem_object_type type, cl_channel_order order, cl_channel_type channel,
-                       size_t width, size_t height, size_t depth_or_layers) {
+                       size_t width, size_t height, size_t depth_or_layers)
+{
     cl_int error;
     cl_image_format format = {order, channel};
     cl_image_desc desc = {.image_type = type,
@@ -497,7 +525,8 @@ static cl_mem image_of(cl_mem_object_type type, cl_channel_order order, cl_chann
     return image;
 }
 
-static void test_images(void) {
+static void test_images(void)
+{
     set_up();
     const size_t zero[] = {0, 0, 0};
     unsigned char in[240], out[240];
@@ -508,8 +537,8 @@ static void test_images(void) {
         cl_mem_object_type type;
         size_t region[3];
     } shapes[] = {
-        {CL_MEM_OBJECT_IMAGE1D, {60, 1, 1}},      {CL_MEM_OBJECT_IMAGE2D, {10, 6, 1}},
-        {CL_MEM_OBJECT_IMAGE3D, {5, 4, 3}},       {CL_MEM_OBJECT_IMAGE2D_ARRAY, {5, 4, 3}},
+        {CL_MEM_OBJECT_IMAGE1D, {60, 1, 1}},       {CL_MEM_OBJECT_IMAGE2D, {10, 6, 1}},
+        {CL_MEM_OBJECT_IMAGE3D, {5, 4, 3}},        {CL_MEM_OBJECT_IMAGE2D_ARRAY, {5, 4, 3}},
         {CL_MEM_OBJECT_IMAGE1D_ARRAY, {20, 3, 1}},
     };
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -528,9 +557,9 @@ static void test_images(void) {
         OK(clEnqueueReadImage(queue, image, CL_TRUE, zero, region, 0, 0, out, 0, NULL, NULL));
         CHECK(memcmp(out, "....", 4) == 0 && memcmp(out + 4, in + 4, 236) == 0);
         const size_t beyond[] = {region[0], 0, 0};
-        CHECK_INT(clEnqueueReadImage(queue, image, CL_TRUE, beyond, region, 0, 0, out, 0, NULL,
-                                     NULL),
-                  CL_INVALID_VALUE);
+        CHECK_INT(
+            clEnqueueReadImage(queue, image, CL_TRUE, beyond, region, 0, 0, out, 0, NULL, NULL),
+            CL_INVALID_VALUE);
         OK(clReleaseMemObject(buffer));
         OK(clReleaseMemObject(other));
         OK(clReleaseMemObject(image));
@@ -561,9 +590,8 @@ static void test_images(void) {
     cl_mem under = buffer_of(64);
     OK(clEnqueueFillBuffer(queue, under, "ABCD", 4, 0, 64, 0, NULL, NULL));
     cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER,
-                          .image_width = 64,
-                          .mem_object = under};
+    cl_image_desc desc = {
+        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 64, .mem_object = under};
     cl_mem view = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &error);
     OK(error);
     const size_t third[] = {2, 0, 0}, four[] = {4, 1, 1};
@@ -574,8 +602,8 @@ static void test_images(void) {
     OK(clReleaseMemObject(half));
     OK(clReleaseMemObject(bgra));
 
-    cl_sampler sampler = clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST,
-                                         &error);
+    cl_sampler sampler =
+        clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &error);
     OK(error);
     cl_mem src = image_of(CL_MEM_OBJECT_IMAGE2D, CL_R, CL_UNSIGNED_INT32, 3, 2, 0);
     cl_mem dst = image_of(CL_MEM_OBJECT_IMAGE2D, CL_R, CL_UNSIGNED_INT32, 3, 2, 0);
@@ -610,7 +638,8 @@ static void test_images(void) {
 
 static void check_arg(cl_kernel kernel, cl_uint index, const char *type, const char *name,
                       cl_kernel_arg_address_qualifier address,
-                      cl_kernel_arg_type_qualifier qualifier) {
+                      cl_kernel_arg_type_qualifier qualifier)
+{
     char text[64];
     OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_NAME, sizeof text, text, NULL));
     CHECK(strcmp(text, type) == 0);
@@ -626,11 +655,13 @@ static void check_arg(cl_kernel kernel, cl_uint index, const char *type, const c
     CHECK_INT(got_qualifier, qualifier);
 }
 
-static void CL_CALLBACK note_build(cl_program built, void *flag) {
-    *(bool *)flag = true;
+static void CL_CALLBACK note_build(cl_program built, void *flag)
+{
+    atomic_fetch_add((atomic_int *)flag, 1);
 }
 
-static void test_programs(void) {
+static void test_programs(void)
+{
     set_up();
     cl_int error;
     cl_kernel kernel = kernel_of("add");
@@ -648,8 +679,7 @@ static void test_programs(void) {
     check_arg(kernel, 0, "image2d_t", "dst", CL_KERNEL_ARG_ADDRESS_GLOBAL, 0);
     check_arg(kernel, 2, "sampler_t", "s", CL_KERNEL_ARG_ADDRESS_PRIVATE, 0);
     cl_kernel_arg_access_qualifier access;
-    OK(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access,
-                          NULL));
+    OK(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access, NULL));
     CHECK_INT(access, CL_KERNEL_ARG_ACCESS_WRITE_ONLY);
     OK(clReleaseKernel(kernel));
     kernel = kernel_of("nop_grouped");
@@ -679,10 +709,10 @@ static void test_programs(void) {
     /* a failing build has a log that names the place */
     const char *bad = "kernel void nop(void) {}\n\n#error this is wrong\n";
     cl_program failing = clCreateProgramWithSource(context, 1, &bad, NULL, &error);
-    bool notified = false;
+    static atomic_int notified;
     CHECK_INT(clBuildProgram(failing, 1, &device, "-DX", note_build, &notified),
               CL_BUILD_PROGRAM_FAILURE);
-    CHECK(notified);
+    wait_for_count(&notified, 1);
     char log[512];
     OK(clGetProgramBuildInfo(failing, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL));
     CHECK(strstr(log, ":3: error: #error this is wrong") != NULL);
@@ -710,9 +740,8 @@ static void test_programs(void) {
     unsigned char *binary = malloc(size);
     OK(clGetProgramInfo(plain, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
     cl_int binary_status;
-    cl_program loaded = clCreateProgramWithBinary(context, 1, &device, &size,
-                                                  (const unsigned char **)&binary, &binary_status,
-                                                  &error);
+    cl_program loaded = clCreateProgramWithBinary(
+        context, 1, &device, &size, (const unsigned char **)&binary, &binary_status, &error);
     OK(error);
     OK(clBuildProgram(loaded, 0, NULL, "-cl-kernel-arg-info", NULL, NULL));
     kernel = clCreateKernel(loaded, "inc", &error);
@@ -744,7 +773,8 @@ static void test_programs(void) {
     tear_down();
 }
 
-static void test_kernels(void) {
+static void test_kernels(void)
+{
     set_up();
     cl_mem a = buffer_of(64), b = buffer_of(64), c = buffer_of(64);
     cl_kernel fill = kernel_of("fill_a"), iota = kernel_of("iota"), inc = kernel_of("inc"),
@@ -827,7 +857,8 @@ static void test_kernels(void) {
     tear_down();
 }
 
-static void test_printf(void) {
+static void test_printf(void)
+{
     set_up();
     int ends[2];
     CHECK(pipe(ends) == 0);
@@ -850,26 +881,26 @@ struct told {
     atomic_int status;
 };
 
-static void CL_CALLBACK note_event(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK note_event(cl_event event, cl_int status, void *data)
+{
     struct told *told = data;
     atomic_store(&told->status, status);
     atomic_fetch_add(&told->calls, 1);
 }
 
-static void wait_for_calls(struct told *told, int calls) {
-    for (int i = 0; i < 4000 && atomic_load(&told->calls) < calls; i++) {
-        sleep_ms(5);
-    }
-    CHECK_INT(atomic_load(&told->calls), calls);
+static void wait_for_calls(struct told *told, int calls)
+{
+    wait_for_count(&told->calls, calls);
 }
 
-static void CL_CALLBACK note_context(const char *message, const void *info, size_t size,
-                                     void *data) {
+static void CL_CALLBACK note_context(const char *message, const void *info, size_t size, void *data)
+{
     struct told *told = data;
     atomic_fetch_add(&told->calls, 1);
 }
 
-static void test_events(void) {
+static void test_events(void)
+{
     static struct told submitted, complete, failed, context_errors;
     set_up_devices();
     cl_int error;
@@ -908,7 +939,7 @@ static void test_events(void) {
     CHECK_INT(status_of(after), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     wait_for_calls(&failed, 1);
     CHECK_INT(atomic_load(&failed.status), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-    CHECK_INT(atomic_load(&context_errors.calls), 1);
+    CHECK(atomic_load(&context_errors.calls) >= 1);
     cl_ulong time;
     CHECK_INT(clGetEventProfilingInfo(bad, CL_PROFILING_COMMAND_END, sizeof time, &time, NULL),
               CL_PROFILING_INFO_NOT_AVAILABLE);
@@ -930,7 +961,8 @@ static void test_events(void) {
     tear_down();
 }
 
-static void test_out_of_order(void) {
+static void test_out_of_order(void)
+{
     set_up();
     cl_int error;
     cl_command_queue any = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
@@ -968,7 +1000,8 @@ static void test_out_of_order(void) {
 /* Each thread its own queue and buffer, everything else shared; events cross between threads. */
 static _Atomic(cl_event) baton;
 
-static void *work_in_thread(void *argument) {
+static void *work_in_thread(void *argument)
+{
     bool any_order = (intptr_t)argument % 2 != 0;
     cl_command_queue own = make_queue(any_order ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0);
     cl_mem buffer = buffer_of(1024);
@@ -1001,7 +1034,8 @@ static void *work_in_thread(void *argument) {
     return NULL;
 }
 
-static void test_threads(void) {
+static void test_threads(void)
+{
     set_up();
     pthread_t threads[THREADS];
     for (intptr_t i = 0; i < THREADS; i++) {
@@ -1019,7 +1053,8 @@ static void test_threads(void) {
 
 /* ---- scripts --------------------------------------------------------------------------------*/
 
-static void test_return_nth(void) {
+static void test_return_nth(void)
+{
     set_up();
     cl_kernel nop = kernel_of("nop");
     for (int i = 1; i <= 8; i++) {
@@ -1031,7 +1066,8 @@ static void test_return_nth(void) {
     tear_down();
 }
 
-static void test_return_always(void) {
+static void test_return_always(void)
+{
     set_up();
     cl_int error;
     for (int i = 0; i < 3; i++) {
@@ -1041,7 +1077,8 @@ static void test_return_always(void) {
     tear_down();
 }
 
-static void test_percent(void) {
+static void test_percent(void)
+{
     set_up();
     int failures = 0;
     cl_kernel nop = kernel_of("nop");
@@ -1053,27 +1090,30 @@ static void test_percent(void) {
     tear_down();
 }
 
-static void test_delay_of_call(void) {
+static void test_delay_of_call(void)
+{
     set_up();
     double before = now_ms();
     OK(clFlush(queue));
-    CHECK(now_ms() - before < 150);
+    CHECK(now_ms() - before < 400);
     before = now_ms();
     OK(clFlush(queue));
-    CHECK(now_ms() - before >= 200);
+    CHECK(now_ms() - before >= 500);
     tear_down();
 }
 
 static atomic_int hang_stage;
 
-static void *finish_in_thread(void *argument) {
+static void *finish_in_thread(void *argument)
+{
     atomic_store(&hang_stage, 1);
     clFinish(queue);
     atomic_store(&hang_stage, 2);
     return NULL;
 }
 
-static void expect_hang_of_finish(void) {
+static void expect_hang_of_finish(void)
+{
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, finish_in_thread, NULL) == 0);
     while (atomic_load(&hang_stage) == 0) {
@@ -1084,12 +1124,14 @@ static void expect_hang_of_finish(void) {
     _exit(0);
 }
 
-static void test_hang_of_call(void) {
+static void test_hang_of_call(void)
+{
     set_up();
     expect_hang_of_finish();
 }
 
-static void test_hang_of_kernel(void) {
+static void test_hang_of_kernel(void)
+{
     set_up();
     OK(launch(kernel_of("hang"), 1, NULL));
     /* another queue is not held up */
@@ -1099,7 +1141,8 @@ static void test_hang_of_kernel(void) {
     expect_hang_of_finish();
 }
 
-static void test_hang_of_completion(void) {
+static void test_hang_of_completion(void)
+{
     set_up();
     OK(launch(kernel_of("nop"), 1, NULL));
     OK(clFinish(queue));
@@ -1107,26 +1150,30 @@ static void test_hang_of_completion(void) {
     expect_hang_of_finish();
 }
 
-static void test_crash_of_call(void) {
+static void test_crash_of_call(void)
+{
     set_up(); /* its program is the second one built */
     exit(1);
 }
 
-static void test_crash_of_kernel(void) {
+static void test_crash_of_kernel(void)
+{
     set_up();
     OK(launch(kernel_of("crash"), 1, NULL));
     clFinish(queue);
     exit(1);
 }
 
-static void test_runs_to_end(void) {
+static void test_runs_to_end(void)
+{
     set_up();
     OK(launch(kernel_of("nop"), 1, NULL));
     clFinish(queue);
     exit(1); /* only reached when the script did not do its work */
 }
 
-static void test_late_completion(void) {
+static void test_late_completion(void)
+{
     set_up();
     cl_kernel nop = kernel_of("nop");
     cl_event events[2];
@@ -1134,18 +1181,19 @@ static void test_late_completion(void) {
     OK(launch(nop, 1, &events[0]));
     OK(launch(nop, 1, &events[1]));
     OK(clWaitForEvents(1, &events[1]));
-    CHECK(now_ms() - before >= 200);
+    CHECK(now_ms() - before >= 500);
     cl_ulong start, end;
     OK(clGetEventProfilingInfo(events[1], CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
     OK(clGetEventProfilingInfo(events[1], CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
-    CHECK(end - start < 150000000); /* the news was late, not the end */
+    CHECK(end - start < 400000000); /* the news was late, not the end */
     OK(clReleaseEvent(events[0]));
     OK(clReleaseEvent(events[1]));
     OK(clReleaseKernel(nop));
     tear_down();
 }
 
-static void test_failed_completion(void) {
+static void test_failed_completion(void)
+{
     set_up();
     cl_mem buffer = buffer_of(16);
     cl_uint value = 5;
@@ -1158,7 +1206,8 @@ static void test_failed_completion(void) {
     tear_down();
 }
 
-static void check_lost(void) {
+static void check_lost(void)
+{
     cl_int error;
     cl_bool available;
     CHECK_INT(launch(kernel_of("nop"), 1, NULL), CL_OUT_OF_RESOURCES);
@@ -1171,7 +1220,8 @@ static void check_lost(void) {
     CHECK_INT(available, CL_FALSE);
 }
 
-static void test_lost_after_commands(void) {
+static void test_lost_after_commands(void)
+{
     set_up();
     cl_kernel nop = kernel_of("nop");
     cl_event events[4];
@@ -1193,7 +1243,8 @@ static void test_lost_after_commands(void) {
     _exit(0);
 }
 
-static void test_lost_after_time(void) {
+static void test_lost_after_time(void)
+{
     set_up();
     OK(launch(kernel_of("nop"), 1, NULL));
     sleep_ms(1100);
@@ -1201,7 +1252,8 @@ static void test_lost_after_time(void) {
     _exit(0);
 }
 
-static void test_rule_in_source(void) {
+static void test_rule_in_source(void)
+{
     set_up();
     cl_int error;
     cl_kernel nop = kernel_of("nop");
@@ -1221,7 +1273,8 @@ static void test_rule_in_source(void) {
     tear_down();
 }
 
-static void test_settings(void) {
+static void test_settings(void)
+{
     set_up();
     cl_device_id devices[4];
     cl_uint count;
@@ -1247,7 +1300,8 @@ static void test_settings(void) {
     tear_down();
 }
 
-static void test_two_devices(void) {
+static void test_two_devices(void)
+{
     cl_int error;
     cl_device_id devices[2];
     set_up_devices();
@@ -1274,7 +1328,8 @@ static void test_two_devices(void) {
     tear_down();
 }
 
-static void test_flush_required(void) {
+static void test_flush_required(void)
+{
     set_up();
     cl_kernel nop = kernel_of("nop");
     cl_event done;
@@ -1291,7 +1346,8 @@ static void test_flush_required(void) {
     tear_down();
 }
 
-static void test_newest_first(void) {
+static void test_newest_first(void)
+{
     set_up();
     cl_int error;
     cl_command_queue any = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
@@ -1313,12 +1369,14 @@ static void test_newest_first(void) {
     tear_down();
 }
 
-static void test_bad_script(void) {
+static void test_bad_script(void)
+{
     cl_uint count = 0;
     CHECK(clGetPlatformIDs(1, &platform, &count) != CL_SUCCESS || count == 0);
 }
 
-static void test_script_file(void) {
+static void test_script_file(void)
+{
     /* a process cannot change its own script, so this one starts another */
     char path[] = "/tmp/divvy-vendor-script-XXXXXX";
     int fd = mkstemp(path);
@@ -1339,7 +1397,8 @@ static void test_script_file(void) {
     CHECK_INT(status, 0);
 }
 
-static void test_log(void) {
+static void test_log(void)
+{
     char path[] = "/tmp/divvy-vendor-log-XXXXXX";
     int fd = mkstemp(path);
     CHECK(fd >= 0);
@@ -1369,9 +1428,9 @@ struct test_case {
     int code;   /* that it must exit with */
 };
 
-#define RETURNS                              \
-    "clEnqueueNDRangeKernel 3 return -5;"    \
-    "clEnqueueNDRangeKernel 5-6 return -4;"  \
+#define RETURNS                                                                                    \
+    "clEnqueueNDRangeKernel 3 return -5;"                                                          \
+    "clEnqueueNDRangeKernel 5-6 return -4;"                                                        \
     "clEnqueueNDRangeKernel 8+ return -36"
 
 static const struct test_case cases[] = {
@@ -1393,7 +1452,7 @@ static const struct test_case cases[] = {
     {"return_nth", test_return_nth, RETURNS, 0, 0},
     {"return_always", test_return_always, "clCreateBuffer * return -4", 0, 0},
     {"percent", test_percent, "seed 7\nclEnqueueNDRangeKernel 30% return -5", 0, 0},
-    {"delay_of_call", test_delay_of_call, "clFlush 2 delay 200ms", 0, 0},
+    {"delay_of_call", test_delay_of_call, "clFlush 2 delay 500ms", 0, 0},
     {"hang_of_call", test_hang_of_call, "clFinish 1 hang", 0, 0},
     {"hang_of_kernel", test_hang_of_kernel, NULL, 0, 0},
     {"hang_of_completion", test_hang_of_completion, "complete 2 hang", 0, 0},
@@ -1404,9 +1463,8 @@ static const struct test_case cases[] = {
      0},
     {"abort", test_runs_to_end, "clEnqueueNDRangeKernel 1 abort", SIGABRT, 0},
     {"exit", test_runs_to_end, "clEnqueueNDRangeKernel 1 exit 41", 0, 41},
-    {"late_completion", test_late_completion, "complete 2 delay 200ms", 0, 0},
-    {"failed_completion", test_failed_completion, "complete clEnqueueReadBuffer 2 status -5", 0,
-     0},
+    {"late_completion", test_late_completion, "complete 2 delay 500ms", 0, 0},
+    {"failed_completion", test_failed_completion, "complete clEnqueueReadBuffer 2 status -5", 0, 0},
     {"lost_after_commands", test_lost_after_commands, "device lost after 3", 0, 0},
     {"lost_after_time", test_lost_after_time, "device lost after 1s", 0, 0},
     {"rule_in_source", test_rule_in_source, NULL, 0, 0},
@@ -1427,14 +1485,16 @@ static const struct test_case cases[] = {
 #define NUM_CASES (sizeof cases / sizeof cases[0])
 
 /* A sanitizer must let the wanted crash happen instead of reporting it. */
-static void allow_crash(const char *variable) {
+static void allow_crash(const char *variable)
+{
     const char *options = getenv(variable);
     char with[512];
     snprintf(with, sizeof with, "%s:handle_segv=0:handle_abort=0", options != NULL ? options : "");
     setenv(variable, with, 1);
 }
 
-static bool run_case(const struct test_case *test) {
+static bool run_case(const struct test_case *test)
+{
     pid_t pid = fork();
     if (pid == 0) {
         if (test->script != NULL) {
@@ -1462,7 +1522,8 @@ static bool run_case(const struct test_case *test) {
     return good;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; argc > 1 && i < NUM_CASES; i++) {
         if (strcmp(argv[1], cases[i].name) == 0) {

@@ -4,16 +4,18 @@
  */
 #include "vendor.h"
 
-#define UNSUPPORTED(function, ...)                       \
-    cl_int CL_API_CALL function(__VA_ARGS__) {           \
-        DV_ENTER();                                      \
-        return CL_INVALID_OPERATION;                     \
+#define UNSUPPORTED(function, ...)                                                                 \
+    cl_int CL_API_CALL function(__VA_ARGS__)                                                       \
+    {                                                                                              \
+        DV_ENTER();                                                                                \
+        return CL_INVALID_OPERATION;                                                               \
     }
 
-#define UNSUPPORTED_CREATE(type, function, ...)                 \
-    type CL_API_CALL function(__VA_ARGS__, cl_int *errcode_ret) { \
-        DV_ENTER_CREATE(errcode_ret);                           \
-        return dv_fail(errcode_ret, CL_INVALID_OPERATION);      \
+#define UNSUPPORTED_CREATE(type, function, ...)                                                    \
+    type CL_API_CALL function(__VA_ARGS__, cl_int *errcode_ret)                                    \
+    {                                                                                              \
+        DV_ENTER_CREATE(errcode_ret);                                                              \
+        return dv_fail(errcode_ret, CL_INVALID_OPERATION);                                         \
     }
 
 /* OpenCL 1.0, deprecated or optional */
@@ -105,11 +107,13 @@ UNSUPPORTED(clSetProgramSpecializationConstant, cl_program program, cl_uint spec
             size_t spec_size, const void *spec_value)
 
 void *CL_API_CALL clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size,
-                             cl_uint alignment) {
+                             cl_uint alignment)
+{
     dv_script_enter(__func__);
     return NULL;
 }
 
-void CL_API_CALL clSVMFree(cl_context context, void *pointer) {
+void CL_API_CALL clSVMFree(cl_context context, void *pointer)
+{
     dv_script_enter(__func__);
 }

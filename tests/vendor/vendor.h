@@ -263,7 +263,7 @@ cl_int dv_answer_string(const char *text, size_t param_value_size, void *param_v
                         size_t *param_value_size_ret);
 /* For the info functions, whose last three parameters always have the same names. */
 #define DV_STRING(text) dv_answer_string(text, param_value_size, param_value, param_value_size_ret)
-#define DV_BYTES(bytes, size) \
+#define DV_BYTES(bytes, size)                                                                      \
     dv_answer(bytes, size, param_value_size, param_value, param_value_size_ret)
 #define DV_VALUE(type, ...) DV_BYTES((&(type){__VA_ARGS__}), sizeof(type))
 #define DV_ARRAY(array) DV_BYTES(array, sizeof array)
@@ -308,20 +308,20 @@ bool dv_device_is_lost(void);
 /* Counts a command that starts; false when the device is lost before it. */
 bool dv_device_start_command(void);
 
-#define DV_ENTER()                                           \
-    do {                                                     \
-        cl_int scripted_error_ = dv_script_enter(__func__);  \
-        if (scripted_error_ != CL_SUCCESS) {                 \
-            return scripted_error_;                          \
-        }                                                    \
+#define DV_ENTER()                                                                                 \
+    do {                                                                                           \
+        cl_int scripted_error_ = dv_script_enter(__func__);                                        \
+        if (scripted_error_ != CL_SUCCESS) {                                                       \
+            return scripted_error_;                                                                \
+        }                                                                                          \
     } while (0)
 
-#define DV_ENTER_CREATE(errcode_ret)                         \
-    do {                                                     \
-        cl_int scripted_error_ = dv_script_enter(__func__);  \
-        if (scripted_error_ != CL_SUCCESS) {                 \
-            return dv_fail((errcode_ret), scripted_error_);  \
-        }                                                    \
+#define DV_ENTER_CREATE(errcode_ret)                                                               \
+    do {                                                                                           \
+        cl_int scripted_error_ = dv_script_enter(__func__);                                        \
+        if (scripted_error_ != CL_SUCCESS) {                                                       \
+            return dv_fail((errcode_ret), scripted_error_);                                        \
+        }                                                                                          \
     } while (0)
 
 /* ---- queue.c: commands, queues, events ---------------------------------------------------- */
@@ -371,8 +371,8 @@ struct dv_command {
 
 /* Checks queue and wait list and makes an empty command; NULL with *error set if they are bad. */
 struct dv_command *dv_command_create(const char *function, cl_command_queue queue,
-                                     cl_command_type type, cl_uint num_waits,
-                                     const cl_event *waits, cl_int *error);
+                                     cl_command_type type, cl_uint num_waits, const cl_event *waits,
+                                     cl_int *error);
 void dv_command_keep(struct dv_command *command, void *object);
 /* Frees a command that was not enqueued. */
 void dv_command_destroy(struct dv_command *command);

@@ -402,10 +402,13 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
                atomic_load(&queue->slot->completed) >= queue->gated_until &&
                !awaits_read(s, (uint8_t *)host + r->host_offset, dv_region_host_span(r))) {
         error = capture(queue, mem, r, host, event);
+        uint64_t number = queue->enqueued;
         pthread_mutex_unlock(&queue->lock);
-        /* the bytes are ours already; only who asks for an event can tell the difference */
+        /* other queues may rely on the bytes being there when a blocking call returns */
         if (error == CL_SUCCESS && blocking && event)
             dv_event_wait(event);
+        else if (error == CL_SUCCESS && blocking)
+            dv_queue_wait(queue, number);
     } else if (!blocking) {
         error = enqueue_for_helper(queue, mem, direction, r, host, wait_count, waits, event);
         pthread_mutex_unlock(&queue->lock);

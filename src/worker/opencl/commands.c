@@ -51,6 +51,10 @@ static void let_go(struct dvk_command *c)
         dvk_arguments_unref(c->arguments);
         c->arguments = NULL;
     }
+    if (c->kernel) { /* the vendor keeps its own while it runs */
+        dvk_kernel_unref(c->kernel);
+        c->kernel = NULL;
+    }
 }
 
 cl_command_queue dvk_command_queue(struct dvk_command *c)
@@ -99,7 +103,7 @@ static void before_visible(struct dv_node *node)
 {
     struct dvk_command *c = command_of(node);
 
-    if (c->kernel && c->kernel->may_print)
+    if (c->may_print)
         dv_output_drain(c->worker->runtime);
     if (c->free_after)
         dv_runtime_upcall(c->worker->runtime,
@@ -126,6 +130,10 @@ static int32_t vendor_waits(struct dvk_command *c)
             return DV_STATUS_DEPENDENCY_FAILED;
         if (dep->node.state == DV_NODE_SUBMITTED && dep->event)
             c->waits[c->wait_count++] = dep->event;
+    }
+    if (c->wait_count == 0) { /* all done meanwhile */
+        free(c->waits);
+        c->waits = NULL;
     }
     return CL_SUCCESS;
 }
@@ -212,8 +220,6 @@ static void destroy(struct dv_node *node)
     struct dvk_command *c = command_of(node);
 
     let_go(c);
-    if (c->kernel)
-        dvk_kernel_unref(c->kernel);
     if (c->event)
         clReleaseEvent(c->event);
     free(c->waits);

@@ -116,7 +116,7 @@ struct dvk_command {
     struct dvk_mem *mems[DVK_KEPT];
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
-    bool pinned;
+    bool may_print;
     uint64_t free_after; /* arena offset to tell the client of, or 0 */
     alignas(8) uint8_t record[];
 };

@@ -288,6 +288,7 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
         return CL_INVALID_WORK_DIMENSION;
     c->kernel = kernel;
     kernel->refs++;
+    c->may_print = kernel->may_print;
     c->arguments = kernel->arguments;
     c->arguments->refs++;
     dvk_arguments_pin(c->arguments);

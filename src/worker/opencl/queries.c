@@ -86,7 +86,7 @@ int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint
     if (m->function == DVW_QUERY_clGetProgramInfo && m->param == CL_PROGRAM_BINARIES) {
         error = program_binaries(w, m, reply->capacity, reply->data, &bytes);
     } else {
-        error = dvk_query(w, m, tail, reply->capacity, reply->data, &bytes);
+        error = dvk_query(w, m, tail, reply->capacity, reply->capacity ? reply->data : NULL, &bytes);
         if (error == CL_INVALID_VALUE && reply->capacity > 0) {
             /* perhaps only too small: the length lets the client tell the two apart */
             error = dvk_query(w, m, tail, 0, NULL, &bytes);

@@ -14,14 +14,16 @@ static const char *const source =
     "    data[i] = data[i] * factor + add;\n"
     "}\n";
 
-static void need(cl_int error, const char *call) {
+static void need(cl_int error, const char *call)
+{
     if (error == CL_SUCCESS)
         return;
     fprintf(stderr, "opencl error %s in %s\n", dv_test_error_name(error), call);
     _exit(3);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc < 3)
         return 2;
     uint64_t random = strtoull(argv[1], NULL, 0) * 7919 + 1;

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int count_descriptors(bool print) {
+static int count_descriptors(bool print)
+{
     DIR *directory = opendir("/proc/self/fd");
     REQUIRE(directory);
     int count = 0;
@@ -33,7 +34,8 @@ static int count_descriptors(bool print) {
 }
 
 /* Closes all, then puts files of our own in their places; OpenCL must use none of them. */
-static void take_over(int from, int to, bool reuse) {
+static void take_over(int from, int to, bool reuse)
+{
     closefrom(from);
     if (!reuse)
         return;
@@ -44,7 +46,8 @@ static void take_over(int from, int to, bool reuse) {
     }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     REQUIRE(argc > 1);
     const char *mode = argv[1];
     dv_test_section(mode);

@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 /* Waits for a child with a limit; false when it hung, crashed or failed. */
-static bool child_fine(pid_t pid) {
+static bool child_fine(pid_t pid)
+{
     int status = -1;
     for (int i = 0; i < 3000; i++) {
         pid_t ended = waitpid(pid, &status, WNOHANG);
@@ -26,7 +27,8 @@ static bool child_fine(pid_t pid) {
 }
 
 /* In the child: every kind of call comes back, and none claims to have done work. */
-static void use_inherited(struct tenant *tenant, cl_event gate) {
+static void use_inherited(struct tenant *tenant, cl_event gate)
+{
     cl_uint word = 0;
     cl_int error;
     size_t one = 1;
@@ -53,7 +55,8 @@ static void use_inherited(struct tenant *tenant, cl_event gate) {
     clReleaseContext(tenant->test.context);
 }
 
-int main(void) {
+int main(void)
+{
     /* Before anything: the child is a tenant of its own. */
     dv_test_section("fork before the first call");
     pid_t pid = fork();

@@ -10,25 +10,29 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static void CL_CALLBACK exit_here(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK exit_here(cl_event event, cl_int status, void *data)
+{
     (void)event;
     (void)status;
     (void)data;
     exit(0);
 }
 
-static void CL_CALLBACK do_nothing(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK do_nothing(cl_event event, cl_int status, void *data)
+{
     (void)event;
     (void)status;
     (void)data;
 }
 
-static void *exit_in_thread(void *unused) {
+static void *exit_in_thread(void *unused)
+{
     exit(0);
     return unused;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     REQUIRE(argc > 1);
     const char *mode = argv[1];
     alarm(60);
@@ -63,20 +67,19 @@ int main(int argc, char **argv) {
             pause();
     }
     if (strcmp(mode, "kernel") == 0) {
-        cl_program program = dv_test_build(
-            &tenant.test,
-            "kernel void spin(global uint *data) {\n"
-            "    uint x = data[0];\n"
-            "    for (ulong i = 0; i < 20000000000ul; i++)\n"
-            "        x = x * 1664525u + 1013904223u + (x >> 7);\n"
-            "    data[0] = x;\n"
-            "}\n",
-            "");
+        cl_program program = dv_test_build(&tenant.test,
+                                           "kernel void spin(global uint *data) {\n"
+                                           "    uint x = data[0];\n"
+                                           "    for (ulong i = 0; i < 20000000000ul; i++)\n"
+                                           "        x = x * 1664525u + 1013904223u + (x >> 7);\n"
+                                           "    data[0] = x;\n"
+                                           "}\n",
+                                           "");
         cl_kernel kernel = dv_test_kernel(program, "spin");
         size_t one = 1;
         REQUIRE_CL(clSetKernelArg(kernel, 0, sizeof plain, &plain));
-        REQUIRE_CL(clEnqueueNDRangeKernel(tenant.test.queue, kernel, 1, NULL, &one, &one, 0, NULL,
-                                          NULL));
+        REQUIRE_CL(
+            clEnqueueNDRangeKernel(tenant.test.queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
         REQUIRE_CL(clFlush(tenant.test.queue));
         dv_test_sleep_ms(100);
         _exit(0);

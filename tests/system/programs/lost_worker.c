@@ -12,28 +12,30 @@
 
 #include <unistd.h>
 
-static const char *const source =
-    "kernel void spin(global uint *data, uint rounds) {\n"
-    "    uint x = data[get_global_id(0)];\n"
-    "    for (uint j = 0; j < rounds; j++)\n"
-    "        for (uint i = 0; i < 1000000; i++)\n"
-    "            x = x * 1664525u + 1013904223u;\n"
-    "    data[get_global_id(0)] = x;\n"
-    "}\n";
+static const char *const source = "kernel void spin(global uint *data, uint rounds) {\n"
+                                  "    uint x = data[get_global_id(0)];\n"
+                                  "    for (uint j = 0; j < rounds; j++)\n"
+                                  "        for (uint i = 0; i < 1000000; i++)\n"
+                                  "            x = x * 1664525u + 1013904223u;\n"
+                                  "    data[get_global_id(0)] = x;\n"
+                                  "}\n";
 
 #define BYTES ((size_t)4 << 20)
 
-static void CL_CALLBACK on_end(cl_event event, cl_int status, void *data) {
+static void CL_CALLBACK on_end(cl_event event, cl_int status, void *data)
+{
     (void)event;
     atomic_store((atomic_int *)data, status);
 }
 
-static void ready(void) {
+static void ready(void)
+{
     printf("ready\n");
     fflush(stdout);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     const char *mode = argc > 1 ? argv[1] : "idle";
     /* Each call has to come back; this is the last resort. */
     alarm(60);
@@ -43,9 +45,9 @@ int main(int argc, char **argv) {
     cl_int error;
     cl_mem buffer = dv_test_buffer(&test, 0, BYTES, NULL);
     cl_mem mapped_buffer = dv_test_buffer(&test, CL_MEM_ALLOC_HOST_PTR, BYTES, NULL);
-    unsigned char *mapped = clEnqueueMapBuffer(test.queue, mapped_buffer, CL_TRUE,
-                                               CL_MAP_READ | CL_MAP_WRITE, 0, BYTES, 0, NULL, NULL,
-                                               &error);
+    unsigned char *mapped =
+        clEnqueueMapBuffer(test.queue, mapped_buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, BYTES,
+                           0, NULL, NULL, &error);
     REQUIRE_CL(error);
     memset(mapped, 0x5c, BYTES);
     unsigned char *host = malloc(BYTES);
@@ -108,8 +110,8 @@ int main(int argc, char **argv) {
         CHECK(clBuildProgram(second, 1, &test.device, "", NULL, NULL) < 0);
         clReleaseProgram(second);
     }
-    void *again = clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL,
-                                     &error);
+    void *again =
+        clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &error);
     CHECK(again == NULL && error < 0);
     cl_context context = clCreateContext(NULL, 1, &test.device, NULL, NULL, &error);
     if (context)

@@ -1,6 +1,6 @@
 /* What a library must leave alone in its host: signal handlers and masks, locale, rounding mode,
- * environment, working directory, umask, limits; and signals of the application keep arriving in the
- * application's own threads.
+ * environment, working directory, umask, limits; and signals of the application keep arriving in
+ * the application's own threads.
  *
  *     manners state       compares everything before and after use
  *     manners signals     works under a storm of signals, with handlers of its own */
@@ -23,41 +23,48 @@ static pthread_t main_thread;
 static atomic_int user_signals, alarms, child_signals, strangers;
 static sigjmp_buf back;
 
-static void note_thread(void) {
+static void note_thread(void)
+{
     if (!pthread_equal(pthread_self(), main_thread))
         atomic_fetch_add(&strangers, 1);
 }
 
-static void on_user(int number) {
+static void on_user(int number)
+{
     (void)number;
     note_thread();
     atomic_fetch_add(&user_signals, 1);
 }
 
-static void on_alarm(int number) {
+static void on_alarm(int number)
+{
     (void)number;
     note_thread();
     atomic_fetch_add(&alarms, 1);
 }
 
-static void on_child(int number) {
+static void on_child(int number)
+{
     (void)number;
     atomic_fetch_add(&child_signals, 1);
 }
 
-static void on_fault(int number) {
+static void on_fault(int number)
+{
     (void)number;
     siglongjmp(back, 1);
 }
 
-static struct sigaction action_of(int number) {
+static struct sigaction action_of(int number)
+{
     struct sigaction action;
     memset(&action, 0, sizeof action);
     sigaction(number, NULL, &action);
     return action;
 }
 
-static void install(int number, void (*handler)(int), int flags) {
+static void install(int number, void (*handler)(int), int flags)
+{
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
@@ -65,7 +72,8 @@ static void install(int number, void (*handler)(int), int flags) {
     REQUIRE(sigaction(number, &action, NULL) == 0);
 }
 
-static void test_state(void) {
+static void test_state(void)
+{
     dv_test_section("state of the process");
     struct sigaction actions[65];
     for (int i = 1; i <= 64; i++)
@@ -116,7 +124,8 @@ static void test_state(void) {
     free(directory_after);
 }
 
-static void test_signals(void) {
+static void test_signals(void)
+{
     dv_test_section("signals");
     main_thread = pthread_self();
     install(SIGUSR1, on_user, 0);
@@ -158,7 +167,8 @@ static void test_signals(void) {
     CHECK(action_of(SIGSEGV).sa_handler == on_fault);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     REQUIRE(argc > 1);
     if (strcmp(argv[1], "state") == 0)
         test_state();

@@ -14,7 +14,8 @@ struct tenant {
 
 #define TENANT_WORDS 4096
 
-static inline struct tenant tenant_open(void) {
+static inline struct tenant tenant_open(void)
+{
     struct tenant tenant = {.test = dv_test_setup()};
     tenant.program = dv_test_build(
         &tenant.test,
@@ -25,7 +26,8 @@ static inline struct tenant tenant_open(void) {
 }
 
 /* Writes, computes, reads and maps; every step is checked. */
-static inline void tenant_work(struct tenant *tenant) {
+static inline void tenant_work(struct tenant *tenant)
+{
     cl_uint words[TENANT_WORDS], n = 5;
     cl_command_queue queue = tenant->test.queue;
     size_t global = TENANT_WORDS, local = 64;
@@ -35,10 +37,10 @@ static inline void tenant_work(struct tenant *tenant) {
                                   NULL));
     CHECK_CL(clSetKernelArg(tenant->kernel, 0, sizeof tenant->buffer, &tenant->buffer));
     CHECK_CL(clSetKernelArg(tenant->kernel, 1, sizeof n, &n));
-    CHECK_CL(clEnqueueNDRangeKernel(queue, tenant->kernel, 1, NULL, &global, &local, 0, NULL,
-                                    NULL));
-    CHECK_CL(clEnqueueReadBuffer(queue, tenant->buffer, CL_TRUE, 0, sizeof words, words, 0, NULL,
-                                 NULL));
+    CHECK_CL(
+        clEnqueueNDRangeKernel(queue, tenant->kernel, 1, NULL, &global, &local, 0, NULL, NULL));
+    CHECK_CL(
+        clEnqueueReadBuffer(queue, tenant->buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
     size_t wrong = 0;
     for (cl_uint i = 0; i < TENANT_WORDS; i++)
         wrong += words[i] != i * 3 + 5;
@@ -54,7 +56,8 @@ static inline void tenant_work(struct tenant *tenant) {
     CHECK_CL(clFinish(queue));
 }
 
-static inline void tenant_close(struct tenant *tenant) {
+static inline void tenant_close(struct tenant *tenant)
+{
     CHECK_CL(clReleaseMemObject(tenant->buffer));
     CHECK_CL(clReleaseKernel(tenant->kernel));
     CHECK_CL(clReleaseProgram(tenant->program));

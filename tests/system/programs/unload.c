@@ -5,7 +5,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-static void use(void) {
+static void use(void)
+{
     void *library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library);
 #define LOAD(name) __typeof__(&name) p_##name = (__typeof__(&name))dlsym(library, #name)
@@ -42,12 +43,14 @@ static void use(void) {
     dlclose(library);
 }
 
-static void *use_in_thread(void *unused) {
+static void *use_in_thread(void *unused)
+{
     use();
     return unused;
 }
 
-int main(void) {
+int main(void)
+{
     for (int i = 0; i < 5; i++)
         use();
     for (int i = 0; i < 5; i++) {
