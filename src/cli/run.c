@@ -104,8 +104,15 @@ static int make_vendors(char *directory, size_t bytes)
         return status;
     if ((size_t)snprintf(path, sizeof path, "%s/divvy.icd", directory) >= sizeof path)
         return -ENAMETOOLONG;
-    DV_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    return fd < 0 || dprintf(fd, "%s\n", library) < 0 ? -errno : 0;
+    /* A program started at the same moment must never read half a file. */
+    char draft[PATH_MAX];
+    if ((size_t)snprintf(draft, sizeof draft, "%s/.divvy.icd.%d", directory, (int)getpid()) >=
+        sizeof draft)
+        return -ENAMETOOLONG;
+    DV_AUTO_CLOSE int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0 || dprintf(fd, "%s\n", library) < 0 || rename(draft, path) < 0)
+        return -errno;
+    return 0;
 }
 
 /* A directory in which divvy.icd is the only driver. */

@@ -191,6 +191,7 @@ struct dv_program {
     char *kernel_names;
     size_t kernel_count;
     bool built;
+    bool linked; /* from programs compiled apart: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
     void *build_record;
 };
@@ -354,6 +355,10 @@ cl_uint dv_mem_map_count(struct dv_mem *mem);
 uint32_t *dv_ids_of_mem(cl_uint count, const cl_mem *list);
 /* The worker has let the object go. */
 void dv_mem_gone(struct dv_mem *mem);
+
+/* ---- program.c ---- */
+/* Whether the application itself asked for argument information when it built the program. */
+bool dv_program_tells_arguments(const struct dv_program *program);
 
 /* ---- event.c ---- */
 struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *queue,

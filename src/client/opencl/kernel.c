@@ -376,7 +376,7 @@ cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
     if (arg_index >= k->argument_count)
         return CL_INVALID_ARG_INDEX;
     const struct dv_wire_argument *info = &k->arguments[arg_index];
-    if (info->address == DV_ARGUMENT_UNKNOWN)
+    if (info->address == DV_ARGUMENT_UNKNOWN || !dv_program_tells_arguments(k->program))
         return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
     cl_kernel_arg_address_qualifier address = info->address;
     cl_kernel_arg_access_qualifier access = info->access;

@@ -305,6 +305,14 @@ static char *absolute_options(const char *options)
     return out;
 }
 
+bool dv_program_tells_arguments(const struct dv_program *program)
+{
+    for (cl_uint i = 0; i < program->device_count; i++)
+        if (program->builds[i].options && strstr(program->builds[i].options, ARGUMENT_INFO))
+            return true;
+    return program->linked;
+}
+
 struct build_done {
     struct dv_program *program;
     void(CL_CALLBACK *notify)(cl_program, void *);
@@ -549,6 +557,7 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
         error = program ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
     }
     if (error == CL_SUCCESS) {
+        program->linked = true;
         struct build b = {.action = DV_LINK,
                           .program = program,
                           .context = c,

@@ -174,6 +174,23 @@ static const char **read_header_names(const char *text, uint64_t bytes, uint32_t
     return names;
 }
 
+/* A vendor may hold a released kernel a moment longer than it takes us to learn that its last
+ * command is complete, and refuses to build until then. The client has made sure that the
+ * application has no kernel of the program left. */
+static cl_int build_when_free(cl_program program, cl_uint count, const cl_device_id *devices,
+                              const char *options)
+{
+    cl_int error;
+
+    for (int tries = 0; tries < 500; tries++) {
+        error = clBuildProgram(program, count, devices, options, NULL, NULL);
+        if (error != CL_INVALID_OPERATION)
+            break;
+        usleep(200);
+    }
+    return error;
+}
+
 int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_program *m,
                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -220,7 +237,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     if (!program)
         return CL_INVALID_PROGRAM;
     if (m->action == DV_BUILD) {
-        error = clBuildProgram(program->vendor, m->device_count, list, options, NULL, NULL);
+        error = build_when_free(program->vendor, m->device_count, list, options);
     } else if (m->action == DV_COMPILE) {
         DV_AUTO_FREE const char **names = read_header_names(
             data + m->options_bytes, m->data_bytes - m->options_bytes, m->header_count);
