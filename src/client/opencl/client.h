@@ -17,6 +17,7 @@
 #include "opencl_client.h"
 #include "src/base/clock.h"
 #include "src/client/opencl/arena.h"
+#include "src/client/opencl/staging.h"
 #include "src/wire/session/handshake.h"
 #include "src/wire/session/opencl_replies.h"
 #include "src/wire/session/ring.h"
@@ -286,7 +287,8 @@ struct dv_session {
     struct dv_host_job **host_jobs_end;
     _Atomic bool helper_started;
     pthread_mutex_t output_lock;
-    _Atomic uint64_t staged_bytes; /* of writes captured and not yet taken */
+    pthread_mutex_t staging_lock;
+    struct dv_staging staging;
 };
 
 /* The process's session, connecting if need be; NULL when no daemon serves us. */

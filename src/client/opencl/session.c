@@ -213,6 +213,7 @@ static struct dv_session *open_session(void)
     pthread_mutex_init(&s->ring_lock, NULL);
     pthread_mutex_init(&s->host_lock, NULL);
     pthread_mutex_init(&s->output_lock, NULL);
+    pthread_mutex_init(&s->staging_lock, NULL);
     dv_ring_writer_init(&s->ring, s->shm);
     dv_arena_init(&s->arena, s->shm, s->shm_bytes);
     if (wait_until_ready(s, fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {

@@ -11,10 +11,13 @@
 #include "src/client/opencl/client.h"
 
 #define DIRECT_MOST ((size_t)1 << 20)  /* a non-blocking call copies no more than this by itself */
-#define INLINE_MOST ((size_t)16 << 10) /* rides in the ring */
+#define INLINE_MOST ((size_t)1 << 10)  /* rides in the ring */
 #define STAGE_MOST ((size_t)2 << 20)   /* waits in the arena */
-#define STAGED_MOST ((uint64_t)64 << 20)
-#define PIECE_BYTES ((size_t)2 << 20) /* through the arena at a time, two of them under way */
+#define STAGE_BLOCKING_MOST ((size_t)64 << 10) /* a caller that waits anyway stages no more */
+/* Through the arena at a time, and how many of them under way: small enough to stay in the caches,
+ * enough to hide the hand-overs. */
+#define PIECE_BYTES ((size_t)256 << 10)
+#define PIECES 4
 
 /* A host command for the helper. */
 struct dv_host_job {
@@ -116,57 +119,54 @@ static bool cut(struct cutter *c, struct dv_region *piece)
     return true;
 }
 
-/* Through the arena, two pieces under way: one is copied while the device moves the other. */
+/* Through the arena, several pieces under way: some are copied while the device moves others. */
 static cl_int pump(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction,
                    const struct dv_region *r, uint8_t *host)
 {
     struct dv_session *s = queue->object.session;
     struct cutter cutter = {.whole = r};
-    struct dv_event *events[2] = {NULL, NULL};
-    uint64_t blocks[2] = {0, 0};
-    struct dv_region pieces[2];
-    bool under_way[2] = {false, false};
-    size_t block_bytes = r->bytes < PIECE_BYTES ? r->bytes : PIECE_BYTES;
+    struct dv_event *events[PIECES] = {NULL};
+    struct dv_region pieces[PIECES];
+    size_t piece_bytes = r->bytes < PIECE_BYTES ? r->bytes : PIECE_BYTES;
     cl_int error = CL_SUCCESS;
 
-    if (block_bytes < r->row_bytes && r->shape != DV_SHAPE_LINEAR)
-        block_bytes = r->row_bytes;
-    int count = r->bytes > PIECE_BYTES ? 2 : 1;
-    for (int i = 0; i < count; i++) {
-        blocks[i] = dv_arena_alloc(&s->arena, block_bytes);
+    if (r->shape != DV_SHAPE_LINEAR && piece_bytes < r->row_bytes)
+        piece_bytes = r->row_bytes;
+    unsigned count = r->bytes > piece_bytes ? PIECES : 1;
+    uint64_t block = dv_arena_alloc(&s->arena, piece_bytes * count);
+    if (!block)
+        return CL_OUT_OF_HOST_MEMORY;
+    for (unsigned i = 0; i < count; i++) {
         events[i] = dv_event_create(queue->context, queue, 0);
-        if (!blocks[i] || !events[i])
+        if (!events[i])
             error = CL_OUT_OF_HOST_MEMORY;
         else
             atomic_store(&events[i]->slot->status, CL_COMPLETE);
     }
+    unsigned sent = 0, landed = 0;
     bool more = true;
-    for (int turn = 0; error == CL_SUCCESS; turn = count == 2 ? 1 - turn : 0) {
-        if (under_way[turn]) {
-            error = dv_event_wait(events[turn]);
-            under_way[turn] = false;
-            if (error == CL_SUCCESS && direction == DV_FROM_DEVICE)
-                dv_region_unpack(&pieces[turn], dv_arena_pointer(s, blocks[turn]), host);
-            if (error != CL_SUCCESS)
-                break;
-        }
-        if (more && (more = cut(&cutter, &pieces[turn]))) {
+    while (error == CL_SUCCESS && (more || landed < sent)) {
+        unsigned at = sent % count;
+        if (more && sent - landed < count && (more = cut(&cutter, &pieces[at]))) {
+            uint64_t place = block + at * piece_bytes;
             if (direction == DV_TO_DEVICE)
-                dv_region_pack(&pieces[turn], dv_arena_pointer(s, blocks[turn]), host);
-            error = send_lane(queue, mem, direction, &pieces[turn], blocks[turn], events[turn]);
-            under_way[turn] = error == CL_SUCCESS;
+                dv_region_pack(&pieces[at], dv_arena_pointer(s, place), host);
+            error = send_lane(queue, mem, direction, &pieces[at], place, events[at]);
+            sent += error == CL_SUCCESS;
+        } else if (landed < sent) {
+            at = landed++ % count;
+            error = dv_event_wait(events[at]);
+            if (error == CL_SUCCESS && direction == DV_FROM_DEVICE)
+                dv_region_unpack(&pieces[at], dv_arena_pointer(s, block + at * piece_bytes), host);
         }
-        if (!under_way[0] && !under_way[1] && !more)
-            break;
     }
-    for (int i = 0; i < count; i++) {
-        if (under_way[i])
-            dv_event_wait(events[i]);
+    while (landed < sent) /* after an error: the device must be done with the block */
+        dv_event_wait(events[landed++ % count]);
+    for (unsigned i = 0; i < count; i++)
         if (events[i])
             dv_event_release(events[i]);
-        if (blocks[i] && dv_session_alive(s))
-            dv_arena_free(&s->arena, blocks[i]);
-    }
+    if (dv_session_alive(s))
+        dv_arena_free(&s->arena, block);
     return error;
 }
 
@@ -337,9 +337,20 @@ static cl_int run_in_turn(struct dv_queue *queue, struct dv_mem *mem, enum dv_di
     return error;
 }
 
+/* Room for a captured write; 0: none now. */
+static uint64_t stage(struct dv_session *s, size_t bytes)
+{
+    pthread_mutex_lock(&s->staging_lock);
+    if (!s->staging.base)
+        s->staging.base = dv_arena_alloc(&s->arena, DV_STAGING_BYTES);
+    uint64_t flag = dv_staging_take(&s->staging, s->shm, bytes);
+    pthread_mutex_unlock(&s->staging_lock);
+    return flag;
+}
+
 /* With the queue's lock held: the bytes are copied now and written when the command's turn comes. */
 static cl_int capture(struct dv_queue *queue, struct dv_mem *mem, const struct dv_region *r,
-                      const uint8_t *host, struct dv_event *event)
+                      const uint8_t *host, uint64_t flag, struct dv_event *event)
 {
     struct dv_session *s = queue->object.session;
     struct dvw_transfer m;
@@ -356,12 +367,9 @@ static cl_int capture(struct dv_queue *queue, struct dv_mem *mem, const struct d
         return dv_enqueue_locked(queue, DVW_OP_TRANSFER, &m.head, sizeof m, data, r->bytes, 0, NULL,
                                  event);
     }
-    m.arena = dv_arena_alloc(&s->arena, r->bytes);
-    if (!m.arena)
-        return CL_OUT_OF_HOST_MEMORY;
-    m.free_after = 1;
+    m.flag = flag;
+    m.arena = flag + DV_STAGING_FLAG_BYTES;
     dv_region_pack(r, dv_arena_pointer(s, m.arena), host);
-    dv_helper_start(s);
     return dv_enqueue_locked(queue, DVW_OP_TRANSFER, &m.head, sizeof m, NULL, 0, 0, NULL, event);
 }
 
@@ -390,7 +398,9 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
     if (event_ret && !(event = dv_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
     bool direct = has_storage(mem);
-    bool small_write = direction == DV_TO_DEVICE && r->bytes <= STAGE_MOST;
+    bool small_write =
+        direction == DV_TO_DEVICE && r->bytes <= (blocking ? STAGE_BLOCKING_MOST : STAGE_MOST);
+    uint64_t flag = 0;
 
     pthread_mutex_lock(&queue->lock);
     bool pending = dv_waits_pending(wait_count, waits);
@@ -400,8 +410,9 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
         pthread_mutex_unlock(&queue->lock);
     } else if (!pending && small_write &&
                atomic_load(&queue->slot->completed) >= queue->gated_until &&
-               !awaits_read(s, (uint8_t *)host + r->host_offset, dv_region_host_span(r))) {
-        error = capture(queue, mem, r, host, event);
+               !awaits_read(s, (uint8_t *)host + r->host_offset, dv_region_host_span(r)) &&
+               (r->bytes <= INLINE_MOST || (flag = stage(s, r->bytes)))) {
+        error = capture(queue, mem, r, host, flag, event);
         uint64_t number = queue->enqueued;
         pthread_mutex_unlock(&queue->lock);
         /* other queues may rely on the bytes being there when a blocking call returns */

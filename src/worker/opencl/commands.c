@@ -105,6 +105,8 @@ static void before_visible(struct dv_node *node)
 
     if (c->may_print)
         dv_output_drain(c->worker->runtime);
+    if (c->flag)
+        atomic_store_explicit(c->flag, 0, memory_order_release);
     if (c->free_after)
         dv_runtime_upcall(c->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, false);
@@ -287,10 +289,11 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record)
 {
     struct dv_runtime *runtime = w->runtime;
     const struct dvk_message_info *info = &dvk_messages[record->op];
-    struct dvk_command *c = calloc(1, sizeof *c + record->bytes);
+    struct dvk_command *c = malloc(sizeof *c + record->bytes);
 
     if (!c)
         dv_runtime_abandon(runtime, "left the worker without memory");
+    memset(c, 0, sizeof *c);
     dv_ring_take(&runtime->ring, record, c->record);
     const struct dv_queue_head *head = head_of(c);
     if (record->bytes < info->bytes || head->wait_count > DV_MAX_WAITS ||
@@ -380,6 +383,9 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
         c->node.stream = &c->queue->graph.lane;
     }
     c->free_after = m->free_after ? m->arena : 0;
+    if (m->flag && (m->flag % sizeof(uint32_t) ||
+                    !(c->flag = dv_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
+        return CL_INVALID_VALUE;
     return CL_SUCCESS;
 }
 

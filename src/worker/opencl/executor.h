@@ -117,7 +117,8 @@ struct dvk_command {
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     bool may_print;
-    uint64_t free_after; /* arena offset to tell the client of, or 0 */
+    uint64_t free_after;    /* arena offset to tell the client of, or 0 */
+    _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
     alignas(8) uint8_t record[];
 };
 
