@@ -116,7 +116,8 @@ def test_stopped_worker_is_nobody_elses_trouble(daemon, program):
         for seed in range(3):
             done = daemon.run([program("compute"), str(seed), "0.5"], timeout=60)
             assert done.returncode == 0, done.stderr
-        assert {s["tenant_pid"] for s in daemon.sessions()} == {stuck.pid}
+        divvytest.wait_for(lambda: {s["tenant_pid"] for s in daemon.sessions()} == {stuck.pid},
+                           1.0, "sessions of programs that have ended are still listed")
     finally:
         stuck.kill()
         stuck.wait()

@@ -95,13 +95,14 @@ static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
 static bool refill_class(struct dv_arena *arena, int class)
 {
     uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
-    uint64_t slab = SLAB_BYTES;
+    struct dv_extent *slab = take_pages(arena, SLAB_BYTES);
 
-    if (arena->end - arena->unused < slab)
+    if (!slab)
         return false;
-    uint64_t base = arena->unused;
-    arena->unused += slab;
-    for (uint64_t at = slab; at >= block; at -= block) {
+    uint64_t base = slab->offset, bytes = slab->bytes;
+    RB_REMOVE(dv_place_tree, &arena->by_place, slab);
+    free(slab);
+    for (uint64_t at = bytes; at >= block; at -= block) {
         struct dv_extent *extent = new_extent(arena, base + at - block, block);
         if (!extent)
             break;

@@ -179,6 +179,8 @@ cl_int CL_API_CALL dvc_clEnqueueWaitForEvents(cl_command_queue command_queue, cl
         return CL_INVALID_COMMAND_QUEUE;
     if (num_events == 0 || !event_list)
         return CL_INVALID_VALUE;
+    if (num_events > DV_MAX_WAITS)
+        return CL_OUT_OF_RESOURCES;
     for (cl_uint i = 0; i < num_events; i++) {
         struct dv_event *event = dv_event_of(event_list[i]);
         if (!event)
@@ -317,6 +319,46 @@ cl_int dv_check_copy_buffer(struct dv_queue *queue, struct dv_mem *src, struct d
     return CL_SUCCESS;
 }
 
+static size_t first_byte(const struct dv_region *r, size_t start)
+{
+    return start + r->origin[2] * r->slice_pitch + r->origin[1] * r->row_pitch + r->origin[0];
+}
+
+static size_t span(const struct dv_region *r)
+{
+    return (r->size[2] - 1) * r->slice_pitch + (r->size[1] - 1) * r->row_pitch + r->size[0];
+}
+
+/* Whether any row of the box starting at `start` shares a byte with [from, from + bytes). */
+static bool row_meets_box(size_t from, size_t bytes, const struct dv_region *r, size_t start)
+{
+    for (size_t z = 0; z < r->size[2]; z++) {
+        size_t slice = start + z * r->slice_pitch;
+        if (slice >= from + bytes)
+            break;
+        size_t y = from > slice + r->size[0] ? (from - slice - r->size[0]) / r->row_pitch : 0;
+        for (; y < r->size[1] && slice + y * r->row_pitch < from + bytes; y++)
+            if (from < slice + y * r->row_pitch + r->size[0])
+                return true;
+    }
+    return false;
+}
+
+/* Boxes of one root buffer. */
+static bool boxes_overlap(const struct dv_region *a, size_t a_root, const struct dv_region *b,
+                          size_t b_root)
+{
+    size_t a0 = first_byte(a, a_root), b0 = first_byte(b, b_root);
+
+    if (a0 >= b0 + span(b) || b0 >= a0 + span(a))
+        return false;
+    for (size_t z = 0; z < a->size[2]; z++)
+        for (size_t y = 0; y < a->size[1]; y++)
+            if (row_meets_box(a0 + z * a->slice_pitch + y * a->row_pitch, a->size[0], b, b0))
+                return true;
+    return false;
+}
+
 cl_int dv_check_copy_buffer_rect(struct dv_queue *queue, struct dv_mem *src, struct dv_mem *dst,
                                  const size_t *src_origin, const size_t *dst_origin,
                                  const size_t *region, size_t src_row_pitch, size_t src_slice_pitch,
@@ -341,17 +383,7 @@ cl_int dv_check_copy_buffer_rect(struct dv_queue *queue, struct dv_mem *src, str
         return CL_SUCCESS;
     if (src == dst && (a.row_pitch != b.row_pitch || a.slice_pitch != b.slice_pitch))
         return CL_INVALID_VALUE;
-    /* Boxes of one buffer with equal pitches: they overlap if they do in every dimension. */
-    size_t a0 = src_start + src_origin[2] * a.slice_pitch + src_origin[1] * a.row_pitch + src_origin[0];
-    size_t b0 = dst_start + dst_origin[2] * b.slice_pitch + dst_origin[1] * b.row_pitch + dst_origin[0];
-    size_t span = (region[2] - 1) * a.slice_pitch + (region[1] - 1) * a.row_pitch + region[0];
-    if (!overlap(a0, b0, span))
-        return CL_SUCCESS;
-    if (overlap(src_origin[0], dst_origin[0], region[0]) &&
-        overlap(src_origin[1], dst_origin[1], region[1]) &&
-        overlap(src_origin[2], dst_origin[2], region[2]))
-        return CL_MEM_COPY_OVERLAP;
-    return CL_SUCCESS;
+    return boxes_overlap(&a, src_start, &b, dst_start) ? CL_MEM_COPY_OVERLAP : CL_SUCCESS;
 }
 
 cl_int dv_check_copy_image(struct dv_queue *queue, struct dv_mem *src, struct dv_mem *dst,

@@ -142,6 +142,9 @@ static bool serve_upcalls(struct dv_session *s)
 
     if (head == tail || tail - head > DV_SHM_UPCALL_COUNT)
         return false;
+    /* What the application's threads wrote before they sent a message came to us by way of the
+     * worker; this pairs with their release so that it holds within this process too. */
+    atomic_load_explicit(&header->ring_tail, memory_order_acquire);
     while (head != tail) {
         struct dv_upcall upcall = ring[head & (DV_SHM_UPCALL_COUNT - 1)];
         atomic_store(&header->upcall_head, ++head);

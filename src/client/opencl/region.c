@@ -15,15 +15,26 @@ cl_int dv_region_linear(struct dv_region *r, struct dv_mem *mem, size_t offset, 
     return CL_SUCCESS;
 }
 
+/* No coordinate or pitch is larger: sums and products of two of them cannot wrap. */
+#define COORDINATE_MOST ((size_t)1 << 46)
+
+static bool too_large(const size_t *three)
+{
+    return three[0] > COORDINATE_MOST || three[1] > COORDINATE_MOST || three[2] > COORDINATE_MOST;
+}
+
 static cl_int fix_pitches(const size_t *region, size_t *row_pitch, size_t *slice_pitch)
 {
     if (*row_pitch == 0)
         *row_pitch = region[0];
-    if (*row_pitch < region[0])
+    if (*row_pitch < region[0] || *row_pitch > COORDINATE_MOST || *slice_pitch > COORDINATE_MOST)
+        return CL_INVALID_VALUE;
+    unsigned __int128 slice = (unsigned __int128)region[1] * *row_pitch;
+    if (slice > COORDINATE_MOST)
         return CL_INVALID_VALUE;
     if (*slice_pitch == 0)
-        *slice_pitch = region[1] * *row_pitch;
-    if (*slice_pitch < region[1] * *row_pitch || *slice_pitch % *row_pitch)
+        *slice_pitch = (size_t)slice;
+    if (*slice_pitch < slice || *slice_pitch % *row_pitch)
         return CL_INVALID_VALUE;
     return CL_SUCCESS;
 }
@@ -33,6 +44,8 @@ cl_int dv_region_rect(struct dv_region *r, struct dv_mem *mem, const size_t *buf
                       size_t slice_pitch, size_t host_row_pitch, size_t host_slice_pitch)
 {
     if (!buffer_origin || !host_origin || !region || !region[0] || !region[1] || !region[2])
+        return CL_INVALID_VALUE;
+    if (too_large(buffer_origin) || too_large(host_origin) || too_large(region))
         return CL_INVALID_VALUE;
     if (fix_pitches(region, &row_pitch, &slice_pitch) ||
         fix_pitches(region, &host_row_pitch, &host_slice_pitch))
@@ -101,6 +114,8 @@ cl_int dv_region_image(struct dv_region *r, struct dv_mem *mem, const size_t *or
     cl_int error = dv_check_image_box(mem, origin, region);
     if (error != CL_SUCCESS)
         return error;
+    if (host_row_pitch > COORDINATE_MOST || host_slice_pitch > COORDINATE_MOST)
+        return CL_INVALID_VALUE;
     size_t row = region[0] * mem->element_bytes;
     bool sliced = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ||
                   mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY || mem->type == CL_MEM_OBJECT_IMAGE3D;

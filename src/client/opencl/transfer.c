@@ -746,8 +746,11 @@ static cl_int map_region(struct dv_queue *queue, struct dv_mem *mem, cl_command_
     else
         error = move_block(queue, command, mem, DV_FROM_DEVICE, r, block, blocking, count, list,
                            event);
-    if (error != CL_SUCCESS)
+    if (error != CL_SUCCESS) {
         free_map(take_map(mem, *pointer));
+        if (block)
+            dv_arena_free(&s->arena, block);
+    }
     return error;
 }
 

@@ -36,7 +36,7 @@ struct dv_queue_head {
 };
 static_assert(sizeof(struct dv_queue_head) == 40, "wire");
 
-#define DV_MAX_WAITS 4096u
+#define DV_MAX_WAITS 65536u
 
 /* The reply to a call. The client sets state to DV_REPLY_PENDING, or DV_REPLY_SLEEPING when it
  * sleeps on it; the worker writes the rest and then DV_REPLY_DONE. */

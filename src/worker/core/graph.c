@@ -60,15 +60,23 @@ void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue)
         }
 }
 
+static void drop_deps(struct dv_node *node)
+{
+    struct dv_node **deps = node->deps;
+    uint32_t count = node->dep_count;
+
+    node->deps = NULL;
+    node->dep_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        dv_node_unref(deps[i]);
+    free(deps);
+}
+
 void dv_node_unref(struct dv_node *node)
 {
     if (--node->refs > 0)
         return;
-    for (uint32_t i = 0; i < node->dep_count; i++)
-        dv_node_unref(node->deps[i]);
-    free(node->deps);
-    node->deps = NULL;
-    node->dep_count = 0;
+    drop_deps(node);
     node->graph->backend->destroy(node);
 }
 
@@ -232,10 +240,12 @@ static bool must_report(const struct dv_node *node)
         if (!edge->on_submit || edge->to->stream != node->stream)
             return true;
     return node->stream->unreported >= DV_MAX_UNREPORTED ||
-           !node->graph->backend->more_coming(node->graph);
+           !node->graph->backend->more_coming(node);
 }
 
 /* ---- progress ---- */
+
+static void fail_stream(struct dv_stream *stream, int32_t status);
 
 static void finish(struct dv_node *node, int32_t status, bool visible)
 {
@@ -244,7 +254,9 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
 
     node->status = status;
     node->state = DV_NODE_DONE;
-    if (!visible)
+    if (node->fence && status < 0)
+        fail_stream(node->stream, status);
+    else if (!visible)
         make_visible(node, status);
     if (status < 0)
         graph->backend->failed(node, status);
@@ -268,6 +280,52 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
     dv_node_unref(node);
 }
 
+static void block(struct dv_node *node)
+{
+    TAILQ_INSERT_TAIL(&node->graph->blocked, node, in_blocked);
+    node->in_blocked_list = true;
+    atomic_fetch_add(&node->graph->attention, 1);
+}
+
+/* The vendor cannot even mark the end of what it was given: nothing more is known of it. */
+static void fail_stream(struct dv_stream *stream, int32_t status)
+{
+    struct dv_node *node, *next;
+
+    for (node = TAILQ_FIRST(&stream->flight); node; node = next) {
+        next = TAILQ_NEXT(node, in_flight);
+        if (node->reports)
+            continue;
+        TAILQ_REMOVE(&stream->flight, node, in_flight);
+        finish(node, status, false);
+        next = TAILQ_FIRST(&stream->flight);
+        while (next && next->reports)
+            next = TAILQ_NEXT(next, in_flight);
+    }
+}
+
+/* Ends a node that will not run. In an in-order queue it keeps its place: what was enqueued before
+ * it must be complete first, for completion of a queue is told by number. */
+static void end_without_running(struct dv_node *node, int32_t status)
+{
+    struct dv_node *before = NULL;
+
+    if (node->queue && node->queue->in_order && !node->detached)
+        before = TAILQ_PREV(node, dv_node_list, in_active);
+    node->doomed = true;
+    node->failure = status;
+    if (before) {
+        node->place = DV_PLACE_NOWHERE;
+        node->state = DV_NODE_BLOCKED;
+        add_edge(before, node, false, false);
+        if (node->blocked_by) {
+            block(node);
+            return;
+        }
+    }
+    finish(node, status, false);
+}
+
 static void submit(struct dv_node *node)
 {
     struct dv_graph *graph = node->graph;
@@ -277,9 +335,10 @@ static void submit(struct dv_node *node)
     node->stream->unreported = node->reports ? 0 : node->stream->unreported + 1;
     TAILQ_INSERT_TAIL(&node->stream->flight, node, in_flight);
     int32_t status = graph->backend->submit(node);
+    drop_deps(node); /* a chain of commands must not keep its whole history */
     if (status < 0) {
         TAILQ_REMOVE(&node->stream->flight, node, in_flight);
-        finish(node, status, false);
+        end_without_running(node, status);
         return;
     }
     fire_edges(node, false);
@@ -293,7 +352,8 @@ static void pump(struct dv_graph *graph)
     while ((node = TAILQ_FIRST(&graph->ready))) {
         TAILQ_REMOVE(&graph->ready, node, in_ready);
         if (node->doomed) {
-            finish(node, DV_STATUS_DEPENDENCY_FAILED, false);
+            end_without_running(node,
+                                node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
         } else if (node->place == DV_PLACE_DEVICE) {
             submit(node);
         } else if (node->place == DV_PLACE_HOST) {
@@ -354,9 +414,7 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
         TAILQ_INSERT_TAIL(&graph->ready, node, in_ready);
         pump(graph);
     } else {
-        TAILQ_INSERT_TAIL(&graph->blocked, node, in_blocked);
-        node->in_blocked_list = true;
-        atomic_fetch_add(&graph->attention, 1);
+        block(node);
     }
 }
 

@@ -77,8 +77,9 @@ struct dv_node {
     bool barrier;      /* later commands of an out-of-order queue wait for it */
     bool by_helper;    /* host command of the client's helper, which keeps their order */
     bool reports;      /* its completion will be reported by dv_graph_report */
-    bool doomed;       /* an awaited event failed */
+    bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
+    int32_t failure; /* what a doomed node ends with; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
 
@@ -99,9 +100,9 @@ struct dv_graph_backend {
     void (*failed)(struct dv_node *node, int32_t status);
     /* The last reference to the node is gone. */
     void (*destroy)(struct dv_node *node);
-    /* Whether another device command is already waiting to be read: then the present one need not
-     * be reported by itself. */
-    bool (*more_coming)(struct dv_graph *graph);
+    /* Whether the next command of the same queue is already waiting to be read: then the present
+     * one need not be reported by itself. */
+    bool (*more_coming)(const struct dv_node *node);
 };
 
 struct dv_event_entry {

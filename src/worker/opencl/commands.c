@@ -109,7 +109,7 @@ static void before_visible(struct dv_node *node)
         atomic_store_explicit(c->flag, 0, memory_order_release);
     if (c->free_after)
         dv_runtime_upcall(c->worker->runtime,
-                          &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, false);
+                          &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, true);
 }
 
 static void notify(struct dv_graph *graph, uint32_t slot)
@@ -246,15 +246,30 @@ static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *str
     return &c->node;
 }
 
-static bool more_coming(struct dv_graph *graph)
+/* Looks ahead over arguments being set, for the next command of the same queue. A hint only: what
+ * it reads can still change. */
+static bool more_coming(const struct dv_node *node)
 {
-    struct dv_runtime *runtime = graph->owner;
-    struct dv_record next;
+    enum { FAR_ENOUGH = 32 };
+    const struct dvk_command *c = (const struct dvk_command *)node;
+    struct dv_ring_reader ahead = c->worker->runtime->ring;
+    struct dv_queue_head next;
 
-    if (dv_ring_peek(&runtime->ring, &next) != 0)
-        return false;
-    return next.op == DVW_OP_SET_ARGUMENT || next.op == DVW_OP_CL_ENQUEUE_NDRANGE_KERNEL ||
-           next.op == DVW_OP_TRANSFER || next.op > DVW_OP_MARKER;
+    for (int i = 0; i < FAR_ENOUGH; i++) {
+        if (dv_ring_peek(&ahead, &next.record) != 0)
+            return false;
+        if (next.record.op == DVW_OP_SET_ARGUMENT) {
+            ahead.head += next.record.bytes;
+            continue;
+        }
+        if (next.record.op >= DVW_OP_COUNT || next.record.op == DVW_OP_HOST ||
+            dvk_messages[next.record.op].style != DVK_STYLE_QUEUE ||
+            next.record.bytes < sizeof next)
+            return false;
+        memcpy(&next, ahead.data + (ahead.head & DV_RING_MASK), sizeof next);
+        return next.queue == head_of(c)->queue;
+    }
+    return false;
 }
 
 const struct dv_graph_backend dvk_backend = {
@@ -315,6 +330,7 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record)
         /* it keeps its place in the queue's order and fails there */
         c->node.place = DV_PLACE_NOWHERE;
         c->node.doomed = true;
+        c->node.failure = error;
         dv_warning("%s cannot run: error %d", info->name, error);
     }
     dv_graph_add(&runtime->graph, &c->node,
