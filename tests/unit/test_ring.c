@@ -2,7 +2,6 @@
 #include "unit.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include "src/wire/session/ring.h"
 
@@ -292,6 +291,9 @@ static void random_garbage_never_leads_outside(void **state)
 /* ---- two threads ---- */
 
 #define STREAMED (UNDER_SANITIZER ? 200000 : 1000000)
+#define LOST_AFTER (10 * DV_NS_PER_S) /* a sleep that long means that a wake-up was lost */
+
+static _Atomic int lost_wakeups;
 
 static uint32_t streamed_bytes(struct random *r)
 {
@@ -318,11 +320,11 @@ static void *stream_records(void *argument)
         uint32_t bytes = streamed_bytes(&sizes);
         uint8_t *room;
         while (!(room = dv_ring_reserve(&ring->writer, bytes))) {
-            /* as a client waits for room, but looking again now and then */
             atomic_store(&ring->header->ring_waiting, 1);
             if ((room = dv_ring_reserve(&ring->writer, bytes)))
                 break;
-            dv_futex_wait(&ring->header->ring_waiting, 1, 100 * DV_NS_PER_MS);
+            if (dv_futex_wait(&ring->header->ring_waiting, 1, LOST_AFTER) == -ETIMEDOUT)
+                lost_wakeups++;
         }
         memcpy(room, &(struct dv_record){.bytes = bytes, .op = (uint16_t)(1 + i % 60000)},
                sizeof(struct dv_record));
@@ -348,8 +350,9 @@ static void two_threads_stream_records(void **state)
         int found;
         while ((found = dv_ring_peek(&ring->reader, &record)) == -EAGAIN) {
             atomic_store(&ring->header->worker_asleep, 1);
-            if (atomic_load(&ring->header->ring_tail) == ring->reader.head)
-                dv_futex_wait(&ring->header->worker_asleep, 1, 100 * DV_NS_PER_MS);
+            if (atomic_load(&ring->header->ring_tail) == ring->reader.head &&
+                dv_futex_wait(&ring->header->worker_asleep, 1, LOST_AFTER) == -ETIMEDOUT)
+                lost_wakeups++;
             atomic_store(&ring->header->worker_asleep, 0);
         }
         wrong += found != 0 || record.op != 1 + i % 60000 || record.bytes != streamed_bytes(&sizes);
@@ -364,6 +367,7 @@ static void two_threads_stream_records(void **state)
         fail_msg("a record arrived damaged");
     pthread_join(thread, NULL);
     expect_empty(ring);
+    assert_int_equal(lost_wakeups, 0);
     free(copy);
 }
 

@@ -277,8 +277,8 @@ struct dv_session {
     uint64_t shm_bytes;
     struct dv_shm_header *header;
     uint64_t id;
-    pid_t pid;
-    _Atomic bool dead; /* the worker is gone, or we are a forked child */
+    _Atomic bool dead;   /* the worker is gone, or we are a forked child */
+    _Atomic bool forked; /* we are a forked child: the shared memory is not there */
     pthread_mutex_t ring_lock;
     struct dv_ring_writer ring;
     struct dv_arena arena;

@@ -10,7 +10,7 @@ struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *qu
                                  cl_command_type command)
 {
     struct dv_session *s = context->object.session;
-    struct dv_event *event = dv_object_create(DV_KIND_EVENT, s);
+    struct dv_event *event = dv_session_alive(s) ? dv_object_create(DV_KIND_EVENT, s) : NULL;
 
     if (!event)
         return NULL;
@@ -98,7 +98,7 @@ cl_int dv_event_status(struct dv_event *event)
 {
     struct dv_session *s = event->object.session;
 
-    if (s->pid != getpid())
+    if (atomic_load_explicit(&s->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
     cl_int status = atomic_load_explicit(&event->slot->status, memory_order_acquire);
     if (status > 0 && event->queue && event->queue->in_order && event->number &&
@@ -115,7 +115,7 @@ cl_int dv_event_wait(struct dv_event *event)
 {
     struct dv_session *s = event->object.session;
 
-    if (s->pid != getpid())
+    if (atomic_load_explicit(&s->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
     cl_int status = wait_final(event);
     dv_flush_output(s);
@@ -189,7 +189,7 @@ cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_r
 
     if (c) {
         event = dv_event_create(c, NULL, CL_COMMAND_USER);
-        error = event ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+        error = event ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
     }
     if (event) {
         struct dvw_create_user_event message = {.event = event->object.id, .context = c->object.id};
@@ -287,6 +287,8 @@ cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_ca
     if (!pfn_notify || command_exec_callback_type < CL_COMPLETE ||
         command_exec_callback_type > CL_SUBMITTED)
         return CL_INVALID_VALUE;
+    if (atomic_load_explicit(&e->object.session->forked, memory_order_relaxed))
+        return CL_OUT_OF_RESOURCES;
     struct dv_event_callback *c = malloc(sizeof *c);
     if (!c)
         return CL_OUT_OF_HOST_MEMORY;

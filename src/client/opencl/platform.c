@@ -412,7 +412,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
 {
     struct dv_device *device = dv_device_of(in_device);
     struct dvw_create_sub_devices message = {0};
-    uint64_t wire[64];
+    uint64_t wire[64 + 32]; /* properties, then ids */
     cl_uint count = 0;
 
     if (!device)
@@ -437,19 +437,20 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
         return CL_SUCCESS;
     if (num_devices < count)
         return CL_INVALID_VALUE;
-    /* one block of ids: the objects are made first so that their ids are known */
-    struct dv_device *made[64];
+    struct dv_device *made[64] = {NULL};
     if (count > 64)
         return CL_OUT_OF_RESOURCES;
-    for (cl_uint i = 0; i < count; i++) {
+    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
         made[i] = dv_object_create(DV_KIND_DEVICE, s);
-        if (!made[i] || (i && made[i]->object.id != made[i - 1]->object.id + 1))
-            return CL_OUT_OF_HOST_MEMORY;
+        if (made[i])
+            memcpy((uint8_t *)(wire + listed) + 4 * i, &made[i]->object.id, 4);
+        else
+            error = CL_OUT_OF_HOST_MEMORY;
     }
-    message.first_id = made[0]->object.id;
-    message.capacity = count;
-    error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire, listed * 8,
-                    &count, sizeof count, NULL);
+    message.id_count = count;
+    if (error == CL_SUCCESS)
+        error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire,
+                        listed * 8 + count * 4, &count, sizeof count, NULL);
     for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
         made[i]->platform = device->platform;
         made[i]->parent = device;
@@ -472,7 +473,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
         dv_object_keep_record(&made[i]->object, &message, sizeof message);
         out_devices[i] = (cl_device_id)made[i];
     }
-    for (cl_uint i = 0; error != CL_SUCCESS && i < count; i++)
+    for (cl_uint i = 0; error != CL_SUCCESS && i < 64 && made[i]; i++)
         dv_object_free(&made[i]->object);
     return error;
 }

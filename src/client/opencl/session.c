@@ -179,8 +179,10 @@ static void after_fork_in_child(void)
     /* The shared memory was not inherited; what belongs to the old session answers errors from
      * here on, and a new context gets a session of its own. */
     pthread_mutex_init(&process.lock, NULL);
-    if (process.session)
+    if (process.session) {
         atomic_store(&process.session->dead, true);
+        atomic_store(&process.session->forked, true);
+    }
     process.session = NULL;
     dv_object_after_fork();
     dv_helper_after_fork();
@@ -208,7 +210,6 @@ static struct dv_session *open_session(void)
     s->header = (struct dv_shm_header *)s->shm;
     s->shm_bytes = welcome.shm_bytes;
     s->id = welcome.session;
-    s->pid = getpid();
     s->host_jobs_end = &s->host_jobs;
     pthread_mutex_init(&s->ring_lock, NULL);
     pthread_mutex_init(&s->host_lock, NULL);

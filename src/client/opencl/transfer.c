@@ -664,6 +664,8 @@ static cl_int mark(struct dv_queue *queue, cl_command_type command, uint64_t fre
     struct dv_event *event = NULL;
     cl_int error = CL_SUCCESS;
 
+    if (!dv_session_alive(queue->object.session))
+        return CL_OUT_OF_RESOURCES;
     if ((event_ret || blocking) && !(event = dv_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
     message.explicit = 1; /* a command like any other: no barrier for an out-of-order queue */
@@ -869,6 +871,8 @@ cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, c
     cl_int error = dv_check_waits(queue->context, num_events_in_wait_list, event_wait_list);
     if (error != CL_SUCCESS)
         return error;
+    if (!dv_session_alive(queue->object.session))
+        return CL_OUT_OF_RESOURCES;
     struct dv_map *map = mapped_ptr ? take_map(mem, mapped_ptr) : NULL;
     if (!map)
         return CL_INVALID_VALUE;

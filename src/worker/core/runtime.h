@@ -17,6 +17,8 @@ struct dv_runtime {
     struct dv_graph graph;
     pthread_mutex_t upcall_lock; /* upcalls come from the vendor's threads too */
     uint64_t upcall_tail;
+    struct dv_upcall *overflow; /* posted while the ring was full */
+    size_t overflow_count, overflow_capacity;
     void *api; /* the executing part's own state */
 };
 
@@ -34,6 +36,9 @@ struct dv_runtime_api {
 /* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
 void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);
 void dv_runtime_wake_client(struct dv_runtime *runtime);
+
+/* Moves what waits because the ring was full. Returns whether anything still waits. */
+bool dv_runtime_upcalls_wait(struct dv_runtime *runtime);
 
 /* A checked pointer into the shared memory behind the fixed parts, or NULL. */
 void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);

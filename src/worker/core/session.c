@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -77,26 +78,63 @@ void dv_runtime_wake_client(struct dv_runtime *runtime)
         dv_futex_wake(&runtime->header->client_asleep, 1);
 }
 
-void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake)
+/* With the lock held. */
+static bool put_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall)
 {
     struct dv_upcall *ring = (struct dv_upcall *)(runtime->shm + DV_SHM_UPCALL_OFFSET);
+    uint64_t used = runtime->upcall_tail - atomic_load(&runtime->header->upcall_head);
 
-    pthread_mutex_lock(&runtime->upcall_lock);
-    for (;;) {
-        uint64_t used = runtime->upcall_tail - atomic_load(&runtime->header->upcall_head);
-        if (used < DV_SHM_UPCALL_COUNT) {
-            wake = wake || used > DV_SHM_UPCALL_COUNT / 2;
-            break;
-        }
-        /* the client does not take them: it only delays itself */
-        dv_runtime_wake_client(runtime);
-        usleep(200);
-    }
+    if (used >= DV_SHM_UPCALL_COUNT)
+        return false;
     ring[runtime->upcall_tail & (DV_SHM_UPCALL_COUNT - 1)] = *upcall;
     atomic_store(&runtime->header->upcall_tail, ++runtime->upcall_tail);
+    return true;
+}
+
+static void flush_overflow(struct dv_runtime *runtime)
+{
+    size_t moved = 0;
+
+    while (moved < runtime->overflow_count && put_upcall(runtime, &runtime->overflow[moved]))
+        moved++;
+    if (moved) {
+        runtime->overflow_count -= moved;
+        memmove(runtime->overflow, runtime->overflow + moved,
+                runtime->overflow_count * sizeof *runtime->overflow);
+    }
+}
+
+/* Never waits for the client: its helper may itself be waiting for us to read the command ring. */
+void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake)
+{
+    pthread_mutex_lock(&runtime->upcall_lock);
+    flush_overflow(runtime);
+    if (runtime->overflow_count || !put_upcall(runtime, upcall)) {
+        if (runtime->overflow_count == runtime->overflow_capacity) {
+            size_t capacity = runtime->overflow_capacity ? runtime->overflow_capacity * 2 : 1024;
+            void *grown = realloc(runtime->overflow, capacity * sizeof *runtime->overflow);
+            if (!grown)
+                dv_runtime_abandon(runtime, "does not take its upcalls");
+            runtime->overflow = grown;
+            runtime->overflow_capacity = capacity;
+        }
+        runtime->overflow[runtime->overflow_count++] = *upcall;
+        wake = true;
+    }
     pthread_mutex_unlock(&runtime->upcall_lock);
     if (wake)
         dv_runtime_wake_client(runtime);
+}
+
+bool dv_runtime_upcalls_wait(struct dv_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->upcall_lock);
+    flush_overflow(runtime);
+    bool waiting = runtime->overflow_count > 0;
+    pthread_mutex_unlock(&runtime->upcall_lock);
+    if (waiting)
+        dv_runtime_wake_client(runtime);
+    return waiting;
 }
 
 static void sleep_until_woken(struct dv_runtime *runtime)
@@ -108,8 +146,12 @@ static void sleep_until_woken(struct dv_runtime *runtime)
         atomic_store(&header->worker_asleep, 0);
         return;
     }
-    while (atomic_load(&header->worker_asleep))
-        dv_futex_wait(&header->worker_asleep, 1, 0);
+    while (atomic_load(&header->worker_asleep)) {
+        if (dv_runtime_upcalls_wait(runtime))
+            dv_futex_wait(&header->worker_asleep, 1, DV_NS_PER_MS);
+        else
+            dv_futex_wait(&header->worker_asleep, 1, 0);
+    }
 }
 
 static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)

@@ -87,7 +87,8 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
 
     if (!device)
         return CL_INVALID_DEVICE;
-    if (m->property_count == 0 || m->property_count > MOST || tail_bytes / 8 < m->property_count)
+    if (m->property_count == 0 || m->property_count > MOST || m->id_count > MOST ||
+        tail_bytes < 8ull * m->property_count + 4ull * m->id_count)
         return CL_INVALID_VALUE;
     for (uint32_t i = 0; i < m->property_count; i++) {
         uint64_t value;
@@ -99,23 +100,25 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
     cl_int error = clCreateSubDevices(device->vendor, properties, 0, NULL, &count);
     if (error == CL_SUCCESS && count > MOST)
         error = CL_OUT_OF_RESOURCES;
-    if (error != CL_SUCCESS || m->capacity == 0) {
+    if (error != CL_SUCCESS || m->id_count == 0) {
         dvk_reply_put(reply, &count, sizeof count);
         return error;
     }
-    if (m->capacity < count)
+    if (m->id_count < count)
         return CL_INVALID_VALUE;
     error = clCreateSubDevices(device->vendor, properties, count, made, &count);
     if (error != CL_SUCCESS)
         return error;
     for (cl_uint i = 0; i < count; i++) {
         struct dvk_device *sub = calloc(1, sizeof *sub);
+        uint32_t id;
+        memcpy(&id, tail + 8 * m->property_count + 4 * i, sizeof id);
         if (sub) {
             *sub = *device;
             sub->vendor = made[i];
             sub->is_sub = true;
         }
-        if (!sub || dvk_put(w, DV_KIND_DEVICE, m->first_id + i, sub) != CL_SUCCESS) {
+        if (!sub || dvk_put(w, DV_KIND_DEVICE, id, sub) != CL_SUCCESS) {
             free(sub);
             return CL_OUT_OF_HOST_MEMORY;
         }
