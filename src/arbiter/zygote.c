@@ -98,7 +98,9 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
         signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setsid(); /* a terminal's interrupt is for divvyd, which ends its workers in order */
+    /* A terminal's interrupt is for divvyd, which ends its workers in order. Not a session of its
+     * own: the kernel would weigh all workers together against all tenants. */
+    setpgid(0, 0);
     setrlimit(RLIMIT_NOFILE, &arbiter->descriptor_limit);
 
     int null_fd = open("/dev/null", O_RDONLY);

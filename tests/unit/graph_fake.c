@@ -51,6 +51,7 @@ static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *str
     struct fake_command *c = fake_command(fake, queue, DV_PLACE_DEVICE);
     fake->traces[c->id].is_fence = true;
     fake->traces[c->id].refusal = fake->fence_refusal;
+    fake->traces[c->id].plan = fake->fence_plan;
     fake->fences++;
     return &c->node;
 }
@@ -70,6 +71,13 @@ static void turn(struct dv_node *node)
 
 static void before_visible(struct dv_node *node)
 {
+    struct fake_command *c = command_of(node);
+
+    pthread_mutex_lock(&c->fake->lock);
+    trace_of(node)->final = node->status;
+    if (c->fake->on_visible)
+        c->fake->on_visible(c->fake, c->id);
+    pthread_mutex_unlock(&c->fake->lock);
     atomic_fetch_add(&trace_of(node)->visible, 1);
 }
 
@@ -97,9 +105,9 @@ static void destroy(struct dv_node *node)
     free(node);
 }
 
-static bool more_coming(struct dv_graph *graph)
+static bool more_coming(const struct dv_node *node)
 {
-    return ((struct fake *)graph->owner)->more;
+    return ((const struct fake_command *)node)->fake->more;
 }
 
 static const struct dv_graph_backend backend = {
@@ -129,7 +137,7 @@ void fake_fini(struct fake *fake)
     for (uint32_t id = 1; id <= fake->count; id++) {
         if (fake->traces[id].destroyed != 1)
             fail_msg("command %u was destroyed %u times", id, fake->traces[id].destroyed);
-        if (atomic_load(&fake->traces[id].visible) != 1)
+        if (atomic_load(&fake->traces[id].visible) != 1 && !fake->traces[id].is_fence)
             fail_msg("command %u became visible %u times", id,
                      atomic_load(&fake->traces[id].visible));
     }

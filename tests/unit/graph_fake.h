@@ -28,6 +28,7 @@ struct fake_trace {
     int32_t plan;        /* status the vendor ends it with */
     int32_t refusal;     /* status submit answers, 0: accepts */
     int32_t outcome;     /* status the vendor reported or will report */
+    int32_t final;       /* status it became visible with */
     bool reports, reported, is_fence;
 };
 
@@ -48,14 +49,16 @@ struct fake {
     bool more; /* what more_coming answers */
     uint32_t fences;
     bool no_fence;        /* fence answers NULL */
-    int32_t fence_refusal;
+    int32_t fence_refusal, fence_plan; /* as in the traces, for fences to come */
     uint32_t turns;
     _Atomic uint32_t notified;
     _Atomic uint32_t last_notified;
     pthread_mutex_t lock; /* over traces and order, when a vendor thread runs */
-    /* called, if set, when a command is submitted or gets its turn, and when it is executed */
+    /* Called, if set, with the lock held: when a command is submitted or gets its turn, when it is
+     * executed, and when its completion becomes visible. */
     void (*on_submit)(struct fake *fake, uint32_t id);
     void (*on_execute)(struct fake *fake, uint32_t id);
+    void (*on_visible)(struct fake *fake, uint32_t id);
     void *user;
 };
 

@@ -128,6 +128,8 @@ struct dv_queue {
     uint64_t gated_until; /* the last command with a wait list that was not complete */
     uint64_t clock_offset_ns;
     bool in_order;
+    uint64_t last_write; /* number of the last command when a write was last enqueued */
+    uint32_t writes_in_a_row;
 };
 
 struct dv_mem_callback {
@@ -285,6 +287,11 @@ struct dv_session {
     pthread_mutex_t host_lock;
     struct dv_host_job *host_jobs; /* for the helper, in the order enqueued */
     struct dv_host_job **host_jobs_end;
+    struct {
+        uint32_t queue_id; /* 0: none */
+        uint64_t first, last;
+        size_t bytes;
+    } done; /* host commands finished, not yet told; the helper's own */
     _Atomic bool helper_started;
     pthread_mutex_t output_lock;
     pthread_mutex_t staging_lock;
@@ -444,5 +451,7 @@ void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, v
 /* ---- transfer.c ---- */
 /* It is a host command's turn (from the helper). */
 void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number);
+/* Tells the worker of what dv_host_turn has done since. */
+void dv_host_flush(struct dv_session *s);
 
 #endif

@@ -150,6 +150,7 @@ static bool serve_upcalls(struct dv_session *s)
         atomic_store(&header->upcall_head, ++head);
         serve_upcall(s, &upcall);
     }
+    dv_host_flush(s);
     return true;
 }
 

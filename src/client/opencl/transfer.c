@@ -16,8 +16,14 @@
 #define STAGE_BLOCKING_MOST ((size_t)64 << 10) /* a caller that waits anyway stages no more */
 /* Through the arena at a time, and how many of them under way: small enough to stay in the caches,
  * enough to hide the hand-overs. */
-#define PIECE_BYTES ((size_t)256 << 10)
+#define PIECE_LEAST ((size_t)256 << 10)
+#define PIECE_MOST ((size_t)1 << 20)
 #define PIECES 4
+#define DONE_TOGETHER_BYTES ((size_t)512 << 10) /* of host commands told of in one message */
+#define DONE_TOGETHER 32u                       /* and how many of them */
+/* Of writes that follow each other in a busy queue so many are captured; the others wait for the
+ * helper, which then copies them all in one go and only once. */
+#define CAPTURED_IN_A_ROW 2
 
 /* A host command for the helper. */
 struct dv_host_job {
@@ -29,7 +35,6 @@ struct dv_host_job {
     enum dv_direction direction;
     struct dv_region region;
     uint8_t *host;
-    bool running;
 };
 
 static bool has_storage(const struct dv_mem *mem)
@@ -72,9 +77,10 @@ static cl_int send_lane(struct dv_queue *queue, const struct dv_mem *mem,
     return dv_send(s, DVW_OP_TRANSFER, &m.head.record, sizeof m, NULL, 0);
 }
 
-/* Cuts a region into pieces that fit PIECE_BYTES (or single rows); returns false at the end. */
+/* Cuts a region into pieces of at most `most` bytes (or single rows); returns false at the end. */
 struct cutter {
     const struct dv_region *whole;
+    size_t most;
     size_t at[3];
 };
 
@@ -86,7 +92,7 @@ static bool cut(struct cutter *c, struct dv_region *piece)
     if (r->shape == DV_SHAPE_LINEAR) {
         if (c->at[0] >= r->bytes)
             return false;
-        size_t bytes = r->bytes - c->at[0] < PIECE_BYTES ? r->bytes - c->at[0] : PIECE_BYTES;
+        size_t bytes = r->bytes - c->at[0] < c->most ? r->bytes - c->at[0] : c->most;
         piece->origin[0] += c->at[0];
         piece->host_offset += c->at[0];
         piece->size[0] = piece->row_bytes = piece->bytes = bytes;
@@ -97,12 +103,12 @@ static bool cut(struct cutter *c, struct dv_region *piece)
         return false;
     size_t slice_bytes = r->row_bytes * r->size[1];
     size_t rows = r->size[1] - c->at[1], slices = 1;
-    if (c->at[1] == 0 && slice_bytes <= PIECE_BYTES) {
-        slices = PIECE_BYTES / slice_bytes;
+    if (c->at[1] == 0 && slice_bytes <= c->most) {
+        slices = c->most / slice_bytes;
         if (slices > r->size[2] - c->at[2])
             slices = r->size[2] - c->at[2];
-    } else if (rows * r->row_bytes > PIECE_BYTES) {
-        rows = PIECE_BYTES / r->row_bytes;
+    } else if (rows * r->row_bytes > c->most) {
+        rows = c->most / r->row_bytes;
         rows = rows ? rows : 1;
     }
     piece->origin[1] += c->at[1];
@@ -124,10 +130,12 @@ static cl_int pump(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction
                    const struct dv_region *r, uint8_t *host)
 {
     struct dv_session *s = queue->object.session;
-    struct cutter cutter = {.whole = r};
+    size_t most = r->bytes / PIECES;
+    most = most < PIECE_LEAST ? PIECE_LEAST : most > PIECE_MOST ? PIECE_MOST : most & ~(size_t)63;
+    struct cutter cutter = {.whole = r, .most = most};
     struct dv_event *events[PIECES] = {NULL};
     struct dv_region pieces[PIECES];
-    size_t piece_bytes = r->bytes < PIECE_BYTES ? r->bytes : PIECE_BYTES;
+    size_t piece_bytes = r->bytes < most ? r->bytes : most;
     cl_int error = CL_SUCCESS;
 
     if (r->shape != DV_SHAPE_LINEAR && piece_bytes < r->row_bytes)
@@ -194,40 +202,78 @@ static void stamp(struct dv_event *event, cl_ulong start)
     atomic_store(&event->slot->end_ns, dv_queue_time(event->queue));
 }
 
-static cl_int tell_done(struct dv_queue *queue, uint64_t number, cl_int status)
+static void tell_done(struct dv_session *s, uint32_t queue_id, uint64_t first, uint64_t last,
+                      cl_int status)
 {
     struct dvw_host_done message = {
-        .queue = queue->object.id, .number = number, .status = status};
-    return dv_send(queue->object.session, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
+        .queue = queue_id, .first = first, .last = last, .status = status};
+    dv_send(s, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
+}
+
+void dv_host_flush(struct dv_session *s)
+{
+    if (s->done.queue_id == 0)
+        return;
+    tell_done(s, s->done.queue_id, s->done.first, s->done.last, CL_SUCCESS);
+    s->done.queue_id = 0;
+}
+
+/* Small commands that follow each other are told of together. */
+static void note_done(struct dv_session *s, const struct dv_host_job *job, cl_int status)
+{
+    uint32_t queue_id = job->queue->object.id;
+
+    if (s->done.queue_id != queue_id || s->done.last + 1 != job->number ||
+        s->done.bytes > DONE_TOGETHER_BYTES || s->done.last - s->done.first + 1 >= DONE_TOGETHER)
+        dv_host_flush(s);
+    if (status != CL_SUCCESS) {
+        dv_host_flush(s);
+        tell_done(s, queue_id, job->number, job->number, status);
+        return;
+    }
+    if (s->done.queue_id == 0) {
+        s->done.queue_id = queue_id;
+        s->done.first = job->number;
+        s->done.bytes = 0;
+    }
+    s->done.last = job->number;
+    s->done.bytes += job->region.bytes;
+}
+
+static void unlink_job(struct dv_session *s, struct dv_host_job **link)
+{
+    struct dv_host_job *job = *link;
+
+    *link = job->next;
+    if (!job->next)
+        s->host_jobs_end = link;
 }
 
 void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number)
 {
-    struct dv_host_job *job;
+    struct dv_host_job **link, *job = NULL;
 
     pthread_mutex_lock(&s->host_lock);
-    for (job = s->host_jobs; job; job = job->next)
-        if (job->queue->object.id == queue_id && job->number == number && !job->running)
+    for (link = &s->host_jobs; *link; link = &(*link)->next)
+        if ((*link)->queue->object.id == queue_id && (*link)->number == number)
             break;
-    if (job)
-        job->running = true;
+    /* A read stays listed until its bytes have landed: writes look for it there. */
+    if ((job = *link) && job->direction == DV_TO_DEVICE)
+        unlink_job(s, link);
     pthread_mutex_unlock(&s->host_lock);
     if (!job)
         return;
-    cl_ulong start = dv_queue_time(job->queue);
+    cl_ulong start = job->event ? dv_queue_time(job->queue) : 0;
     cl_int status = move(job->queue, job->mem, job->direction, &job->region, job->host);
     stamp(job->event, start);
-
-    pthread_mutex_lock(&s->host_lock);
-    for (struct dv_host_job **link = &s->host_jobs; *link; link = &(*link)->next)
-        if (*link == job) {
-            *link = job->next;
-            if (!job->next)
-                s->host_jobs_end = link;
-            break;
-        }
-    pthread_mutex_unlock(&s->host_lock);
-    tell_done(job->queue, job->number, status);
+    if (job->direction == DV_FROM_DEVICE) {
+        pthread_mutex_lock(&s->host_lock);
+        for (link = &s->host_jobs; *link && *link != job; link = &(*link)->next)
+            ;
+        unlink_job(s, link);
+        pthread_mutex_unlock(&s->host_lock);
+    }
+    note_done(s, job, status);
     if (job->event)
         dv_event_unuse(job->event);
     dv_mem_unuse(job->mem);
@@ -323,7 +369,7 @@ static cl_int run_in_turn(struct dv_queue *queue, struct dv_mem *mem, enum dv_di
             cl_ulong start = dv_queue_time(queue);
             error = move(queue, mem, direction, r, host);
             stamp(event, start);
-            tell_done(queue, number, error);
+            tell_done(s, queue->object.id, number, number, error);
             if (event)
                 dv_event_wait(event);
         } else {
@@ -403,6 +449,12 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
     uint64_t flag = 0;
 
     pthread_mutex_lock(&queue->lock);
+    if (queue->last_write == queue->enqueued && direction == DV_TO_DEVICE)
+        queue->writes_in_a_row++;
+    else
+        queue->writes_in_a_row = 0;
+    if (direct && !blocking && queue->writes_in_a_row >= CAPTURED_IN_A_ROW)
+        small_write = false;
     bool pending = dv_waits_pending(wait_count, waits);
     bool at_once = direct ? blocking || r->bytes <= DIRECT_MOST : blocking && !small_write;
     if (!pending && at_once && dv_queue_idle(queue)) {
@@ -440,6 +492,8 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
         if (!done)
             error = run_in_turn(queue, mem, direction, r, host, wait_count, waits, event);
     }
+    if (direction == DV_TO_DEVICE)
+        queue->last_write = queue->enqueued;
     if (error == CL_SUCCESS && event_ret) {
         *event_ret = (cl_event)event;
     } else if (event) {

@@ -353,18 +353,31 @@ int32_t dvk_submit_host(struct dvk_worker *w, struct dvk_command *c)
     return CL_INVALID_OPERATION; /* never goes to the vendor */
 }
 
+static struct dv_graph_queue *queue_with_host_command(struct dvk_worker *w,
+                                                      const struct dvw_host_done *m)
+{
+    struct dvk_queue *queue = dvk_find_queue(w, m->queue);
+
+    if (queue)
+        return &queue->graph;
+    for (queue = w->released_queues; queue; queue = queue->next_released)
+        if (dv_graph_find(&queue->graph, m->first))
+            return &queue->graph;
+    return NULL;
+}
+
 void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const uint8_t *tail,
                       size_t tail_bytes)
 {
-    struct dvk_queue *queue = dvk_find_queue(w, m->queue);
-    struct dv_node *node = queue ? dv_graph_find(&queue->graph, m->number) : NULL;
+    struct dv_graph_queue *queue = queue_with_host_command(w, m);
+    struct dv_node *node = queue ? dv_graph_find(queue, m->first) : NULL;
 
-    for (struct dvk_queue *released = w->released_queues; released && !node;
-         released = released->next_released)
-        if (!queue)
-            node = dv_graph_find(&released->graph, m->number);
-    if (node && node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
-        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+    while (node && node->number <= m->last) {
+        struct dv_node *next = TAILQ_NEXT(node, in_active);
+        if (node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
+            dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+        node = next;
+    }
 }
 
 /* The bytes of tightly packed memory that a transfer touches, or UINT64_MAX. */
