@@ -1,114 +1,193 @@
 /* Policies: who may keep a device busy next, and for how long. Pure code: no sockets, no clock
  * calls, no allocation; the same objects run in divvyd, in tests and in the simulator at virtual
- * time. Includes nothing but src/base/ and this header.
+ * time. Includes nothing but src/base/ and the tree macros.
  *
  * Words: a tenant is entitled; its sessions take turns inside its entitlement. A slot is the right
  * of one session at a time to keep the device busy; most devices have one. The caller owns all
  * memory: it embeds a struct dv_policy_tenant in its own record of "tenant on device" and a struct
- * dv_policy_session in its record of a session's lease. */
+ * dv_policy_session in its record of a session's lease.
+ *
+ * The caller's loop, after anything happened:
+ *     while ((decision = dv_policy_next(policy, now)).session) send the grant;
+ *     while ((session = dv_policy_recall(policy, now, &again))) send the recall;
+ *     come back at decision.ask_again_ns and at `again`, where they are not 0.
+ * A holder that gives back and still wants the device is released and made to wait before
+ * dv_policy_next is asked, so that it competes with the others. */
 #ifndef DV_POLICY_POLICY_H
 #define DV_POLICY_POLICY_H
 
+#include <bsd/sys/tree.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "src/base/clock.h"
 
 #define DV_PPM 1000000u /* shares are parts per million of the device's time */
+#define DV_WEIGHT_MAX 10000u
 
-/* A slice never lasts longer, so that over one second a share is within two points of what it
- * should be (unless memory is being swapped, when the caller raises it). */
-#define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
+/* A turn never lasts longer while others wait, so that over one second a share is within two points
+ * of what it should be (unless a single kernel is longer). */
+#define DV_SLICE_MIN_NS (1 * DV_NS_PER_MS)
 #define DV_SLICE_MAX_NS (15 * DV_NS_PER_MS)
+/* Of a session about which nothing is known yet. */
+#define DV_SLICE_START_NS (5 * DV_NS_PER_MS)
+/* Of a tenant with a limit, so that what it gets is spread evenly. */
+#define DV_SLICE_LIMITED_NS (5 * DV_NS_PER_MS)
+/* When nobody else waits. The holder is recalled as soon as somebody does, see dv_policy_recall. */
+#define DV_SLICE_ALONE_NS (200 * DV_NS_PER_MS)
 
 enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH };
 
 struct dv_share {
-    uint32_t request_ppm; /* guaranteed while there is demand */
+    uint32_t request_ppm; /* guaranteed while there is demand; at most limit_ppm */
     uint32_t limit_ppm;   /* never more; DV_PPM: no limit */
-    uint32_t weight;      /* of what is left over, at least 1 */
+    uint32_t weight;      /* of what is not guaranteed to others, 1 to DV_WEIGHT_MAX */
     enum dv_class class;
 };
 
 /* What the burst monitor of a session's front end reports; estimates only. */
 struct dv_burst {
-    dv_ns kernel_ns;   /* longest recent kernel */
-    dv_ns p90_ns;      /* 90th percentile of merged bursts */
-    dv_ns last_ns;     /* last burst */
+    dv_ns kernel_ns; /* longest recent kernel */
+    dv_ns p90_ns;    /* 90th percentile of merged bursts */
+    dv_ns last_ns;   /* last burst */
 };
 
 /* Why a decision was made, for `divvy explain`. */
 enum dv_rule {
     DV_RULE_NONE,
     DV_RULE_ONLY_ONE,     /* nobody else had work */
-    DV_RULE_REQUEST,      /* furthest behind its guaranteed share */
+    DV_RULE_REQUEST,      /* its guaranteed share was due */
     DV_RULE_LEAST_SERVED, /* least device time for its weight */
     DV_RULE_CLASS,        /* its class goes first */
     DV_RULE_ARRIVAL,      /* came first */
     DV_RULE_CREDIT,       /* has credit left */
     DV_RULE_LIMIT,        /* held back: at its limit */
     DV_RULE_BUSY,         /* the device is in use */
+    DV_RULE_IDLE_WINDOW,  /* kept free for a moment: an under-served tenant may be back at once */
 };
+const char *dv_rule_text(enum dv_rule rule);
 
 struct dv_policy;
 struct dv_policy_tenant;
+struct dv_policy_session;
 
-/* A node of a binary heap or tree that the policy keeps; callers do not touch it. */
+/* A tree of tenants that a policy keeps, ordered by group, then key, then arrival in the tree.
+ * Keys may wrap around: only their differences count. Callers do not touch any of it. */
 struct dv_policy_node {
-    struct dv_policy_node *left, *right, *parent;
-    uint64_t key;
-    uint64_t tie;
-    int balance;
-    bool in;
+    RB_ENTRY(dv_policy_node) link;
+    struct dv_policy_tree *tree; /* NULL: in none */
+    uint64_t key, order;
+    uint32_t group;
+};
+struct dv_policy_tree {
+    RB_HEAD(dv_policy_nodes, dv_policy_node) nodes;
+    uint64_t order;       /* of the last one that came in */
+    uint64_t comparisons; /* made so far: what a decision costs */
+};
+
+/* Tenants in line for a service that is due at `start` on some clock and should be over by `finish`:
+ * those whose start lies ahead, and those who may be served, who should be over first in front. */
+struct dv_policy_line {
+    struct dv_policy_tree ahead; /* key: start */
+    struct dv_policy_tree ready; /* key: finish */
+};
+struct dv_policy_place {
+    struct dv_policy_node node;
+    uint64_t start, finish;
+    uint32_t group;
 };
 
 /* One session's wish to keep the device busy. */
 struct dv_policy_session {
     struct dv_policy_tenant *tenant;
-    struct dv_policy_session *next, *prev; /* in the tenant's turn order while waiting */
+    struct dv_burst burst; /* set by the caller whenever there is a report */
     bool waiting, holding;
+    bool recalled; /* while holding: dv_policy_recall named it */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
-    struct dv_burst burst;
+    dv_ns turn_ns;              /* while holding: the part of the slice that is its own even when
+                                   others begin to wait */
+    enum dv_rule rule;          /* of its last grant */
+    dv_ns learned_ns;           /* burst estimate behind its slices; 0: nothing known */
+    /* the policy's own */
+    struct dv_policy_session *next, *prev; /* its tenant's turn order, or the device's holders */
+    int64_t charged_ns;                    /* for the present hold so far */
+    uint64_t fair_at_grant;
+    dv_ns latency_work_ns;
+    bool guaranteed; /* granted because its guaranteed share was due */
+};
+
+struct dv_policy_queue {
+    struct dv_policy_session *first, *last;
+    uint32_t count;
 };
 
 /* A tenant on one device. */
 struct dv_policy_tenant {
     struct dv_share share;
-    struct dv_policy_session *first_waiting, *last_waiting;
-    uint32_t waiting_count, holding_count;
-    dv_ns used_ns;  /* charged so far, all its sessions */
-    dv_ns slice_ns; /* learned */
+    struct dv_policy_queue waiting;
+    uint32_t holding_count;
+    dv_ns used_ns;  /* held so far by all its sessions, without the present holds */
+    dv_ns slice_ns; /* length of its last turn */
     enum dv_rule last_rule;
     /* the policy's own */
-    uint64_t fair_time;    /* weighted device time received */
-    uint64_t request_time; /* when its guaranteed share is due next */
-    uint64_t limit_time;   /* when its limit allows more */
-    int64_t credit_ns;
-    struct dv_policy_node by_fair, by_request, by_limit;
-    uint64_t reserved[8];
+    struct dv_policy_tenant *next, *prev; /* all of the device */
+    bool in_demand;                       /* a session waits or holds */
+    bool counted;                         /* its weight is in the policy's total */
+    dv_ns demand_ended_at;
+    uint64_t fair_time; /* weighted device time received */
+    dv_ns request_time; /* when its guaranteed share is due next */
+    dv_ns limit_time;   /* when its limit allows more */
+    int64_t credit_ns, period_ns;
+    struct dv_policy_place by_request, by_fair;
+    struct dv_policy_node by_other; /* limit or arrival */
 };
 
 struct dv_decision {
     struct dv_policy_session *session; /* NULL: nobody may run now */
     dv_ns slice_ns;
+    dv_ns linger_ns; /* how long the holder may keep the device without work: a short gap between
+                        two kernels is no reason to give back */
     enum dv_rule rule;
-    dv_ns ask_again_ns; /* session NULL: somebody at its limit may run at this time; 0: nobody */
+    dv_ns ask_again_ns; /* session NULL: somebody may run at this time; 0: nobody */
 };
 
+/* What a policy answers: the tenant whose turn it is. */
+struct dv_pick {
+    struct dv_policy_tenant *tenant; /* NULL: nobody now */
+    enum dv_rule rule;
+    bool guaranteed;
+    dv_ns ask_again_ns;
+};
+
+/* What a policy is. All but name and the first six may be NULL. A tenant's account is only ever
+ * changed while it is in no queue: policy.c calls leave before and enter after. */
 struct dv_policy_ops {
     const char *name;
     void (*init)(struct dv_policy *policy, dv_ns now);
-    /* The tenant's first session began to wait, or its last one stopped. */
+    /* At least one session of the tenant waits: put it into the queues; or take it out of them. */
+    void (*enter)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
+    void (*leave)(struct dv_policy *policy, struct dv_policy_tenant *tenant);
+    /* Who takes a free slot. Somebody waits. */
+    struct dv_pick (*pick)(struct dv_policy *policy, dv_ns now);
+    /* At the grant a tenant is charged for the turn that is expected; what really happened is
+     * charged (or paid back) later. */
+    void (*charge)(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
+                   dv_ns now);
+
+    void (*tenant_added)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
+    void (*share_changed)(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                          const struct dv_share *old, dv_ns now);
+    /* The tenant has work (a session waits or holds), or no longer has. */
     void (*demand_begins)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     void (*demand_ends)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
-    /* Who takes a free slot. Does not change who waits: the caller then calls dv_policy_grant. */
-    struct dv_decision (*pick)(struct dv_policy *policy, dv_ns now);
-    /* The tenant held a slot for [start, end). */
-    void (*charge)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns start,
-                   dv_ns end);
-    /* Whether the holder should give back before its slice ends, because of who waits now. */
-    bool (*recall)(struct dv_policy *policy, const struct dv_policy_session *holder, dv_ns now);
+    /* The hold is over and charged in full; it took device_ns. */
+    void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session,
+                       dv_ns device_ns, dv_ns now);
+    /* Slots that must become free at once for the latency class. */
+    uint32_t (*slots_wanted)(struct dv_policy *policy, dv_ns now);
+    /* When somebody who waits may run: now, later, or 0 for never. */
+    dv_ns (*runnable_at)(struct dv_policy *policy, dv_ns now);
 };
 
 /* A policy at work on one device. */
@@ -116,26 +195,38 @@ struct dv_policy {
     const struct dv_policy_ops *ops;
     uint32_t slots, free_slots;
     uint32_t waiting_tenants;
-    dv_ns fixed_slice_ns; /* 0: learned */
-    uint64_t fair_clock;  /* the least fair_time among tenants with demand, never going back */
-    struct dv_policy_node *fair_root, *request_root, *limit_root, *class_root;
-    uint64_t reserved[16];
+    uint32_t demanding_tenants; /* with a session that waits or holds */
+    dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
+    dv_ns latency_target_ns;    /* within which waiting latency work should be done */
+    /* the policy's own */
+    struct dv_policy_tenant *tenants;
+    struct dv_policy_queue holders;
+    dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
+    uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
+    uint64_t total_weight; /* of those who share the device now */
+    struct dv_policy_line by_request, by_fair;
+    struct dv_policy_tree by_other;
+    struct dv_policy_tenant *last_tenant; /* who was served last */
+    dv_ns period_began, busy_ns, last_busy_ns, window_ends;
 };
 
 extern const struct dv_policy_ops dv_policy_elastic, dv_policy_fair, dv_policy_fifo, dv_policy_band;
-const struct dv_policy_ops *dv_policy_by_name(const char *name);
+const struct dv_policy_ops *dv_policy_by_name(const char *name); /* NULL: there is none */
 
 /* ---- what the caller does (policy.c), the same for every policy ---- */
 
 void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots,
                     dv_ns now);
-void dv_policy_tenant_init(struct dv_policy_tenant *tenant, const struct dv_share *share);
+/* A tenant comes to the device, or goes (when none of its sessions waits or holds any more). */
+void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                          const struct dv_share *share, dv_ns now);
+void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *tenant);
 /* Changes the share of a tenant at once, whatever it is doing. */
 void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant,
                           const struct dv_share *share, dv_ns now);
 void dv_policy_session_init(struct dv_policy_session *session, struct dv_policy_tenant *tenant);
 
-/* A session wants the device (idempotent). */
+/* A session wants the device (idempotent; ignored while it holds). */
 void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
 /* It no longer does (gave up, or died) without having been granted. */
 void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
@@ -143,14 +234,19 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-bool dv_policy_should_recall(struct dv_policy *policy, const struct dv_policy_session *holder,
-                             dv_ns now);
-/* Replaces the policy under running tenants; `tenants` lists all of the device. */
-void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
-                      struct dv_policy_tenant *const *tenants, uint32_t count, dv_ns now);
+/* A holder that should give back before its slice ends because of who waits now, each one once;
+ * NULL: none, and then *again says when to ask again (0: not before something happens). */
+struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
+/* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts begin
+ * anew. */
+void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
 
-/* What each tenant of the list should get if all of them always had work, in ppm: requests first,
- * the rest by weight, nobody above its limit. O(n log n); for showing and for tests. */
+/* What each tenant of the list should get if all of them always had work, in ppm: by weight, but
+ * nobody below its request or above its limit. For showing and for tests. */
 void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint32_t *ppm);
+
+/* How far, in ns of device time, a share may be off its entitlement over any window (divide by the
+ * window): one turn and the longest kernel. `longest_kernel_ns` is that of all who share. */
+dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns longest_kernel_ns);
 
 #endif

@@ -423,7 +423,8 @@ static void test_build(const struct dv_test *test)
 /* ------------------------------------------------------------------------- destructor callbacks */
 
 struct destruction {
-    atomic_int next;
+    atomic_int next; /* place of the next callback in the order */
+    atomic_int done;
     int order[16];
     void *host;
 };
@@ -442,6 +443,7 @@ static void CL_CALLBACK on_mem_destroy(cl_mem memory, void *data)
     /* The last one to be called may free the memory behind the buffer. */
     if (destructor->number == 0)
         free(destructor->of->host);
+    atomic_fetch_add(&destructor->of->done, 1);
 }
 
 static void await_count(atomic_int *counter, int expected)
@@ -502,7 +504,7 @@ static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel)
             CHECK_CL(clFinish(test->queue));
             CHECK_CL(clReleaseEvent(gate));
         }
-        await_count(&destruction.next, CALLBACKS);
+        await_count(&destruction.done, CALLBACKS);
         for (int i = 0; i < CALLBACKS; i++)
             if (!CHECK(destruction.order[i] == CALLBACKS - 1 - i))
                 dv_test_detail("place %d: callback %d", i, destruction.order[i]);
@@ -530,8 +532,8 @@ static void test_sub_buffer_destructors(const struct dv_test *test)
         clEnqueueWriteBuffer(test->queue, child, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
     check_word(test->queue, child, 9);
     CHECK_CL(clReleaseMemObject(child));
-    await_count(&child_end.next, 1);
-    await_count(&parent_end.next, 1);
+    await_count(&child_end.done, 1);
+    await_count(&parent_end.done, 1);
 }
 
 static void CL_CALLBACK on_context_destroy(cl_context context, void *data)

@@ -208,8 +208,10 @@ uint64_t dv_test_random(uint64_t *state)
 void dv_test_random_fill(uint64_t *state, void *memory, size_t size)
 {
     unsigned char *bytes = memory;
-    for (size_t i = 0; i < size; i++)
-        bytes[i] = (unsigned char)dv_test_random(state);
+    for (size_t i = 0; i < size; i += 6) {
+        uint64_t value = dv_test_random(state); /* 53 bits */
+        memcpy(bytes + i, &value, size - i < 6 ? size - i : 6);
+    }
 }
 
 const char *dv_test_error_name(cl_int error)

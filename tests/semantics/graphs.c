@@ -6,12 +6,16 @@
  * bytes (of a buffer or of the host memory of a transfer) is ordered: by the queue, by barriers, by
  * the host having waited, or else by an event put into the wait list for that purpose.
  *
- *     graphs [FIRST_SEED [COUNT]]      a failure names the seed: graphs SEED 1 repeats it
+ *     graphs [FIRST_SEED [COUNT [THREADS]]]
+ *
+ * A failure names the seed: graphs SEED 1 repeats that graph alone. With several threads each runs
+ * its own graphs, all in one context.
  */
 #include "check.h"
 
-#define BUFFER_BYTES 16384
-#define WORDS (BUFFER_BYTES / 4)
+#include <pthread.h>
+
+#define SMALLEST_BYTES ((size_t)16384)
 #define MAX_BUFFERS 5
 #define MAX_HOSTS 4
 #define MAX_QUEUES 4
@@ -19,6 +23,7 @@
 #define MAX_WAITS 24
 #define MAX_GATES 16
 #define MAX_MAPS 6
+#define MAX_THREADS 16
 #define SET_WORDS ((MAX_COMMANDS + 63) / 64)
 
 /* Objects that commands touch: the buffers, then the host memories of transfers. */
@@ -73,6 +78,7 @@ struct graph {
     const struct dv_test *test;
     uint64_t seed, random;
     int buffer_count, host_count, queue_count;
+    size_t bytes, words; /* of every buffer and every host memory */
 
     cl_command_queue queues[MAX_QUEUES];
     bool in_order[MAX_QUEUES];
@@ -353,14 +359,14 @@ static cl_uint *words_of(struct graph *graph, int buffer)
 
 static void add_kernel(struct graph *graph)
 {
-    static const size_t globals[] = {64, 256, 1024, WORDS};
+    const size_t globals[] = {64, 256, 1024, graph->words};
     int target = (int)pick(graph, (uint64_t)graph->buffer_count);
     int other = (int)pick(graph, (uint64_t)graph->buffer_count);
     if (other == target)
         other = (target + 1) % graph->buffer_count;
     int which = (int)pick(graph, 3);
     size_t global = globals[pick(graph, COUNT_OF(globals))];
-    size_t offset = 64 * pick(graph, (WORDS - global) / 64 + 1);
+    size_t offset = 64 * pick(graph, (graph->words - global) / 64 + 1);
     size_t local = pick(graph, 2) ? 16 : 64;
     cl_uint factor = (cl_uint)pick(graph, 1u << 31) | 1;
     struct access accesses[2] = {{target, offset * 4, (offset + global) * 4, true},
@@ -443,12 +449,12 @@ static void add_copy(struct graph *graph)
     size_t from_start, to_start, size;
     if (from == to) {
         /* Both halves of one buffer: no overlap. */
-        size = 1 + pick(graph, BUFFER_BYTES / 2);
-        from_start = pick(graph, BUFFER_BYTES / 2 - size + 1);
-        to_start = BUFFER_BYTES / 2 + pick(graph, BUFFER_BYTES / 2 - size + 1);
+        size = 1 + pick(graph, graph->bytes / 2);
+        from_start = pick(graph, graph->bytes / 2 - size + 1);
+        to_start = graph->bytes / 2 + pick(graph, graph->bytes / 2 - size + 1);
     } else {
-        pick_range(graph, BUFFER_BYTES, &from_start, &size);
-        to_start = pick(graph, BUFFER_BYTES - size + 1);
+        pick_range(graph, graph->bytes, &from_start, &size);
+        to_start = pick(graph, graph->bytes - size + 1);
     }
     struct access accesses[2] = {{from, from_start, from_start + size, false},
                                  {to, to_start, to_start + size, true}};
@@ -473,7 +479,7 @@ static void add_fill(struct graph *graph)
     size_t pattern_size = (size_t)1 << pick(graph, 8);
     unsigned char pattern[128];
     dv_test_random_fill(&graph->random, pattern, pattern_size);
-    size_t units = BUFFER_BYTES / pattern_size;
+    size_t units = graph->bytes / pattern_size;
     size_t start = pick(graph, units), count = 1 + pick(graph, units - start);
     int to = (int)pick(graph, (uint64_t)graph->buffer_count);
     struct access access = {to, start * pattern_size, (start + count) * pattern_size, true};
@@ -501,8 +507,8 @@ static void add_transfer(struct graph *graph)
     int buffer = (int)pick(graph, (uint64_t)graph->buffer_count);
     int host = (int)pick(graph, (uint64_t)graph->host_count);
     size_t start, size;
-    pick_range(graph, BUFFER_BYTES, &start, &size);
-    size_t host_start = pick(graph, BUFFER_BYTES - size + 1);
+    pick_range(graph, graph->bytes, &start, &size);
+    size_t host_start = pick(graph, graph->bytes - size + 1);
     struct access accesses[2] = {{buffer, start, start + size, !reading},
                                  {OBJECT_HOST(host), host_start, host_start + size, reading}};
     close_maps_touching(graph, accesses, 2);
@@ -549,12 +555,19 @@ static size_t rect_end(const struct rect *rect)
     return rect_offset(rect, rect->region[1] - 1, rect->region[2] - 1) + rect->region[0];
 }
 
+/* Rectangles have up to 16 rows and 4 slices; this leaves room for wide pitches. */
+static size_t rect_widest(const struct graph *graph)
+{
+    return 64 * (graph->bytes / SMALLEST_BYTES);
+}
+
 static void pick_rect(struct graph *graph, struct rect *rect, const size_t *region)
 {
     memcpy(rect->region, region, sizeof rect->region);
-    rect->row_pitch = 64 + pick(graph, 40);
+    size_t widest = rect_widest(graph);
+    rect->row_pitch = widest + pick(graph, widest / 2);
     rect->slice_pitch = rect->row_pitch * (16 + pick(graph, 4));
-    rect->origin[0] = pick(graph, 64 - region[0] + 1);
+    rect->origin[0] = pick(graph, widest - region[0] + 1);
     rect->origin[1] = pick(graph, 16 - region[1] + 1);
     rect->origin[2] = pick(graph, 4 - region[2] + 1);
 }
@@ -562,7 +575,8 @@ static void pick_rect(struct graph *graph, struct rect *rect, const size_t *regi
 static void add_rect(struct graph *graph)
 {
     enum { RECT_COPY, RECT_READ, RECT_WRITE } kind = (int)pick(graph, 3);
-    size_t region[3] = {1 + pick(graph, 64), 1 + pick(graph, 16), 1 + pick(graph, 4)};
+    size_t region[3] = {1 + pick(graph, rect_widest(graph)), 1 + pick(graph, 16),
+                        1 + pick(graph, 4)};
     struct rect a, b;
     pick_rect(graph, &a, region);
     pick_rect(graph, &b, region);
@@ -640,10 +654,10 @@ static void add_sync(struct graph *graph)
 static void add_migrate(struct graph *graph)
 {
     int buffer = (int)pick(graph, (uint64_t)graph->buffer_count);
-    struct access access = {buffer, 0, BUFFER_BYTES, true};
+    struct access access = {buffer, 0, graph->bytes, true};
     close_maps_touching(graph, &access, 1);
     struct draft draft = begin(graph);
-    touch(&draft, buffer, 0, BUFFER_BYTES, true);
+    touch(&draft, buffer, 0, graph->bytes, true);
     if (!settle(graph, &draft))
         return;
     cl_int error =
@@ -661,7 +675,7 @@ static void add_map(struct graph *graph)
     bool writes = pick(graph, 2), invalidates = writes && pick(graph, 2);
     int buffer = (int)pick(graph, (uint64_t)graph->buffer_count);
     size_t start, size;
-    pick_range(graph, BUFFER_BYTES, &start, &size);
+    pick_range(graph, graph->bytes, &start, &size);
     struct access access = {buffer, start, start + size, writes};
     close_maps_touching(graph, &access, 1);
     struct draft draft = begin(graph);
@@ -721,7 +735,7 @@ static void close_map(struct graph *graph, int which)
 static void touch_host(struct graph *graph)
 {
     int host = (int)pick(graph, (uint64_t)graph->host_count);
-    struct access access = {OBJECT_HOST(host), 0, BUFFER_BYTES, true};
+    struct access access = {OBJECT_HOST(host), 0, graph->bytes, true};
     cl_event waits[MAX_COMMANDS];
     int waited_for[MAX_COMMANDS];
     cl_uint count = 0;
@@ -739,21 +753,21 @@ static void touch_host(struct graph *graph)
     for (cl_uint i = 0; i < count; i++)
         mark_done(graph, waited_for[i]);
     unsigned char *expected = graph->expected[OBJECT_HOST(host)];
-    compare(graph, graph->hosts[host], expected, BUFFER_BYTES, "host memory");
-    dv_test_random_fill(&graph->random, expected, BUFFER_BYTES);
-    memcpy(graph->hosts[host], expected, BUFFER_BYTES);
+    compare(graph, graph->hosts[host], expected, graph->bytes, "host memory");
+    dv_test_random_fill(&graph->random, expected, graph->bytes);
+    memcpy(graph->hosts[host], expected, graph->bytes);
 }
 
 static void create_buffer(struct graph *graph, int index)
 {
     unsigned char *expected = graph->expected[index];
-    dv_test_random_fill(&graph->random, expected, BUFFER_BYTES);
+    dv_test_random_fill(&graph->random, expected, graph->bytes);
     cl_mem_flags flags;
     void *host = expected;
     switch (pick(graph, 4)) {
     case 0:
-        REQUIRE(posix_memalign((void **)&graph->backing[index], 4096, BUFFER_BYTES) == 0);
-        memcpy(graph->backing[index], expected, BUFFER_BYTES);
+        REQUIRE(posix_memalign((void **)&graph->backing[index], 4096, graph->bytes) == 0);
+        memcpy(graph->backing[index], expected, graph->bytes);
         host = graph->backing[index];
         flags = CL_MEM_USE_HOST_PTR;
         break;
@@ -767,7 +781,7 @@ static void create_buffer(struct graph *graph, int index)
         flags = CL_MEM_COPY_HOST_PTR;
         break;
     }
-    graph->buffers[index] = dv_test_buffer(graph->test, flags, BUFFER_BYTES, host);
+    graph->buffers[index] = dv_test_buffer(graph->test, flags, graph->bytes, host);
 }
 
 static void run_graph(const struct dv_test *test, uint64_t seed)
@@ -782,14 +796,19 @@ static void run_graph(const struct dv_test *test, uint64_t seed)
     graph->buffer_count = 2 + (int)pick(graph, MAX_BUFFERS - 1);
     graph->host_count = 1 + (int)pick(graph, MAX_HOSTS);
     graph->queue_count = 1 + (int)pick(graph, MAX_QUEUES);
+    /* Mostly small and many; some so big that an implementation has to cut transfers into pieces.
+     */
+    uint64_t kind = pick(graph, 16);
+    graph->bytes = SMALLEST_BYTES * (kind == 0 ? 160 : kind < 4 ? 12 : 1);
+    graph->words = graph->bytes / 4;
     for (int i = 0; i < MAX_OBJECTS; i++)
-        REQUIRE((graph->expected[i] = malloc(BUFFER_BYTES)));
+        REQUIRE((graph->expected[i] = malloc(graph->bytes)));
     for (int i = 0; i < graph->buffer_count; i++)
         create_buffer(graph, i);
     for (int i = 0; i < graph->host_count; i++) {
-        REQUIRE((graph->hosts[i] = malloc(BUFFER_BYTES)));
-        dv_test_random_fill(&graph->random, graph->hosts[i], BUFFER_BYTES);
-        memcpy(graph->expected[OBJECT_HOST(i)], graph->hosts[i], BUFFER_BYTES);
+        REQUIRE((graph->hosts[i] = malloc(graph->bytes)));
+        dv_test_random_fill(&graph->random, graph->hosts[i], graph->bytes);
+        memcpy(graph->expected[OBJECT_HOST(i)], graph->hosts[i], graph->bytes);
     }
     for (int i = 0; i < graph->queue_count; i++) {
         cl_int error;
@@ -859,22 +878,22 @@ static void run_graph(const struct dv_test *test, uint64_t seed)
         }
         CHECK_CL(clReleaseEvent(graph->commands[i].event));
     }
-    unsigned char *back = malloc(BUFFER_BYTES);
+    unsigned char *back = malloc(graph->bytes);
     REQUIRE(back);
     for (int i = 0; i < graph->buffer_count; i++) {
-        memset(back, 0, BUFFER_BYTES);
+        memset(back, 0, graph->bytes);
         expect_cl(graph,
-                  clEnqueueReadBuffer(graph->queues[0], graph->buffers[i], CL_TRUE, 0, BUFFER_BYTES,
+                  clEnqueueReadBuffer(graph->queues[0], graph->buffers[i], CL_TRUE, 0, graph->bytes,
                                       back, 0, NULL, NULL),
                   "final read");
         char text[40];
         snprintf(text, sizeof text, "buffer %d at the end", i);
-        compare(graph, back, graph->expected[i], BUFFER_BYTES, text);
+        compare(graph, back, graph->expected[i], graph->bytes, text);
     }
     for (int i = 0; i < graph->host_count; i++) {
         char text[40];
         snprintf(text, sizeof text, "host memory %d at the end", i);
-        compare(graph, graph->hosts[i], graph->expected[OBJECT_HOST(i)], BUFFER_BYTES, text);
+        compare(graph, graph->hosts[i], graph->expected[OBJECT_HOST(i)], graph->bytes, text);
     }
 
     free(back);
@@ -893,15 +912,48 @@ static void run_graph(const struct dv_test *test, uint64_t seed)
     free(graph);
 }
 
+struct runner {
+    const struct dv_test *test;
+    uint64_t first, count, step;
+};
+
+static void *run_graphs(void *data)
+{
+    const struct runner *runner = data;
+    for (uint64_t i = 0; i < runner->count; i += runner->step)
+        run_graph(runner->test, runner->first + i);
+    return NULL;
+}
+
+static void run_in_threads(const struct dv_test *test, uint64_t first, uint64_t count, int threads)
+{
+    pthread_t ids[MAX_THREADS];
+    struct runner runners[MAX_THREADS];
+    for (int i = 0; i < threads; i++) {
+        runners[i] = (struct runner){test, first + (uint64_t)i, count, (uint64_t)threads};
+        REQUIRE(pthread_create(&ids[i], NULL, run_graphs, &runners[i]) == 0);
+    }
+    for (int i = 0; i < threads; i++)
+        REQUIRE(pthread_join(ids[i], NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 300;
+    int threads = argc > 3 ? atoi(argv[3]) : 0;
+    REQUIRE(threads <= MAX_THREADS);
     struct dv_test test = dv_test_setup();
-    dv_test_section("graphs");
     program = dv_test_build(&test, source, "");
-    for (uint64_t i = 0; i < count; i++)
-        run_graph(&test, first + i);
+    if (threads < 2) {
+        dv_test_section("graphs");
+        run_graphs(&(struct runner){&test, first, count, 1});
+    }
+    /* Without arguments some more, several at once. */
+    if (argc <= 2 || threads > 1) {
+        dv_test_section("graphs in threads");
+        run_in_threads(&test, first + count, count / 2, threads > 1 ? threads : 4);
+    }
     CHECK_CL(clReleaseProgram(program));
     dv_test_teardown(&test);
     return dv_test_result("graphs");

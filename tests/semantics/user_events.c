@@ -190,6 +190,54 @@ static void CL_CALLBACK note_status(cl_event event, cl_int status, void *data)
     atomic_store((atomic_int *)data, status);
 }
 
+/* Commands enqueued when their wait list has already failed: a blocking one says so at once, the
+ * others through their events, and none of them does anything. */
+static void test_after_failure(const struct dv_test *test, cl_kernel kernel, cl_mem buffer,
+                               cl_event failed)
+{
+    enum { COMMANDS = 6 };
+    cl_uint word = 0, pattern = 77, host[WORDS];
+    memset(host, 0x5a, sizeof host);
+    for (int in_order = 0; in_order < 2; in_order++) {
+        cl_int error;
+        cl_command_queue queue =
+            clCreateCommandQueue(test->context, test->device,
+                                 in_order ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+        REQUIRE_CL(error);
+        CHECK_ERROR(
+            clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
+            CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        CHECK_ERROR(
+            clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
+            CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        CHECK(clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, &failed, NULL,
+                                 &error) == NULL);
+        CHECK_ERROR(error, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        cl_event events[COMMANDS] = {NULL};
+        CHECK_CL(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed,
+                                      &events[0]));
+        CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed,
+                                     &events[1]));
+        CHECK_CL(clEnqueueFillBuffer(queue, buffer, &pattern, 4, 0, 64, 1, &failed, &events[2]));
+        enqueue_add(queue, kernel, buffer, 1, 1, &failed, &events[3]);
+        CHECK_CL(clEnqueueMarkerWithWaitList(queue, 1, &failed, &events[4]));
+        CHECK_CL(clEnqueueCopyBuffer(queue, buffer, buffer, 0, 512, 64, 1, &failed, &events[5]));
+        CHECK_CL(clFlush(queue));
+        for (int i = 0; i < COMMANDS; i++) {
+            CHECK_ERROR(clWaitForEvents(1, &events[i]),
+                        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+            if (!CHECK_ERROR(dv_test_event_status(events[i]),
+                             CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST))
+                dv_test_detail("command %d, %s", i, in_order ? "in order" : "out of order");
+            CHECK_CL(clReleaseEvent(events[i]));
+        }
+        CHECK_CL(clFinish(queue));
+        CHECK(host[0] == 0x5a5a5a5a && host[WORDS - 1] == 0x5a5a5a5a);
+        CHECK_CL(clReleaseCommandQueue(queue));
+    }
+    check_words(test->queue, buffer, 100);
+}
+
 /* clSetUserEventStatus with a negative value ends the commands that wait, directly or not. */
 static void test_error(const struct dv_test *test, cl_kernel kernel)
 {
@@ -232,13 +280,8 @@ static void test_error(const struct dv_test *test, cl_kernel kernel)
     CHECK_CL(clFinish(test->ooo_queue));
     check_words(test->ooo_queue, buffer, 100);
 
-    /* A blocking command whose wait list has already failed says so. */
-    if (!dv_test_pocl_dies("5.2.2: no return from a blocking read with a failed wait list")) {
-        cl_uint word;
-        CHECK_ERROR(clEnqueueReadBuffer(test->ooo_queue, buffer, CL_TRUE, 0, sizeof word, &word, 1,
-                                        &events[0], NULL),
-                    CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-    }
+    if (!dv_test_pocl_dies("5.2.2: no return from a blocking read with a failed wait list"))
+        test_after_failure(test, kernel, buffer, events[0]);
 
     for (int i = 0; i < 4; i++)
         CHECK_CL(clReleaseEvent(events[i]));

@@ -13,8 +13,10 @@
 #define SMALL_CLASSES 8                 /* up to 32 KiB */
 #define SMALL_MOST (UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1))
 #define SLAB_BYTES (UINT64_C(1) << 20)
-/* Freed memory stays backed up to this much, so that the next buffer needs no page faults. */
-#define WARM_MOST (UINT64_C(256) << 20)
+/* Freed memory stays backed up to this much, so that the next buffer needs no page faults; or up to
+ * the largest block so far, within reason, for a program that maps one large buffer again and again. */
+#define WARM_LEAST (UINT64_C(256) << 20)
+#define WARM_MOST (UINT64_C(1) << 30)
 
 struct dv_extent {
     RB_ENTRY(dv_extent) place;
@@ -134,6 +136,8 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
         }
     } else {
         extent = take_pages(arena, (bytes + DV_PAGE - 1) & ~(uint64_t)(DV_PAGE - 1));
+        if (extent && extent->bytes > arena->largest)
+            arena->largest = extent->bytes;
     }
     pthread_mutex_unlock(&arena->lock);
     return extent ? extent->offset : 0;
@@ -168,7 +172,10 @@ void dv_arena_free(struct dv_arena *arena, uint64_t offset)
         extent->next = arena->small_free[extent->small_class];
         arena->small_free[extent->small_class] = extent;
     } else {
-        if (arena->warm_bytes + extent->bytes > WARM_MOST)
+        uint64_t most = arena->largest < WARM_LEAST  ? WARM_LEAST
+                        : arena->largest > WARM_MOST ? WARM_MOST
+                                                     : arena->largest;
+        if (arena->warm_bytes + extent->bytes > most)
             madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
         else
             arena->warm_bytes += extent->bytes;

@@ -17,6 +17,7 @@ struct dv_arena {
     uint64_t end;       /* of the shared memory */
     uint64_t unused;    /* nothing was ever allocated from here on */
     uint64_t warm_bytes; /* free but still backed by memory */
+    uint64_t largest;    /* of the blocks so far */
     struct dv_place_tree by_place; /* all extents */
     struct dv_size_tree by_size;   /* the free ones */
     struct dv_extent *small_free[16];

@@ -272,9 +272,11 @@ cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void 
 
 /* ---- building ---- */
 
-/* The worker has another working directory: relative include paths get the application's. */
-static char *absolute_options(const char *options)
+/* The worker has another working directory: relative include paths get the application's. Not where
+ * the source includes nothing: the vendor's kernel cache goes by the text of the options. */
+static char *absolute_options(const char *options, const char *source)
 {
+    bool rewrite = !source || strstr(source, "include");
     char here[PATH_MAX];
     size_t room = strlen(options) + strlen(ARGUMENT_INFO) + 2;
 
@@ -287,7 +289,7 @@ static char *absolute_options(const char *options)
     const char *at = options;
     while (*at) {
         bool starts = at == options || at[-1] == ' ' || at[-1] == '\t';
-        if (starts && at[0] == '-' && at[1] == 'I') {
+        if (rewrite && starts && at[0] == '-' && at[1] == 'I') {
             out[used++] = *at++;
             out[used++] = *at++;
             while (*at == ' ')
@@ -356,7 +358,7 @@ static cl_int run_build(const struct build *b)
 {
     struct dv_program *program = b->program;
     struct dv_session *s = program->object.session;
-    DV_AUTO_FREE char *given = absolute_options(b->options ? b->options : "");
+    DV_AUTO_FREE char *given = absolute_options(b->options ? b->options : "", program->source);
     size_t info_bytes = b->action == DV_LINK ? 0 : strlen(ARGUMENT_INFO) + 1, names_bytes = 0;
     bool has_info = given && strstr(given, ARGUMENT_INFO);
     enum { ANSWER = 256 << 10 };

@@ -245,8 +245,6 @@ static bool must_report(const struct dv_node *node)
 
 /* ---- progress ---- */
 
-static void fail_stream(struct dv_stream *stream, int32_t status);
-
 static void finish(struct dv_node *node, int32_t status, bool visible)
 {
     struct dv_graph *graph = node->graph;
@@ -254,9 +252,7 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
 
     node->status = status;
     node->state = DV_NODE_DONE;
-    if (node->fence && status < 0)
-        fail_stream(node->stream, status);
-    else if (!visible)
+    if (!visible)
         make_visible(node, status);
     if (status < 0)
         graph->backend->failed(node, status);
@@ -287,23 +283,6 @@ static void block(struct dv_node *node)
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
-/* The vendor cannot even mark the end of what it was given: nothing more is known of it. */
-static void fail_stream(struct dv_stream *stream, int32_t status)
-{
-    struct dv_node *node, *next;
-
-    for (node = TAILQ_FIRST(&stream->flight); node; node = next) {
-        next = TAILQ_NEXT(node, in_flight);
-        if (node->reports)
-            continue;
-        TAILQ_REMOVE(&stream->flight, node, in_flight);
-        finish(node, status, false);
-        next = TAILQ_FIRST(&stream->flight);
-        while (next && next->reports)
-            next = TAILQ_NEXT(next, in_flight);
-    }
-}
-
 /* Ends a node that will not run. In an in-order queue it keeps its place: what was enqueued before
  * it must be complete first, for completion of a queue is told by number. */
 static void end_without_running(struct dv_node *node, int32_t status)
@@ -326,6 +305,17 @@ static void end_without_running(struct dv_node *node, int32_t status)
     finish(node, status, false);
 }
 
+/* The vendor cannot even mark the end of what it was given: what nobody will report fails. */
+static void fail_unreported(struct dv_stream *stream, int32_t status)
+{
+    struct dv_node *node;
+
+    while ((node = TAILQ_LAST(&stream->flight, dv_node_list)) && !node->reports) {
+        TAILQ_REMOVE(&stream->flight, node, in_flight);
+        end_without_running(node, status);
+    }
+}
+
 static void submit(struct dv_node *node)
 {
     struct dv_graph *graph = node->graph;
@@ -338,6 +328,10 @@ static void submit(struct dv_node *node)
     drop_deps(node); /* a chain of commands must not keep its whole history */
     if (status < 0) {
         TAILQ_REMOVE(&node->stream->flight, node, in_flight);
+        if (node->fence) {
+            fail_unreported(node->stream, status);
+            node->number = 0; /* it stands for nothing now */
+        }
         end_without_running(node, status);
         return;
     }

@@ -1,0 +1,89 @@
+/* Ordered sets of tenants: red-black trees, and lines of tenants whose turn comes at a time. */
+#include "src/policy/order.h"
+
+static int compare(struct dv_policy_node *a, struct dv_policy_node *b)
+{
+    struct dv_policy_tree *tree = a->tree;
+
+    tree->comparisons++;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    if (a->key != b->key)
+        return dv_before(a->key, b->key) ? -1 : 1;
+    return dv_before(a->order, b->order) ? -1 : a->order != b->order;
+}
+
+RB_GENERATE_INTERNAL(dv_policy_nodes, dv_policy_node, link, compare, __attribute__((unused)) static)
+
+void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint32_t group,
+                    uint64_t key)
+{
+    dv_tree_remove(node);
+    node->tree = tree;
+    node->group = group;
+    node->key = key;
+    node->order = ++tree->order;
+    RB_INSERT(dv_policy_nodes, &tree->nodes, node);
+}
+
+void dv_tree_remove(struct dv_policy_node *node)
+{
+    if (!node->tree)
+        return;
+    RB_REMOVE(dv_policy_nodes, &node->tree->nodes, node);
+    node->tree = NULL;
+}
+
+struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree)
+{
+    return RB_MIN(dv_policy_nodes, &tree->nodes);
+}
+
+void dv_line_init(struct dv_policy_line *line)
+{
+    *line = (struct dv_policy_line){0};
+}
+
+static struct dv_policy_place *place_of(struct dv_policy_node *node)
+{
+    return (struct dv_policy_place *)(void *)node; /* the node is its first member */
+}
+
+void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
+                    uint64_t finish, uint32_t group, uint64_t clock)
+{
+    place->start = start;
+    place->finish = finish;
+    place->group = group;
+    if (dv_before(clock, start))
+        dv_tree_insert(&line->ahead, &place->node, 0, start);
+    else
+        dv_tree_insert(&line->ready, &place->node, group, finish);
+}
+
+void dv_line_remove(struct dv_policy_place *place)
+{
+    dv_tree_remove(&place->node);
+}
+
+void dv_line_advance(struct dv_policy_line *line, uint64_t clock)
+{
+    struct dv_policy_node *node;
+
+    while ((node = dv_tree_first(&line->ahead)) && !dv_before(clock, node->key)) {
+        struct dv_policy_place *place = place_of(node);
+        dv_tree_insert(&line->ready, node, place->group, place->finish);
+    }
+}
+
+struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line)
+{
+    struct dv_policy_node *node = dv_tree_first(&line->ready);
+    return node ? place_of(node) : NULL;
+}
+
+struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line)
+{
+    struct dv_policy_node *node = dv_tree_first(&line->ahead);
+    return node ? place_of(node) : NULL;
+}

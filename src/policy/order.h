@@ -1,0 +1,67 @@
+/* What policies share inside: ordered sets of tenants, weighted time, slices. */
+#ifndef DV_POLICY_ORDER_H
+#define DV_POLICY_ORDER_H
+
+#include <stddef.h>
+
+#include "src/policy/policy.h"
+
+#define DV_TENANT_OF(node_pointer, member)                                                         \
+    ((struct dv_policy_tenant *)(void *)((char *)(node_pointer) -                                  \
+                                         offsetof(struct dv_policy_tenant, member)))
+
+/* Comparison of clock values that may have wrapped around. */
+static inline bool dv_before(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b) < 0;
+}
+
+static inline uint64_t dv_later(uint64_t a, uint64_t b)
+{
+    return dv_before(a, b) ? b : a;
+}
+
+static inline uint64_t dv_earlier(uint64_t a, uint64_t b)
+{
+    return dv_before(b, a) ? b : a;
+}
+
+/* Device time as a step on a tenant's virtual clock: the more weight, the shorter the step. The
+ * factor keeps the rounding error small for large weights. */
+static inline int64_t dv_weighted(int64_t ns, uint64_t weight)
+{
+    return ns * 4096 / (int64_t)(weight ? weight : 1);
+}
+
+/* How long it takes to earn that much device time at a share of ppm. */
+static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
+{
+    __extension__ typedef __int128 wide;
+    return (int64_t)((wide)ns * DV_PPM / (ppm ? ppm : 1));
+}
+
+/* ---- order.c ---- */
+
+void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint32_t group,
+                    uint64_t key);
+void dv_tree_remove(struct dv_policy_node *node); /* from the tree it is in, if any */
+struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree);
+
+void dv_line_init(struct dv_policy_line *line);
+/* Lower groups go first among those that are ready. */
+void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
+                    uint64_t finish, uint32_t group, uint64_t clock);
+void dv_line_remove(struct dv_policy_place *place);
+/* Makes ready whoever's start has come. */
+void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
+struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line);
+struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line);
+
+/* ---- slice.c ---- */
+
+/* Takes in the session's last report and returns how long its turn should be. */
+dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session);
+/* How long the holder may keep the device while it has no work. */
+dv_ns dv_slice_linger(const struct dv_policy_session *session);
+
+#endif

@@ -1,0 +1,379 @@
+/* What every policy shares: who waits, who holds, what is charged. Each policy only answers whose
+ * turn it is. */
+#include <string.h>
+
+#include "src/policy/order.h"
+
+/* Waiting latency work should be done within this time, or more slots are freed for it. */
+#define LATENCY_TARGET_NS (20 * DV_NS_PER_MS)
+
+static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
+                                                       &dv_policy_fifo, &dv_policy_band};
+
+const struct dv_policy_ops *dv_policy_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+        if (strcmp(policies[i]->name, name) == 0)
+            return policies[i];
+    return NULL;
+}
+
+const char *dv_rule_text(enum dv_rule rule)
+{
+    static const char *const texts[] = {
+        [DV_RULE_NONE] = "nobody waits",
+        [DV_RULE_ONLY_ONE] = "nobody else had work",
+        [DV_RULE_REQUEST] = "its guaranteed share was due",
+        [DV_RULE_LEAST_SERVED] = "it had the least device time for its weight",
+        [DV_RULE_CLASS] = "its class goes first",
+        [DV_RULE_ARRIVAL] = "it came first",
+        [DV_RULE_CREDIT] = "it had credit left",
+        [DV_RULE_LIMIT] = "everybody who waits is at its limit",
+        [DV_RULE_BUSY] = "the device is in use",
+        [DV_RULE_IDLE_WINDOW] = "kept free for a moment for an under-served tenant",
+    };
+    return (unsigned)rule < sizeof texts / sizeof texts[0] ? texts[rule] : "";
+}
+
+static void queue_append(struct dv_policy_queue *queue, struct dv_policy_session *session)
+{
+    session->next = NULL;
+    session->prev = queue->last;
+    if (queue->last)
+        queue->last->next = session;
+    else
+        queue->first = session;
+    queue->last = session;
+    queue->count++;
+}
+
+static void queue_remove(struct dv_policy_queue *queue, struct dv_policy_session *session)
+{
+    if (session->prev)
+        session->prev->next = session->next;
+    else
+        queue->first = session->next;
+    if (session->next)
+        session->next->prev = session->prev;
+    else
+        queue->last = session->prev;
+    session->next = session->prev = NULL;
+    queue->count--;
+}
+
+/* A tenant leaves the policy's queues whenever its account changes, and then enters them again. */
+static void leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)
+{
+    if (tenant->waiting.count)
+        policy->ops->leave(policy, tenant);
+}
+
+static void enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
+{
+    if (tenant->waiting.count)
+        policy->ops->enter(policy, tenant, now);
+}
+
+static void charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
+                   dv_ns now)
+{
+    leave(policy, session->tenant);
+    policy->ops->charge(policy, session, delta_ns, now);
+    enter(policy, session->tenant, now);
+    session->charged_ns += delta_ns;
+}
+
+/* The part of the device's time that a hold takes: with several slots, a part of it. */
+static dv_ns device_time(const struct dv_policy *policy, dv_ns held_ns)
+{
+    return held_ns / policy->slots;
+}
+
+/* Charges holders for what they have had beyond what was expected, before somebody new comes whose
+ * place depends on it. */
+static void settle(struct dv_policy *policy, dv_ns now)
+{
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
+        int64_t had_ns = (int64_t)device_time(policy, now - holder->granted_at);
+        if (had_ns > holder->charged_ns)
+            charge(policy, holder, had_ns - holder->charged_ns, now);
+    }
+}
+
+static void begin_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
+{
+    if (tenant->in_demand)
+        return;
+    settle(policy, now);
+    if (policy->ops->demand_begins)
+        policy->ops->demand_begins(policy, tenant, now);
+    tenant->in_demand = true;
+    policy->demanding_tenants++;
+}
+
+static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
+{
+    if (!tenant->in_demand || tenant->waiting.count || tenant->holding_count)
+        return;
+    if (policy->ops->demand_ends)
+        policy->ops->demand_ends(policy, tenant, now);
+    tenant->in_demand = false;
+    tenant->demand_ended_at = now;
+    policy->demanding_tenants--;
+}
+
+/* Takes a session out of its tenant's turn order. The tenant is in no queue of the policy. */
+static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *session)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    queue_remove(&tenant->waiting, session);
+    session->waiting = false;
+    policy->latency_work_ns -= session->latency_work_ns;
+    session->latency_work_ns = 0;
+    if (tenant->waiting.count == 0)
+        policy->waiting_tenants--;
+}
+
+void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots,
+                    dv_ns now)
+{
+    *policy = (struct dv_policy){.ops = ops,
+                                 .slots = slots ? slots : 1,
+                                 .free_slots = slots ? slots : 1,
+                                 .latency_target_ns = LATENCY_TARGET_NS};
+    ops->init(policy, now);
+}
+
+void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                          const struct dv_share *share, dv_ns now)
+{
+    *tenant = (struct dv_policy_tenant){
+        .share = *share, .slice_ns = DV_SLICE_START_NS, .next = policy->tenants};
+    if (policy->tenants)
+        policy->tenants->prev = tenant;
+    policy->tenants = tenant;
+    if (policy->ops->tenant_added)
+        policy->ops->tenant_added(policy, tenant, now);
+}
+
+void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *tenant)
+{
+    if (tenant->prev)
+        tenant->prev->next = tenant->next;
+    else
+        policy->tenants = tenant->next;
+    if (tenant->next)
+        tenant->next->prev = tenant->prev;
+    tenant->next = tenant->prev = NULL;
+    if (policy->last_tenant == tenant)
+        policy->last_tenant = NULL;
+}
+
+void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                          const struct dv_share *share, dv_ns now)
+{
+    struct dv_share old = tenant->share;
+
+    settle(policy, now);
+    leave(policy, tenant);
+    tenant->share = *share;
+    if (policy->ops->share_changed)
+        policy->ops->share_changed(policy, tenant, &old, now);
+    enter(policy, tenant, now);
+}
+
+void dv_policy_session_init(struct dv_policy_session *session, struct dv_policy_tenant *tenant)
+{
+    *session = (struct dv_policy_session){.tenant = tenant};
+}
+
+void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    if (session->waiting || session->holding)
+        return;
+    begin_demand(policy, tenant, now);
+    session->waiting = true;
+    session->waiting_since = now;
+    if (tenant->share.class == DV_CLASS_LATENCY) {
+        session->latency_work_ns =
+            session->learned_ns ? session->learned_ns : session->burst.last_ns;
+        policy->latency_work_ns += session->latency_work_ns;
+    }
+    queue_append(&tenant->waiting, session);
+    if (tenant->waiting.count == 1) {
+        policy->waiting_tenants++;
+        enter(policy, tenant, now);
+    }
+}
+
+void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    if (!session->waiting)
+        return;
+    leave(policy, tenant);
+    stop_waiting(policy, session);
+    enter(policy, tenant, now);
+    end_demand(policy, tenant, now);
+}
+
+/* Gives the slot to the first waiting session of the chosen tenant. */
+static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
+{
+    struct dv_policy_tenant *tenant = pick->tenant;
+    struct dv_policy_session *session = tenant->waiting.first;
+    bool alone = policy->waiting_tenants == 1 && tenant->waiting.count == 1;
+
+    leave(policy, tenant);
+    stop_waiting(policy, session);
+    session->turn_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
+    if (alone && !policy->fixed_slice_ns && tenant->share.limit_ppm >= DV_PPM &&
+        session->slice_ns < DV_SLICE_ALONE_NS)
+        session->slice_ns = DV_SLICE_ALONE_NS;
+    session->holding = true;
+    session->recalled = false;
+    session->granted_at = now;
+    session->charged_ns = 0;
+    session->rule = tenant->last_rule = pick->rule;
+    session->guaranteed = pick->guaranteed;
+    queue_append(&policy->holders, session);
+    tenant->holding_count++;
+    policy->free_slots--;
+    policy->last_tenant = tenant;
+    session->charged_ns = (int64_t)device_time(policy, session->turn_ns);
+    policy->ops->charge(policy, session, session->charged_ns, now);
+    enter(policy, tenant, now);
+    return (struct dv_decision){.session = session,
+                                .slice_ns = session->slice_ns,
+                                .linger_ns = dv_slice_linger(session),
+                                .rule = pick->rule};
+}
+
+struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
+{
+    if (policy->waiting_tenants == 0)
+        return (struct dv_decision){.rule = DV_RULE_NONE};
+    if (policy->free_slots == 0)
+        return (struct dv_decision){.rule = DV_RULE_BUSY};
+    struct dv_pick pick = policy->ops->pick(policy, now);
+    if (!pick.tenant)
+        return (struct dv_decision){.rule = pick.rule, .ask_again_ns = pick.ask_again_ns};
+    return grant(policy, &pick, now);
+}
+
+void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    if (!session->holding)
+        return;
+    dv_ns held_ns = now - session->granted_at;
+    dv_ns device_ns = device_time(policy, held_ns);
+    tenant->used_ns += device_ns;
+    leave(policy, tenant);
+    policy->ops->charge(policy, session, (int64_t)device_ns - session->charged_ns, now);
+    if (policy->ops->hold_ended)
+        policy->ops->hold_ended(policy, session, device_ns, now);
+    queue_remove(&policy->holders, session);
+    session->holding = session->recalled = false;
+    tenant->holding_count--;
+    policy->free_slots++;
+    enter(policy, tenant, now);
+    end_demand(policy, tenant, now);
+}
+
+/* The most recently begun hold loses least; batch work steps aside before standard work. */
+static struct dv_policy_session *victim(struct dv_policy *policy)
+{
+    struct dv_policy_session *best = NULL;
+
+    for (struct dv_policy_session *holder = policy->holders.last; holder; holder = holder->prev) {
+        enum dv_class class = holder->tenant->share.class;
+        if (class != DV_CLASS_LATENCY && !holder->recalled &&
+            (!best || class > best->tenant->share.class))
+            best = holder;
+    }
+    return best;
+}
+
+static struct dv_policy_session *mark_recalled(struct dv_policy_session *session)
+{
+    if (session)
+        session->recalled = true;
+    return session;
+}
+
+/* Somebody begins to wait while a holder has the long slice of one who was alone. */
+static struct dv_policy_session *end_of_turn(struct dv_policy *policy, dv_ns now, dv_ns *again)
+{
+    dv_ns runnable =
+        policy->ops->runnable_at ? policy->ops->runnable_at(policy, now) : now;
+
+    if (!runnable)
+        return NULL;
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
+        if (holder->recalled || holder->slice_ns <= holder->turn_ns)
+            continue;
+        dv_ns at = dv_later(holder->granted_at + holder->turn_ns, runnable);
+        if (!dv_before(now, at))
+            return holder;
+        if (!*again || dv_before(at, *again))
+            *again = at;
+    }
+    return NULL;
+}
+
+struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again)
+{
+    uint32_t wanted;
+
+    *again = 0;
+    if (policy->free_slots || !policy->waiting_tenants)
+        return NULL;
+    wanted = policy->ops->slots_wanted ? policy->ops->slots_wanted(policy, now) : 0;
+    for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
+         holder = holder->next)
+        wanted -= holder->recalled || holder->tenant->share.class == DV_CLASS_LATENCY;
+    if (wanted) {
+        struct dv_policy_session *chosen = victim(policy);
+        if (chosen)
+            return mark_recalled(chosen);
+    }
+    return mark_recalled(end_of_turn(policy, now, again));
+}
+
+void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now)
+{
+    struct dv_policy_tenant *tenant;
+
+    for (tenant = policy->tenants; tenant; tenant = tenant->next)
+        leave(policy, tenant);
+    policy->ops = ops;
+    policy->total_weight = 0;
+    policy->demanding_tenants = 0;
+    ops->init(policy, now);
+    for (tenant = policy->tenants; tenant; tenant = tenant->next) {
+        tenant->counted = false;
+        tenant->fair_time = policy->fair_clock;
+        tenant->request_time = tenant->limit_time = tenant->demand_ended_at = now;
+        tenant->credit_ns = tenant->period_ns = 0;
+        if (ops->tenant_added)
+            ops->tenant_added(policy, tenant, now);
+        if (!tenant->in_demand)
+            continue;
+        if (ops->demand_begins)
+            ops->demand_begins(policy, tenant, now);
+        policy->demanding_tenants++;
+    }
+    for (tenant = policy->tenants; tenant; tenant = tenant->next)
+        enter(policy, tenant, now);
+}
+
+dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns longest_kernel_ns)
+{
+    return slice_ns + longest_kernel_ns;
+}

@@ -1,0 +1,51 @@
+/* How long a turn should be: as long as the session's bursts, so that it neither idles inside the
+ * turn nor needs several for one burst; and never so long that shares suffer. */
+#include "src/policy/order.h"
+
+/* Gemini's two factors, in quarters: how much the high percentile counts against the last burst,
+ * and how much the estimate so far counts against the new one. They only set how fast it adapts. */
+#define PERCENTILE_QUARTERS 3
+#define HISTORY_QUARTERS 2
+/* A gap this short is bridged, and so is one that wastes little compared with the burst. */
+#define LINGER_MIN_NS (100 * DV_NS_PER_US)
+#define LINGER_PART 20
+/* Room for kernels that take a little longer than they did before. */
+#define MARGIN_PART 20
+
+static dv_ns estimate(const struct dv_burst *burst)
+{
+    return (burst->p90_ns * PERCENTILE_QUARTERS + burst->last_ns * (4 - PERCENTILE_QUARTERS)) / 4;
+}
+
+static dv_ns longer(dv_ns a, dv_ns b)
+{
+    return a > b ? a : b;
+}
+
+dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session)
+{
+    const struct dv_share *share = &session->tenant->share;
+    dv_ns most = share->limit_ppm < DV_PPM ? DV_SLICE_LIMITED_NS : DV_SLICE_MAX_NS;
+    dv_ns now_ns = estimate(&session->burst);
+    dv_ns slice = DV_SLICE_START_NS;
+
+    if (now_ns && session->learned_ns)
+        session->learned_ns =
+            (session->learned_ns * HISTORY_QUARTERS + now_ns * (4 - HISTORY_QUARTERS)) / 4;
+    else if (now_ns)
+        session->learned_ns = now_ns;
+    if (policy->fixed_slice_ns)
+        return policy->fixed_slice_ns;
+    if (session->learned_ns)
+        slice = session->learned_ns + session->learned_ns / MARGIN_PART;
+    if (slice > most) /* equal parts: the last turn of a burst should not end in idling */
+        slice /= (slice + most - 1) / most;
+    /* A turn shorter than a kernel would never let it run. */
+    return longer(longer(slice, DV_SLICE_MIN_NS), session->burst.kernel_ns);
+}
+
+dv_ns dv_slice_linger(const struct dv_policy_session *session)
+{
+    dv_ns turn = session->learned_ns < DV_SLICE_MAX_NS ? session->learned_ns : DV_SLICE_MAX_NS;
+    return longer(LINGER_MIN_NS, turn / LINGER_PART);
+}
