@@ -13,6 +13,9 @@
 
 /* A tenant that comes back this soon never really stopped wanting the device. */
 #define SAME_DEMAND_NS (1 * DV_NS_PER_MS)
+/* How far behind a tenant can be and still catch up. Reached only by one that cannot use what it is
+ * entitled to: say, with one session on a device of several slots. */
+#define LAG_MAX_NS (10 * DV_NS_PER_S)
 /* What a tenant at its limit may make up for, so that late grants do not cost it a part of it. */
 #define LIMIT_BURST_NS (10 * DV_NS_PER_MS)
 
@@ -109,6 +112,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
         struct dv_policy_tenant *holder = policy->holders.first->tenant;
         holder->request_time = dv_earlier(holder->request_time, now);
     }
+    count_weight(policy, tenant);
 }
 
 /* Into the lines of those who may run. */
@@ -117,6 +121,10 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
     const struct dv_share *share = &tenant->share;
     int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
 
+    tenant->request_time = dv_later(tenant->request_time, now - LAG_MAX_NS);
+    tenant->fair_time =
+        dv_later(tenant->fair_time,
+                 policy->fair_clock - (uint64_t)dv_weighted(LAG_MAX_NS, share->weight));
     if (share->request_ppm) {
         /* Guarantees go by due time, whatever the class; only latency work is put first. */
         dv_ns due = tenant->request_time;
@@ -214,17 +222,23 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
     return pick;
 }
 
+static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_session *session,
+                               dv_ns now)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    session->fair_at_grant = tenant->fair_time;
+    tenant->limit_time = dv_later(tenant->limit_time, now - LIMIT_BURST_NS);
+    count_weight(policy, tenant);
+}
+
 static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *session,
                            int64_t delta_ns, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
     const struct dv_share *share = &tenant->share;
 
-    (void)policy;
-    if (session->granted_at == now && delta_ns == session->charged_ns) { /* the grant itself */
-        session->fair_at_grant = tenant->fair_time;
-        tenant->limit_time = dv_later(tenant->limit_time, now - LIMIT_BURST_NS);
-    }
+    (void)policy, (void)now;
     tenant->fair_time += (uint64_t)dv_weighted(delta_ns, share->weight);
     if (share->request_ppm)
         tenant->request_time += (uint64_t)dv_at_share(delta_ns, share->request_ppm);
@@ -288,15 +302,18 @@ static uint32_t elastic_slots_wanted(struct dv_policy *policy, dv_ns now)
     return wanted < policy->slots ? (uint32_t)wanted : policy->slots;
 }
 
-static dv_ns elastic_runnable_at(struct dv_policy *policy, dv_ns now)
+static bool elastic_runnable(struct dv_policy *policy, dv_ns now, dv_ns *from)
 {
     struct dv_policy_node *held;
 
     advance(policy, now);
+    *from = now;
     if (dv_line_first_ready(&policy->by_fair) || dv_line_first_ahead(&policy->by_fair))
-        return now;
+        return true;
     held = dv_tree_first(&policy->by_other);
-    return held ? held->key : 0;
+    if (held)
+        *from = held->key;
+    return held != NULL;
 }
 
 const struct dv_policy_ops dv_policy_elastic = {
@@ -310,7 +327,8 @@ const struct dv_policy_ops dv_policy_elastic = {
     .share_changed = elastic_share_changed,
     .demand_begins = elastic_demand_begins,
     .demand_ends = elastic_demand_ends,
+    .hold_began = elastic_hold_began,
     .hold_ended = elastic_hold_ended,
     .slots_wanted = elastic_slots_wanted,
-    .runnable_at = elastic_runnable_at,
+    .runnable = elastic_runnable,
 };

@@ -39,6 +39,11 @@ struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree)
     return RB_MIN(dv_policy_nodes, &tree->nodes);
 }
 
+struct dv_policy_node *dv_tree_next(struct dv_policy_node *node)
+{
+    return RB_NEXT(dv_policy_nodes, &node->tree->nodes, node);
+}
+
 void dv_line_init(struct dv_policy_line *line)
 {
     *line = (struct dv_policy_line){0};

@@ -46,6 +46,7 @@ void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, ui
                     uint64_t key);
 void dv_tree_remove(struct dv_policy_node *node); /* from the tree it is in, if any */
 struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree);
+struct dv_policy_node *dv_tree_next(struct dv_policy_node *node);
 
 void dv_line_init(struct dv_policy_line *line);
 /* Lower groups go first among those that are ready. */

@@ -237,13 +237,14 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     session->holding = true;
     session->recalled = false;
     session->granted_at = now;
-    session->charged_ns = 0;
     session->rule = tenant->last_rule = pick->rule;
     session->guaranteed = pick->guaranteed;
     queue_append(&policy->holders, session);
     tenant->holding_count++;
     policy->free_slots--;
     policy->last_tenant = tenant;
+    if (policy->ops->hold_began)
+        policy->ops->hold_began(policy, session, now);
     session->charged_ns = (int64_t)device_time(policy, session->turn_ns);
     policy->ops->charge(policy, session, session->charged_ns, now);
     enter(policy, tenant, now);
@@ -310,15 +311,14 @@ static struct dv_policy_session *mark_recalled(struct dv_policy_session *session
 /* Somebody begins to wait while a holder has the long slice of one who was alone. */
 static struct dv_policy_session *end_of_turn(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
-    dv_ns runnable =
-        policy->ops->runnable_at ? policy->ops->runnable_at(policy, now) : now;
+    dv_ns from = now;
 
-    if (!runnable)
+    if (policy->ops->runnable && !policy->ops->runnable(policy, now, &from))
         return NULL;
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         if (holder->recalled || holder->slice_ns <= holder->turn_ns)
             continue;
-        dv_ns at = dv_later(holder->granted_at + holder->turn_ns, runnable);
+        dv_ns at = dv_later(holder->granted_at + holder->turn_ns, from);
         if (!dv_before(now, at))
             return holder;
         if (!*again || dv_before(at, *again))

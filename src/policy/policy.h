@@ -181,13 +181,14 @@ struct dv_policy_ops {
     /* The tenant has work (a session waits or holds), or no longer has. */
     void (*demand_begins)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     void (*demand_ends)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
-    /* The hold is over and charged in full; it took device_ns. */
+    /* A hold begins, not yet charged; or is over and charged in full: it took device_ns. */
+    void (*hold_began)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
     void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session,
                        dv_ns device_ns, dv_ns now);
     /* Slots that must become free at once for the latency class. */
     uint32_t (*slots_wanted)(struct dv_policy *policy, dv_ns now);
-    /* When somebody who waits may run: now, later, or 0 for never. */
-    dv_ns (*runnable_at)(struct dv_policy *policy, dv_ns now);
+    /* Whether somebody who waits may run, and from when on. NULL: always, at once. */
+    bool (*runnable)(struct dv_policy *policy, dv_ns now, dv_ns *from);
 };
 
 /* A policy at work on one device. */
@@ -207,7 +208,8 @@ struct dv_policy {
     struct dv_policy_line by_request, by_fair;
     struct dv_policy_tree by_other;
     struct dv_policy_tenant *last_tenant; /* who was served last */
-    dv_ns period_began, busy_ns, last_busy_ns, window_ends;
+    dv_ns period_began, window_ends;
+    int64_t busy_ns, last_busy_ns; /* in this period and in the one before */
 };
 
 extern const struct dv_policy_ops dv_policy_elastic, dv_policy_fair, dv_policy_fifo, dv_policy_band;

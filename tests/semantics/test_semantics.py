@@ -18,6 +18,7 @@ PROGRAMS = [
     "host_overlap",
     "images",
     "info",
+    "limits",
     "mapping",
     "profiling",
     "programs",

@@ -1,0 +1,69 @@
+/* The burst monitor (see burst.h). */
+#include "src/policy/burst.h"
+
+/* A kernel's estimate follows the last one by a quarter. */
+#define ESTIMATE_PART 4
+
+void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns)
+{
+    dv_ns estimate = monitor->kernel_estimate_ns;
+
+    monitor->open_ns += length_ns;
+    if (length_ns > monitor->open_longest_ns)
+        monitor->open_longest_ns = length_ns;
+    monitor->kernel_estimate_ns =
+        estimate ? (estimate * (ESTIMATE_PART - 1) + length_ns) / ESTIMATE_PART : length_ns;
+}
+
+void dv_burst_idle(struct dv_burst_monitor *monitor, dv_ns now)
+{
+    monitor->idle = true;
+    monitor->idle_since = now;
+}
+
+void dv_burst_work(struct dv_burst_monitor *monitor, dv_ns now, dv_ns bridge_ns)
+{
+    dv_ns gap = monitor->idle ? now - monitor->idle_since : 0;
+
+    monitor->idle = false;
+    if (gap <= bridge_ns) {
+        monitor->open_ns += monitor->open_ns ? gap : 0;
+        return;
+    }
+    if (!monitor->open_ns)
+        return;
+    monitor->bursts[monitor->count % DV_BURST_HISTORY] = monitor->open_ns;
+    monitor->longest[monitor->count % DV_BURST_HISTORY] = monitor->open_longest_ns;
+    monitor->count++;
+    monitor->open_ns = monitor->open_longest_ns = 0;
+}
+
+static dv_ns percentile_90(const dv_ns *values, unsigned count)
+{
+    dv_ns sorted[DV_BURST_HISTORY];
+
+    for (unsigned i = 0; i < count; i++) {
+        unsigned place = i;
+        for (; place > 0 && sorted[place - 1] > values[i]; place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = values[i];
+    }
+    return sorted[(count * 9 + 9) / 10 - 1];
+}
+
+struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor)
+{
+    unsigned count = monitor->count < DV_BURST_HISTORY ? monitor->count : DV_BURST_HISTORY;
+    struct dv_burst report = {.kernel_ns = monitor->open_longest_ns};
+
+    for (unsigned i = 0; i < count; i++)
+        if (monitor->longest[i] > report.kernel_ns)
+            report.kernel_ns = monitor->longest[i];
+    if (count) {
+        report.last_ns = monitor->bursts[(monitor->count - 1) % DV_BURST_HISTORY];
+        report.p90_ns = percentile_90(monitor->bursts, count);
+    }
+    if (monitor->open_ns > report.p90_ns) /* already longer than nearly all that are complete */
+        report.last_ns = report.p90_ns = monitor->open_ns;
+    return report;
+}

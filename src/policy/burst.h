@@ -1,0 +1,30 @@
+/* The burst monitor: from the beginnings and ends of a session's kernels to what the policy wants to
+ * know of them. A burst is work without a pause that matters; it ends when the session has nothing
+ * to run for longer than the holder may linger. Losing the device in the middle does not end it. */
+#ifndef DV_POLICY_BURST_H
+#define DV_POLICY_BURST_H
+
+#include "src/policy/policy.h"
+
+#define DV_BURST_HISTORY 16
+
+struct dv_burst_monitor {
+    dv_ns bursts[DV_BURST_HISTORY];  /* the last ones, in a ring */
+    dv_ns longest[DV_BURST_HISTORY]; /* the longest kernel of each */
+    unsigned count;                  /* of bursts so far */
+    dv_ns open_ns;                   /* device time of the burst under way */
+    dv_ns open_longest_ns;           /* its longest kernel */
+    bool idle;
+    dv_ns idle_since;
+    dv_ns kernel_estimate_ns; /* typical length of a kernel; 0: unknown */
+};
+
+/* A kernel ran for that long. Leave out a first launch that had to compile. */
+void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns);
+/* There is nothing more to run, or there is again. Gaps up to bridge_ns belong to the burst. */
+void dv_burst_idle(struct dv_burst_monitor *monitor, dv_ns now);
+void dv_burst_work(struct dv_burst_monitor *monitor, dv_ns now, dv_ns bridge_ns);
+/* What to report. A burst under way counts once it is longer than the last complete one. */
+struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor);
+
+#endif

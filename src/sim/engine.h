@@ -1,0 +1,55 @@
+/* The simulation: workers with work of random shape, the policies that divvyd runs, virtual time. */
+#ifndef DV_SIM_ENGINE_H
+#define DV_SIM_ENGINE_H
+
+#include "src/policy/burst.h"
+#include "src/sim/workload.h"
+
+#define DV_SIM_BIN_NS (10 * DV_NS_PER_MS) /* device time is recorded this finely */
+
+struct dv_samples {
+    dv_ns *values;
+    size_t count, capacity;
+};
+
+struct dv_sim_device;
+struct dv_sim_session;
+
+struct dv_sim_tenant {
+    struct dv_policy_tenant policy;
+    const struct dv_sim_tenant_spec *spec;
+    char name[96];
+    struct dv_sim_device *device;
+    struct dv_sim_session *sessions;
+    bool present;
+    /* what it got */
+    dv_ns *bins; /* device time held in each bin */
+    dv_ns held_ns, kernels_ns, overuse_ns;
+    uint64_t kernels, bursts, slices, recalls;
+    struct dv_samples waits;     /* asking to grant */
+    struct dv_samples latencies; /* arrival of a burst to its end */
+};
+
+struct dv_sim_device {
+    struct dv_policy policy;
+    const struct dv_sim_device_spec *spec;
+    uint64_t decisions;
+    dv_ns poll_at; /* 0: no wake-up is set */
+};
+
+struct dv_sim {
+    const struct dv_workload *workload;
+    struct dv_sim_device *devices;
+    struct dv_sim_tenant *tenants;
+    unsigned device_count, tenant_count;
+    size_t bin_count;
+};
+
+/* NULL: overrides nothing. Returns NULL when memory is short. */
+struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
+                             dv_ns slice_ns);
+/* Runs to the end; tells from time to time how far it is, if asked to. Returns 0 or -ENOMEM. */
+int dv_sim_run(struct dv_sim *sim, void (*progress)(double part));
+void dv_sim_destroy(struct dv_sim *sim);
+
+#endif

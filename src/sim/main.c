@@ -1,0 +1,140 @@
+/* divvy-sim: how tenants would share a device, without a device. Reads a workload, runs divvyd's
+ * policies at virtual time, prints who got what. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/sim/report.h"
+
+#define BAR_WIDTH 40
+
+struct options {
+    const char *workload, *csv, *svg;
+    const struct dv_policy_ops *ops;
+    dv_ns slice_ns;
+    uint64_t seed;
+    bool has_seed;
+};
+
+static const char usage[] =
+    "Usage: divvy-sim [OPTIONS] WORKLOAD.yaml\n"
+    "\n"
+    "Simulates how tenants share devices and prints what each of them gets.\n"
+    "\n"
+    "  --policy NAME   elastic, fair, fifo or band, whatever the file says\n"
+    "  --slice TIME    fixed slices such as 10ms, whatever the file says\n"
+    "  --seed N        other random numbers\n"
+    "  --csv FILE      write shares over time as comma-separated values\n"
+    "  --plot FILE     draw shares over time (SVG)\n"
+    "  --help, --version\n"
+    "\n"
+    "divvy-sim(1) describes the workload file.\n";
+
+static void show_progress(double part)
+{
+    int done = (int)(part * BAR_WIDTH);
+
+    fprintf(stderr, "\r[%.*s%*s] %3.0f%%", done, "########################################",
+            BAR_WIDTH - done, "", 100 * part);
+    if (part >= 1)
+        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 8, "");
+    fflush(stderr);
+}
+
+static int fail(const char *what, const char *which)
+{
+    fprintf(stderr, "divvy-sim: %s%s%s\n", what, which ? ": " : "", which ? which : "");
+    return 2;
+}
+
+/* Returns 0 to go on, otherwise one more than the status to end with. */
+static int read_options(int argc, char **argv, struct options *options)
+{
+    static const struct option names[] = {
+        {"policy", required_argument, NULL, 'p'}, {"slice", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, 'n'},   {"csv", required_argument, NULL, 'c'},
+        {"plot", required_argument, NULL, 'g'},   {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},      {0}};
+    char *end;
+
+    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
+        switch (option) {
+        case 'p':
+            options->ops = dv_policy_by_name(optarg);
+            if (!options->ops)
+                return 1 + fail("there is no such policy", optarg);
+            break;
+        case 's':
+            if (dv_sim_parse_duration(optarg, &options->slice_ns) < 0 || !options->slice_ns)
+                return 1 + fail("a slice is a time such as 10ms, not", optarg);
+            break;
+        case 'n':
+            options->seed = strtoull(optarg, &end, 10);
+            options->has_seed = true;
+            if (end == optarg || *end)
+                return 1 + fail("a seed is a number, not", optarg);
+            break;
+        case 'c':
+            options->csv = optarg;
+            break;
+        case 'g':
+            options->svg = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 1;
+        case 'v':
+            printf("divvy-sim %s\n", DIVVY_VERSION);
+            return 1;
+        default:
+            return 1 + fail("see divvy-sim --help", NULL);
+        }
+    if (optind + 1 != argc)
+        return 1 + fail("expected one workload file; see divvy-sim --help", NULL);
+    options->workload = argv[optind];
+    return 0;
+}
+
+static int show(struct dv_sim *sim, const struct options *options)
+{
+    struct dv_sim_report *report = dv_report_create(sim);
+    int status = report ? 0 : -ENOMEM;
+
+    if (report) {
+        dv_report_print_table(report, stdout);
+        if (options->csv && (status = dv_report_write_csv(report, options->csv)) < 0)
+            fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->csv, strerror(-status));
+        else if (options->svg && (status = dv_report_write_svg(report, options->svg)) < 0)
+            fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->svg, strerror(-status));
+    }
+    dv_report_destroy(report);
+    return status < 0 ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    char error[512];
+    int status = read_options(argc, argv, &options);
+
+    if (status)
+        return status - 1;
+    struct dv_workload *workload = dv_workload_load(options.workload, error, sizeof error);
+    if (!workload) {
+        fprintf(stderr, "divvy-sim: %s\n", error);
+        return 1;
+    }
+    if (options.has_seed)
+        workload->seed = options.seed;
+    struct dv_sim *sim = dv_sim_create(workload, options.ops, options.slice_ns);
+    status = sim ? dv_sim_run(sim, isatty(STDERR_FILENO) ? show_progress : NULL) : -ENOMEM;
+    if (status < 0)
+        fprintf(stderr, "divvy-sim: out of memory\n");
+    status = status < 0 ? 1 : show(sim, &options);
+    dv_sim_destroy(sim);
+    dv_workload_free(workload);
+    return status;
+}

@@ -1,0 +1,250 @@
+/* Shares against entitlements (see report.h). */
+#include "src/sim/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define WINDOW_BINS (DV_SIM_WINDOW_NS / DV_SIM_BIN_NS)
+#define STEP_BINS 5 /* between the windows that are looked at */
+#define CSV_STEP_BINS 10
+#define TOLERATED 0.02
+
+static int compare_ns(const void *a, const void *b)
+{
+    dv_ns x = *(const dv_ns *)a, y = *(const dv_ns *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void sort(struct dv_samples *samples)
+{
+    if (samples->count)
+        qsort(samples->values, samples->count, sizeof *samples->values, compare_ns);
+}
+
+static dv_ns percentile(const struct dv_samples *sorted, unsigned percent)
+{
+    if (!sorted->count)
+        return 0;
+    size_t place = (sorted->count * percent + 99) / 100;
+    return sorted->values[place ? place - 1 : 0];
+}
+
+double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
+                              size_t end_bin)
+{
+    size_t first = end_bin > WINDOW_BINS ? end_bin - WINDOW_BINS : 0;
+    dv_ns sum = 0;
+
+    (void)sim;
+    for (size_t bin = first; bin < end_bin; bin++)
+        sum += tenant->bins[bin];
+    return (double)sum / (double)((end_bin - first) * DV_SIM_BIN_NS);
+}
+
+static bool always_wants(const struct dv_sim_tenant *tenant)
+{
+    return tenant->spec->arrival == DV_ARRIVAL_ALWAYS && tenant->spec->gap_ns == 0;
+}
+
+static bool present_in(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to)
+{
+    return tenant->spec->join_ns <= from && tenant->spec->leave_ns >= to;
+}
+
+static bool absent_from(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to)
+{
+    return tenant->spec->join_ns >= to || tenant->spec->leave_ns <= from;
+}
+
+/* Room for what is computed window by window. */
+struct windows {
+    struct dv_share *shares;
+    struct dv_sim_tenant **present;
+    double *got;
+    uint32_t *ppm;
+    double *entitled_sum, *got_sum;
+    size_t *count, *within;
+};
+
+/* Compares what the tenants of a device got in one window with what they should have got. Who does
+ * not want the device all the time is taken to want what it got. Windows in which somebody comes or
+ * goes are left out: there is no one entitlement in them. */
+static void look_at_window(struct dv_sim_report *report, const struct dv_sim_device *device,
+                           size_t end_bin, struct windows *w)
+{
+    const struct dv_sim *sim = report->sim;
+    dv_ns to = end_bin * DV_SIM_BIN_NS, from = to - DV_SIM_WINDOW_NS;
+    uint32_t count = 0;
+
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        struct dv_sim_tenant *tenant = &sim->tenants[i];
+        if (tenant->device != device || absent_from(tenant, from, to))
+            continue;
+        if (!present_in(tenant, from, to))
+            return;
+        double got = dv_report_window_share(sim, tenant, end_bin);
+        struct dv_share share = tenant->spec->share;
+        if (!always_wants(tenant)) {
+            uint32_t used = (uint32_t)(got * DV_PPM);
+            share.limit_ppm = used < share.limit_ppm ? used : share.limit_ppm;
+            share.request_ppm =
+                share.request_ppm < share.limit_ppm ? share.request_ppm : share.limit_ppm;
+        }
+        w->present[count] = tenant;
+        w->got[count] = got;
+        w->shares[count++] = share;
+    }
+    dv_policy_entitlements(w->shares, count, w->ppm);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t place = (size_t)(w->present[i] - sim->tenants);
+        struct dv_sim_row *row = &report->rows[place];
+        double entitled = (double)w->ppm[i] / DV_PPM;
+        double off = w->got[i] - entitled;
+        if (!always_wants(w->present[i]))
+            continue;
+        if (fabs(off) > fabs(row->worst))
+            row->worst = off;
+        row->least = w->count[place] && row->least < w->got[i] ? row->least : w->got[i];
+        row->most = row->most > w->got[i] ? row->most : w->got[i];
+        w->entitled_sum[place] += entitled;
+        w->got_sum[place] += w->got[i];
+        w->within[place] += fabs(off) <= TOLERATED;
+        w->count[place]++;
+    }
+}
+
+static void look_at_windows(struct dv_sim_report *report, struct windows *w)
+{
+    const struct dv_sim *sim = report->sim;
+
+    for (unsigned d = 0; d < sim->device_count; d++)
+        for (size_t end = WINDOW_BINS; end <= sim->bin_count; end += STEP_BINS)
+            look_at_window(report, &sim->devices[d], end, w);
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        struct dv_sim_row *row = &report->rows[i];
+        double count = (double)w->count[i];
+        row->entitled = count > 0 ? w->entitled_sum[i] / count : NAN;
+        row->within = count > 0 ? (double)w->within[i] / count : NAN;
+    }
+}
+
+static int fill_windows(struct dv_sim_report *report)
+{
+    size_t count = report->sim->tenant_count;
+    struct windows w = {
+        calloc(count, sizeof *w.shares),       calloc(count, sizeof *w.present),
+        calloc(count, sizeof *w.got),          calloc(count, sizeof *w.ppm),
+        calloc(count, sizeof *w.entitled_sum), calloc(count, sizeof *w.got_sum),
+        calloc(count, sizeof *w.count),        calloc(count, sizeof *w.within)};
+    bool ready = w.shares && w.present && w.got && w.ppm && w.entitled_sum && w.got_sum &&
+                 w.count && w.within;
+
+    if (ready)
+        look_at_windows(report, &w);
+    free(w.shares);
+    free(w.present);
+    free(w.got);
+    free(w.ppm);
+    free(w.entitled_sum);
+    free(w.got_sum);
+    free(w.count);
+    free(w.within);
+    return ready ? 0 : -ENOMEM;
+}
+
+struct dv_sim_report *dv_report_create(struct dv_sim *sim)
+{
+    struct dv_sim_report *report = calloc(1, sizeof *report);
+    double capacity = 0, kernels = 0, held = 0;
+
+    if (!report)
+        return NULL;
+    report->sim = sim;
+    report->rows = calloc(sim->tenant_count ? sim->tenant_count : 1, sizeof *report->rows);
+    if (!report->rows || fill_windows(report) < 0) {
+        dv_report_destroy(report);
+        return NULL;
+    }
+    for (unsigned i = 0; i < sim->device_count; i++)
+        capacity += (double)sim->workload->duration_ns * sim->devices[i].spec->slot_count;
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        struct dv_sim_tenant *tenant = &sim->tenants[i];
+        struct dv_sim_row *row = &report->rows[i];
+        sort(&tenant->waits);
+        sort(&tenant->latencies);
+        row->tenant = tenant;
+        row->share =
+            (double)tenant->held_ns / (double)(tenant->spec->leave_ns - tenant->spec->join_ns);
+        row->wait_p50 = percentile(&tenant->waits, 50);
+        row->wait_p99 = percentile(&tenant->waits, 99);
+        row->latency_p50 = percentile(&tenant->latencies, 50);
+        row->latency_p99 = percentile(&tenant->latencies, 99);
+        kernels += (double)tenant->kernels_ns;
+        held += (double)tenant->held_ns * tenant->device->spec->slot_count;
+    }
+    report->useful = kernels / capacity;
+    report->held = held / capacity;
+    return report;
+}
+
+void dv_report_destroy(struct dv_sim_report *report)
+{
+    if (report)
+        free(report->rows);
+    free(report);
+}
+
+static double ms(dv_ns ns)
+{
+    return (double)ns / 1e6;
+}
+
+void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
+{
+    static const char *const classes[] = {"latency", "standard", "batch"};
+
+    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s\n", "TENANT", "CLASS",
+            "ENTITLED", "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES",
+            "MEAN", "OVERUSE");
+    for (unsigned i = 0; i < report->sim->tenant_count; i++) {
+        const struct dv_sim_row *row = &report->rows[i];
+        const struct dv_sim_tenant *tenant = row->tenant;
+        char entitled[16] = "-", worst[24] = "-", within[16] = "-";
+
+        if (!isnan(row->entitled)) {
+            snprintf(entitled, sizeof entitled, "%.2f%%", 100 * row->entitled);
+            snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);
+            snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
+        }
+        fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f\n",
+                tenant->name, classes[tenant->spec->share.class], entitled, 100 * row->share, worst,
+                within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
+                ms(row->latency_p99), (unsigned long long)tenant->slices,
+                tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
+                tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);
+    }
+    fprintf(out, "kernels ran %.2f%% of the time, leases were out %.2f%% (times in ms)\n",
+            100 * report->useful, 100 * report->held);
+}
+
+int dv_report_write_csv(const struct dv_sim_report *report, const char *path)
+{
+    const struct dv_sim *sim = report->sim;
+    FILE *file = fopen(path, "we");
+
+    if (!file)
+        return -errno;
+    fprintf(file, "time_s,device,tenant,share_1s,held_ms\n");
+    for (size_t bin = CSV_STEP_BINS; bin <= sim->bin_count; bin += CSV_STEP_BINS)
+        for (unsigned i = 0; i < sim->tenant_count; i++) {
+            const struct dv_sim_tenant *tenant = &sim->tenants[i];
+            dv_ns held = 0;
+            for (size_t b = bin - CSV_STEP_BINS; b < bin; b++)
+                held += tenant->bins[b];
+            fprintf(file, "%.1f,%s,%s,%.5f,%.3f\n", (double)(bin * DV_SIM_BIN_NS) / 1e9,
+                    tenant->device->spec->name, tenant->name,
+                    dv_report_window_share(sim, tenant, bin), ms(held));
+        }
+    return fclose(file) == 0 ? 0 : -errno;
+}

@@ -1,0 +1,41 @@
+/* What a simulation showed: shares against entitlements, waits, slices. */
+#ifndef DV_SIM_REPORT_H
+#define DV_SIM_REPORT_H
+
+#include <stdio.h>
+
+#include "src/sim/engine.h"
+
+#define DV_SIM_WINDOW_NS DV_NS_PER_S
+
+struct dv_sim_row {
+    const struct dv_sim_tenant *tenant;
+    double share;    /* of the device, while present */
+    double entitled; /* what it should have had; NAN when it never wanted all the time */
+    double worst;    /* largest difference between the two in any 1 s window, in parts */
+    double within;   /* part of the windows in which they differ by at most 0.02 */
+    double least, most; /* share in the worst and the best window */
+    dv_ns wait_p50, wait_p99, latency_p50, latency_p99;
+};
+
+struct dv_sim_report {
+    const struct dv_sim *sim;
+    struct dv_sim_row *rows; /* one a tenant */
+    double useful;           /* part of the time in which kernels ran, mean of the devices' slots */
+    double held;             /* part of the time in which leases were out */
+};
+
+struct dv_sim_report *dv_report_create(struct dv_sim *sim);
+void dv_report_destroy(struct dv_sim_report *report);
+
+void dv_report_print_table(const struct dv_sim_report *report, FILE *out);
+/* One line a tenant and tenth of a second: its share over the second that ends there. */
+int dv_report_write_csv(const struct dv_sim_report *report, const char *path);
+/* The same as a picture. */
+int dv_report_write_svg(const struct dv_sim_report *report, const char *path);
+
+/* The share over the window that ends with this bin. */
+double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
+                              size_t end_bin);
+
+#endif

@@ -1,0 +1,70 @@
+/* A workload: what a simulation is about, read from a YAML file. */
+#ifndef DV_SIM_WORKLOAD_H
+#define DV_SIM_WORKLOAD_H
+
+#include <stddef.h>
+
+#include "src/policy/policy.h"
+
+#define DV_SIM_MAX_DEVICES 64
+#define DV_SIM_MAX_TENANTS 20000
+#define DV_SIM_MAX_SESSIONS 1024
+#define DV_SIM_MAX_TRACE 100000
+
+enum dv_arrival { DV_ARRIVAL_ALWAYS, DV_ARRIVAL_PERIODIC, DV_ARRIVAL_POISSON, DV_ARRIVAL_TRACE };
+enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL };
+/* What a worker does with its lease when it has nothing to run. */
+enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
+
+/* A tenant as the file gives it, then as the simulation wants it. */
+struct dv_sim_tenant_spec {
+    char *name, *device;
+    char *request_text, *limit_text;
+    char *join_text, *leave_text;
+    char *period_text, *kernel_text, *kernel_max_text, *gap_text, *jitter_text;
+    char **trace_texts;
+    uint64_t trace_count;
+    enum dv_class *class; /* NULL: standard */
+    enum dv_arrival arrival;
+    enum dv_lengths lengths;
+    enum dv_keep keep;
+    uint64_t *weight, *sessions, *copies, *burst;
+    double *rate, *spread;
+
+    struct dv_share share;
+    unsigned device_index;
+    dv_ns join_ns, leave_ns, period_ns, kernel_ns, kernel_max_ns, gap_ns;
+    double jitter; /* part of gap and period by which they vary either way */
+    dv_ns *trace_ns;
+    unsigned session_count, copy_count, burst_kernels;
+    double rate_per_s, sigma;
+};
+
+struct dv_sim_device_spec {
+    char *name, *policy, *slice_text;
+    uint64_t *slots;
+
+    const struct dv_policy_ops *ops;
+    dv_ns slice_ns;
+    unsigned slot_count;
+};
+
+struct dv_workload {
+    char *duration_text, *grant_text, *release_text;
+    uint64_t seed;
+    struct dv_sim_device_spec *devices;
+    uint64_t devices_count;
+    struct dv_sim_tenant_spec *tenants;
+    uint64_t tenants_count;
+
+    dv_ns duration_ns, grant_ns, release_ns;
+};
+
+/* Returns the workload, or NULL with a message "file:line: what is wrong" in error. */
+struct dv_workload *dv_workload_load(const char *path, char *error, size_t error_bytes);
+void dv_workload_free(struct dv_workload *workload);
+
+/* "250us", "1.5ms", "60s". Returns 0 or -EINVAL. */
+int dv_sim_parse_duration(const char *text, dv_ns *ns);
+
+#endif

@@ -1,0 +1,277 @@
+/* divvyd's configuration: good files are understood, bad ones refused with a message that helps. */
+#include "unit.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/config.h"
+#include "src/wire/session/handshake.h"
+#include "src/wire/session/shm.h"
+
+static char path[64];
+static char error[1024];
+
+static int make_path(void **state)
+{
+    strcpy(path, "/tmp/divvy-config-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    return 0;
+}
+
+static int drop_path(void **state)
+{
+    unlink(path);
+    rmdir(path);
+    return 0;
+}
+
+static int load_bytes(struct dv_config *config, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    fclose(file);
+    strcpy(error, "nothing was said");
+    return dv_config_load(config, path, true, error, sizeof error);
+}
+
+static int load(struct dv_config *config, const char *text)
+{
+    return load_bytes(config, text, strlen(text));
+}
+
+/* The file is refused, and the message names file, line, and each of the words. */
+static void refused(const char *text, int line, const char *const *words)
+{
+    struct dv_config config;
+    char place[96];
+    if (load(&config, text) != -EINVAL)
+        fail_msg("accepted:\n%s", text);
+    snprintf(place, sizeof place, "%s:%d: ", path, line);
+    if (strncmp(error, place, strlen(place)) != 0)
+        fail_msg("expected line %d for:\n%s\nbut: %s", line, text, error);
+    for (; *words; words++)
+        if (!strstr(error, *words))
+            fail_msg("expected '%s' for:\n%s\nbut: %s", *words, text, error);
+    assert_null(config.file);
+}
+#define REFUSED(text, line, ...) refused(text, line, (const char *const[]){__VA_ARGS__, NULL})
+
+static void without_a_file_the_defaults_hold(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(dv_config_load(&config, NULL, true, error, sizeof error), 0);
+    assert_null(config.file);
+    assert_true(config.arena_bytes >= DV_SHM_BYTES_MIN && config.arena_bytes <= DV_SHM_BYTES_MAX);
+    assert_int_equal(config.arena_bytes % DV_PAGE, 0);
+    assert_int_equal(config.sessions_per_user, DV_LIMIT_SESSIONS_PER_UID);
+    assert_false(config.has_operator_group);
+    dv_config_fini(&config);
+    assert_int_equal(dv_config_load(&config, "/nowhere/divvy.yaml", false, error, sizeof error), 0);
+    assert_null(config.file);
+}
+
+static void a_file_that_must_exist_must_exist(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(dv_config_load(&config, "/nowhere/divvy.yaml", true, error, sizeof error), -ENOENT);
+    assert_non_null(strstr(error, "/nowhere/divvy.yaml"));
+    assert_int_equal(dv_config_load(&config, "/tmp", true, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "regular file"));
+}
+
+static void every_key_is_understood(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(load(&config, "# all of it\n"
+                                   "arena: 2GiB\n"
+                                   "vendors: [/etc/a.icd, /etc/b.icd]\n"
+                                   "operator-group: root\n"
+                                   "tenants-see-own: yes\n"
+                                   "sessions-per-user: 17\n"
+                                   "devices:\n"
+                                   "  - match: \"*Fast*\"\n"
+                                   "    name: Shared Card\n"
+                                   "    unified: no\n"
+                                   "    present-as: gpu\n"
+                                   "  - match: \"[ab]?\"\n"
+                                   "    unified: yes\n"
+                                   "    hidden: yes\n"
+                                   "  - match: \"*\"\n"),
+                     0);
+    assert_true(config.arena_bytes == UINT64_C(2) << 30);
+    assert_int_equal(config.file->vendors_count, 2);
+    assert_string_equal(config.file->vendors[1], "/etc/b.icd");
+    assert_true(config.has_operator_group);
+    assert_int_equal(config.operator_group, 0);
+    assert_int_equal(config.file->tenants_see_own, 1);
+    assert_int_equal(config.sessions_per_user, 17);
+    assert_int_equal(config.file->devices_count, 3);
+    const struct dv_device_rule *rules = config.file->devices;
+    assert_string_equal(rules[0].match, "*Fast*");
+    assert_string_equal(rules[0].name, "Shared Card");
+    assert_int_equal(rules[0].unified, DV_UNIFIED_NO);
+    assert_int_equal(rules[0].present_as, DV_PRESENT_AS_GPU);
+    assert_int_equal(rules[0].hidden, 0);
+    assert_null(rules[1].name);
+    assert_int_equal(rules[1].unified, DV_UNIFIED_YES);
+    assert_int_equal(rules[1].hidden, 1);
+    assert_int_equal(rules[2].unified, DV_UNIFIED_AUTO);
+    assert_int_equal(rules[2].present_as, DV_PRESENT_AS_IS);
+    dv_config_fini(&config);
+    dv_config_fini(&config); /* may be called again */
+}
+
+static void nothing_but_comments_means_the_defaults(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(load(&config, ""), 0);
+    dv_config_fini(&config);
+    assert_int_equal(load(&config, "# nothing\n\n"), 0);
+    assert_int_equal(config.sessions_per_user, DV_LIMIT_SESSIONS_PER_UID);
+    dv_config_fini(&config);
+}
+
+static void unknown_keys_are_named(void **state)
+{
+    REFUSED("arenas: 2GiB\n", 1, "'arenas'", "expected one of", "arena", "devices");
+    REFUSED("arena: 2GiB\n\nshare: 3\n", 3, "'share'");
+    REFUSED("devices:\n  - match: x\n    unify: no\n", 3, "'unify'", "device rule", "unified");
+}
+
+static void wrong_values_are_named(void **state)
+{
+    REFUSED("devices:\n  - match: x\n    unified: maybe\n", 3, "'unified'", "maybe", "yes, no or auto");
+    REFUSED("devices:\n  - match: x\n    present-as: toaster\n", 3, "toaster", "accelerator");
+    REFUSED("devices:\n  - match: x\n    hidden: 2\n", 3, "'hidden'", "yes or no");
+    REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
+    REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 4096");
+    REFUSED("sessions-per-user: 0\n", 1, "1 to 4096");
+    REFUSED("# x\nsessions-per-user: 4097\n", 2, "4097", "1 to 4096");
+    REFUSED("sessions-per-user: -1\n", 1, "1 to 4096");
+    REFUSED("operator-group: no such group here\n", 1, "no such group here");
+    REFUSED("vendors:\n  - /etc/a.icd\n  - b.icd\n", 3, "b.icd", "absolute path");
+}
+
+static void arena_sizes_have_bounds(void **state)
+{
+    struct dv_config config;
+    REFUSED("arena: 1MiB\n", 1, "1MiB", "336 MiB", "16.0 TiB");
+    REFUSED("arena: 17TiB\n", 1, "17TiB");
+    REFUSED("arena: 99999999999999999999GiB\n", 1, "arena");
+    REFUSED("arena: 16777216TiB\n", 1, "arena"); /* 2 to the 64th bytes */
+    REFUSED("arena: large\n", 1, "large", "16GiB");
+    REFUSED("arena: -1\n", 1, "-1");
+    REFUSED("arena: ''\n", 1, "arena");
+    assert_int_equal(load(&config, "arena: 1073741825\n"), 0);
+    assert_true(config.arena_bytes == (UINT64_C(1) << 30) + DV_PAGE); /* rounded up to pages */
+    dv_config_fini(&config);
+    assert_int_equal(load(&config, "arena: 16TiB\n"), 0);
+    assert_true(config.arena_bytes == DV_SHM_BYTES_MAX);
+    dv_config_fini(&config);
+}
+
+static void wrong_shapes_are_refused(void **state)
+{
+    REFUSED("devices: all\n", 1, "'devices'");
+    REFUSED("devices:\n  - unified: no\n", 2, "'match'");
+    REFUSED("devices:\n  - x\n", 2, "devices");
+    REFUSED("vendors: []\n", 1, "too few");
+    REFUSED("vendors: {a: b}\n", 1, "vendors");
+    REFUSED("- a\n- b\n", 1, "keys with values");
+    REFUSED("arena: 2GiB\narena: 3GiB\n", 2, "'arena'", "twice");
+    REFUSED("arena: 2GiB\nvendors: [/a]\nsessions-per-user: 4\narena: 3GiB\n", 4, "'arena'", "twice");
+    REFUSED("devices:\n  - match: x\n    unified: no\n    match: y\n", 4, "'match'", "twice");
+    REFUSED("devices:\n  - match: ''\n", 2, "'match'", "empty");
+}
+
+static void what_is_not_yaml_is_refused(void **state)
+{
+    REFUSED("arena: 2GiB\ndevices: [\n", 3, "not YAML");
+    REFUSED("arena: b: c\n", 1, "not YAML");
+    REFUSED("arena: \"unended\n", 2, "not YAML");
+    REFUSED("arena: 2GiB\n\tvendors: x\n", 2, "not YAML");
+}
+
+static void long_things_have_an_end(void **state)
+{
+    struct dv_config config;
+    char text[9000], name[200];
+    memset(name, 'n', sizeof name);
+    name[DV_MAX_DEVICE_NAME - 1] = '\0';
+    snprintf(text, sizeof text, "devices:\n  - match: %s\n", name);
+    assert_int_equal(load(&config, text), 0);
+    dv_config_fini(&config);
+    name[DV_MAX_DEVICE_NAME - 1] = 'n';
+    name[DV_MAX_DEVICE_NAME] = '\0';
+    snprintf(text, sizeof text, "devices:\n  - match: %s\n", name);
+    REFUSED(text, 2, "too long");
+    for (int count = DV_LIMIT_DEVICE_RULES; count <= DV_LIMIT_DEVICE_RULES + 1; count++) {
+        size_t used = (size_t)snprintf(text, sizeof text, "devices:\n");
+        for (int i = 0; i < count; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "  - match: x\n");
+        if (count == DV_LIMIT_DEVICE_RULES) {
+            assert_int_equal(load(&config, text), 0);
+            assert_int_equal(config.file->devices_count, DV_LIMIT_DEVICE_RULES);
+            dv_config_fini(&config);
+        } else {
+            assert_int_equal(load(&config, text), -EINVAL);
+            assert_non_null(strstr(error, "too many"));
+        }
+    }
+    char *huge = malloc(DV_LIMIT_CONFIG_BYTES + 1);
+    memset(huge, '#', DV_LIMIT_CONFIG_BYTES + 1);
+    assert_int_equal(load_bytes(&config, huge, DV_LIMIT_CONFIG_BYTES + 1), -EFBIG);
+    free(huge);
+}
+
+/* Whatever the bytes, the answer is an answer: run this under a sanitizer. */
+static void random_files_do_no_harm(void **state)
+{
+    static const char *const pieces[] = {
+        "devices:", "\n", "  - ", "match: ", "\"*\"", "unified: ", "no", "yes", "arena: ", "1GiB",
+        "vendors: ", "[", "]", "{", "}", "&a ", "*a", "!!map ", "<<: ", "? ", ": ", "|\n", ">\n", "'",
+        "\"", "#", "- ", "\t", "%YAML 1.1\n---\n", "...", "sessions-per-user: ", "18446744073709551616",
+        "hidden: ", "name: ", "operator-group: ", "root", "\xff", "\xc3\xa9", "~", "null", "0x10"};
+    struct random r = {random_seed()};
+    int accepted = 0;
+    for (int round = 0; round < 3000; round++) {
+        char text[512];
+        size_t used = 0;
+        for (uint64_t n = 1 + random_below(&r, 14); n; n--) {
+            const char *piece = pieces[random_below(&r, sizeof pieces / sizeof pieces[0])];
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", piece);
+        }
+        struct dv_config config;
+        if (load_bytes(&config, text, used) == 0) {
+            accepted++;
+            dv_config_fini(&config);
+        } else {
+            assert_string_not_equal(error, "nothing was said");
+        }
+    }
+    assert_true(accepted > 0);
+}
+
+int main(void)
+{
+#define CONFIG_TEST(function) cmocka_unit_test_setup_teardown(function, make_path, drop_path)
+    const struct CMUnitTest tests[] = {
+        CONFIG_TEST(without_a_file_the_defaults_hold),
+        CONFIG_TEST(a_file_that_must_exist_must_exist),
+        CONFIG_TEST(every_key_is_understood),
+        CONFIG_TEST(nothing_but_comments_means_the_defaults),
+        CONFIG_TEST(unknown_keys_are_named),
+        CONFIG_TEST(wrong_values_are_named),
+        CONFIG_TEST(arena_sizes_have_bounds),
+        CONFIG_TEST(wrong_shapes_are_refused),
+        CONFIG_TEST(what_is_not_yaml_is_refused),
+        CONFIG_TEST(long_things_have_an_end),
+        CONFIG_TEST(random_files_do_no_harm),
+    };
+    print_message("seed %llu\n", (unsigned long long)random_seed());
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
