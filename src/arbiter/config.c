@@ -206,9 +206,7 @@ static void put_plainly(struct complaint *complaint, char *text, size_t bytes)
     else if ((rest = rest_after(what, "Missing required mapping field: "))) {
         snprintf(text, bytes, "a device rule lacks '%.60s'", rest);
         snprintf(complaint->key, sizeof complaint->key, "%.63s", rest);
-    } else if ((rest = rest_after(what, "Mapping field already seen: ")))
-        snprintf(text, bytes, "'%.60s' is given twice", rest);
-    else if (rest_after(what, "STRING length > "))
+    } else if (rest_after(what, "STRING length > "))
         snprintf(text, bytes, "the value of '%s' is too long", complaint->key);
     else if (rest_after(what, "STRING length < "))
         snprintf(text, bytes, "the value of '%s' is empty", complaint->key);
@@ -242,6 +240,11 @@ static void explain(struct complaint *complaint, const char *path, const char *d
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
                  find_line(data, rest, line), rest,
                  complaint->in_devices ? " in a device rule" : "", text);
+        return;
+    }
+    if ((rest = rest_after(complaint->what, "Mapping field already seen: "))) {
+        snprintf(error, error_bytes, "%s:%d: '%s' is given twice", path,
+                 find_line(data, rest, line + 1), rest);
         return;
     }
     put_plainly(complaint, text, sizeof text);

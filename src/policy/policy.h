@@ -27,7 +27,7 @@
 
 /* A turn never lasts longer while others wait, so that over one second a share is within two points
  * of what it should be (unless a single kernel is longer). */
-#define DV_SLICE_MIN_NS (1 * DV_NS_PER_MS)
+#define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
 #define DV_SLICE_MAX_NS (15 * DV_NS_PER_MS)
 /* Of a session about which nothing is known yet. */
 #define DV_SLICE_START_NS (5 * DV_NS_PER_MS)

@@ -22,6 +22,7 @@ struct dv_sim_report {
     const struct dv_sim *sim;
     struct dv_sim_row *rows; /* one a tenant */
     double useful;           /* part of the time in which kernels ran, mean of the devices' slots */
+    double progress;         /* geometric mean over tenants of the time their kernels ran */
     double held;             /* part of the time in which leases were out */
 };
 

@@ -278,6 +278,7 @@ static void fence(struct world *w)
 {
     w->fake.fence_refusal = random_chance(&w->random, 5) ? -65 : 0;
     w->fake.fence_plan = random_chance(&w->random, 5) ? -66 : 0;
+    w->fake.more = false; /* it sleeps only when nothing is left to read */
     dv_graph_fence(&w->fake.graph);
 }
 
@@ -547,7 +548,8 @@ static void run_threaded_world(struct world *w, uint64_t seed)
             fence(w);
             if (all_visible(w))
                 break;
-            if (!sleep_until_woken(w))
+            /* a refused fence may have let a host command loose */
+            if (!w->host_count && !sleep_until_woken(w))
                 complain(w, "was the number of commands when a wake-up was lost", w->fake.count, 0);
         }
     }

@@ -23,6 +23,7 @@ struct dv_extent {
     RB_ENTRY(dv_extent) size;
     struct dv_extent *next; /* in a small class's free list */
     uint64_t offset, bytes;
+    uint64_t warm; /* of a free one: about how much is still backed by memory */
     int small_class; /* -1: whole pages */
     bool is_free;
 };
@@ -79,18 +80,21 @@ static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
     }
     RB_REMOVE(dv_size_tree, &arena->by_size, extent);
     extent->is_free = false;
+    arena->warm_bytes -= extent->warm;
     if (extent->bytes > bytes) {
         uint64_t whole = extent->bytes;
         extent->bytes = bytes;
         struct dv_extent *rest = new_extent(arena, extent->offset + bytes, whole - bytes);
         if (rest) {
             rest->is_free = true;
+            rest->warm = (uint64_t)((unsigned __int128)extent->warm * rest->bytes / whole);
+            arena->warm_bytes += rest->warm;
             RB_INSERT(dv_size_tree, &arena->by_size, rest);
         } else {
             extent->bytes = whole;
         }
     }
-    arena->warm_bytes -= extent->bytes < arena->warm_bytes ? extent->bytes : arena->warm_bytes;
+    extent->warm = 0;
     return extent;
 }
 
@@ -152,6 +156,7 @@ static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struc
     RB_REMOVE(dv_size_tree, &arena->by_size, b);
     RB_REMOVE(dv_place_tree, &arena->by_place, b);
     a->bytes += b->bytes;
+    a->warm += b->warm;
     free(b);
     RB_INSERT(dv_size_tree, &arena->by_size, a);
     return a;
@@ -178,7 +183,7 @@ void dv_arena_free(struct dv_arena *arena, uint64_t offset)
         if (arena->warm_bytes + extent->bytes > most)
             madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
         else
-            arena->warm_bytes += extent->bytes;
+            arena->warm_bytes += extent->warm = extent->bytes;
         RB_INSERT(dv_size_tree, &arena->by_size, extent);
         struct dv_extent *joined = join(arena, RB_PREV(dv_place_tree, &arena->by_place, extent), extent);
         extent = joined ? joined : extent;

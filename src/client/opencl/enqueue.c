@@ -379,6 +379,8 @@ cl_int dv_check_copy_buffer_rect(struct dv_queue *queue, struct dv_mem *src, str
                                0);
     if (error != CL_SUCCESS)
         return error;
+    if (check_alignment(queue, src) || check_alignment(queue, dst))
+        return CL_MISALIGNED_SUB_BUFFER_OFFSET;
     if (root_of(src, &src_start) != root_of(dst, &dst_start))
         return CL_SUCCESS;
     if (src == dst && (a.row_pitch != b.row_pitch || a.slice_pitch != b.slice_pitch))
