@@ -81,9 +81,12 @@ void dv_line_advance(struct dv_policy_line *line, uint64_t clock)
     }
 }
 
-struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line)
+struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock)
 {
-    struct dv_policy_node *node = dv_tree_first(&line->ready);
+    struct dv_policy_node *node;
+
+    while ((node = dv_tree_first(&line->ready)) && dv_before(clock, place_of(node)->start))
+        dv_tree_insert(&line->ahead, node, 0, place_of(node)->start);
     return node ? place_of(node) : NULL;
 }
 

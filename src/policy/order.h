@@ -28,16 +28,15 @@ static inline uint64_t dv_earlier(uint64_t a, uint64_t b)
 
 /* Device time as a step on a tenant's virtual clock: the more weight, the shorter the step. The
  * factor keeps the rounding error small for large weights. */
-static inline int64_t dv_weighted(int64_t ns, uint64_t weight)
+static inline int64_t dv_weighted(int64_t ns, uint32_t weight)
 {
-    return ns * 4096 / (int64_t)(weight ? weight : 1);
+    return ns * 4096 / (weight ? weight : 1);
 }
 
 /* How long it takes to earn that much device time at a share of ppm. */
 static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
 {
-    __extension__ typedef __int128 wide;
-    return (int64_t)((wide)ns * DV_PPM / (ppm ? ppm : 1));
+    return (int64_t)((dv_wide)ns * DV_PPM / (ppm ? ppm : 1));
 }
 
 /* ---- order.c ---- */
@@ -55,7 +54,8 @@ void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, 
 void dv_line_remove(struct dv_policy_place *place);
 /* Makes ready whoever's start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
-struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line);
+/* The first of those who may be served at this time: a clock that went back takes some out again. */
+struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
 struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line);
 
 /* ---- slice.c ---- */

@@ -141,8 +141,17 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
     *policy = (struct dv_policy){.ops = ops,
                                  .slots = slots ? slots : 1,
                                  .free_slots = slots ? slots : 1,
+                                 .least_weight = DV_WEIGHT_MAX,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
+}
+
+static void find_least_weight(struct dv_policy *policy)
+{
+    policy->least_weight = DV_WEIGHT_MAX;
+    for (struct dv_policy_tenant *tenant = policy->tenants; tenant; tenant = tenant->next)
+        if (tenant->share.weight < policy->least_weight)
+            policy->least_weight = tenant->share.weight;
 }
 
 void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
@@ -153,6 +162,9 @@ void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *ten
     if (policy->tenants)
         policy->tenants->prev = tenant;
     policy->tenants = tenant;
+    policy->tenant_count++;
+    if (share->weight < policy->least_weight)
+        policy->least_weight = share->weight;
     if (policy->ops->tenant_added)
         policy->ops->tenant_added(policy, tenant, now);
 }
@@ -166,6 +178,9 @@ void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *
     if (tenant->next)
         tenant->next->prev = tenant->prev;
     tenant->next = tenant->prev = NULL;
+    policy->tenant_count--;
+    if (tenant->share.weight == policy->least_weight)
+        find_least_weight(policy);
     if (policy->last_tenant == tenant)
         policy->last_tenant = NULL;
 }
@@ -178,6 +193,8 @@ void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *ten
     settle(policy, now);
     leave(policy, tenant);
     tenant->share = *share;
+    if (share->weight != old.weight)
+        find_least_weight(policy);
     if (policy->ops->share_changed)
         policy->ops->share_changed(policy, tenant, &old, now);
     enter(policy, tenant, now);
@@ -275,6 +292,9 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     dv_ns held_ns = now - session->granted_at;
     dv_ns device_ns = device_time(policy, held_ns);
     tenant->used_ns += device_ns;
+    policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
+    if (device_ns > policy->longest_hold_ns)
+        policy->longest_hold_ns = device_ns;
     leave(policy, tenant);
     policy->ops->charge(policy, session, (int64_t)device_ns - session->charged_ns, now);
     if (policy->ops->hold_ended)
@@ -353,11 +373,10 @@ void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
     for (tenant = policy->tenants; tenant; tenant = tenant->next)
         leave(policy, tenant);
     policy->ops = ops;
-    policy->total_weight = 0;
     policy->demanding_tenants = 0;
     ops->init(policy, now);
     for (tenant = policy->tenants; tenant; tenant = tenant->next) {
-        tenant->counted = false;
+        tenant->counted = tenant->at_request = tenant->at_limit = false;
         tenant->fair_time = policy->fair_clock;
         tenant->request_time = tenant->limit_time = tenant->demand_ended_at = now;
         tenant->credit_ns = tenant->period_ns = 0;

@@ -67,6 +67,8 @@ enum dv_rule {
 };
 const char *dv_rule_text(enum dv_rule rule);
 
+__extension__ typedef __int128 dv_wide;
+
 struct dv_policy;
 struct dv_policy_tenant;
 struct dv_policy_session;
@@ -134,6 +136,7 @@ struct dv_policy_tenant {
     struct dv_policy_tenant *next, *prev; /* all of the device */
     bool in_demand;                       /* a session waits or holds */
     bool counted;                         /* its weight is in the policy's total */
+    bool at_request, at_limit;            /* what it gets is set by its request, by its limit */
     dv_ns demand_ended_at;
     uint64_t fair_time; /* weighted device time received */
     dv_ns request_time; /* when its guaranteed share is due next */
@@ -203,8 +206,11 @@ struct dv_policy {
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
-    uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
-    uint64_t total_weight; /* of those who share the device now */
+    uint32_t tenant_count, least_weight; /* of all tenants on the device */
+    dv_ns longest_hold_ns;               /* recently, as device time */
+    uint64_t fair_clock;    /* virtual time: weighted device time that everybody should have */
+    dv_wide fair_lead_sum;  /* weight x (fair_time - fair_clock), of those who share the device */
+    int64_t total_weight;   /* of them */
     struct dv_policy_line by_request, by_fair;
     struct dv_policy_tree by_other;
     struct dv_policy_tenant *last_tenant; /* who was served last */

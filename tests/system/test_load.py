@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 
 import divvytest
 
@@ -15,12 +16,14 @@ class Tenants:
     """A crowd of compute programs, each with a seed of its own."""
 
     def __init__(self, daemon, program, count, seconds):
+        """They compute until finish(), and then for so many seconds more."""
         self.daemon = daemon
+        self.seconds = seconds
         self.children = []
         try:
             for number in range(count):
                 self.children.append(daemon.popen(
-                    [program("compute"), str(number), str(seconds)],
+                    [program("compute"), str(number), "3600"],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE))
             for child in self.children:
                 line = child.stdout.readline()
@@ -37,7 +40,11 @@ class Tenants:
     def finish(self, timeout=300):
         """Output and exit code of each, in order."""
         results = []
+        time.sleep(self.seconds)
         try:
+            for child in self.children:
+                if child.poll() is None:
+                    child.send_signal(signal.SIGUSR1)
             for child in self.children:
                 out, err = child.communicate(timeout=timeout)
                 results.append((child.returncode, out, err))
@@ -54,7 +61,7 @@ def assert_all_right(results):
 
 def test_many_sessions(daemon, program):
     before = divvytest.Leftovers(daemon)
-    tenants = Tenants(daemon, program, SESSIONS, seconds=5)
+    tenants = Tenants(daemon, program, SESSIONS, seconds=3)
     try:
         sessions = daemon.sessions()
         assert len(sessions) == SESSIONS
@@ -74,7 +81,7 @@ def test_many_sessions(daemon, program):
 def test_killed_workers_among_many(daemon, program):
     """The tenants of killed workers get an OpenCL error; all others stay right."""
     before = divvytest.Leftovers(daemon)
-    tenants = Tenants(daemon, program, SESSIONS, seconds=8)
+    tenants = Tenants(daemon, program, SESSIONS, seconds=3)
     try:
         sessions = daemon.sessions()
         victims = random.Random(5).sample(sessions, 1 if SESSIONS < 8 else 4)
@@ -94,7 +101,7 @@ def test_killed_workers_among_many(daemon, program):
 
 def test_killed_tenants_among_many(daemon, program):
     before = divvytest.Leftovers(daemon)
-    tenants = Tenants(daemon, program, SESSIONS, seconds=8)
+    tenants = Tenants(daemon, program, SESSIONS, seconds=3)
     try:
         sessions = {s["tenant_pid"]: s for s in daemon.sessions()}
         victims = random.Random(6).sample(range(SESSIONS), 1 if SESSIONS < 8 else 8)

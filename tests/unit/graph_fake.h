@@ -25,10 +25,10 @@ struct fake_trace {
     _Atomic uint32_t visible;             /* how often completion was made visible */
     uint32_t failures, destroyed;         /* how often */
     int32_t failure;
-    int32_t plan;        /* status the vendor ends it with */
-    int32_t refusal;     /* status submit answers, 0: accepts */
-    int32_t outcome;     /* status the vendor reported or will report */
-    int32_t final;       /* status it became visible with */
+    int32_t plan;    /* status the vendor ends it with */
+    int32_t refusal; /* status submit answers, 0: accepts */
+    int32_t outcome; /* status the vendor reported or will report */
+    int32_t final;   /* status it became visible with */
     bool reports, reported, is_fence;
 };
 
@@ -48,7 +48,7 @@ struct fake {
     uint32_t clock;
     bool more; /* what more_coming answers */
     uint32_t fences;
-    bool no_fence;        /* fence answers NULL */
+    bool no_fence;                     /* fence answers NULL */
     int32_t fence_refusal, fence_plan; /* as in the traces, for fences to come */
     uint32_t turns;
     _Atomic uint32_t notified;

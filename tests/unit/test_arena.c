@@ -15,7 +15,10 @@ struct ground {
     struct dv_arena arena;
     uint64_t bytes; /* of the arena itself */
     int fd;
+    struct ground *next;
 };
+
+static struct ground *done_with;
 
 static struct ground *ground_make(uint64_t arena_bytes)
 {
@@ -35,7 +38,9 @@ static void ground_drop(struct ground *g)
 {
     munmap(g->arena.shm, DV_SHM_ARENA_OFFSET + g->bytes);
     close(g->fd);
-    free(g); /* the allocator's own records live as long as a session: as long as the process */
+    /* The allocator's own records live as long as a session, which is as long as the process. */
+    g->next = done_with;
+    done_with = g;
 }
 
 static uint64_t backed_bytes(struct ground *g)
@@ -48,7 +53,8 @@ static uint64_t backed_bytes(struct ground *g)
 static void blocks_are_aligned_and_inside(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
-    const uint64_t sizes[] = {0, 1, 16, 255, 256, 257, 4096, 32768, 32769, 100000, 1048576, 5000001};
+    const uint64_t sizes[] = {0,    1,     16,    255,    256,     257,
+                              4096, 32768, 32769, 100000, 1048576, 5000001};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint64_t offset = dv_arena_alloc(&g->arena, sizes[i]);
         assert_true(offset >= DV_SHM_ARENA_OFFSET);
@@ -134,8 +140,16 @@ static void foreign_and_double_frees_are_ignored(void **state)
     struct ground *g = ground_make(8 * MIB);
     uint64_t a = dv_arena_alloc(&g->arena, MIB), b = dv_arena_alloc(&g->arena, MIB);
     uint64_t small = dv_arena_alloc(&g->arena, 100);
-    const uint64_t nonsense[] = {0, 1, DV_SHM_ARENA_OFFSET - 4096, a + 1, a + 4096, small + 128,
-                                 small + 256, g->arena.end, g->arena.end - 4096, UINT64_MAX};
+    const uint64_t nonsense[] = {0,
+                                 1,
+                                 DV_SHM_ARENA_OFFSET - 4096,
+                                 a + 1,
+                                 a + 4096,
+                                 small + 128,
+                                 small + 256,
+                                 g->arena.end,
+                                 g->arena.end - 4096,
+                                 UINT64_MAX};
     for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++)
         dv_arena_free(&g->arena, nonsense[i]);
     dv_arena_free(&g->arena, a);
@@ -306,7 +320,7 @@ static void the_bound_holds_after_cold_memory_was_used(void **state)
 {
     struct ground *g = ground_make(1024 * MIB);
     uint64_t warm = allocate_touched(g, 200 * MIB);
-    dv_arena_alloc(&g->arena, 40000); /* keeps neighbours apart */
+    dv_arena_alloc(&g->arena, 40000);                     /* keeps neighbours apart */
     uint64_t cold = dv_arena_alloc(&g->arena, 190 * MIB); /* never touched */
     dv_arena_alloc(&g->arena, 40000);
     uint64_t more = allocate_touched(g, 200 * MIB);

@@ -22,11 +22,11 @@ static void text_is_made_fit_to_show(void **state)
     expect_clean("plain text, 100 %", "plain text, 100 %");
     expect_clean("tab\tnew\nline\x1b[31m\x7f", "tab?new?line?[31m?");
     expect_clean("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
-    expect_clean("\xc2\x85", "??");             /* a control of the second kind */
-    expect_clean("\xc0\xaf", "??");             /* overlong */
-    expect_clean("\xe0\x80\xaf", "???");        /* overlong */
-    expect_clean("\xed\xa0\x80", "???");        /* half a surrogate pair */
-    expect_clean("\xf4\x90\x80\x80", "????");   /* beyond Unicode */
+    expect_clean("\xc2\x85", "??");           /* a control of the second kind */
+    expect_clean("\xc0\xaf", "??");           /* overlong */
+    expect_clean("\xe0\x80\xaf", "???");      /* overlong */
+    expect_clean("\xed\xa0\x80", "???");      /* half a surrogate pair */
+    expect_clean("\xf4\x90\x80\x80", "????"); /* beyond Unicode */
     expect_clean("\xff\xfe", "??");
     expect_clean("cut\xe2\x82", "cut??");
     expect_clean("\x80", "?");
@@ -53,7 +53,8 @@ static void random_text_becomes_valid(void **state)
     for (int round = 0; round < 20000; round++) {
         char field[32], again[32];
         for (size_t i = 0; i < sizeof field; i++)
-            field[i] = (char)(random_chance(&r, 50) ? 0x80 + random_below(&r, 0x80) : random_next(&r));
+            field[i] =
+                (char)(random_chance(&r, 50) ? 0x80 + random_below(&r, 0x80) : random_next(&r));
         dv_text_clean(field, sizeof field);
         assert_true(strlen(field) < sizeof field);
         for (const char *p = field; *p; p++)
@@ -69,16 +70,25 @@ static void sizes_are_read(void **state)
     const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = {{"0", 0}, {"4096", 4096}, {"512 MiB", 512ull << 20}, {"8GiB", 8ull << 30},
-                {"8G", 8ull << 30}, {"1k", 1024}, {"2tib", 2ull << 40}, {"10 B", 10}, {"7b", 7},
-                {"18446744073709551615", UINT64_MAX}, {"15EiB", 15ull << 60}, {"1p", 1ull << 50}};
+    } good[] = {{"0", 0},
+                {"4096", 4096},
+                {"512 MiB", 512ull << 20},
+                {"8GiB", 8ull << 30},
+                {"8G", 8ull << 30},
+                {"1k", 1024},
+                {"2tib", 2ull << 40},
+                {"10 B", 10},
+                {"7b", 7},
+                {"18446744073709551615", UINT64_MAX},
+                {"15EiB", 15ull << 60},
+                {"1p", 1ull << 50}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         uint64_t bytes = 42;
         assert_int_equal(dv_text_parse_size(good[i].text, &bytes), 0);
         assert_true(bytes == good[i].bytes);
     }
-    const char *const bad[] = {"", " 1", "-1", "+1", "x", "1x", "1 MB", "1MiBs", "1.5G", "GiB", "1iB",
-                               "0x10", "1 G iB", "1,000"};
+    const char *const bad[] = {"",      " 1",   "-1",  "+1",  "x",    "1x",     "1 MB",
+                               "1MiBs", "1.5G", "GiB", "1iB", "0x10", "1 G iB", "1,000"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t bytes = 42;
         assert_int_equal(dv_text_parse_size(bad[i], &bytes), -EINVAL);
@@ -96,8 +106,13 @@ static void sizes_are_written(void **state)
     const struct {
         uint64_t bytes;
         const char *text;
-    } cases[] = {{0, "0 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {1536, "1.5 KiB"},
-                 {200ull << 20, "200 MiB"}, {3ull << 30, "3.0 GiB"}, {UINT64_MAX, "16.0 EiB"}};
+    } cases[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.0 KiB"},
+                 {1536, "1.5 KiB"},
+                 {200ull << 20, "200 MiB"},
+                 {3ull << 30, "3.0 GiB"},
+                 {UINT64_MAX, "16.0 EiB"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         dv_text_format_size(text, sizeof text, cases[i].bytes);
         assert_string_equal(text, cases[i].text);

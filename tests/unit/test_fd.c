@@ -72,9 +72,8 @@ static void descriptors_travel_in_order_and_close_on_exec(void **state)
     char text[16];
     int fds[DV_MAX_FDS_PER_MESSAGE], count;
     assert_int_equal(dv_fd_send(p->ends[0], "x", 1, p->files, DV_MAX_FDS_PER_MESSAGE), 0);
-    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE,
-                                   &count, 0),
-                     1);
+    assert_int_equal(
+        dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0), 1);
     assert_int_equal(count, DV_MAX_FDS_PER_MESSAGE);
     for (int i = 0; i < count; i++) {
         assert_true(same_file(fds[i], p->files[i]));
@@ -148,9 +147,9 @@ static void a_stranger_s_flood_of_descriptors_leaves_none(void **state)
     assert_int_equal(sendmsg(p->ends[0], &message, 0), 1);
     char text[4];
     int fds[DV_MAX_FDS_PER_MESSAGE], count;
-    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE,
-                                   &count, 0),
-                     -EMSGSIZE);
+    assert_int_equal(
+        dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0),
+        -EMSGSIZE);
     assert_int_equal(count, 0);
 }
 

@@ -204,7 +204,8 @@ static void a_marker_waits_for_everything_before_it(void **state)
 {
     struct table *t = *state;
     uint32_t a = ADD(t, OUT_OF_ORDER), b = ADD(t, OUT_OF_ORDER);
-    uint32_t marker = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
+    uint32_t marker =
+        ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
     uint32_t later = ADD(t, OUT_OF_ORDER);
     assert_true(submitted(t, later)); /* a marker holds nothing back */
     complete(t, a);
@@ -389,7 +390,8 @@ static void a_user_event_outside_the_slots_is_refused(void **state)
     node.event = 0;
     assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
     struct dv_graph_queue queue;
-    assert_int_equal(dv_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true), -EINVAL);
+    assert_int_equal(dv_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true),
+                     -EINVAL);
 }
 
 /* ---- failure ---- */
@@ -432,7 +434,8 @@ static void failure_does_not_spread_through_queue_order(void **state)
     complete(t, c);
     assert_int_equal(status_of(t, 4), 0);
     uint32_t d = ADD(t, OUT_OF_ORDER, .plan = -5);
-    uint32_t marker = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
+    uint32_t marker =
+        ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
     complete(t, d);
     assert_true(visible(t, marker));
     assert_int_equal(status_of(t, 5), 0);

@@ -33,7 +33,7 @@ struct world {
     uint64_t numbers[QUEUES];
     uint32_t barrier[QUEUES]; /* id of the last barrier, or 0 */
     struct plan plans[COMMANDS_MOST * 3];
-    uint32_t newest[EVENTS + 1]; /* id of the last command with that event */
+    uint32_t newest[EVENTS + 1];   /* id of the last command with that event */
     uint32_t hosts[COMMANDS_MOST]; /* turned host commands, in the order of their turns */
     uint32_t host_count;
     uint32_t users[COMMANDS_MOST];
@@ -325,14 +325,14 @@ static void describe(struct world *w)
     for (uint32_t id = 1; id <= w->fake.count; id++) {
         const struct plan *plan = &w->plans[id];
         const struct fake_trace *t = &w->fake.traces[id];
-        print_message("%u: queue %d%s number %llu place %d%s%s%s%s event %u; plan %d refusal %d host "
-                      "%d; submitted %u executed %u turned %u visible %u %s; ended %d; waits for",
-                      id, plan->queue, plan->lane ? " lane" : "", (unsigned long long)plan->number,
-                      plan->place, plan->by_helper ? " helper" : "",
-                      plan->everything ? " everything" : "", plan->barrier ? " barrier" : "",
-                      t->is_fence ? " fence" : "", plan->event, t->plan, t->refusal,
-                      plan->host_status, t->submitted, t->executed, t->turned,
-                      atomic_load(&t->visible), t->reports ? "reports" : "", t->final);
+        print_message(
+            "%u: queue %d%s number %llu place %d%s%s%s%s event %u; plan %d refusal %d host "
+            "%d; submitted %u executed %u turned %u visible %u %s; ended %d; waits for",
+            id, plan->queue, plan->lane ? " lane" : "", (unsigned long long)plan->number,
+            plan->place, plan->by_helper ? " helper" : "", plan->everything ? " everything" : "",
+            plan->barrier ? " barrier" : "", t->is_fence ? " fence" : "", plan->event, t->plan,
+            t->refusal, plan->host_status, t->submitted, t->executed, t->turned,
+            atomic_load(&t->visible), t->reports ? "reports" : "", t->final);
         for (uint32_t i = 0; i < plan->listed_count; i++)
             print_message(" %u", plan->listed[i]);
         print_message("\n");
@@ -558,8 +558,8 @@ static void run_threaded_world(struct world *w, uint64_t seed)
         dv_graph_reap(&w->fake.graph);
         in_flight = false;
         for (uint32_t i = 0; i < QUEUES; i++)
-            in_flight |= !TAILQ_EMPTY(&w->queues[i].main.flight) ||
-                         !TAILQ_EMPTY(&w->queues[i].lane.flight);
+            in_flight |=
+                !TAILQ_EMPTY(&w->queues[i].main.flight) || !TAILQ_EMPTY(&w->queues[i].lane.flight);
     } while (in_flight && !w->wrong[0]);
     atomic_store(&stop, true);
     for (int i = 0; i < 2; i++)

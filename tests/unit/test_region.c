@@ -131,9 +131,9 @@ static void random_rectangles_move_the_right_bytes(void **state)
 
         assert_int_equal(make(&r, &mem, &rect), CL_SUCCESS);
         assert_int_equal(r.bytes, rect.size[0] * rect.size[1] * rect.size[2]);
-        assert_int_equal(dv_region_host_span(&r),
-                         at(zero, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, host_row,
-                            host_slice) + 1);
+        assert_int_equal(dv_region_host_span(&r), at(zero, rect.size[0] - 1, rect.size[1] - 1,
+                                                     rect.size[2] - 1, host_row, host_slice) +
+                                                      1);
         fill(storage, BUFFER_BYTES, &random);
         fill(host, BUFFER_BYTES, &random);
 
@@ -193,8 +193,8 @@ static void a_rectangle_may_end_with_its_buffer_and_not_after(void **state)
         struct dv_region r;
         size_t row = rect.row ? rect.row : rect.size[0];
         size_t slice = rect.slice ? rect.slice : row * rect.size[1];
-        size_t end = at(rect.origin, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, row,
-                        slice) + 1;
+        size_t end =
+            at(rect.origin, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, row, slice) + 1;
         struct dv_mem mem = buffer_of(end);
         assert_int_equal(make(&r, &mem, &rect), CL_SUCCESS);
         mem.size = end - 1;
@@ -260,16 +260,35 @@ static void rectangles_that_wrap_around_are_refused(void **state)
 static void extreme_rectangles_are_inside_or_refused(void **state)
 {
     struct random random = {random_seed() + 9};
-    const size_t extremes[] = {0, 1, 2, 3, 7, 8, 255, 4096, BUFFER_BYTES - 1, BUFFER_BYTES,
-                               (size_t)1 << 31, (size_t)1 << 32, (size_t)1 << 46, ((size_t)1 << 46) + 1,
-                               SIZE_MAX / 2, SIZE_MAX / 2 + 1, SIZE_MAX - 7, SIZE_MAX - 1, SIZE_MAX};
+    const size_t extremes[] = {0,
+                               1,
+                               2,
+                               3,
+                               7,
+                               8,
+                               255,
+                               4096,
+                               BUFFER_BYTES - 1,
+                               BUFFER_BYTES,
+                               (size_t)1 << 31,
+                               (size_t)1 << 32,
+                               (size_t)1 << 46,
+                               ((size_t)1 << 46) + 1,
+                               SIZE_MAX / 2,
+                               SIZE_MAX / 2 + 1,
+                               SIZE_MAX - 7,
+                               SIZE_MAX - 1,
+                               SIZE_MAX};
     const size_t count = sizeof extremes / sizeof extremes[0];
     int accepted = 0;
     for (int round = 0; round < 200000; round++) {
         struct rect rect;
-        size_t *numbers[] = {&rect.origin[0], &rect.origin[1], &rect.origin[2], &rect.host_origin[0],
-                             &rect.host_origin[1], &rect.host_origin[2], &rect.size[0],
-                             &rect.size[1], &rect.size[2], &rect.row, &rect.slice, &rect.host_row,
+        size_t *numbers[] = {&rect.origin[0],      &rect.origin[1],
+                             &rect.origin[2],      &rect.host_origin[0],
+                             &rect.host_origin[1], &rect.host_origin[2],
+                             &rect.size[0],        &rect.size[1],
+                             &rect.size[2],        &rect.row,
+                             &rect.slice,          &rect.host_row,
                              &rect.host_slice};
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
             *numbers[i] = random_chance(&random, 60) ? extremes[random_below(&random, 6)]
@@ -284,9 +303,10 @@ static void extreme_rectangles_are_inside_or_refused(void **state)
             assert_true(rect.size[i] <= BUFFER_BYTES);
             assert_true(rect.origin[i] <= BUFFER_BYTES);
         }
-        unsigned __int128 last = (unsigned __int128)(rect.origin[2] + rect.size[2] - 1) * r.slice_pitch +
-                                 (unsigned __int128)(rect.origin[1] + rect.size[1] - 1) * r.row_pitch +
-                                 rect.origin[0] + rect.size[0];
+        unsigned __int128 last =
+            (unsigned __int128)(rect.origin[2] + rect.size[2] - 1) * r.slice_pitch +
+            (unsigned __int128)(rect.origin[1] + rect.size[1] - 1) * r.row_pitch + rect.origin[0] +
+            rect.size[0];
         assert_true(last <= BUFFER_BYTES);
         assert_true((unsigned __int128)r.row_pitch * rect.size[1] <= r.slice_pitch);
         assert_true((unsigned __int128)r.host_row_pitch * rect.size[1] <= r.host_slice_pitch);
@@ -343,7 +363,8 @@ static void image_pitches_are_checked(void **state)
     assert_int_equal(dv_region_image(&r, &three, zero, deep, 0, 319), CL_INVALID_VALUE);
     assert_int_equal(dv_region_image(&r, &three, zero, deep, 0, 320), CL_SUCCESS);
     assert_int_equal(dv_region_image(&r, &three, zero, deep, 64, 320), CL_INVALID_VALUE);
-    assert_int_equal(dv_region_image(&r, &three, zero, deep, SIZE_MAX / 8 + 1, 0), CL_INVALID_VALUE);
+    assert_int_equal(dv_region_image(&r, &three, zero, deep, SIZE_MAX / 8 + 1, 0),
+                     CL_INVALID_VALUE);
     assert_int_equal(dv_region_image(&r, &three, zero, deep, 0, SIZE_MAX), CL_INVALID_VALUE);
     assert_int_equal(dv_region_image(&r, &lines, zero, array, 0, 39), CL_INVALID_VALUE);
     assert_int_equal(dv_region_image(&r, &lines, zero, array, 0, 48), CL_SUCCESS);
@@ -355,17 +376,22 @@ static void random_images_move_the_right_pixels(void **state)
     struct random random = {random_seed() + 3};
     uint8_t *host = malloc(BUFFER_BYTES), *packed = malloc(BUFFER_BYTES),
             *expected = malloc(BUFFER_BYTES), *result = malloc(BUFFER_BYTES);
-    const cl_mem_object_type types[] = {CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE1D_ARRAY,
+    const cl_mem_object_type types[] = {CL_MEM_OBJECT_IMAGE1D,        CL_MEM_OBJECT_IMAGE1D_ARRAY,
                                         CL_MEM_OBJECT_IMAGE1D_BUFFER, CL_MEM_OBJECT_IMAGE2D,
-                                        CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE3D};
+                                        CL_MEM_OBJECT_IMAGE2D_ARRAY,  CL_MEM_OBJECT_IMAGE3D};
     for (int round = 0; round < 3000; round++) {
         cl_mem_object_type type = types[random_below(&random, 6)];
         size_t element = (size_t)1 << random_below(&random, 5);
         struct dv_mem mem = image_of(type, 12, 6, 5, 4, element);
         bool lines = type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
         bool planes = type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE3D;
-        size_t limits[3] = {12, lines ? 4 : type == CL_MEM_OBJECT_IMAGE2D || planes ? 6 : 1,
-                            type == CL_MEM_OBJECT_IMAGE3D ? 5 : planes ? 4 : 1};
+        size_t limits[3] = {12,
+                            lines                                     ? 4
+                            : type == CL_MEM_OBJECT_IMAGE2D || planes ? 6
+                                                                      : 1,
+                            type == CL_MEM_OBJECT_IMAGE3D ? 5
+                            : planes                      ? 4
+                                                          : 1};
         size_t origin[3], size[3];
         for (int i = 0; i < 3; i++) {
             size[i] = 1 + random_below(&random, limits[i]);

@@ -449,8 +449,8 @@ void dv_region_to_storage(const struct dv_region *r, uint8_t *storage, const voi
 void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, void *host);
 
 /* ---- transfer.c ---- */
-/* It is a host command's turn (from the helper). */
-void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number);
+/* It is a host command's turn, or it will never run (from the helper). */
+void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
 /* Tells the worker of what dv_host_turn has done since. */
 void dv_host_flush(struct dv_session *s);
 

@@ -41,6 +41,12 @@ static void event_destroy(struct dv_event *event)
     struct dv_context *context = event->context;
     struct dv_queue *queue = event->queue;
 
+    if (!queue && !event->user_set) { /* nobody can set it any more: the worker lets it go */
+        struct dvw_set_user_event message = {.event = event->object.id,
+                                             .status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST};
+        dv_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL,
+                0);
+    }
     dv_object_free(&event->object);
     if (queue)
         dv_queue_unuse(queue);

@@ -174,6 +174,15 @@ static int wait_until_ready(struct dv_session *s, int fd)
     }
 }
 
+static void make_locks(struct dv_session *s)
+{
+    pthread_mutex_init(&s->ring_lock, NULL);
+    pthread_mutex_init(&s->host_lock, NULL);
+    pthread_mutex_init(&s->output_lock, NULL);
+    pthread_mutex_init(&s->staging_lock, NULL);
+    pthread_mutex_init(&s->arena.lock, NULL);
+}
+
 static void after_fork_in_child(void)
 {
     /* The shared memory was not inherited; what belongs to the old session answers errors from
@@ -182,7 +191,10 @@ static void after_fork_in_child(void)
     if (process.session) {
         atomic_store(&process.session->dead, true);
         atomic_store(&process.session->forked, true);
+        make_locks(process.session); /* threads that the child has not may have held them */
     }
+    for (uint32_t id = 1; dv_object_by_id(DV_KIND_DEVICE, id); id++)
+        pthread_mutex_init(&((struct dv_device *)dv_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
     process.session = NULL;
     dv_object_after_fork();
     dv_helper_after_fork();
@@ -211,12 +223,9 @@ static struct dv_session *open_session(void)
     s->shm_bytes = welcome.shm_bytes;
     s->id = welcome.session;
     s->host_jobs_end = &s->host_jobs;
-    pthread_mutex_init(&s->ring_lock, NULL);
-    pthread_mutex_init(&s->host_lock, NULL);
-    pthread_mutex_init(&s->output_lock, NULL);
-    pthread_mutex_init(&s->staging_lock, NULL);
     dv_ring_writer_init(&s->ring, s->shm);
     dv_arena_init(&s->arena, s->shm, s->shm_bytes);
+    make_locks(s);
     if (wait_until_ready(s, fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
         munmap(s->shm, s->shm_bytes);
         free(s);

@@ -249,7 +249,16 @@ static void unlink_job(struct dv_session *s, struct dv_host_job **link)
         s->host_jobs_end = link;
 }
 
-void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number)
+static void free_job(struct dv_host_job *job)
+{
+    if (job->event)
+        dv_event_unuse(job->event);
+    dv_mem_unuse(job->mem);
+    dv_queue_unuse(job->queue);
+    free(job);
+}
+
+void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
 {
     struct dv_host_job **link, *job = NULL;
 
@@ -258,10 +267,12 @@ void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number)
         if ((*link)->queue->object.id == queue_id && (*link)->number == number)
             break;
     /* A read stays listed until its bytes have landed: writes look for it there. */
-    if ((job = *link) && job->direction == DV_TO_DEVICE)
+    if ((job = *link) && (job->direction == DV_TO_DEVICE || cancelled))
         unlink_job(s, link);
     pthread_mutex_unlock(&s->host_lock);
-    if (!job)
+    if (job && cancelled)
+        free_job(job);
+    if (!job || cancelled)
         return;
     cl_ulong start = job->event ? dv_queue_time(job->queue) : 0;
     cl_int status = move(job->queue, job->mem, job->direction, &job->region, job->host);
@@ -274,11 +285,7 @@ void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number)
         pthread_mutex_unlock(&s->host_lock);
     }
     note_done(s, job, status);
-    if (job->event)
-        dv_event_unuse(job->event);
-    dv_mem_unuse(job->mem);
-    dv_queue_unuse(job->queue);
-    free(job);
+    free_job(job);
 }
 
 /* Whether a pending read will still write into this memory. */
@@ -324,8 +331,18 @@ static cl_int enqueue_for_helper(struct dv_queue *queue, struct dv_mem *mem,
     s->host_jobs_end = &job->next;
     pthread_mutex_unlock(&s->host_lock);
     dv_helper_start(s);
-    return dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, wait_count,
-                             waits, event);
+    cl_int error = dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0,
+                                     wait_count, waits, event);
+    if (error != CL_SUCCESS) { /* the worker never heard of it; the caller still has its objects */
+        pthread_mutex_lock(&s->host_lock);
+        struct dv_host_job **link = &s->host_jobs;
+        while (*link && *link != job)
+            link = &(*link)->next;
+        unlink_job(s, link);
+        pthread_mutex_unlock(&s->host_lock);
+        free_job(job);
+    }
+    return error;
 }
 
 /* Takes the queue's lock held and gives it back released. */
@@ -492,6 +509,8 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
         if (!done)
             error = run_in_turn(queue, mem, direction, r, host, wait_count, waits, event);
     }
+    if (error == CL_SUCCESS && blocking)
+        dv_flush_output(s); /* what came before has completed, and the caller now knows it */
     if (direction == DV_TO_DEVICE)
         queue->last_write = queue->enqueued;
     if (error == CL_SUCCESS && event_ret) {
@@ -728,6 +747,8 @@ static cl_int mark(struct dv_queue *queue, cl_command_type command, uint64_t fre
         if (event)
             dv_event_complete_here(event, dv_queue_time(queue));
         pthread_mutex_unlock(&queue->lock);
+        if (blocking)
+            dv_flush_output(queue->object.session);
     } else {
         error = dv_enqueue_locked(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
                                   count, list, event);

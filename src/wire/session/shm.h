@@ -114,7 +114,8 @@ static_assert(sizeof(struct dv_shm_event) == 64, "wire");
 
 enum dv_upcall_kind {
     DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */
-    DV_UPCALL_TURN = 2,     /* b: token of a host command whose turn it is */
+    DV_UPCALL_TURN = 2,     /* a: queue, b: number of a host command whose turn it is; c: 1 when it
+                             * ended without running */
     DV_UPCALL_MEM_GONE = 3, /* a: id of a memory object the worker has let go */
     DV_UPCALL_FREE = 4,     /* b: arena offset of a staging block that is free again */
     DV_UPCALL_CONTEXT = 5,  /* a: context id, b: error code; something went wrong late */

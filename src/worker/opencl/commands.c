@@ -156,8 +156,16 @@ static int32_t submit(struct dv_node *node)
 
     if (error == CL_SUCCESS && node->stream == &c->queue->graph.lane)
         error = open_lane(c->queue);
+    /* Who reports also stands for those before it, and so for what they printed. */
+    if (node->stream == &c->queue->graph.main) {
+        c->queue->prints |= c->may_print;
+        c->may_print = node->reports && c->queue->prints;
+        c->queue->prints &= !node->reports;
+    }
     if (error == CL_SUCCESS)
         error = c->info->submit(c->worker, c);
+    if (error != CL_SUCCESS)
+        c->queue->prints |= c->may_print;
     if (c->waits) {
         free(c->waits);
         c->waits = NULL;
@@ -207,6 +215,13 @@ static void failed(struct dv_node *node, int32_t status)
 {
     struct dvk_command *c = command_of(node);
 
+    if (node->by_helper && node->doomed) /* the client still keeps what it would have moved */
+        dv_runtime_upcall(c->worker->runtime,
+                          &(struct dv_upcall){.kind = DV_UPCALL_TURN,
+                                              .a = head_of(c)->queue,
+                                              .b = node->number,
+                                              .c = 1},
+                          true);
     if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
         return;
     dv_warning("%s failed after it was accepted: error %d", c->info ? c->info->name : "fence", status);
@@ -361,8 +376,21 @@ static struct dv_graph_queue *queue_with_host_command(struct dvk_worker *w,
     if (queue)
         return &queue->graph;
     for (queue = w->released_queues; queue; queue = queue->next_released)
-        if (dv_graph_find(&queue->graph, m->first))
+        if (queue->id == m->queue && dv_graph_find(&queue->graph, m->first))
             return &queue->graph;
+    return NULL;
+}
+
+/* The first host command of the range that has had its turn and is not finished. */
+static struct dv_node *host_command_within(struct dv_graph_queue *queue,
+                                           const struct dvw_host_done *m)
+{
+    struct dv_node *node;
+
+    TAILQ_FOREACH (node, &queue->active, in_active)
+        if (node->number >= m->first && node->number <= m->last &&
+            node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
+            return node;
     return NULL;
 }
 
@@ -370,14 +398,11 @@ void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const
                       size_t tail_bytes)
 {
     struct dv_graph_queue *queue = queue_with_host_command(w, m);
-    struct dv_node *node = queue ? dv_graph_find(queue, m->first) : NULL;
+    struct dv_node *node;
 
-    while (node && node->number <= m->last) {
-        struct dv_node *next = TAILQ_NEXT(node, in_active);
-        if (node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
-            dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
-        node = next;
-    }
+    /* Finishing one may end and free those behind it, so each is looked for anew. */
+    while (queue && (node = host_command_within(queue, m)))
+        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
 }
 
 /* The bytes of tightly packed memory that a transfer touches, or UINT64_MAX. */
@@ -396,6 +421,15 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
 {
     const struct dvw_transfer *m = (const void *)c->record;
 
+    /* First what must happen at the command's end however it ends: the client waits for it. */
+    c->free_after = m->free_after ? m->arena : 0;
+    if (m->flag && (m->flag % sizeof(uint32_t) ||
+                    !(c->flag = dv_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
+        return CL_INVALID_VALUE;
+    if (m->lane) {
+        c->node.detached = true;
+        c->node.stream = &c->queue->graph.lane;
+    }
     if (!dvk_command_keep_mem(w, c, 0, m->mem))
         return CL_INVALID_MEM_OBJECT;
     if ((m->shape == DV_SHAPE_IMAGE) != c->mems[0]->is_image || m->shape < DV_SHAPE_LINEAR ||
@@ -406,14 +440,6 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
                         : !dv_runtime_arena(w->runtime, m->arena, needed))
         return CL_INVALID_VALUE;
     if (m->bytes_inline && m->direction != DV_TO_DEVICE)
-        return CL_INVALID_VALUE;
-    if (m->lane) {
-        c->node.detached = true;
-        c->node.stream = &c->queue->graph.lane;
-    }
-    c->free_after = m->free_after ? m->arena : 0;
-    if (m->flag && (m->flag % sizeof(uint32_t) ||
-                    !(c->flag = dv_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
         return CL_INVALID_VALUE;
     return CL_SUCCESS;
 }

@@ -45,10 +45,12 @@ struct dvk_queue {
     struct dv_graph_queue graph;
     cl_command_queue vendor;
     cl_command_queue lane; /* made when first needed */
+    uint32_t id;
     struct dvk_context *context;
     struct dvk_device *device;
     bool profiling;
     bool unflushed;
+    bool prints; /* a command that may print was submitted since the last one that reports */
     bool released;
     struct dvk_queue *next_released;
 };

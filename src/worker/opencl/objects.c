@@ -199,6 +199,7 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
     queue = calloc(1, sizeof *queue);
     if (!queue)
         return CL_OUT_OF_HOST_MEMORY;
+    queue->id = m->id;
     queue->context = context;
     queue->device = device;
     queue->profiling = m->profiling;

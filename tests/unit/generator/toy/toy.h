@@ -1,4 +1,5 @@
-/* A made-up API for the generator's tests: lamps that hang on wires, and what is sent along them. */
+/* A made-up API for the generator's tests: lamps that hang on wires, and what is sent along them.
+ */
 #ifndef TOY_H
 #define TOY_H
 
@@ -29,7 +30,8 @@ typedef uint32_t toy_param;
 toy_lamp toyHangLamp(toy_wire wire, uint32_t watts, toy_status *errcode_ret);
 toy_status toyRetainLamp(toy_lamp lamp);
 toy_status toyReleaseLamp(toy_lamp lamp);
-toy_status toyGetLampInfo(toy_lamp lamp, toy_param param, size_t size, void *value, size_t *size_ret);
+toy_status toyGetLampInfo(toy_lamp lamp, toy_param param, size_t size, void *value,
+                          size_t *size_ret);
 toy_status toyAskLamp(toy_lamp lamp, toy_lamp neighbour, toy_param param, size_t input_size,
                       const void *input, size_t size, void *value, size_t *size_ret);
 toy_status toyEnqueueBlink(toy_wire wire, toy_lamp lamp, uint64_t times, uint32_t dims,
