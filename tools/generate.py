@@ -469,12 +469,10 @@ def worker_enqueue(api, m):
             k = api.kinds[how["objects"]]
             out.append("    if (m->%s > dvk_command_tail_bytes(c, sizeof *m) / sizeof(uint32_t))\n"
                        "        return DV_BAD_VALUE;\n" % how["count"])
-            out.append("    for (uint32_t i = 0; i < m->%s; i++)\n"
-                       "        if (!dvk_find_%s(w, ((const uint32_t *)(m + 1))[i]))\n"
-                       "            return %s;\n" % (how["count"], how["objects"], k["invalid"]))
-            prepare.append("    DV_AUTO_FREE %s *objects = dvk_vendor_%s_list(w, (const uint32_t *)(m + 1),"
-                           " m->%s);\n    if (!objects)\n        return %s;\n" %
-                           (k["type"], how["objects"], how["count"], k["invalid"]))
+            out.append("    if (!dvk_command_keep_%s_list(w, c, (const uint32_t *)(m + 1), m->%s))\n"
+                       "        return %s;\n" % (how["objects"], how["count"], k["invalid"]))
+            prepare.append("    DV_AUTO_FREE %s *objects = dvk_command_%s_list(c);\n    if (!objects)\n"
+                           "        return DV_NO_MEMORY;\n" % (k["type"], how["objects"]))
             call_args.append("objects")
         elif "array" in how:
             prepare.append("    const size_t %s[3] = {m->%s[0], m->%s[1], m->%s[2]};\n" %

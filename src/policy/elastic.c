@@ -90,15 +90,13 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
     set_fair_clock(policy);
 }
 
-/* Nobody is rightly further behind than by one turn of each of the others, at the longest, if they
- * all went first. Who is, cannot use what its weight entitles it to: because of its limit, or because
- * it has fewer sessions than the device has slots. */
-static uint64_t furthest_behind(const struct dv_policy *policy)
+/* The longest hold on the clock of the tenant with the least weight, so many times. */
+static uint64_t behind_by_holds(const struct dv_policy *policy, uint32_t holds)
 {
-    dv_ns turns = policy->longest_hold_ns * (policy->tenant_count + 1);
+    dv_ns ns = policy->longest_hold_ns * holds;
 
     return policy->fair_clock -
-           (uint64_t)dv_weighted((int64_t)(turns < LAG_MAX_NS ? turns : LAG_MAX_NS),
+           (uint64_t)dv_weighted((int64_t)(ns < LAG_MAX_NS ? ns : LAG_MAX_NS),
                                  policy->least_weight);
 }
 
@@ -115,15 +113,21 @@ static uint64_t furthest_ahead(const struct dv_policy *policy,
            (uint64_t)dv_weighted((int64_t)device_ns + late_ns, share->weight);
 }
 
+/* Nobody is rightly further behind than by one hold of each of the others, if they all went first.
+ * Who is cannot use what its weight entitles it to: it has fewer sessions than the device has slots.
+ * And who is held back by its limit keeps so much of a lag that it goes first once it may run. */
 static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
-    uint64_t furthest = furthest_behind(policy);
+    uint32_t holds = tenant->at_limit ? 1 : policy->tenant_count + 1;
+    uint64_t furthest = behind_by_holds(policy, holds);
 
-    if (!dv_before(tenant->fair_time, furthest))
-        return;
-    stop_sharing(policy, tenant);
-    tenant->at_limit = true;
-    tenant->fair_time = furthest;
+    if (dv_before(tenant->fair_time, furthest)) {
+        stop_sharing(policy, tenant);
+        tenant->at_limit = true;
+        tenant->fair_time = furthest;
+    } else if (!dv_before(tenant->fair_time, policy->fair_clock)) {
+        tenant->at_limit = false;
+    }
 }
 
 /* ---- who waits ---- */
@@ -200,8 +204,8 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
 
 static void elastic_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    tenant->at_limit = is_limited(tenant) && dv_before(now, tenant->limit_time);
-    if (tenant->at_limit) {
+    if (is_limited(tenant) && dv_before(now, tenant->limit_time)) {
+        tenant->at_limit = true;
         stop_sharing(policy, tenant);
         dv_tree_insert(&policy->by_other, &tenant->by_other, 0, tenant->limit_time);
     } else {
@@ -232,11 +236,8 @@ static void advance(struct dv_policy *policy, dv_ns now)
     struct dv_policy_node *node;
 
     while ((node = dv_tree_first(&policy->by_other)) && !dv_before(now, node->key)) {
-        struct dv_policy_tenant *tenant = DV_TENANT_OF(node, by_other);
         dv_tree_remove(node);
-        /* Held back, it was no part of the sharing by weight, and does not catch up on it. */
-        tenant->fair_time = dv_later(tenant->fair_time, policy->fair_clock);
-        make_ready(policy, tenant, now);
+        make_ready(policy, DV_TENANT_OF(node, by_other), now);
     }
     dv_line_advance(&policy->by_request, now);
     dv_line_advance(&policy->by_fair, policy->fair_clock);
@@ -318,9 +319,10 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
 
     stop_sharing(policy, tenant);
     tenant->at_request = false;
-    if (session->guaranteed && policy->total_weight) {
+    if (session->guaranteed && policy->demanding_tenants > 1) {
         uint64_t most = dv_later(session->fair_at_grant, furthest_ahead(policy, tenant, device_ns));
-        tenant->at_request = dv_before(most, tenant->fair_time);
+        /* Where all others are held back, time by request is no measure of what they should have. */
+        tenant->at_request = dv_before(most, tenant->fair_time) || !policy->total_weight;
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
     share_if_due(policy, tenant);

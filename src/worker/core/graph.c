@@ -272,6 +272,8 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
         }
         atomic_fetch_add(&graph->shm->commands, 1);
     }
+    if (queue && node->detached)
+        queue->detached--;
     fire_edges(node, true);
     dv_node_unref(node);
 }
@@ -378,7 +380,9 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
         else if (entry->status < 0)
             node->doomed = true;
     }
-    if (!node->detached) {
+    if (node->detached) {
+        queue->detached++;
+    } else {
         struct dv_node *last = TAILQ_LAST(&queue->active, dv_node_list);
         if (queue->in_order) {
             if (last)

@@ -44,6 +44,7 @@ struct dv_graph_queue {
     bool in_order;
     struct dv_shm_queue *slot;
     struct dv_node_list active; /* not done, in the order enqueued */
+    uint32_t detached;            /* not done, beside the queue's order */
     struct dv_node *barrier;      /* the last one of an out-of-order queue, or NULL */
     uint64_t last_number;
     struct dv_stream main;

@@ -39,8 +39,40 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
     return true;
 }
 
+/* Until the vendor has them, the application may release what it gave us. */
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
+                               uint32_t count)
+{
+    c->listed = calloc(count ? count : 1, sizeof *c->listed);
+    if (!c->listed)
+        return false;
+    for (; c->listed_count < count; c->listed_count++) {
+        struct dvk_mem *mem = dvk_find_mem(w, ids[c->listed_count]);
+        if (!mem || !mem->vendor)
+            return false;
+        mem->refs++;
+        mem->pins++;
+        c->listed[c->listed_count] = mem;
+    }
+    return true;
+}
+
+cl_mem *dvk_command_mem_list(const struct dvk_command *c)
+{
+    cl_mem *list = malloc((c->listed_count ? c->listed_count : 1) * sizeof *list);
+
+    for (uint32_t i = 0; list && i < c->listed_count; i++)
+        list[i] = c->listed[i]->vendor;
+    return list;
+}
+
 static void let_go(struct dvk_command *c)
 {
+    for (uint32_t i = 0; i < c->listed_count; i++)
+        dvk_mem_unpin(c->listed[i]);
+    free(c->listed);
+    c->listed = NULL;
+    c->listed_count = 0;
     for (int i = 0; i < DVK_KEPT; i++)
         if (c->mems[i]) {
             dvk_mem_unpin(c->mems[i]);

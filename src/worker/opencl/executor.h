@@ -116,6 +116,8 @@ struct dvk_command {
     cl_uint wait_count;
     cl_event *waits;
     struct dvk_mem *mems[DVK_KEPT];
+    struct dvk_mem **listed; /* those of a command that takes a list */
+    uint32_t listed_count;
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     bool may_print;
@@ -183,7 +185,6 @@ void dvk_mem_unpin(struct dvk_mem *mem);
 void dvk_sampler_unref(struct dvk_sampler *sampler);
 void dvk_kernel_unref(struct dvk_kernel *kernel);
 void dvk_close_released_queues(struct dvk_worker *w);
-cl_mem *dvk_vendor_mem_list(struct dvk_worker *w, const uint32_t *ids, uint32_t count);
 
 /* ---- kernels.c ---- */
 void dvk_arguments_unref(struct dvk_arguments *arguments);
@@ -203,6 +204,10 @@ static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_comma
 {
     return dvk_command_keep_mem(w, c, at, id) && c->mems[at]->is_image;
 }
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
+                               uint32_t count);
+/* The vendor's handles of the list kept, to be freed; NULL when memory is short. */
+cl_mem *dvk_command_mem_list(const struct dvk_command *c);
 static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
 {
     return c->mems[at]->vendor;

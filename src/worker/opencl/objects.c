@@ -236,8 +236,8 @@ static void close_queue(struct dvk_worker *w, struct dvk_queue *queue)
 
 static bool queue_is_idle(const struct dvk_queue *queue)
 {
-    return TAILQ_EMPTY(&queue->graph.active) && TAILQ_EMPTY(&queue->graph.main.flight) &&
-           TAILQ_EMPTY(&queue->graph.lane.flight);
+    return TAILQ_EMPTY(&queue->graph.active) && queue->graph.detached == 0 &&
+           TAILQ_EMPTY(&queue->graph.main.flight) && TAILQ_EMPTY(&queue->graph.lane.flight);
 }
 
 void dvk_close_released_queues(struct dvk_worker *w)
@@ -523,19 +523,4 @@ void dvk_on_release(struct dvk_worker *w, const struct dvw_release *m, const uin
     void *object = dvk_take(w, m->kind, m->id);
     if (object)
         release_object(w, m->kind, object);
-}
-
-cl_mem *dvk_vendor_mem_list(struct dvk_worker *w, const uint32_t *ids, uint32_t count)
-{
-    cl_mem *list = malloc((count ? count : 1) * sizeof *list);
-
-    for (uint32_t i = 0; list && i < count; i++) {
-        struct dvk_mem *mem = dvk_find_mem(w, ids[i]);
-        if (!mem || !mem->vendor) {
-            free(list);
-            return NULL;
-        }
-        list[i] = mem->vendor;
-    }
-    return list;
 }

@@ -45,9 +45,8 @@ static int32_t resolve_toyEnqueueDarken(struct dvk_worker *w, struct dvk_command
     (void)m;
     if (m->count > dvk_command_tail_bytes(c, sizeof *m) / sizeof(uint32_t))
         return DV_BAD_VALUE;
-    for (uint32_t i = 0; i < m->count; i++)
-        if (!dvk_find_lamp(w, ((const uint32_t *)(m + 1))[i]))
-            return TOY_BAD_LAMP;
+    if (!dvk_command_keep_lamp_list(w, c, (const uint32_t *)(m + 1), m->count))
+        return TOY_BAD_LAMP;
     return 0;
 }
 
@@ -56,9 +55,9 @@ static int32_t submit_toyEnqueueDarken(struct dvk_worker *w, struct dvk_command 
     const struct dvw_toyEnqueueDarken *m = (const void *)c->record;
     (void)m;
     (void)w;
-    DV_AUTO_FREE toy_lamp *objects = dvk_vendor_lamp_list(w, (const uint32_t *)(m + 1), m->count);
+    DV_AUTO_FREE toy_lamp *objects = dvk_command_lamp_list(c);
     if (!objects)
-        return TOY_BAD_LAMP;
+        return DV_NO_MEMORY;
     return toyEnqueueDarken(dvk_command_queue(c), (uint32_t)m->count, objects, c->wait_count, c->waits,
         dvk_command_event(c));
 }

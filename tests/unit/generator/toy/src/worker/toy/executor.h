@@ -30,7 +30,9 @@ toy_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
 struct dvk_lamp *dvk_find_lamp(struct dvk_worker *w, uint32_t id);
 struct dvk_device *dvk_find_device(struct dvk_worker *w, uint32_t id);
-toy_lamp *dvk_vendor_lamp_list(struct dvk_worker *w, const uint32_t *ids, uint32_t count);
+bool dvk_command_keep_lamp_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
+                                uint32_t count);
+toy_lamp *dvk_command_lamp_list(const struct dvk_command *c);
 int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
                           size_t capacity, void *value, size_t *bytes);
 
