@@ -90,6 +90,21 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
     set_fair_clock(policy);
 }
 
+/* Holds are charged in advance; this is the clock by what holders have really had. */
+static uint64_t fair_clock_now(const struct dv_policy *policy, dv_ns now)
+{
+    dv_wide ahead = 0;
+
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
+        int64_t had_ns = (int64_t)((now - holder->granted_at) / policy->slots);
+        if (holder->tenant->counted && holder->charged_ns > had_ns)
+            ahead += (dv_wide)dv_weighted(holder->charged_ns - had_ns, 1);
+    }
+    if (!policy->total_weight)
+        return policy->fair_clock;
+    return policy->fair_clock - (uint64_t)(int64_t)(ahead / policy->total_weight);
+}
+
 /* The longest hold on the clock of the tenant with the least weight, so many times. */
 static uint64_t behind_by_holds(const struct dv_policy *policy, uint32_t holds)
 {
@@ -149,6 +164,7 @@ static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tena
     tenant->fair_time = policy->fair_clock;
     tenant->request_time = now;
     tenant->limit_time = now;
+    tenant->fair_lead = 0;
     tenant->demand_ended_at = now - SAME_DEMAND_NS - 1;
 }
 
@@ -157,6 +173,18 @@ static dv_ns limit_not_before(const struct dv_policy_tenant *tenant, dv_ns unuse
 {
     return dv_later(tenant->limit_time,
                     now - (uint64_t)dv_at_share((int64_t)unused_ns, tenant->share.limit_ppm));
+}
+
+/* Who was idle does not catch up on it. Who had had more than its share before still owes it, as far
+ * as the others have not drawn level meanwhile. */
+static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
+                         dv_ns now)
+{
+    int64_t sharers = policy->total_weight + tenant->share.weight;
+    int64_t idle_ns = (int64_t)(now - tenant->demand_ended_at);
+    dv_wide left = (dv_wide)tenant->fair_lead - (dv_wide)dv_weighted(1, 1) * idle_ns / sharers;
+
+    return left > 0 ? (int64_t)left : 0;
 }
 
 static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant,
@@ -169,8 +197,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
     }
     if (now - tenant->demand_ended_at <= SAME_DEMAND_NS)
         return;
-    /* Who was idle does not catch up on it. */
-    tenant->fair_time = dv_later(tenant->fair_time, policy->fair_clock);
+    tenant->fair_time = fair_clock_now(policy, now) + (uint64_t)debt_left(policy, tenant, now);
     tenant->request_time = dv_later(tenant->request_time, now);
     tenant->at_request = tenant->at_limit = false;
     if (is_limited(tenant))
@@ -224,6 +251,7 @@ static void elastic_leave(struct dv_policy *policy, struct dv_policy_tenant *ten
 static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     (void)now;
+    tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
     stop_sharing(policy, tenant);
 }
 

@@ -25,10 +25,12 @@
 #define DV_PPM 1000000u /* shares are parts per million of the device's time */
 #define DV_WEIGHT_MAX 10000u
 
-/* A turn never lasts longer while others wait, so that over one second a share is within two points
- * of what it should be (unless a single kernel is longer). */
+/* The shortest turn, and the longest while others wait (unless a single kernel is longer): a burst
+ * that fits is not cut. */
 #define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
 #define DV_SLICE_MAX_NS (15 * DV_NS_PER_MS)
+/* Turns of work that is longer than that: over one second they keep shares within two points. */
+#define DV_SLICE_PART_NS (8 * DV_NS_PER_MS)
 /* Of a session about which nothing is known yet. */
 #define DV_SLICE_START_NS (5 * DV_NS_PER_MS)
 /* Of a tenant with a limit, so that what it gets is spread evenly. */
@@ -139,6 +141,7 @@ struct dv_policy_tenant {
     bool at_request, at_limit;            /* what it gets is set by its request, by its limit */
     dv_ns demand_ended_at;
     uint64_t fair_time; /* weighted device time received */
+    int64_t fair_lead;  /* how far it was ahead when its demand ended */
     dv_ns request_time; /* when its guaranteed share is due next */
     dv_ns limit_time;   /* when its limit allows more */
     int64_t credit_ns, period_ns;

@@ -25,7 +25,9 @@ static dv_ns longer(dv_ns a, dv_ns b)
 dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session)
 {
     const struct dv_share *share = &session->tenant->share;
-    dv_ns most = share->limit_ppm < DV_PPM ? DV_SLICE_LIMITED_NS : DV_SLICE_MAX_NS;
+    bool limited = share->limit_ppm < DV_PPM;
+    dv_ns most = limited ? DV_SLICE_LIMITED_NS : DV_SLICE_MAX_NS;
+    dv_ns part = limited ? DV_SLICE_LIMITED_NS : DV_SLICE_PART_NS;
     dv_ns now_ns = estimate(&session->burst);
     dv_ns slice = DV_SLICE_START_NS;
 
@@ -39,7 +41,7 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
     if (session->learned_ns)
         slice = session->learned_ns + session->learned_ns / MARGIN_PART;
     if (slice > most) /* equal parts: the last turn of a burst should not end in idling */
-        slice /= (slice + most - 1) / most;
+        slice /= (slice + part - 1) / part;
     /* A turn shorter than a kernel would never let it run. */
     return longer(longer(slice, DV_SLICE_MIN_NS), session->burst.kernel_ns);
 }

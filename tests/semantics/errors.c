@@ -255,7 +255,9 @@ static void test_buffers(void)
         cl_int error;
         void *pointer = wrong[i] & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL;
         cl_mem made = clCreateBuffer(test.context, wrong[i], SIZE, pointer, &error);
-        if (!CHECK(!made) | !CHECK_ERROR(error, CL_INVALID_VALUE))
+        bool refused = CHECK(!made);
+        refused &= CHECK_ERROR(error, CL_INVALID_VALUE);
+        if (!refused)
             dv_test_detail("flags 0x%llx", (unsigned long long)wrong[i]);
         if (made)
             CHECK_CL(clReleaseMemObject(made));

@@ -82,7 +82,9 @@ static void check_query(query ask, const void *object, const void *other, const 
     memset(value, 0xc7, size + GUARD);
     size_t again = SIZE_MAX;
     error = ask(object, other, parameter->name, size, value, &again);
-    if (!CHECK_CL(error) | !CHECK(again == size))
+    bool same = CHECK_CL(error);
+    same &= CHECK(again == size);
+    if (!same)
         dv_test_detail("%s(%s): exact size %zu, then %zu", function, parameter->text, size, again);
     for (size_t i = 0; i < GUARD; i++)
         if (!CHECK(value[size + i] == 0xc7)) {
