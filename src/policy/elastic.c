@@ -90,19 +90,31 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
     set_fair_clock(policy);
 }
 
-/* Holds are charged in advance; this is the clock by what holders have really had. */
-static uint64_t fair_clock_now(const struct dv_policy *policy, dv_ns now)
+/* Where somebody new begins: at the mean of those who share, by what holders have really had, since
+ * holds are charged in advance; and not behind those who wait, for a holder that is ahead may leave. */
+static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
 {
-    dv_wide ahead = 0;
+    dv_wide all_sum = policy->fair_lead_sum, waiting_sum = policy->fair_lead_sum;
+    int64_t all_weight = policy->total_weight, waiting_weight = policy->total_weight;
 
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         int64_t had_ns = (int64_t)((now - holder->granted_at) / policy->slots);
-        if (holder->tenant->counted && holder->charged_ns > had_ns)
-            ahead += (dv_wide)dv_weighted(holder->charged_ns - had_ns, 1);
+        if (!holder->tenant->counted)
+            continue;
+        if (holder->charged_ns > had_ns)
+            all_sum -= (dv_wide)dv_weighted(holder->charged_ns - had_ns, 1);
+        if (!holder->tenant->waiting.count) {
+            waiting_sum -= lead_of(policy, holder->tenant);
+            waiting_weight -= holder->tenant->share.weight;
+        }
     }
-    if (!policy->total_weight)
+    if (all_weight <= 0)
         return policy->fair_clock;
-    return policy->fair_clock - (uint64_t)(int64_t)(ahead / policy->total_weight);
+    uint64_t start = policy->fair_clock + (uint64_t)(int64_t)(all_sum / all_weight);
+    if (waiting_weight > 0)
+        start = dv_earlier(start, policy->fair_clock +
+                                      (uint64_t)(int64_t)(waiting_sum / waiting_weight));
+    return start;
 }
 
 /* The longest hold on the clock of the tenant with the least weight, so many times. */
@@ -197,7 +209,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
     }
     if (now - tenant->demand_ended_at <= SAME_DEMAND_NS)
         return;
-    tenant->fair_time = fair_clock_now(policy, now) + (uint64_t)debt_left(policy, tenant, now);
+    tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
     tenant->request_time = dv_later(tenant->request_time, now);
     tenant->at_request = tenant->at_limit = false;
     if (is_limited(tenant))

@@ -28,7 +28,7 @@
 /* The shortest turn, and the longest while others wait (unless a single kernel is longer): a burst
  * that fits is not cut. */
 #define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
-#define DV_SLICE_MAX_NS (15 * DV_NS_PER_MS)
+#define DV_SLICE_MAX_NS (12 * DV_NS_PER_MS)
 /* Turns of work that is longer than that: over one second they keep shares within two points. */
 #define DV_SLICE_PART_NS (8 * DV_NS_PER_MS)
 /* Of a session about which nothing is known yet. */
