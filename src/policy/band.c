@@ -44,12 +44,14 @@ static void band_leave(struct dv_policy *policy, struct dv_policy_tenant *tenant
 
 static int64_t sharers(const struct dv_policy *policy)
 {
-    return policy->demanding_tenants ? policy->demanding_tenants : 1;
+    return policy->tenant_count ? policy->tenant_count : 1;
 }
 
 static bool exceeds_share(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
 {
-    return policy->busy_ns == 0 || tenant->period_ns > policy->last_busy_ns / sharers(policy) ||
+    int64_t part_of_last = policy->last_busy_ns / sharers(policy);
+
+    return policy->busy_ns == 0 || (part_of_last && tenant->period_ns > part_of_last) ||
            tenant->period_ns * sharers(policy) > policy->busy_ns;
 }
 

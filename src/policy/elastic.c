@@ -14,8 +14,6 @@
  * are. */
 #include "src/policy/order.h"
 
-/* A tenant that comes back this soon never really stopped wanting the device. */
-#define SAME_DEMAND_NS (1 * DV_NS_PER_MS)
 /* How far behind a tenant can be at most and still catch up. */
 #define LAG_MAX_NS (10 * DV_NS_PER_S)
 /* Device time that a tenant with a limit may make up for when it had to wait although its limit
@@ -177,7 +175,7 @@ static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tena
     tenant->request_time = now;
     tenant->limit_time = now;
     tenant->fair_lead = 0;
-    tenant->demand_ended_at = now - SAME_DEMAND_NS - 1;
+    tenant->demand_ended_at = now - DV_SAME_DEMAND_NS - 1;
 }
 
 /* Its limit clock, with no more unused device time than that. */
@@ -207,7 +205,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
         struct dv_policy_tenant *holder = policy->holders.first->tenant;
         holder->request_time = dv_earlier(holder->request_time, now);
     }
-    if (now - tenant->demand_ended_at <= SAME_DEMAND_NS)
+    if (now - tenant->demand_ended_at <= DV_SAME_DEMAND_NS)
         return;
     tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
     tenant->request_time = dv_later(tenant->request_time, now);

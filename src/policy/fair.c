@@ -16,7 +16,8 @@ static void fair_demand_begins(struct dv_policy *policy, struct dv_policy_tenant
     bool found = first != NULL;
     uint64_t least = first ? first->key : 0;
 
-    (void)now;
+    if (now - tenant->demand_ended_at <= DV_SAME_DEMAND_NS)
+        return;
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next)
         if (!found || dv_before(holder->tenant->fair_time, least)) {
             least = holder->tenant->fair_time;

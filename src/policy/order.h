@@ -6,6 +6,10 @@
 
 #include "src/policy/policy.h"
 
+/* A tenant that comes back this soon never really stopped wanting the device: a holder gives back
+ * and asks again in two messages. */
+#define DV_SAME_DEMAND_NS (1 * DV_NS_PER_MS)
+
 #define DV_TENANT_OF(node_pointer, member)                                                         \
     ((struct dv_policy_tenant *)(void *)((char *)(node_pointer) -                                  \
                                          offsetof(struct dv_policy_tenant, member)))

@@ -142,6 +142,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .slots = slots ? slots : 1,
                                  .free_slots = slots ? slots : 1,
                                  .least_weight = DV_WEIGHT_MAX,
+                                 .longest_hold_ns = DV_SLICE_MAX_NS,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
 }
@@ -293,7 +294,9 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     dv_ns device_ns = device_time(policy, held_ns);
     tenant->used_ns += device_ns;
     policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
-    if (device_ns > policy->longest_hold_ns)
+    if (policy->longest_hold_ns < DV_SLICE_MAX_NS)
+        policy->longest_hold_ns = DV_SLICE_MAX_NS;
+    if (policy->longest_hold_ns < device_ns)
         policy->longest_hold_ns = device_ns;
     leave(policy, tenant);
     policy->ops->charge(policy, session, (int64_t)device_ns - session->charged_ns, now);
@@ -392,7 +395,8 @@ void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
         enter(policy, tenant, now);
 }
 
-dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns longest_kernel_ns)
+dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns)
 {
-    return slice_ns + longest_kernel_ns;
+    dv_ns turn_ns = slice_ns > kernel_ns ? slice_ns : kernel_ns;
+    return turn_ns * 5 / 2;
 }

@@ -28,7 +28,7 @@
 /* The shortest turn, and the longest while others wait (unless a single kernel is longer): a burst
  * that fits is not cut. */
 #define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
-#define DV_SLICE_MAX_NS (12 * DV_NS_PER_MS)
+#define DV_SLICE_MAX_NS (10 * DV_NS_PER_MS)
 /* Turns of work that is longer than that: over one second they keep shares within two points. */
 #define DV_SLICE_PART_NS (8 * DV_NS_PER_MS)
 /* Of a session about which nothing is known yet. */
@@ -256,8 +256,10 @@ void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
  * nobody below its request or above its limit. For showing and for tests. */
 void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint32_t *ppm);
 
-/* How far, in ns of device time, a share may be off its entitlement over any window (divide by the
- * window): one turn and the longest kernel. `longest_kernel_ns` is that of all who share. */
-dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns longest_kernel_ns);
+/* How far, in ns of device time, a backlogged tenant of the one class may be off its entitlement over
+ * any window (divide by the window): a turn too much at one end, a turn too little at the other, and
+ * half a turn for guarantees that fall due together; `slice_ns` and `kernel_ns` are the longest of
+ * all who share. With turns of DV_SLICE_PART_NS that is 20 ms: two points of a second. */
+dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns);
 
 #endif

@@ -88,7 +88,8 @@ static void give_back(struct world *world, struct actor *actor)
     struct peer *peer = actor->peer;
 
     record(world, peer, lease->granted_at, world->now);
-    lease->burst.last_ns = lease->burst.p90_ns = world->now - lease->granted_at;
+    lease->burst.last_ns = lease->burst.p90_ns =
+        peer->burst_ns ? peer->burst_ns : world->now - lease->granted_at;
     dv_policy_release(&world->policy, lease, world->now);
     if (peer->always || actor->work_left) {
         ask(world, actor);

@@ -28,6 +28,7 @@ struct peer { /* a tenant */
     struct dv_share share;
     unsigned sessions;
     dv_ns kernel_min, kernel_max;
+    dv_ns burst_ns;       /* what it reports; 0: the length of its last hold */
     bool always;          /* wants the device all the time */
     dv_ns idle_max;       /* otherwise: pauses up to this long */
     unsigned burst_max;   /* and bursts of up to so many kernels */

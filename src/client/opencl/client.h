@@ -294,6 +294,8 @@ struct dv_session {
     } done; /* host commands finished, not yet told; the helper's own */
     _Atomic bool helper_started;
     pthread_mutex_t output_lock;
+    _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not let go yet */
+    _Atomic uint32_t gone;            /* futex: counts buffers let go */
     pthread_mutex_t staging_lock;
     struct dv_staging staging;
 };

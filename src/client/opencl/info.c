@@ -40,8 +40,11 @@ cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32
 
     if (input_bytes > DV_MAX_RECORD_BYTES / 2)
         return CL_INVALID_VALUE;
+    const size_t most = (size_t)64 << 20; /* no answer is larger, whatever room the caller claims */
     if (!into)
         room = 0;
+    if (room > most)
+        room = most;
     cl_int error = dv_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into,
                            room, &bytes);
     if (error != CL_SUCCESS)

@@ -72,6 +72,38 @@ static void drop_mem(struct dv_mem *mem)
 
 /* ---- buffers ---- */
 
+/* A released buffer's memory comes back only when the worker has let it go. A program that creates
+ * and releases in a loop must not run far ahead of that, but for how long a buffer is still needed
+ * may be in its own hands (a user event), so it is never held up for long. */
+#define RELEASING_MOST (UINT64_C(512) << 20)
+#define PATIENCE_NS (20 * DV_NS_PER_MS)
+#define LAST_PATIENCE_NS (2 * DV_NS_PER_S)
+
+static void wait_for_releases(struct dv_session *s, uint64_t down_to, dv_ns patience_ns)
+{
+    dv_ns start = dv_now(), passed;
+
+    for (;;) {
+        uint32_t gone = atomic_load(&s->gone);
+        if (atomic_load(&s->releasing_bytes) <= down_to || !dv_session_alive(s) ||
+            (passed = dv_now() - start) >= patience_ns)
+            return;
+        dv_futex_wait(&s->gone, gone, patience_ns - passed);
+    }
+}
+
+static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
+{
+    if (atomic_load_explicit(&s->releasing_bytes, memory_order_relaxed) > RELEASING_MOST)
+        wait_for_releases(s, RELEASING_MOST / 2, PATIENCE_NS);
+    uint64_t block = dv_arena_alloc(&s->arena, bytes);
+    if (!block && atomic_load(&s->releasing_bytes)) {
+        wait_for_releases(s, 0, LAST_PATIENCE_NS);
+        block = dv_arena_alloc(&s->arena, bytes);
+    }
+    return block;
+}
+
 static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
 {
     struct dv_session *s = mem->object.session;
@@ -83,7 +115,7 @@ static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
 
     if (unified || host_ptr) {
         size_t extra = mem->size >= OFFSET_FROM ? OFFSET_BYTES : 0;
-        uint64_t block = dv_arena_alloc(&s->arena, mem->size + extra);
+        uint64_t block = alloc_storage(s, mem->size + extra);
         if (!block)
             return CL_MEM_OBJECT_ALLOCATION_FAILURE;
         message.arena = block + (unified ? extra : 0);
@@ -563,6 +595,8 @@ static void mem_released(struct dv_mem *mem)
 {
     struct dvw_release message = {.kind = DV_KIND_MEM, .id = mem->object.id};
 
+    if (mem->arena_block)
+        atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
     if (dv_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
         CL_SUCCESS)
         dv_mem_gone(mem);
@@ -606,12 +640,18 @@ static void finish_mem(void *argument)
 
 void dv_mem_gone(struct dv_mem *mem)
 {
+    struct dv_session *s = mem->object.session;
+
+    if (mem->arena_block)
+        atomic_fetch_sub(&s->releasing_bytes, mem->size);
     if (!dv_session_alive(mem->object.session))
         mem->arena_block = 0;
     if (mem->destructors)
         dv_callback_post(finish_mem, mem);
     else
         finish_mem(mem);
+    atomic_fetch_add(&s->gone, 1);
+    dv_futex_wake(&s->gone, INT_MAX);
 }
 
 cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(

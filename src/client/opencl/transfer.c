@@ -288,6 +288,12 @@ void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool
     free_job(job);
 }
 
+/* Whether the memory is a mapped region, which the device may still be about to fill. */
+static bool is_mapped(const struct dv_session *s, const uint8_t *from)
+{
+    return from >= s->shm && from < s->shm + s->shm_bytes;
+}
+
 /* Whether a pending read will still write into this memory. */
 static bool awaits_read(struct dv_session *s, const uint8_t *from, size_t bytes)
 {
@@ -479,6 +485,7 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
         pthread_mutex_unlock(&queue->lock);
     } else if (!pending && small_write &&
                atomic_load(&queue->slot->completed) >= queue->gated_until &&
+               !is_mapped(s, host) &&
                !awaits_read(s, (uint8_t *)host + r->host_offset, dv_region_host_span(r)) &&
                (r->bytes <= INLINE_MOST || (flag = stage(s, r->bytes)))) {
         error = capture(queue, mem, r, host, flag, event);

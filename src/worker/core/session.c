@@ -120,6 +120,9 @@ void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
         }
         runtime->overflow[runtime->overflow_count++] = *upcall;
         wake = true;
+        /* the main thread moves the rest when there is room; it may sleep knowing of none */
+        if (atomic_exchange(&runtime->header->worker_asleep, 0))
+            dv_futex_wake(&runtime->header->worker_asleep, 1);
     }
     pthread_mutex_unlock(&runtime->upcall_lock);
     if (wake)

@@ -34,6 +34,7 @@ struct dvk_device {
 };
 
 struct dvk_context {
+    struct dvk_context *next_idle;
     cl_context vendor;
     struct dvk_worker *worker;
     uint32_t id;
@@ -134,6 +135,7 @@ struct dvk_table {
 struct dvk_worker {
     struct dv_runtime *runtime;
     struct dvk_table tables[DV_KIND_COUNT];
+    struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
     uint8_t *scratch;
     size_t scratch_bytes;

@@ -140,6 +140,24 @@ static void CL_CALLBACK context_error(const char *text, const void *info, size_t
                       true);
 }
 
+static struct dvk_context *new_context(struct dvk_worker *w)
+{
+    struct dvk_context *context = w->idle_contexts;
+
+    if (!context)
+        return calloc(1, sizeof *context);
+    w->idle_contexts = context->next_idle;
+    *context = (struct dvk_context){0};
+    return context;
+}
+
+/* Never freed, for the vendor's callbacks and commands that end late may still name it. */
+static void idle_context(struct dvk_worker *w, struct dvk_context *context)
+{
+    context->next_idle = w->idle_contexts;
+    w->idle_contexts = context;
+}
+
 int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m,
                               const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -150,7 +168,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     if (m->device_count == 0 || m->device_count > DV_MAX_DEVICES ||
         tail_bytes / 4 < m->device_count)
         return CL_INVALID_VALUE;
-    context = calloc(1, sizeof *context);
+    context = new_context(w);
     if (!context)
         return CL_OUT_OF_HOST_MEMORY;
     context->worker = w;
@@ -161,7 +179,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
         memcpy(&id, tail + 4 * i, 4);
         context->devices[i] = dvk_find_device(w, id);
         if (!context->devices[i] || context->devices[i]->platform != context->devices[0]->platform) {
-            free(context);
+            idle_context(w, context);
             return CL_INVALID_DEVICE;
         }
         devices[i] = context->devices[i]->vendor;
@@ -175,7 +193,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     if (error != CL_SUCCESS) {
         if (context->vendor)
             clReleaseContext(context->vendor);
-        free(context);
+        idle_context(w, context);
         return error;
     }
     for (uint32_t i = 0; i < m->device_count; i++)
@@ -351,6 +369,50 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     keep_mem(w, mem, error);
 }
 
+/* Bytes of a pixel, at least: the vendor refuses formats it does not know. */
+static uint64_t pixel_bytes(cl_channel_order order, cl_channel_type type)
+{
+    uint64_t channels = order == CL_R || order == CL_A || order == CL_Rx || order == CL_INTENSITY ||
+                                order == CL_LUMINANCE || order == CL_DEPTH
+                            ? 1
+                        : order == CL_RG || order == CL_RA || order == CL_RGx   ? 2
+                        : order == CL_RGB || order == CL_RGBx || order == CL_sRGB ? 3
+                                                                                  : 4;
+    switch (type) {
+    case CL_SNORM_INT8:
+    case CL_UNORM_INT8:
+    case CL_SIGNED_INT8:
+    case CL_UNSIGNED_INT8:
+        return channels;
+    case CL_UNORM_SHORT_565:
+    case CL_UNORM_SHORT_555:
+        return 2;
+    case CL_UNORM_INT_101010:
+    case CL_UNORM_INT_101010_2:
+        return 4;
+    case CL_SNORM_INT16:
+    case CL_UNORM_INT16:
+    case CL_SIGNED_INT16:
+    case CL_UNSIGNED_INT16:
+    case CL_HALF_FLOAT:
+        return 2 * channels;
+    default:
+        return 4 * channels;
+    }
+}
+
+/* The pixels the vendor will read, all of them within the arena; NULL if they are not. */
+static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
+{
+    const uint64_t sizes[] = {m->height, m->depth, m->array_size};
+    unsigned __int128 bytes =
+        (unsigned __int128)m->width * pixel_bytes(m->order, m->data_type);
+
+    for (int i = 0; i < 3 && bytes <= DV_SHM_BYTES_MAX; i++)
+        bytes *= sizes[i] ? sizes[i] : 1;
+    return bytes <= DV_SHM_BYTES_MAX ? dv_runtime_arena(w->runtime, m->data, (uint64_t)bytes) : NULL;
+}
+
 int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image *m,
                             const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -379,7 +441,11 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     if (!mem)
         return CL_OUT_OF_HOST_MEMORY;
     mem->is_image = true;
-    void *pixels = m->data ? dv_runtime_arena(w->runtime, m->data, 1) : NULL;
+    void *pixels = m->data ? image_pixels(w, m) : NULL;
+    if (m->data && !pixels) {
+        free(mem);
+        return CL_INVALID_VALUE;
+    }
     mem->vendor = clCreateImage(
         context->vendor, (m->flags & DVK_DEVICE_FLAGS) | (pixels ? CL_MEM_COPY_HOST_PTR : 0), &format,
         &desc, pixels, &error);
@@ -503,8 +569,8 @@ static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void 
         break;
     }
     case DV_KIND_CONTEXT:
-        /* kept as long as the process: the vendor's callbacks may still name it */
         clReleaseContext(((struct dvk_context *)object)->vendor);
+        idle_context(w, object);
         break;
     case DV_KIND_DEVICE:
         if (((struct dvk_device *)object)->is_sub)
