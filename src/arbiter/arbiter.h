@@ -11,6 +11,7 @@
 #include "src/arbiter/config.h"
 #include "src/arbiter/control.h"
 #include "src/arbiter/devices.h"
+#include "src/arbiter/leases.h"
 #include "src/arbiter/listener.h"
 #include "src/arbiter/zygote.h"
 #include "src/base/log.h"
@@ -47,6 +48,7 @@ struct dv_arbiter {
     struct dv_zygote zygote;
     struct dv_listener listener;
     struct dv_control control;
+    struct dv_leases leases;
 
     struct dv_session *sessions; /* hash table by id */
     uint64_t last_session;

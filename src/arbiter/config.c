@@ -37,6 +37,20 @@ static const cyaml_strval_t present_as_words[] = {{"as-is", DV_PRESENT_AS_IS},
                                                   {"gpu", DV_PRESENT_AS_GPU},
                                                   {"accelerator", DV_PRESENT_AS_ACCELERATOR}};
 
+static const cyaml_strval_t policy_words[] = {{"none", DV_POLICY_NONE},
+                                              {"elastic", DV_POLICY_ELASTIC},
+                                              {"fair", DV_POLICY_FAIR},
+                                              {"fifo", DV_POLICY_FIFO},
+                                              {"band", DV_POLICY_BAND}};
+
+const char *dv_config_policy_word(int policy)
+{
+    for (size_t i = 0; i < COUNT(policy_words); i++)
+        if (policy_words[i].val == policy)
+            return policy_words[i].str;
+    return "none";
+}
+
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 
@@ -49,6 +63,9 @@ static const cyaml_schema_field_t device_fields[] = {
                      COUNT(unified_words)),
     CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dv_device_rule, present_as,
                      present_as_words, COUNT(present_as_words)),
+    CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
+                     COUNT(policy_words)),
+    CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t device_schema = {
@@ -82,6 +99,8 @@ static const struct {
     {"name", "a device name of at most 127 characters"},
     {"unified", "yes, no or auto"},
     {"present-as", "as-is, cpu, gpu or accelerator"},
+    {"policy", "none, elastic, fair, fifo or band"},
+    {"slots", "a number from 1 to 64"},
     {"hidden", "yes or no"},
     {"arena", "a size such as 16GiB"},
     {"vendors", "a list of 1 to 64 paths of .icd files"},

@@ -17,6 +17,8 @@ struct dv_device_rule {
     int unified;    /* enum dv_unified */
     int present_as; /* enum dv_present_as */
     int hidden;     /* not offered to anybody */
+    int policy;     /* enum dv_policy_choice */
+    uint64_t *slots; /* NULL: one */
 };
 
 /* The file's contents, as the schema lays them out. Absent keys are zero. */
@@ -31,6 +33,14 @@ struct dv_config_file {
     uint64_t *sessions_per_user; /* NULL: absent */
 };
 
+enum dv_policy_choice {
+    DV_POLICY_NONE, /* its time is not shared out */
+    DV_POLICY_ELASTIC,
+    DV_POLICY_FAIR,
+    DV_POLICY_FIFO,
+    DV_POLICY_BAND,
+};
+
 struct dv_config {
     struct dv_config_file *file; /* NULL: all defaults */
     uint64_t arena_bytes;
@@ -43,6 +53,7 @@ struct dv_config {
  * negative errno with a message that names file, line and what was expected. */
 int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
                    size_t error_bytes);
+const char *dv_config_policy_word(int policy);
 void dv_config_fini(struct dv_config *config);
 
 #endif

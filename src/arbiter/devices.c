@@ -66,6 +66,7 @@ uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_conf
         if (rule) {
             grant->unified = (uint32_t)rule->unified;
             grant->present_as = (uint32_t)rule->present_as;
+            grant->leased = rule->policy != DV_POLICY_NONE;
             if (rule->name)
                 dv_text_copy(grant->name, sizeof grant->name, rule->name);
         }

@@ -54,6 +54,7 @@ static void session_destroy(struct dv_session *session)
     struct dv_arbiter *arbiter = session->arbiter;
 
     HASH_DEL(arbiter->sessions, session);
+    dv_leases_part(arbiter, session);
     drop_client(session);
     session->tenant_io = sd_event_source_disable_unref(session->tenant_io);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
@@ -162,6 +163,7 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     (void)fd;
     (void)events;
     session->worker_gone = true;
+    dv_leases_part(session->arbiter, session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     /* Only its parent knows how a process ended. */
     if (session->arbiter->zygote.fd >= 0 &&
@@ -500,6 +502,8 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     session->worker_pidfd = pidfd;
     session->timer = sd_event_source_disable_unref(session->timer);
     int error = watch(session, &session->worker_io, pidfd, on_worker_gone);
+    if (error >= 0)
+        error = dv_leases_join(session->arbiter, session);
     if (error >= 0)
         error = dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_OK,
                                         session->id, session->shm_bytes, session->shm_fd, "");

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <uthash.h>
 
+#include "src/arbiter/leases.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
@@ -53,7 +54,10 @@ struct dv_session {
     int control_fd;        /* our end */
     int worker_control_fd; /* the worker's end, until it has been sent */
 
+    struct dv_session_lease leases[DV_MAX_DEVICES];
+
     sd_event_source *client_io;
+    sd_event_source *lease_io;
     sd_event_source *tenant_io;
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */

@@ -122,9 +122,8 @@ static struct dv_pick band_pick(struct dv_policy *policy, dv_ns now)
             return (struct dv_pick){.rule = DV_RULE_IDLE_WINDOW,
                                     .ask_again_ns = policy->window_ends};
     }
-    return (struct dv_pick){.tenant = best,
-                            .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE
-                                                                 : DV_RULE_CREDIT};
+    return (struct dv_pick){
+        .tenant = best, .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE : DV_RULE_CREDIT};
 }
 
 static void band_charge(struct dv_policy *policy, struct dv_policy_session *session,

@@ -1,6 +1,7 @@
-/* The burst monitor: from the beginnings and ends of a session's kernels to what the policy wants to
- * know of them. A burst is work without a pause that matters; it ends when the session has nothing
- * to run for longer than the holder may linger. Losing the device in the middle does not end it. */
+/* The burst monitor: from the beginnings and ends of a session's kernels to what the policy wants
+ * to know of them. A burst is work without a pause that matters; it ends when the session has
+ * nothing to run for longer than the holder may linger. Losing the device in the middle does not
+ * end it. */
 #ifndef DV_POLICY_BURST_H
 #define DV_POLICY_BURST_H
 

@@ -89,7 +89,8 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
 }
 
 /* Where somebody new begins: at the mean of those who share, by what holders have really had, since
- * holds are charged in advance; and not behind those who wait, for a holder that is ahead may leave. */
+ * holds are charged in advance; and not behind those who wait, for a holder that is ahead may
+ * leave. */
 static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
 {
     dv_wide all_sum = policy->fair_lead_sum, waiting_sum = policy->fair_lead_sum;
@@ -110,8 +111,8 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
         return policy->fair_clock;
     uint64_t start = policy->fair_clock + (uint64_t)(int64_t)(all_sum / all_weight);
     if (waiting_weight > 0)
-        start = dv_earlier(start, policy->fair_clock +
-                                      (uint64_t)(int64_t)(waiting_sum / waiting_weight));
+        start = dv_earlier(start,
+                           policy->fair_clock + (uint64_t)(int64_t)(waiting_sum / waiting_weight));
     return start;
 }
 
@@ -120,27 +121,26 @@ static uint64_t behind_by_holds(const struct dv_policy *policy, uint32_t holds)
 {
     dv_ns ns = policy->longest_hold_ns * holds;
 
-    return policy->fair_clock -
-           (uint64_t)dv_weighted((int64_t)(ns < LAG_MAX_NS ? ns : LAG_MAX_NS),
-                                 policy->least_weight);
+    return policy->fair_clock - (uint64_t)dv_weighted((int64_t)(ns < LAG_MAX_NS ? ns : LAG_MAX_NS),
+                                                      policy->least_weight);
 }
 
 /* Device time had by request counts as received. But a request above the share by weight must not
- * pile up a debt that the tenant would pay off for ever once others leave: it stays just so far ahead
- * that it gets nothing by weight on top, even if a turn of its own comes one hold late. */
+ * pile up a debt that the tenant would pay off for ever once others leave: it stays just so far
+ * ahead that it gets nothing by weight on top, even if a turn of its own comes one hold late. */
 static uint64_t furthest_ahead(const struct dv_policy *policy,
                                const struct dv_policy_tenant *tenant, dv_ns device_ns)
 {
     const struct dv_share *share = &tenant->share;
     int64_t late_ns = (int64_t)(policy->longest_hold_ns * share->request_ppm / DV_PPM);
 
-    return policy->fair_clock +
-           (uint64_t)dv_weighted((int64_t)device_ns + late_ns, share->weight);
+    return policy->fair_clock + (uint64_t)dv_weighted((int64_t)device_ns + late_ns, share->weight);
 }
 
 /* Nobody is rightly further behind than by one hold of each of the others, if they all went first.
- * Who is cannot use what its weight entitles it to: it has fewer sessions than the device has slots.
- * And who is held back by its limit keeps so much of a lag that it goes first once it may run. */
+ * Who is cannot use what its weight entitles it to: it has fewer sessions than the device has
+ * slots. And who is held back by its limit keeps so much of a lag that it goes first once it may
+ * run. */
 static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
     uint32_t holds = tenant->at_limit ? 1 : policy->tenant_count + 1;
@@ -185,8 +185,8 @@ static dv_ns limit_not_before(const struct dv_policy_tenant *tenant, dv_ns unuse
                     now - (uint64_t)dv_at_share((int64_t)unused_ns, tenant->share.limit_ppm));
 }
 
-/* Who was idle does not catch up on it. Who had had more than its share before still owes it, as far
- * as the others have not drawn level meanwhile. */
+/* Who was idle does not catch up on it. Who had had more than its share before still owes it, as
+ * far as the others have not drawn level meanwhile. */
 static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
                          dv_ns now)
 {
@@ -258,7 +258,8 @@ static void elastic_leave(struct dv_policy *policy, struct dv_policy_tenant *ten
     dv_tree_remove(&tenant->by_other);
 }
 
-static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
+static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                                dv_ns now)
 {
     (void)now;
     tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
@@ -359,16 +360,17 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
     tenant->at_request = false;
     if (session->guaranteed && policy->demanding_tenants > 1) {
         uint64_t most = dv_later(session->fair_at_grant, furthest_ahead(policy, tenant, device_ns));
-        /* Where all others are held back, time by request is no measure of what they should have. */
+        /* Where all others are held back, time by request is no measure of what they should have.
+         */
         tenant->at_request = dv_before(most, tenant->fair_time) || !policy->total_weight;
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
     share_if_due(policy, tenant);
     /* More than guaranteed is never held against the guarantee beyond this one turn. */
     if (share->request_ppm)
-        tenant->request_time = dv_earlier(
-            tenant->request_time,
-            now + (uint64_t)dv_at_share((int64_t)device_ns, share->request_ppm));
+        tenant->request_time =
+            dv_earlier(tenant->request_time,
+                       now + (uint64_t)dv_at_share((int64_t)device_ns, share->request_ppm));
 }
 
 /* Keeps what a tenant is ahead or behind, in device time, under the new share. */
@@ -388,8 +390,8 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
         tenant->request_time = now;
     if (old->limit_ppm >= DV_PPM || limit_lead < 0)
         limit_lead = 0;
-    tenant->limit_time = now + (uint64_t)(limit_lead / (share.limit_ppm ? share.limit_ppm : 1) *
-                                          old->limit_ppm);
+    tenant->limit_time =
+        now + (uint64_t)(limit_lead / (share.limit_ppm ? share.limit_ppm : 1) * old->limit_ppm);
     tenant->at_request = tenant->at_limit = false;
     share_if_due(policy, tenant);
 }

@@ -1,5 +1,5 @@
-/* Turn-taking by arrival: what a device's own queue does, and what locks around a device do. Nothing
- * is enforced but slots and the length of a turn. The baseline for the others. */
+/* Turn-taking by arrival: what a device's own queue does, and what locks around a device do.
+ * Nothing is enforced but slots and the length of a turn. The baseline for the others. */
 #include "src/policy/order.h"
 
 static void fifo_init(struct dv_policy *policy, dv_ns now)
@@ -24,8 +24,8 @@ static struct dv_pick fifo_pick(struct dv_policy *policy, dv_ns now)
 {
     (void)now;
     return (struct dv_pick){.tenant = DV_TENANT_OF(dv_tree_first(&policy->by_other), by_other),
-                            .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE
-                                                                 : DV_RULE_ARRIVAL};
+                            .rule =
+                                policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE : DV_RULE_ARRIVAL};
 }
 
 static void fifo_charge(struct dv_policy *policy, struct dv_policy_session *session,

@@ -11,8 +11,8 @@
 #define DV_SAME_DEMAND_NS (1 * DV_NS_PER_MS)
 
 #define DV_TENANT_OF(node_pointer, member)                                                         \
-    ((struct dv_policy_tenant *)(void *)((char *)(node_pointer) -                                  \
-                                         offsetof(struct dv_policy_tenant, member)))
+    ((struct dv_policy_tenant *)(void *)((char *)(node_pointer)-offsetof(struct dv_policy_tenant,  \
+                                                                         member)))
 
 /* Comparison of clock values that may have wrapped around. */
 static inline bool dv_before(uint64_t a, uint64_t b)
@@ -58,7 +58,8 @@ void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, 
 void dv_line_remove(struct dv_policy_place *place);
 /* Makes ready whoever's start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
-/* The first of those who may be served at this time: a clock that went back takes some out again. */
+/* The first of those who may be served at this time: a clock that went back takes some out again.
+ */
 struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
 struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line);
 

@@ -89,8 +89,9 @@ struct dv_policy_tree {
     uint64_t comparisons; /* made so far: what a decision costs */
 };
 
-/* Tenants in line for a service that is due at `start` on some clock and should be over by `finish`:
- * those whose start lies ahead, and those who may be served, who should be over first in front. */
+/* Tenants in line for a service that is due at `start` on some clock and should be over by
+ * `finish`: those whose start lies ahead, and those who may be served, who should be over first in
+ * front. */
 struct dv_policy_line {
     struct dv_policy_tree ahead; /* key: start */
     struct dv_policy_tree ready; /* key: finish */
@@ -189,8 +190,8 @@ struct dv_policy_ops {
     void (*demand_ends)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     /* A hold begins, not yet charged; or is over and charged in full: it took device_ns. */
     void (*hold_began)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-    void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session,
-                       dv_ns device_ns, dv_ns now);
+    void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns,
+                       dv_ns now);
     /* Slots that must become free at once for the latency class. */
     uint32_t (*slots_wanted)(struct dv_policy *policy, dv_ns now);
     /* Whether somebody who waits may run, and from when on. NULL: always, at once. */
@@ -211,9 +212,9 @@ struct dv_policy {
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count, least_weight; /* of all tenants on the device */
     dv_ns longest_hold_ns;               /* recently, as device time */
-    uint64_t fair_clock;    /* virtual time: weighted device time that everybody should have */
-    dv_wide fair_lead_sum;  /* weight x (fair_time - fair_clock), of those who share the device */
-    int64_t total_weight;   /* of them */
+    uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
+    dv_wide fair_lead_sum; /* weight x (fair_time - fair_clock), of those who share the device */
+    int64_t total_weight;  /* of them */
     struct dv_policy_line by_request, by_fair;
     struct dv_policy_tree by_other;
     struct dv_policy_tenant *last_tenant; /* who was served last */
@@ -248,18 +249,19 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
 /* A holder that should give back before its slice ends because of who waits now, each one once;
  * NULL: none, and then *again says when to ask again (0: not before something happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
-/* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts begin
- * anew. */
+/* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts
+ * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
 
 /* What each tenant of the list should get if all of them always had work, in ppm: by weight, but
  * nobody below its request or above its limit. For showing and for tests. */
 void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint32_t *ppm);
 
-/* How far, in ns of device time, a backlogged tenant of the one class may be off its entitlement over
- * any window (divide by the window): a turn too much at one end, a turn too little at the other, and
- * half a turn for guarantees that fall due together; `slice_ns` and `kernel_ns` are the longest of
- * all who share. With turns of DV_SLICE_PART_NS that is 20 ms: two points of a second. */
+/* How far, in ns of device time, a backlogged tenant of the one class may be off its entitlement
+ * over any window (divide by the window): a turn too much at one end, a turn too little at the
+ * other, and half a turn for guarantees that fall due together; `slice_ns` and `kernel_ns` are the
+ * longest of all who share. With turns of DV_SLICE_PART_NS that is 20 ms: two points of a second.
+ */
 dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns);
 
 #endif

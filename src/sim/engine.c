@@ -288,8 +288,8 @@ static void add_burst(struct engine *engine, struct dv_sim_session *session)
             return;
         }
         for (size_t i = 0; i < session->arrivals_count; i++)
-            arrivals[i] = session->arrivals[(session->arrivals_first + i) %
-                                            session->arrivals_capacity];
+            arrivals[i] =
+                session->arrivals[(session->arrivals_first + i) % session->arrivals_capacity];
         free(session->arrivals);
         session->arrivals = arrivals;
         session->arrivals_first = 0;
@@ -349,8 +349,7 @@ static void end_burst(struct engine *engine, struct dv_sim_session *session)
     struct dv_sim_tenant *tenant = session->tenant;
 
     tenant->bursts++;
-    sample(engine, &tenant->latencies,
-           engine->now - session->arrivals[session->arrivals_first]);
+    sample(engine, &tenant->latencies, engine->now - session->arrivals[session->arrivals_first]);
     session->arrivals_first = (session->arrivals_first + 1) % session->arrivals_capacity;
     session->arrivals_count--;
     session->kernels_left = tenant->spec->burst_kernels;
@@ -536,8 +535,8 @@ static void record_open_holds(struct engine *engine)
     for (unsigned i = 0; i < engine->sim.device_count; i++) {
         struct dv_policy_session *lease = engine->sim.devices[i].policy.holders.first;
         for (; lease; lease = lease->next)
-            record_hold(engine, ((struct dv_sim_session *)(void *)lease)->tenant,
-                        lease->granted_at, engine->sim.workload->duration_ns);
+            record_hold(engine, ((struct dv_sim_session *)(void *)lease)->tenant, lease->granted_at,
+                        engine->sim.workload->duration_ns);
     }
 }
 

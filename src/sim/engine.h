@@ -1,4 +1,5 @@
-/* The simulation: workers with work of random shape, the policies that divvyd runs, virtual time. */
+/* The simulation: workers with work of random shape, the policies that divvyd runs, virtual time.
+ */
 #ifndef DV_SIM_ENGINE_H
 #define DV_SIM_ENGINE_H
 

@@ -132,11 +132,10 @@ static void look_at_windows(struct dv_sim_report *report, struct windows *w)
 static int fill_windows(struct dv_sim_report *report)
 {
     size_t count = report->sim->tenant_count;
-    struct windows w = {
-        calloc(count, sizeof *w.shares),       calloc(count, sizeof *w.present),
-        calloc(count, sizeof *w.got),          calloc(count, sizeof *w.ppm),
-        calloc(count, sizeof *w.entitled_sum), calloc(count, sizeof *w.got_sum),
-        calloc(count, sizeof *w.count),        calloc(count, sizeof *w.within)};
+    struct windows w = {calloc(count, sizeof *w.shares),       calloc(count, sizeof *w.present),
+                        calloc(count, sizeof *w.got),          calloc(count, sizeof *w.ppm),
+                        calloc(count, sizeof *w.entitled_sum), calloc(count, sizeof *w.got_sum),
+                        calloc(count, sizeof *w.count),        calloc(count, sizeof *w.within)};
     bool ready = w.shares && w.present && w.got && w.ppm && w.entitled_sum && w.got_sum &&
                  w.count && w.within;
 

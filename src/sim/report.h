@@ -10,10 +10,10 @@
 
 struct dv_sim_row {
     const struct dv_sim_tenant *tenant;
-    double share;    /* of the device, while present */
-    double entitled; /* what it should have had; NAN when it never wanted all the time */
-    double worst;    /* largest difference between the two in any 1 s window, in parts */
-    double within;   /* part of the windows in which they differ by at most 0.02 */
+    double share;       /* of the device, while present */
+    double entitled;    /* what it should have had; NAN when it never wanted all the time */
+    double worst;       /* largest difference between the two in any 1 s window, in parts */
+    double within;      /* part of the windows in which they differ by at most 0.02 */
     double least, most; /* share in the worst and the best window */
     dv_ns wait_p50, wait_p99, latency_p50, latency_p99;
 };

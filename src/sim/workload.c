@@ -1,5 +1,5 @@
-/* Reading a workload (see workload.h): libcyaml turns the file into structures by a schema, and what
- * a schema cannot say is checked here. */
+/* Reading a workload (see workload.h): libcyaml turns the file into structures by a schema, and
+ * what a schema cannot say is checked here. */
 #include "src/sim/workload.h"
 
 #include <cyaml/cyaml.h>
@@ -74,8 +74,7 @@ static const cyaml_schema_field_t device_fields[] = {
                            MAX_TEXT),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
-    OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text),
-    CYAML_FIELD_END};
+    OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text), CYAML_FIELD_END};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_device_spec, device_fields)};
 
@@ -172,8 +171,8 @@ static int find_key(const struct reader *reader, const char *name, const char *k
     return find_line(reader, text, from);
 }
 
-static int __attribute__((format(printf, 3, 4))) complain(struct reader *reader, int line,
-                                                          const char *format, ...)
+static int __attribute__((format(printf, 3, 4)))
+complain(struct reader *reader, int line, const char *format, ...)
 {
     int used = snprintf(reader->error, reader->error_bytes, "%s:%d: ", reader->path, line);
     va_list args;
@@ -210,8 +209,8 @@ int dv_sim_parse_duration(const char *text, dv_ns *ns)
     return -EINVAL;
 }
 
-static int take_duration(struct reader *reader, const char *name, const char *key,
-                         const char *text, dv_ns *ns)
+static int take_duration(struct reader *reader, const char *name, const char *key, const char *text,
+                         dv_ns *ns)
 {
     if (!text || dv_sim_parse_duration(text, ns) == 0)
         return 0;
@@ -280,8 +279,7 @@ static int check_share(struct reader *reader, struct dv_sim_tenant_spec *tenant)
     tenant->share = (struct dv_share){.request_ppm = (uint32_t)(request * DV_PPM + 0.5),
                                       .limit_ppm = (uint32_t)(limit * DV_PPM + 0.5),
                                       .weight = weight,
-                                      .class = tenant->class ? *tenant->class
-                                                                : DV_CLASS_STANDARD};
+                                      .class = tenant->class ? *tenant->class : DV_CLASS_STANDARD};
     return 0;
 }
 
@@ -301,8 +299,7 @@ static int check_trace(struct reader *reader, struct dv_sim_tenant_spec *tenant)
             return -EINVAL;
         if (i && tenant->trace_ns[i] < tenant->trace_ns[i - 1])
             return complain(reader, find_key(reader, tenant->name, "trace"),
-                            "the times of 'trace' must not go back ('%s')",
-                            tenant->trace_texts[i]);
+                            "the times of 'trace' must not go back ('%s')", tenant->trace_texts[i]);
     }
     return 0;
 }
@@ -315,16 +312,15 @@ static int check_work(struct reader *reader, struct dv_sim_tenant_spec *tenant)
     tenant->sigma = tenant->spread ? *tenant->spread : 0.25;
     tenant->burst_kernels = 1;
     if (take_duration(reader, name, "kernel", tenant->kernel_text, &tenant->kernel_ns) < 0 ||
-        take_duration(reader, name, "kernel-max", tenant->kernel_max_text,
-                      &tenant->kernel_max_ns) < 0 ||
+        take_duration(reader, name, "kernel-max", tenant->kernel_max_text, &tenant->kernel_max_ns) <
+            0 ||
         take_duration(reader, name, "gap", tenant->gap_text, &tenant->gap_ns) < 0 ||
         take_duration(reader, name, "period", tenant->period_text, &tenant->period_ns) < 0 ||
         take_percent(reader, name, "jitter", tenant->jitter_text, 100, &tenant->jitter) < 0 ||
         take_number(reader, name, "burst", tenant->burst, 1000000, &tenant->burst_kernels) < 0)
         return -EINVAL;
     if (tenant->kernel_ns < 100)
-        return complain(reader, find_key(reader, name, "kernel"),
-                        "a kernel takes at least 100ns");
+        return complain(reader, find_key(reader, name, "kernel"), "a kernel takes at least 100ns");
     if (tenant->lengths == DV_LENGTHS_UNIFORM && tenant->kernel_max_ns < tenant->kernel_ns)
         return complain(reader, find_key(reader, name, "kernel-lengths"),
                         "uniform lengths need a 'kernel-max' that is not below 'kernel'");
@@ -390,10 +386,10 @@ static int check_requests(struct reader *reader, const struct dv_workload *workl
 
 static int check(struct reader *reader, struct dv_workload *workload)
 {
-    if (take_duration(reader, NULL, "duration", workload->duration_text,
-                      &workload->duration_ns) < 0 ||
-        take_duration(reader, NULL, "grant-overhead", workload->grant_text,
-                      &workload->grant_ns) < 0 ||
+    if (take_duration(reader, NULL, "duration", workload->duration_text, &workload->duration_ns) <
+            0 ||
+        take_duration(reader, NULL, "grant-overhead", workload->grant_text, &workload->grant_ns) <
+            0 ||
         take_duration(reader, NULL, "release-overhead", workload->release_text,
                       &workload->release_ns) < 0)
         return -EINVAL;
@@ -435,8 +431,7 @@ static void explain(struct reader *reader)
     int line = reader->line ? reader->line : 1;
 
     if (strncmp(reader->what, "libyaml: ", 9) == 0)
-        complain(reader, find_syntax_error(reader->data), "this is not YAML: %s",
-                 reader->what + 9);
+        complain(reader, find_syntax_error(reader->data), "this is not YAML: %s", reader->what + 9);
     else if (strncmp(reader->what, unexpected, sizeof unexpected - 1) == 0)
         complain(reader, find_line(reader, reader->what + sizeof unexpected - 1, line),
                  "unknown key '%s'; divvy-sim(1) lists the keys",
@@ -457,7 +452,10 @@ static int read_file(struct reader *reader)
     reader->data = malloc(MAX_FILE_BYTES + 1);
     if (reader->data)
         length = fread(reader->data, 1, MAX_FILE_BYTES + 1, file);
-    int status = !reader->data ? -ENOMEM : ferror(file) ? -EIO : length > MAX_FILE_BYTES ? -EFBIG : 0;
+    int status = !reader->data             ? -ENOMEM
+                 : ferror(file)            ? -EIO
+                 : length > MAX_FILE_BYTES ? -EFBIG
+                                           : 0;
     if (status == 0)
         reader->data[length] = '\0';
     fclose(file);
@@ -476,9 +474,8 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
         free(reader.data);
         return NULL;
     }
-    cyaml_err_t result =
-        cyaml_load_data((const uint8_t *)reader.data, strlen(reader.data), &settings, &file_schema,
-                        (cyaml_data_t **)&workload, NULL);
+    cyaml_err_t result = cyaml_load_data((const uint8_t *)reader.data, strlen(reader.data),
+                                         &settings, &file_schema, (cyaml_data_t **)&workload, NULL);
     if (result != CYAML_OK) {
         workload = NULL;
         if (!reader.what[0])

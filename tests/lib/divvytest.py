@@ -140,7 +140,7 @@ class Daemon:
     env          additions to divvyd's environment (and so to its workers')
     """
 
-    def __init__(self, config_text=None, env=None):
+    def __init__(self, config_text=None, env=None, system=False):
         self.config_text = config_text
         self.extra_env = dict(env or {})
         self.mark = uuid.uuid4().hex
@@ -148,6 +148,9 @@ class Daemon:
         self.home = tempfile.mkdtemp(prefix="dv-", dir="/tmp")
         self.dir = os.path.join(self.home, "run")
         self.log_path = os.path.join(self.home, "divvyd.log")
+        self.system = system  # serves every user, as the system's daemon does
+        if system:
+            os.chmod(self.home, 0o755)
         self.process = None
 
     def __enter__(self):
@@ -180,7 +183,7 @@ class Daemon:
     def start(self):
         """Starts divvyd and waits until it accepts sessions. Also used to start it again."""
         self._killed = False
-        cmd = [binary("divvyd"), "--user", "--dir", self.dir]
+        cmd = [binary("divvyd"), "--dir", self.dir] + ([] if self.system else ["--user"])
         if self.config_text is not None:
             config = os.path.join(self.home, "config.yaml")
             with open(config, "w") as out:

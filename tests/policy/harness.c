@@ -131,10 +131,8 @@ static void check_books(const struct world *world)
         for (unsigned s = 0; s < MAX_SESSIONS; s++) {
             waiting += peer->actors[s].lease.waiting;
             held += peer->actors[s].lease.holding;
-            assert_int_equal(peer->actors[s].lease.waiting,
-                             peer->actors[s].phase == PHASE_WAITING);
-            assert_int_equal(peer->actors[s].lease.holding,
-                             peer->actors[s].phase == PHASE_RUNNING);
+            assert_int_equal(peer->actors[s].lease.waiting, peer->actors[s].phase == PHASE_WAITING);
+            assert_int_equal(peer->actors[s].lease.holding, peer->actors[s].phase == PHASE_RUNNING);
         }
         assert_int_equal(peer->tenant.waiting.count, waiting);
         assert_int_equal(peer->tenant.holding_count, held);

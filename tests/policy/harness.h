@@ -28,10 +28,10 @@ struct peer { /* a tenant */
     struct dv_share share;
     unsigned sessions;
     dv_ns kernel_min, kernel_max;
-    dv_ns burst_ns;       /* what it reports; 0: the length of its last hold */
-    bool always;          /* wants the device all the time */
-    dv_ns idle_max;       /* otherwise: pauses up to this long */
-    unsigned burst_max;   /* and bursts of up to so many kernels */
+    dv_ns burst_ns;     /* what it reports; 0: the length of its last hold */
+    bool always;        /* wants the device all the time */
+    dv_ns idle_max;     /* otherwise: pauses up to this long */
+    unsigned burst_max; /* and bursts of up to so many kernels */
     struct actor actors[MAX_SESSIONS];
     dv_ns held_in[MAX_BINS]; /* per bin */
     dv_ns longest_wait, longest_hold;
@@ -44,7 +44,8 @@ struct world {
     unsigned count;
     struct random random;
     dv_ns now, poll_at;
-    dv_ns idle_while_wanted; /* time in which a slot was free though somebody without limit waited */
+    dv_ns
+        idle_while_wanted; /* time in which a slot was free though somebody without limit waited */
     dv_ns longest_slice, longest_kernel;
     uint64_t waits, grants, fingerprint;
     /* called after every step, if set: changes things */

@@ -16,7 +16,8 @@ static dv_ns random_between(struct random *random, dv_ns low, dv_ns high)
 static void add_random_kernels(struct world *world, struct dv_share share)
 {
     dv_ns low = random_between(&world->random, MS / 10, 10 * MS);
-    dv_ns high = random_between(&world->random, low, random_chance(&world->random, 50) ? low : 20 * MS);
+    dv_ns high =
+        random_between(&world->random, low, random_chance(&world->random, 50) ? low : 20 * MS);
 
     world_add(world, share, low, high > low ? high : low);
 }
@@ -88,10 +89,16 @@ static void backlogged(const struct dv_policy_ops *ops, uint64_t seed, bool requ
     }
     world_run(world, 12 * DV_NS_PER_S);
     dv_policy_entitlements(shares, count, bound.ppm);
-    bound.allowed = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) /
-                    DV_NS_PER_S;
+    bound.allowed =
+        (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
     each_window(world, 1000, check_bound, &bound);
     assert_int_equal(world->idle_while_wanted, 0);
+    for (unsigned i = 0; i < count; i++) { /* the same in ten seconds as in one: nothing adds up */
+        double off = world_share(&world->peers[i], 1500, 10000) - (double)bound.ppm[i] / DV_PPM;
+        if (fabs(off) > bound.allowed / 10)
+            fail_msg("tenant %u of %u: off by %.5f in ten seconds, entitled to %.4f (+-%.5f)", i,
+                     count, off, (double)bound.ppm[i] / DV_PPM, bound.allowed / 10);
+    }
     if (bound.worst > *worst)
         *worst = bound.worst;
     world_destroy(world);
@@ -126,7 +133,6 @@ static void test_backlogged_with_limits(void **state)
         backlogged(&dv_policy_elastic, random_seed() + 2000 + i, true, true, &worst);
     print_message("worst 1 s window: %.2f of the bound\n", worst);
 }
-
 
 /* The same with short kernels in long bursts: turns many kernels long. */
 static void test_backlogged_short_kernels(void **state)
@@ -182,7 +188,8 @@ static void add_crowd(struct world *world, unsigned count, uint32_t requests_ppm
     struct random *random = &world->random;
 
     for (unsigned i = 0; i < count; i++) {
-        struct dv_share share = {.request_ppm = random_chance(random, 30) ? requests_ppm / count : 0,
+        struct dv_share share = {.request_ppm =
+                                     random_chance(random, 30) ? requests_ppm / count : 0,
                                  .limit_ppm = DV_PPM,
                                  .weight = 1 + (uint32_t)random_below(random, 10),
                                  .class = DV_CLASS_STANDARD};
@@ -205,8 +212,8 @@ static void test_request_kept(void **state)
         add_random_kernels(world, share);
         add_crowd(world, 1 + (unsigned)random_below(&world->random, 10), DV_PPM - request);
         world_run(world, 12 * DV_NS_PER_S);
-        double slack =
-            (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
+        double slack = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) /
+                       DV_NS_PER_S;
         struct promise promise = {0, (double)request / DV_PPM - slack, 1};
         each_window(world, 0, check_promise, &promise);
         assert_int_equal(world->idle_while_wanted, 0);
@@ -293,7 +300,8 @@ static void test_deterministic(void **state)
     (void)state;
     for (unsigned p = 0; p < 4; p++)
         for (uint64_t seed = random_seed() + 7000; seed < random_seed() + 7005; seed++) {
-            assert_int_equal(fingerprint(seed, all_policies[p]), fingerprint(seed, all_policies[p]));
+            assert_int_equal(fingerprint(seed, all_policies[p]),
+                             fingerprint(seed, all_policies[p]));
             assert_int_not_equal(fingerprint(seed, all_policies[p]),
                                  fingerprint(seed + 100, all_policies[p]));
         }
@@ -329,8 +337,8 @@ static void change_something(struct world *world)
     }
 }
 
-/* Whatever is changed, nobody who waits is forgotten: the books are checked after every step, and at
- * the end everybody is served. */
+/* Whatever is changed, nobody who waits is forgotten: the books are checked after every step, and
+ * at the end everybody is served. */
 static void test_live_changes(void **state)
 {
     (void)state;

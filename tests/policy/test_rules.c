@@ -157,6 +157,14 @@ static void test_earliest_deadline(void **state)
     wait_for(&stage, 1);
     /* both are due, but 60 % cannot wait for 1 % */
     assert_int_equal(grant(&stage, DV_RULE_REQUEST), 1);
+    hold_again(&stage, 1, 8 * MS); /* due again 13.3 ms after it began */
+    assert_int_equal(grant(&stage, DV_RULE_REQUEST), 0);
+    hold_again(&stage, 0, MS / 10); /* due again after 10 ms, but with a second's time */
+    wait_for(&stage, 2);
+    int third = grant(&stage, DV_RULE_LEAST_SERVED);
+    assert_int_equal(third, 2);
+    hold(&stage, third, 20 * MS);
+    assert_int_equal(grant(&stage, DV_RULE_REQUEST), 1);
 }
 
 static void test_least_served_by_weight(void **state)
@@ -325,7 +333,8 @@ static void test_latency_takes_only_the_slots_it_needs(void **state)
     (void)state;
     set_stage(&stage, &dv_policy_elastic, 4);
     for (unsigned i = 0; i < 4; i++) {
-        share(&stage, i, (struct dv_share){0, DV_PPM, 1, i < 2 ? DV_CLASS_STANDARD : DV_CLASS_BATCH});
+        share(&stage, i,
+              (struct dv_share){0, DV_PPM, 1, i < 2 ? DV_CLASS_STANDARD : DV_CLASS_BATCH});
         wait_for(&stage, i);
         dv_policy_next(&stage.policy, stage.now);
     }
@@ -488,8 +497,8 @@ static void test_slice(void **state)
     stage.policy.fixed_slice_ns = 0;
     assert_int_equal(learned(&stage, 0, 0), DV_SLICE_START_NS);
     assert_int_equal(learned(&stage, MS / 10, MS / 10), DV_SLICE_MIN_NS);
-    assert_in_range(learned(&stage, 6 * MS, MS), 6 * MS, 7 * MS);        /* the whole burst */
-    assert_in_range(learned(&stage, 12 * MS, MS), 6 * MS, 7 * MS);       /* in two parts */
+    assert_in_range(learned(&stage, 6 * MS, MS), 6 * MS, 7 * MS);  /* the whole burst */
+    assert_in_range(learned(&stage, 12 * MS, MS), 6 * MS, 7 * MS); /* in two parts */
     assert_in_range(learned(&stage, 900 * MS, MS), 7 * MS, DV_SLICE_PART_NS);
     assert_int_equal(learned(&stage, 900 * MS, 40 * MS), 40 * MS); /* a kernel must fit */
     share(&stage, 0, (struct dv_share){0, 300000, 1, DV_CLASS_STANDARD});

@@ -6,6 +6,9 @@
 
 #include "src/base/futex.h"
 
+/* Of gated work one command in so much is reported, so that the gate can be kept fed. */
+#define REPORT_EVERY_NS (250 * DV_NS_PER_US)
+
 /* Somebody waits for a node: `to` counts it in blocked_by until it fires. */
 struct dv_edge {
     struct dv_edge *next;
@@ -239,11 +242,25 @@ static bool must_report(const struct dv_node *node)
     for (const struct dv_edge *edge = node->successors; edge; edge = edge->next)
         if (!edge->on_submit || edge->to->stream != node->stream)
             return true;
+    if (node->passed_gate && (node->stream->unreported_ns + node->cost_ns >= REPORT_EVERY_NS ||
+                              !TAILQ_EMPTY(&node->queue->gate->waiting)))
+        return true;
     return node->stream->unreported >= DV_MAX_UNREPORTED ||
            !node->graph->backend->more_coming(node);
 }
 
 /* ---- progress ---- */
+
+static void leave_gate(struct dv_node *node)
+{
+    struct dv_gate *gate = node->queue->gate;
+
+    gate->in_flight--;
+    gate->in_flight_ns -= node->cost_ns;
+    if (gate->in_flight == 0)
+        node->graph->backend->drained(gate, gate->busy_since_ns,
+                                      node->reported_ns ? node->reported_ns : dv_now());
+}
 
 static void finish(struct dv_node *node, int32_t status, bool visible)
 {
@@ -275,6 +292,8 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
     if (queue && node->detached)
         queue->detached--;
     fire_edges(node, true);
+    if (node->passed_gate)
+        leave_gate(node);
     dv_node_unref(node);
 }
 
@@ -323,8 +342,18 @@ static void submit(struct dv_node *node)
     struct dv_graph *graph = node->graph;
 
     node->state = DV_NODE_SUBMITTED;
+    if (node->queue->gate) {
+        struct dv_gate *gate = node->queue->gate;
+        node->passed_gate = true;
+        node->cost_ns = graph->backend->cost(node);
+        node->submitted_ns = dv_now();
+        if (gate->in_flight++ == 0)
+            gate->busy_since_ns = node->submitted_ns;
+        gate->in_flight_ns += node->cost_ns;
+    }
     node->reports = must_report(node);
     node->stream->unreported = node->reports ? 0 : node->stream->unreported + 1;
+    node->stream->unreported_ns = node->reports ? 0 : node->stream->unreported_ns + node->cost_ns;
     TAILQ_INSERT_TAIL(&node->stream->flight, node, in_flight);
     int32_t status = graph->backend->submit(node);
     drop_deps(node); /* a chain of commands must not keep its whole history */
@@ -340,6 +369,29 @@ static void submit(struct dv_node *node)
     fire_edges(node, false);
 }
 
+/* Whether a ready node may go on to the vendor now. */
+static bool passes_gate(struct dv_node *node)
+{
+    struct dv_gate *gate = node->queue->gate;
+
+    /* fences and transfers of host commands belong to what was let through already */
+    if (!gate || node->fence)
+        return true;
+    return TAILQ_EMPTY(&gate->waiting) && node->graph->backend->admit(gate, node);
+}
+
+static void wait_at_gate(struct dv_node *node)
+{
+    TAILQ_INSERT_TAIL(&node->queue->gate->waiting, node, in_ready);
+    atomic_fetch_add(&node->graph->attention, 1);
+}
+
+void dv_gate_init(struct dv_gate *gate, uint32_t device)
+{
+    *gate = (struct dv_gate){.device = device};
+    TAILQ_INIT(&gate->waiting);
+}
+
 /* The one point through which every command goes to the vendor or to the client. */
 static void pump(struct dv_graph *graph)
 {
@@ -351,7 +403,10 @@ static void pump(struct dv_graph *graph)
             end_without_running(node,
                                 node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
         } else if (node->place == DV_PLACE_DEVICE) {
-            submit(node);
+            if (passes_gate(node))
+                submit(node);
+            else
+                wait_at_gate(node);
         } else if (node->place == DV_PLACE_HOST) {
             node->state = DV_NODE_SUBMITTED;
             graph->backend->turn(node);
@@ -359,6 +414,18 @@ static void pump(struct dv_graph *graph)
         } else {
             finish(node, 0, false);
         }
+    }
+}
+
+void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate)
+{
+    struct dv_node *node;
+
+    while ((node = TAILQ_FIRST(&gate->waiting)) && graph->backend->admit(gate, node)) {
+        TAILQ_REMOVE(&gate->waiting, node, in_ready);
+        atomic_fetch_sub(&graph->attention, 1);
+        submit(node);
+        pump(graph);
     }
 }
 
@@ -451,6 +518,8 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     struct dv_graph *graph = node->graph;
 
     node->status = status;
+    if (node->passed_gate)
+        node->reported_ns = dv_now();
     make_visible(node, status);
     struct dv_node *head = atomic_load(&graph->done);
     do
@@ -461,10 +530,36 @@ void dv_graph_report(struct dv_node *node, int32_t status)
 }
 
 /* The vendor runs a stream in order: what was submitted before a finished command is finished. */
+static void measure(struct dv_node *reported)
+{
+    struct dv_stream *stream = reported->stream;
+    struct dv_node *node;
+    uint64_t first_ns = 0, count = 0;
+
+    TAILQ_FOREACH (node, &stream->flight, in_flight) {
+        if (count++ == 0)
+            first_ns = node->submitted_ns;
+        if (node == reported)
+            break;
+    }
+    if (first_ns < stream->reported_ns)
+        first_ns = stream->reported_ns;
+    stream->reported_ns = reported->reported_ns;
+    uint64_t took = reported->reported_ns > first_ns ? reported->reported_ns - first_ns : 0;
+    TAILQ_FOREACH (node, &stream->flight, in_flight) {
+        reported->graph->backend->measured(node, took / count);
+        if (node == reported)
+            break;
+    }
+}
+
 static void finish_in_stream(struct dv_node *reported)
 {
     struct dv_stream *stream = reported->stream;
     struct dv_node *node, *next;
+
+    if (reported->passed_gate)
+        measure(reported);
 
     for (node = TAILQ_FIRST(&stream->flight); node; node = next) {
         next = TAILQ_NEXT(node, in_flight);

@@ -34,14 +34,27 @@ TAILQ_HEAD(dv_node_list, dv_node);
  * progress and finished commands do not pile up. */
 #define DV_MAX_UNREPORTED 64
 
+/* What stands between ready commands and one device: while it is shut they wait here, in the order
+ * in which they became ready. */
+struct dv_gate {
+    uint32_t device;
+    struct dv_node_list waiting;
+    uint32_t in_flight;    /* submitted, not known to be complete */
+    uint64_t in_flight_ns; /* how long those are expected to take */
+    uint64_t busy_since_ns; /* when the first of them was submitted */
+};
+
 /* A queue of the vendor that runs commands in the order submitted. */
 struct dv_stream {
     struct dv_node_list flight; /* submitted, not known to be complete */
     uint32_t unreported;        /* submitted since the last one that reports */
+    uint64_t unreported_ns;     /* how long those are expected to take */
+    uint64_t reported_ns;       /* when the last report came */
 };
 
 struct dv_graph_queue {
     bool in_order;
+    struct dv_gate *gate; /* NULL: the device is not gated */
     struct dv_shm_queue *slot;
     struct dv_node_list active; /* not done, in the order enqueued */
     uint32_t detached;            /* not done, beside the queue's order */
@@ -67,6 +80,9 @@ struct dv_node {
     uint32_t dep_count;
     uint64_t number;  /* within the queue */
     uint64_t arrival; /* within the session */
+    uint64_t cost_ns;      /* expected; gated nodes only */
+    uint64_t submitted_ns; /* gated nodes only */
+    uint64_t reported_ns;  /* when the vendor finished it, if it reports */
     uint32_t event;   /* slot + 1, or 0 */
     uint32_t refs;
     uint32_t blocked_by;
@@ -80,6 +96,7 @@ struct dv_node {
     bool reports;      /* its completion will be reported by dv_graph_report */
     bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
+    bool passed_gate; /* counted among its gate's in flight */
     int32_t failure; /* what a doomed node ends with; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
@@ -104,6 +121,14 @@ struct dv_graph_backend {
     /* Whether the next command of the same queue is already waiting to be read: then the present
      * one need not be reported by itself. */
     bool (*more_coming)(const struct dv_node *node);
+    /* How long a command will keep the device busy, as far as known. */
+    uint64_t (*cost)(const struct dv_node *node);
+    /* It took this long (an equal part of what was reported together). */
+    void (*measured)(struct dv_node *node, uint64_t took_ns);
+    /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
+    bool (*admit)(struct dv_gate *gate, const struct dv_node *node);
+    /* Nothing of the gate is in flight any more. */
+    void (*drained)(struct dv_gate *gate, uint64_t busy_from_ns, uint64_t busy_to_ns);
 };
 
 struct dv_event_entry {
@@ -152,6 +177,9 @@ void dv_graph_report(struct dv_node *node, int32_t status);
 
 /* Takes in what was reported and submits what became ready. */
 void dv_graph_reap(struct dv_graph *graph);
+void dv_gate_init(struct dv_gate *gate, uint32_t device);
+/* Lets through what may go now. */
+void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate);
 /* Before the main thread sleeps: everything in flight will be reported. */
 void dv_graph_fence(struct dv_graph *graph);
 /* The oldest blocked node's arrival, or UINT64_MAX. */

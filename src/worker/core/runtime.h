@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "include/divvy/lease.h"
 #include "src/wire/session/ring.h"
 #include "src/worker/core/graph.h"
 #include "src/worker/core/session.h"
@@ -19,6 +20,9 @@ struct dv_runtime {
     uint64_t upcall_tail;
     struct dv_upcall *overflow; /* posted while the ring was full */
     size_t overflow_count, overflow_capacity;
+    struct dv_lease *lease;      /* NULL: no device of the session is leased */
+    struct dv_gate gates[DV_MAX_DEVICES];
+    _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
     void *api; /* the executing part's own state */
 };
 
@@ -32,6 +36,15 @@ struct dv_runtime_api {
     /* The ring is empty and the main thread is about to sleep. */
     void (*before_sleep)(struct dv_runtime *runtime);
 };
+
+/* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens
+ * when the device is drained. For backends. */
+int dv_gates_start(struct dv_runtime *runtime);
+bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns);
+void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t from_ns,
+                     uint64_t to_ns);
+/* Acts on grants and recalls; main thread. */
+void dv_gates_serve(struct dv_runtime *runtime);
 
 /* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
 void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);

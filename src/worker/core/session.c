@@ -35,23 +35,11 @@ static void tie_life(struct dv_shm_header *header)
 static void *watch_tenant(void *argument)
 {
     struct dv_runtime *runtime = argument;
-    struct pollfd fds[2] = {{.fd = runtime->start->tenant_pidfd, .events = POLLIN},
-                            {.fd = runtime->start->control_fd, .events = POLLIN}};
+    struct pollfd tenant = {.fd = runtime->start->tenant_pidfd, .events = POLLIN};
 
-    for (;;) {
-        if (poll(fds, 2, -1) < 0)
-            continue;
-        if (fds[0].revents)
+    for (;;)
+        if (poll(&tenant, 1, -1) > 0)
             _exit(0);
-        if (fds[1].revents) {
-            char message[256];
-            int received = 0;
-            ssize_t bytes = dv_fd_receive(fds[1].fd, message, sizeof message, NULL, 0, &received,
-                                          MSG_DONTWAIT);
-            if (bytes == 0 || (bytes < 0 && bytes != -EAGAIN))
-                fds[1].fd = -1; /* divvyd is gone: go on with what we hold */
-        }
-    }
     return NULL;
 }
 
@@ -145,7 +133,8 @@ static void sleep_until_woken(struct dv_runtime *runtime)
     struct dv_shm_header *header = runtime->header;
 
     atomic_store(&header->worker_asleep, 1);
-    if (atomic_load(&header->ring_tail) != runtime->ring.head || atomic_load(&runtime->graph.done)) {
+    if (atomic_load(&header->ring_tail) != runtime->ring.head || atomic_load(&runtime->graph.done) ||
+        atomic_load(&runtime->gates_changed)) {
         atomic_store(&header->worker_asleep, 0);
         return;
     }
@@ -167,9 +156,14 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
             dv_runtime_abandon(runtime, "wrote a malformed record");
         if (found == 0)
             api->handle(runtime, &record);
-        if (atomic_load_explicit(&runtime->graph.done, memory_order_relaxed))
+        if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
+            atomic_exchange(&runtime->gates_changed, false))
+            dv_gates_serve(runtime);
+        if (atomic_load_explicit(&runtime->graph.done, memory_order_relaxed)) {
             dv_graph_reap(&runtime->graph);
-        else if (found == -EAGAIN) {
+            if (runtime->lease)
+                dv_gates_serve(runtime);
+        } else if (found == -EAGAIN) {
             dv_graph_fence(&runtime->graph);
             api->before_sleep(runtime);
             sleep_until_woken(runtime);
@@ -216,6 +210,10 @@ int dv_worker_session_run(const struct dv_worker_start *start)
         return 1;
     }
     dv_graph_init(&runtime.graph, api->backend, &runtime, runtime.shm);
+    if (dv_gates_start(&runtime) < 0) {
+        fail_start(&runtime, "the worker could not start its lease client");
+        return 1;
+    }
     if (api->init(&runtime, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;

@@ -269,6 +269,7 @@ static void destroy(struct dv_node *node)
     struct dvk_command *c = command_of(node);
 
     let_go(c);
+    dvk_timing_unref(c->timing);
     if (c->event)
         clReleaseEvent(c->event);
     free(c->waits);
@@ -319,7 +320,48 @@ static bool more_coming(const struct dv_node *node)
     return false;
 }
 
+/* What is not known yet is taken for this, so that it runs with little behind it. */
+#define UNKNOWN_COST_NS (1 * DV_NS_PER_MS)
+#define OTHER_COST_NS (20 * DV_NS_PER_US) /* copies, fills and markers, until measured otherwise */
+
+static uint64_t cost(const struct dv_node *node)
+{
+    const struct dvk_command *c = (const struct dvk_command *)node;
+
+    if (!c->timing)
+        return OTHER_COST_NS;
+    return c->timing->cost_ns && !c->compiles ? c->timing->cost_ns : UNKNOWN_COST_NS;
+}
+
+static void measured(struct dv_node *node, uint64_t took_ns)
+{
+    struct dvk_command *c = command_of(node);
+
+    if (!c->timing)
+        return;
+    if (!c->compiles)
+        c->timing->cost_ns = c->timing->cost_ns ? (3 * c->timing->cost_ns + took_ns) / 4
+                                                : (took_ns ? took_ns : 1);
+    dv_lease_kernel(c->worker->runtime->lease, node->queue->gate->device, took_ns, c->compiles);
+}
+
+static bool admit(struct dv_gate *gate, const struct dv_node *node)
+{
+    return dv_gate_admit(node->graph->owner, gate, cost(node));
+}
+
+static void drained(struct dv_gate *gate, uint64_t from_ns, uint64_t to_ns)
+{
+    struct dv_runtime *runtime =
+        (struct dv_runtime *)((char *)(gate - gate->device) - offsetof(struct dv_runtime, gates));
+    dv_gate_drained(runtime, gate, from_ns, to_ns);
+}
+
 const struct dv_graph_backend dvk_backend = {
+    .cost = cost,
+    .measured = measured,
+    .admit = admit,
+    .drained = drained,
     .submit = submit,
     .fence = fence,
     .turn = turn,

@@ -96,7 +96,16 @@ struct dvk_arguments {
     struct dvk_argument list[];
 };
 
+/* How long a kernel takes, as measured; outlives it as long as commands refer to it. */
+struct dvk_timing {
+    uint32_t refs;
+    uint64_t cost_ns; /* 0: not known yet */
+    size_t local_sizes[8][3]; /* seen: the first run with a new one may compile */
+    uint32_t local_count;
+};
+
 struct dvk_kernel {
+    struct dvk_timing *timing;
     cl_kernel vendor;
     uint32_t refs;
     bool may_print;
@@ -121,6 +130,8 @@ struct dvk_command {
     uint32_t listed_count;
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
+    struct dvk_timing *timing; /* kernels on leased devices */
+    bool compiles;             /* perhaps: its time says nothing of the next run */
     bool may_print;
     uint64_t free_after;    /* arena offset to tell the client of, or 0 */
     _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
@@ -189,6 +200,7 @@ void dvk_kernel_unref(struct dvk_kernel *kernel);
 void dvk_close_released_queues(struct dvk_worker *w);
 
 /* ---- kernels.c ---- */
+void dvk_timing_unref(struct dvk_timing *timing);
 void dvk_arguments_unref(struct dvk_arguments *arguments);
 void dvk_arguments_pin(struct dvk_arguments *arguments);
 void dvk_arguments_unpin(struct dvk_arguments *arguments);

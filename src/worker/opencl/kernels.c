@@ -277,6 +277,34 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
     return keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
 }
 
+void dvk_timing_unref(struct dvk_timing *timing)
+{
+    if (timing && --timing->refs == 0)
+        free(timing);
+}
+
+/* The command's time will count for the kernel, unless it may have been compiled in it. */
+static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const uint64_t *local)
+{
+    static const uint64_t none[3];
+    struct dvk_timing *timing = kernel->timing;
+
+    if (!timing && !(timing = kernel->timing = calloc(1, sizeof *timing)))
+        return;
+    if (timing->refs == 0)
+        timing->refs = 1;
+    if (!local)
+        local = none;
+    c->compiles = true;
+    for (uint32_t i = 0; i < timing->local_count; i++)
+        if (memcmp(timing->local_sizes[i], local, sizeof timing->local_sizes[i]) == 0)
+            c->compiles = false;
+    if (c->compiles && timing->local_count < 8)
+        memcpy(timing->local_sizes[timing->local_count++], local, sizeof timing->local_sizes[0]);
+    timing->refs++;
+    c->timing = timing;
+}
+
 int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_command *c)
 {
     const struct dvw_clEnqueueNDRangeKernel *m = (const void *)c->record;
@@ -288,6 +316,8 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
         return CL_INVALID_WORK_DIMENSION;
     c->kernel = kernel;
     kernel->refs++;
+    if (c->queue->graph.gate)
+        note_timing(c, kernel, m->has_local_work_size ? m->local_work_size : NULL);
     c->may_print = kernel->may_print;
     c->arguments = kernel->arguments;
     c->arguments->refs++;

@@ -238,6 +238,8 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
         return error;
     }
     atomic_store(&queue->graph.slot->completed, 0);
+    if (w->runtime->start->devices[device->index].leased)
+        queue->graph.gate = &w->runtime->gates[device->index];
     uint64_t offset = m->profiling ? dvk_clock_offset(queue->vendor) : 0;
     dvk_reply_put(reply, &offset, sizeof offset);
     return CL_SUCCESS;
@@ -531,6 +533,7 @@ void dvk_kernel_unref(struct dvk_kernel *kernel)
     if (--kernel->refs > 0)
         return;
     clReleaseKernel(kernel->vendor);
+    dvk_timing_unref(kernel->timing);
     dvk_arguments_unref(kernel->arguments);
     free(kernel->applied);
     free(kernel);

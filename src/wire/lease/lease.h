@@ -1,0 +1,52 @@
+/* The lease channel: between whoever keeps a device busy for a tenant (a worker, or a front end
+ * inside the tenant's process) and divvyd. One SEQPACKET message each way, all of this one form, in
+ * host byte order; documented byte by byte in docs/wire.md.
+ *
+ *   client:  WANT ----------------------> waiting
+ *   divvyd:  <---------------------- GRANT (serial, slice)
+ *   divvyd:  <---------------------- RECALL (serial)      somebody else is to run
+ *   client:  RELEASE (serial) ----------> idle, or waiting again with DV_LEASE_AGAIN
+ *   client:  CANCEL --------------------> wants no longer
+ *
+ * A message that names a serial of the past is ignored: it crossed another on the way. */
+#ifndef DV_WIRE_LEASE_LEASE_H
+#define DV_WIRE_LEASE_LEASE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define DV_LEASE_MAGIC 0x6573616cu /* "lase" */
+#define DV_LEASE_VERSION 1
+
+enum dv_lease_type {
+    DV_LEASE_WANT = 1,
+    DV_LEASE_CANCEL = 2,
+    DV_LEASE_RELEASE = 3,
+    DV_LEASE_GRANT = 16,
+    DV_LEASE_RECALL = 17,
+};
+
+enum dv_lease_flag {
+    DV_LEASE_AGAIN = 1,     /* RELEASE: wants the device again at once */
+    DV_LEASE_CONTENDED = 2, /* GRANT: others wait, so give back as soon as nothing is left to run */
+};
+
+struct dv_lease_message {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;      /* enum dv_lease_type */
+    uint32_t device;    /* index in the session's list */
+    uint32_t flags;     /* enum dv_lease_flag */
+    uint64_t serial;    /* of the grant */
+    uint64_t slice_ns;  /* GRANT */
+    uint64_t kernel_ns; /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
+    uint64_t p90_ns;    /* 90th percentile of bursts */
+    uint64_t last_ns;   /* last burst */
+    uint64_t busy_ns;   /* RELEASE: how long the device was kept busy */
+};
+static_assert(sizeof(struct dv_lease_message) == 64, "wire");
+
+/* Estimates above this are nonsense. */
+#define DV_LEASE_ESTIMATE_MOST_NS (UINT64_C(3600) * 1000000000)
+
+#endif
