@@ -128,7 +128,7 @@ struct dv_queue {
     uint64_t gated_until; /* the last command with a wait list that was not complete */
     uint64_t clock_offset_ns;
     bool in_order;
-    uint64_t last_write; /* number of the last command when a write was last enqueued */
+    _Atomic uint64_t last_write; /* number of the last command when a write was last enqueued */
     uint32_t writes_in_a_row;
 };
 

@@ -461,10 +461,13 @@ static struct dv_node *host_command_within(struct dv_graph_queue *queue,
 {
     struct dv_node *node;
 
-    TAILQ_FOREACH (node, &queue->active, in_active)
-        if (node->number >= m->first && node->number <= m->last &&
-            node->place == DV_PLACE_HOST && node->state == DV_NODE_SUBMITTED)
+    TAILQ_FOREACH (node, &queue->active, in_active) { /* in the order of their numbers */
+        if (node->number > m->last)
+            break;
+        if (node->number >= m->first && node->place == DV_PLACE_HOST &&
+            node->state == DV_NODE_SUBMITTED)
             return node;
+    }
     return NULL;
 }
 
