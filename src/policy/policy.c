@@ -7,6 +7,9 @@
 /* Waiting latency work should be done within this time, or more slots are freed for it. */
 #define LATENCY_TARGET_NS (20 * DV_NS_PER_MS)
 
+/* How late a worker may be that gives back by itself at the end of its slice. */
+#define GRACE_NS DV_NS_PER_MS
+
 static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
                                                        &dv_policy_fifo, &dv_policy_band};
 
@@ -324,24 +327,28 @@ static struct dv_policy_session *victim(struct dv_policy *policy)
     return best;
 }
 
-static struct dv_policy_session *mark_recalled(struct dv_policy_session *session)
+/* When the holder has to be told that its time is over. Not before its turn is; a worker that knows
+ * the end of its slice gives back by itself, and is told only if it does not. */
+static dv_ns end_of_hold(const struct dv_policy_session *holder)
 {
-    if (session)
-        session->recalled = true;
-    return session;
+    return holder->slice_ns > holder->turn_ns ? holder->granted_at + holder->turn_ns
+                                              : holder->granted_at + holder->slice_ns + GRACE_NS;
 }
 
-/* Somebody begins to wait while a holder has the long slice of one who was alone. */
-static struct dv_policy_session *end_of_turn(struct dv_policy *policy, dv_ns now, dv_ns *again)
+/* A holder whose time is over because somebody else can run, or because of its own limit. */
+static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     dv_ns from = now;
+    bool wanted = !policy->free_slots && policy->waiting_tenants &&
+                  (!policy->ops->runnable || policy->ops->runnable(policy, now, &from));
 
-    if (policy->ops->runnable && !policy->ops->runnable(policy, now, &from))
-        return NULL;
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
-        if (holder->recalled || holder->slice_ns <= holder->turn_ns)
+        bool limited = holder->tenant->share.limit_ppm < DV_PPM;
+        if (holder->recalled || (!wanted && !limited))
             continue;
-        dv_ns at = dv_later(holder->granted_at + holder->turn_ns, from);
+        dv_ns at = end_of_hold(holder);
+        if (!limited)
+            at = dv_later(at, from);
         if (!dv_before(now, at))
             return holder;
         if (!*again || dv_before(at, *again))
@@ -350,23 +357,27 @@ static struct dv_policy_session *end_of_turn(struct dv_policy *policy, dv_ns now
     return NULL;
 }
 
-struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again)
+/* A holder that must make room for latency work. */
+static struct dv_policy_session *in_the_way(struct dv_policy *policy, dv_ns now)
 {
-    uint32_t wanted;
-
-    *again = 0;
-    if (policy->free_slots || !policy->waiting_tenants)
+    if (policy->free_slots || !policy->waiting_tenants || !policy->ops->slots_wanted)
         return NULL;
-    wanted = policy->ops->slots_wanted ? policy->ops->slots_wanted(policy, now) : 0;
+    uint32_t wanted = policy->ops->slots_wanted(policy, now);
     for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
          holder = holder->next)
         wanted -= holder->recalled || holder->tenant->share.class == DV_CLASS_LATENCY;
-    if (wanted) {
-        struct dv_policy_session *chosen = victim(policy);
-        if (chosen)
-            return mark_recalled(chosen);
-    }
-    return mark_recalled(end_of_turn(policy, now, again));
+    return wanted ? victim(policy) : NULL;
+}
+
+struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again)
+{
+    *again = 0;
+    struct dv_policy_session *chosen = in_the_way(policy, now);
+    if (!chosen)
+        chosen = overdue(policy, now, again);
+    if (chosen)
+        chosen->recalled = true;
+    return chosen;
 }
 
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now)

@@ -31,6 +31,9 @@
 #define DV_SLICE_MAX_NS (10 * DV_NS_PER_MS)
 /* Turns of work that is longer than that: over one second they keep shares within two points. */
 #define DV_SLICE_PART_NS (8 * DV_NS_PER_MS)
+/* What a turn is stretched to, at most, for a kernel that is said to be long: longer ones run, as
+ * the first of a turn always does, but nobody gets long turns by reporting long kernels. */
+#define DV_SLICE_KERNEL_MAX_NS (40 * DV_NS_PER_MS)
 /* Of a session about which nothing is known yet. */
 #define DV_SLICE_START_NS (5 * DV_NS_PER_MS)
 /* Of a tenant with a limit, so that what it gets is spread evenly. */
@@ -246,8 +249,10 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-/* A holder that should give back before its slice ends because of who waits now, each one once;
- * NULL: none, and then *again says when to ask again (0: not before something happens). */
+/* A holder that should give back now, each one once: latency work waits, or its time is over (the
+ * turn of one who had been alone, or a slice that it did not end by itself) and somebody can run or
+ * its limit says so. NULL: none, and then *again says when to ask again (0: not before something
+ * happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
 /* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts
  * begin anew. */

@@ -42,8 +42,10 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
         slice = session->learned_ns + session->learned_ns / MARGIN_PART;
     if (slice > most) /* equal parts: the last turn of a burst should not end in idling */
         slice /= (slice + part - 1) / part;
-    /* A turn shorter than a kernel would never let it run. */
-    return longer(longer(slice, DV_SLICE_MIN_NS), session->burst.kernel_ns);
+    /* A turn in which no kernel fits would waste most of itself. */
+    dv_ns kernel = session->burst.kernel_ns;
+    return longer(longer(slice, DV_SLICE_MIN_NS),
+                  kernel < DV_SLICE_KERNEL_MAX_NS ? kernel : DV_SLICE_KERNEL_MAX_NS);
 }
 
 dv_ns dv_slice_linger(const struct dv_policy_session *session)

@@ -373,6 +373,35 @@ static void test_alone_until_somebody_comes(void **state)
     assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
 }
 
+static void test_overdue_holders_are_recalled(void **state)
+{
+    struct stage stage;
+    dv_ns again, began;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    began = stage.now;
+    wait_for(&stage, 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 0);
+    stage.now += 50 * MS; /* nobody minds */
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    assert_int_equal(again, 0);
+    wait_for(&stage, 1);
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
+    hold(&stage, 0, 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 1);
+    hold(&stage, 1, MS);
+    /* a limit is kept even if nobody waits */
+    share(&stage, 2, (struct dv_share){0, 300000, 1, DV_CLASS_STANDARD});
+    wait_for(&stage, 2);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 2);
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    assert_in_range(again, stage.now + 10 * MS, stage.now + 12 * MS);
+    stage.now = again;
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[2]);
+    assert_true(stage.now > began);
+}
+
 static void test_share_and_policy_change_while_waiting(void **state)
 {
     struct stage stage;
@@ -500,7 +529,8 @@ static void test_slice(void **state)
     assert_in_range(learned(&stage, 6 * MS, MS), 6 * MS, 7 * MS);  /* the whole burst */
     assert_in_range(learned(&stage, 12 * MS, MS), 6 * MS, 7 * MS); /* in two parts */
     assert_in_range(learned(&stage, 900 * MS, MS), 7 * MS, DV_SLICE_PART_NS);
-    assert_int_equal(learned(&stage, 900 * MS, 40 * MS), 40 * MS); /* a kernel must fit */
+    assert_int_equal(learned(&stage, 900 * MS, 30 * MS), 30 * MS); /* a kernel must fit */
+    assert_int_equal(learned(&stage, 900 * MS, 900 * MS), DV_SLICE_KERNEL_MAX_NS); /* is it true? */
     share(&stage, 0, (struct dv_share){0, 300000, 1, DV_CLASS_STANDARD});
     assert_true(learned(&stage, 900 * MS, MS) <= DV_SLICE_LIMITED_NS);
     assert_true(dv_slice_linger(&stage.sessions[0]) <= MS);
@@ -612,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_standard_before_batch),
         cmocka_unit_test(test_latency_takes_only_the_slots_it_needs),
         cmocka_unit_test(test_alone_until_somebody_comes),
+        cmocka_unit_test(test_overdue_holders_are_recalled),
         cmocka_unit_test(test_share_and_policy_change_while_waiting),
         cmocka_unit_test(test_fair_ignores_requests),
         cmocka_unit_test(test_fifo_favours_the_long),
