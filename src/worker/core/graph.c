@@ -257,6 +257,7 @@ static void leave_gate(struct dv_node *node)
 
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
+    atomic_fetch_sub(&node->graph->attention, 1);
     if (gate->in_flight == 0)
         node->graph->backend->drained(gate, gate->busy_since_ns,
                                       node->reported_ns ? node->reported_ns : dv_now());
@@ -349,6 +350,8 @@ static void submit(struct dv_node *node)
         node->submitted_ns = dv_now();
         if (gate->in_flight++ == 0)
             gate->busy_since_ns = node->submitted_ns;
+        /* its end may be the moment to give the device back */
+        atomic_fetch_add(&graph->attention, 1);
         gate->in_flight_ns += node->cost_ns;
     }
     node->reports = must_report(node);
