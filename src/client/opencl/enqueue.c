@@ -44,6 +44,12 @@ void dv_queue_wait(struct dv_queue *queue, uint64_t number)
         uint32_t progress = atomic_load(&slot->progress);
         if (atomic_load(&slot->completed) >= number || !dv_session_alive(s))
             break;
+        uint64_t at = atomic_load(&slot->wake_at);
+        while ((at == 0 || at > number) &&
+               !atomic_compare_exchange_weak(&slot->wake_at, &at, number))
+            ;
+        if (atomic_load(&slot->completed) >= number) /* the worker may have looked before */
+            break;
         dv_session_wait(s, &slot->progress, progress);
     }
     atomic_fetch_sub(&slot->waiters, 1);

@@ -93,7 +93,8 @@ struct dv_shm_queue {
     _Atomic uint64_t completed; /* every command up to this number is complete */
     _Atomic uint32_t progress;  /* futex: changes when `completed` does */
     _Atomic uint32_t waiters;   /* client threads asleep on `progress` */
-    uint8_t pad[48];
+    _Atomic uint64_t wake_at;   /* the least number that one of them waits for; 0: any */
+    uint8_t pad[40];
 };
 static_assert(sizeof(struct dv_shm_queue) == 64, "wire");
 

@@ -133,8 +133,14 @@ static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
     while (seen < number)
         if (atomic_compare_exchange_weak(&queue->slot->completed, &seen, number)) {
             atomic_fetch_add(&queue->slot->progress, 1);
-            if (atomic_load(&queue->slot->waiters))
-                dv_futex_wake(&queue->slot->progress, INT_MAX);
+            if (atomic_load(&queue->slot->waiters)) {
+                /* a sleeper woken at every step of a long queue would only slow it down */
+                uint64_t at = atomic_load(&queue->slot->wake_at);
+                if (at == 0 || number >= at) {
+                    atomic_store(&queue->slot->wake_at, 0); /* who waits on says so anew */
+                    dv_futex_wake(&queue->slot->progress, INT_MAX);
+                }
+            }
             return;
         }
 }
