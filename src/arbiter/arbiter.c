@@ -485,6 +485,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_listener_fini(arbiter);
         dv_control_fini(arbiter);
         dv_sessions_forget(arbiter);
+        dv_leases_fini(arbiter);
         dv_zygote_fini(arbiter);
     }
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);

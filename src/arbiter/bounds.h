@@ -38,6 +38,7 @@
 
 #define DV_LIMIT_CONFIG_BYTES (1u << 20)
 #define DV_LIMIT_DEVICE_RULES 256
+#define DV_LIMIT_SLOTS 64 /* sessions that may keep one device busy at a time */
 #define DV_LIMIT_VENDORS 64
 #define DV_LIMIT_ICD_BYTES 4096
 #define DV_LIMIT_PATH 4096

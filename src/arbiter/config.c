@@ -341,6 +341,17 @@ static int check_values(struct dv_config *config, const char *path, const char *
                  path, find_line(data, file->vendors[i], 1), file->vendors[i]);
         return -EINVAL;
     }
+    int line = 0; /* of the rule's slots */
+    for (uint64_t i = 0; i < file->devices_count; i++) {
+        const uint64_t *slots = file->devices[i].slots;
+        if (slots)
+            line = find_line(data, "slots", line + 1);
+        if (!slots || (*slots >= 1 && *slots <= DV_LIMIT_SLOTS))
+            continue;
+        snprintf(error, error_bytes, "%s:%d: slots is %llu; expected a number from 1 to %d", path,
+                 line, (unsigned long long)*slots, DV_LIMIT_SLOTS);
+        return -EINVAL;
+    }
     if (!file->sessions_per_user)
         return 0;
     if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_LIMIT_SESSIONS) {

@@ -149,6 +149,10 @@ static void wrong_values_are_named(void **state)
             "yes, no or auto");
     REFUSED("devices:\n  - match: x\n    present-as: toaster\n", 3, "toaster", "accelerator");
     REFUSED("devices:\n  - match: x\n    hidden: 2\n", 3, "'hidden'", "yes or no");
+    REFUSED("devices:\n  - match: x\n    policy: best\n", 3, "best", "elastic");
+    REFUSED("devices:\n  - match: x\n    slots: 0\n", 3, "slots is 0", "1 to 64");
+    REFUSED("devices:\n  - match: x\n    slots: 2\n  - match: y\n    slots: 65\n", 5, "65",
+            "1 to 64");
     REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
     REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 4096");
     REFUSED("sessions-per-user: 0\n", 1, "1 to 4096");
