@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/client/opencl/client.h"
+#include "src/wire/session/opencl_pixels.h"
 
 #define DEVICE_ACCESS (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY)
 #define HOST_POINTER (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)
@@ -261,52 +262,9 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
 
 /* ---- images ---- */
 
-static size_t channel_count(cl_channel_order order)
-{
-    switch (order) {
-    case CL_R:
-    case CL_A:
-    case CL_Rx:
-    case CL_INTENSITY:
-    case CL_LUMINANCE:
-    case CL_DEPTH:
-        return 1;
-    case CL_RG:
-    case CL_RA:
-    case CL_RGx:
-        return 2;
-    case CL_RGB:
-    case CL_RGBx:
-    case CL_sRGB:
-        return 3;
-    default:
-        return 4;
-    }
-}
-
 static size_t pixel_bytes(const cl_image_format *format)
 {
-    switch (format->image_channel_data_type) {
-    case CL_SNORM_INT8:
-    case CL_UNORM_INT8:
-    case CL_SIGNED_INT8:
-    case CL_UNSIGNED_INT8:
-        return channel_count(format->image_channel_order);
-    case CL_SNORM_INT16:
-    case CL_UNORM_INT16:
-    case CL_SIGNED_INT16:
-    case CL_UNSIGNED_INT16:
-    case CL_HALF_FLOAT:
-        return 2 * channel_count(format->image_channel_order);
-    case CL_UNORM_SHORT_565:
-    case CL_UNORM_SHORT_555:
-        return 2;
-    case CL_UNORM_INT_101010:
-    case CL_UNORM_INT_101010_2:
-        return 4;
-    default:
-        return 4 * channel_count(format->image_channel_order);
-    }
+    return dv_pixel_bytes(format->image_channel_order, format->image_channel_data_type);
 }
 
 static size_t or_one(size_t value)

@@ -275,8 +275,8 @@ void *dv_ring_room(struct dv_session *s, size_t bytes)
     }
 }
 
-static cl_int send_record(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
-                          const void *tail, size_t tail_bytes)
+cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
+               const void *tail, size_t tail_bytes)
 {
     uint64_t total = dv_record_align(bytes + tail_bytes);
 
@@ -294,12 +294,6 @@ static cl_int send_record(struct dv_session *s, uint16_t op, struct dv_record *m
     }
     pthread_mutex_unlock(&s->ring_lock);
     return room ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
-}
-
-cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
-               const void *tail, size_t tail_bytes)
-{
-    return send_record(s, op, message, bytes, tail, tail_bytes);
 }
 
 cl_int dv_wait_reply(struct dv_session *s, struct dv_reply *reply)
@@ -343,7 +337,7 @@ cl_int dv_call(struct dv_session *s, uint16_t op, struct dv_call_head *message, 
     reply->bytes = 0;
     message->reply = offset;
     message->reply_bytes = (uint32_t)capacity;
-    cl_int error = send_record(s, op, &message->record, bytes, tail, tail_bytes);
+    cl_int error = dv_send(s, op, &message->record, bytes, tail, tail_bytes);
     if (error == CL_SUCCESS)
         error = dv_wait_reply(s, reply);
     if (error != CL_SUCCESS)

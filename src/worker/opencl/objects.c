@@ -5,6 +5,7 @@
 
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
+#include "src/wire/session/opencl_pixels.h"
 #include "src/worker/opencl/executor.h"
 
 /* ---- tables ---- */
@@ -371,44 +372,12 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     keep_mem(w, mem, error);
 }
 
-/* Bytes of a pixel, at least: the vendor refuses formats it does not know. */
-static uint64_t pixel_bytes(cl_channel_order order, cl_channel_type type)
-{
-    uint64_t channels = order == CL_R || order == CL_A || order == CL_Rx || order == CL_INTENSITY ||
-                                order == CL_LUMINANCE || order == CL_DEPTH
-                            ? 1
-                        : order == CL_RG || order == CL_RA || order == CL_RGx   ? 2
-                        : order == CL_RGB || order == CL_RGBx || order == CL_sRGB ? 3
-                                                                                  : 4;
-    switch (type) {
-    case CL_SNORM_INT8:
-    case CL_UNORM_INT8:
-    case CL_SIGNED_INT8:
-    case CL_UNSIGNED_INT8:
-        return channels;
-    case CL_UNORM_SHORT_565:
-    case CL_UNORM_SHORT_555:
-        return 2;
-    case CL_UNORM_INT_101010:
-    case CL_UNORM_INT_101010_2:
-        return 4;
-    case CL_SNORM_INT16:
-    case CL_UNORM_INT16:
-    case CL_SIGNED_INT16:
-    case CL_UNSIGNED_INT16:
-    case CL_HALF_FLOAT:
-        return 2 * channels;
-    default:
-        return 4 * channels;
-    }
-}
-
 /* The pixels the vendor will read, all of them within the arena; NULL if they are not. */
 static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
 {
     const uint64_t sizes[] = {m->height, m->depth, m->array_size};
     unsigned __int128 bytes =
-        (unsigned __int128)m->width * pixel_bytes(m->order, m->data_type);
+        (unsigned __int128)m->width * dv_pixel_bytes(m->order, m->data_type);
 
     for (int i = 0; i < 3 && bytes <= DV_SHM_BYTES_MAX; i++)
         bytes *= sizes[i] ? sizes[i] : 1;
