@@ -12,7 +12,7 @@ struct dv_lease;
 struct dv_lease_callbacks {
     /* The device may be used from now on. */
     void (*granted)(void *user, uint32_t device);
-    /* Stop submitting; call dv_lease_release when what was submitted is complete. */
+    /* Stop submitting; call dv_lease_drained when what was submitted is complete. */
     void (*recalled)(void *user, uint32_t device);
     void *user;
 };
@@ -28,20 +28,21 @@ void dv_lease_destroy(struct dv_lease *lease);
 bool dv_lease_open(const struct dv_lease *lease, uint32_t device);
 /* Whether it is held in any way, draining included. */
 bool dv_lease_held(const struct dv_lease *lease, uint32_t device);
+/* Which grant it is, to tell one from the next. */
+uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
+/* Nanoseconds of the slice that are left; 0 when nothing may be submitted. */
+uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device);
 /* There is work: asks unless asked already. */
 void dv_lease_want(struct dv_lease *lease, uint32_t device);
 /* Nothing submitted is unfinished. more: there is work that waits. Gives the lease back if it was
- * recalled or its slice is over; or if there is no more work, at once when others wait and after a
- * moment when nobody does. */
+ * recalled or its slice is over; and if there is no more work, after the moment that divvyd allows
+ * for it. */
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more);
-/* Nanoseconds of the slice that are left; UINT64_MAX when nobody else wants the device. */
-uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device);
-
-/* ---- the burst monitor ---- */
-
-/* A command began to run on a device that was idle, and the device became idle again. */
-void dv_lease_burst(struct dv_lease *lease, uint32_t device, uint64_t begin_ns, uint64_t end_ns);
-/* A kernel took this long. compiling: its first run, kept out of the estimates. */
-void dv_lease_kernel(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling);
+/* Nothing submitted is unfinished, and the next piece of work is longer than what is left of the
+ * slice: gives the lease back and asks for another. */
+void dv_lease_yield(struct dv_lease *lease, uint32_t device);
+/* The burst monitor: a command kept the device busy for so long. compiling: the first launch of a
+ * kernel, which is charged and shown but kept out of the estimates. */
+void dv_lease_ran(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling);
 
 #endif

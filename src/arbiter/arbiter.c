@@ -153,6 +153,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     dv_config_fini(&arbiter->config);
     arbiter->config = config;
     dv_control_apply_config(arbiter);
+    dv_leases_apply_config(arbiter);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
     dv_zygote_request_probe(arbiter); /* the drivers may be others now */
@@ -339,21 +340,22 @@ static void raise_descriptor_limit(struct dv_arbiter *arbiter)
 {
     struct rlimit limit;
 
-    arbiter->session_limit = DV_LIMIT_SESSIONS;
+    arbiter->descriptors_free = DV_LIMIT_SESSIONS * DV_WORKER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     arbiter->descriptor_limit = limit;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         limit.rlim_cur = arbiter->descriptor_limit.rlim_cur;
-    rlim_t sessions = limit.rlim_cur > DV_OTHER_DESCRIPTORS
-                          ? (limit.rlim_cur - DV_OTHER_DESCRIPTORS) / DV_SESSION_DESCRIPTORS
-                          : 1;
-    if (sessions < arbiter->session_limit) {
-        arbiter->session_limit = (unsigned)sessions;
-        dv_debug("at most %u sessions, because at most %llu descriptors may be open (ulimit -n)",
-                 arbiter->session_limit, (unsigned long long)limit.rlim_cur);
-    }
+    uint64_t left = limit.rlim_cur > DV_OTHER_DESCRIPTORS + DV_WORKER_DESCRIPTORS
+                        ? limit.rlim_cur - DV_OTHER_DESCRIPTORS
+                        : DV_WORKER_DESCRIPTORS;
+    if (left < arbiter->descriptors_free)
+        arbiter->descriptors_free = left;
+    dv_debug("at most %llu sessions with workers, because at most %llu descriptors may be open "
+             "(ulimit -n)",
+             (unsigned long long)(arbiter->descriptors_free / DV_WORKER_DESCRIPTORS),
+             (unsigned long long)limit.rlim_cur);
 }
 
 /* Sockets from a service manager, told apart by their type; -1 where there is none. */

@@ -18,6 +18,8 @@
 #include "src/base/rundir.h"
 
 struct dv_session;
+struct dv_tenant;
+struct dv_process;
 
 struct dv_options {
     bool user;               /* no root: everything belongs to the calling user */
@@ -51,8 +53,10 @@ struct dv_arbiter {
     struct dv_leases leases;
 
     struct dv_session *sessions; /* hash table by id */
+    struct dv_tenant *tenants;   /* hash table by name */
+    struct dv_process *processes; /* hash table by number */
     uint64_t last_session;
-    unsigned session_limit;
+    uint64_t descriptors_free; /* for sessions, see DV_WORKER_DESCRIPTORS */
 
     bool stopping;
     bool leave_workers;

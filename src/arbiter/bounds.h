@@ -11,10 +11,11 @@
 #define DV_LIMIT_PENDING_PER_UID 256
 #define DV_LIMIT_HELLO_US (5 * DV_S)
 
-/* Sessions. The descriptors divvyd may open bound them too. */
-#define DV_LIMIT_SESSIONS 4096
+/* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
+#define DV_LIMIT_SESSIONS 16384
 #define DV_LIMIT_SESSIONS_PER_UID 1024
-#define DV_SESSION_DESCRIPTORS 6 /* at most, for one session */
+#define DV_WORKER_DESCRIPTORS 6 /* a session with a worker */
+#define DV_LEASE_DESCRIPTORS 2  /* one without: its socket, and its process unless that is known */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
@@ -38,6 +39,8 @@
 
 #define DV_LIMIT_CONFIG_BYTES (1u << 20)
 #define DV_LIMIT_DEVICE_RULES 256
+#define DV_LIMIT_TENANT_RULES 4096
+#define DV_LIMIT_TENANT_NAME 96 /* bytes, the ending NUL included */
 #define DV_LIMIT_SLOTS 64 /* sessions that may keep one device busy at a time */
 #define DV_LIMIT_VENDORS 64
 #define DV_LIMIT_ICD_BYTES 4096

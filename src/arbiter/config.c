@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,39 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_END};
+static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
+                                           {"group", DV_PER_GROUP},
+                                           {"cgroup", DV_PER_CGROUP},
+                                           {"program", DV_PER_PROGRAM}};
+static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
+                                             {"standard", DV_CLASS_STANDARD + 1},
+                                             {"batch", DV_CLASS_BATCH + 1}};
+#define SHARE_TEXT_MAX 16
+
+static const cyaml_schema_field_t tenant_fields[] = {
+    CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dv_tenant_rule, user, 1, 64),
+    CYAML_FIELD_STRING_PTR("group", OPTIONAL_POINTER, struct dv_tenant_rule, group, 1, 64),
+    CYAML_FIELD_STRING_PTR("cgroup", OPTIONAL_POINTER, struct dv_tenant_rule, cgroup, 1,
+                           DV_LIMIT_PATH - 1),
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_tenant_rule, name, 1,
+                           DV_LIMIT_TENANT_NAME - 1),
+    CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dv_tenant_rule, per, per_words,
+                     COUNT(per_words)),
+    CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dv_tenant_rule, request, 1,
+                           SHARE_TEXT_MAX),
+    CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dv_tenant_rule, limit, 1,
+                           SHARE_TEXT_MAX),
+    CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_tenant_rule, weight),
+    CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dv_tenant_rule, class, class_words,
+                     COUNT(class_words)),
+    CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dv_tenant_rule, may_request, 1,
+                           SHARE_TEXT_MAX),
+    CYAML_FIELD_UINT_PTR("may-weight", OPTIONAL_POINTER, struct dv_tenant_rule, may_weight),
+    CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dv_tenant_rule, may_class, class_words,
+                     COUNT(class_words)),
+    CYAML_FIELD_END};
+static const cyaml_schema_value_t tenant_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_tenant_rule, tenant_fields)};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_device_rule, device_fields)};
 static const cyaml_schema_value_t vendor_schema = {
@@ -76,6 +110,8 @@ static const cyaml_schema_value_t vendor_schema = {
 static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dv_config_file, devices,
                                devices_count, &device_schema, 0, DV_LIMIT_DEVICE_RULES),
+    CYAML_FIELD_SEQUENCE_COUNT("tenants", OPTIONAL_POINTER, struct dv_config_file, tenants,
+                               tenants_count, &tenant_schema, 0, DV_LIMIT_TENANT_RULES),
     CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dv_config_file, arena, 1, 32),
     CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dv_config_file, vendors,
                                vendors_count, &vendor_schema, 1, DV_LIMIT_VENDORS),
@@ -106,7 +142,19 @@ static const struct {
     {"vendors", "a list of 1 to 64 paths of .icd files"},
     {"operator-group", "the name of a group"},
     {"tenants-see-own", "yes or no"},
-    {"sessions-per-user", "a number from 1 to 4096"},
+    {"sessions-per-user", "a number from 1 to 16384"},
+    {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
+    {"user", "the name or number of a user"},
+    {"group", "the name or number of a group"},
+    {"cgroup", "a pattern for cgroup paths, such as \"/slurm/*\""},
+    {"per", "user, group, cgroup or program"},
+    {"request", "a share from 0% to 100%"},
+    {"limit", "a share from 1% to 100%"},
+    {"may-request", "a share from 0% to 100%"},
+    {"weight", "a number from 1 to 10000"},
+    {"may-weight", "a number from 1 to 10000"},
+    {"class", "latency, standard or batch"},
+    {"may-class", "latency, standard or batch"},
 };
 
 /* What libcyaml says about a failure: first what, then where, from the inside out. */
@@ -114,7 +162,7 @@ struct complaint {
     char what[256];
     char key[64]; /* innermost key, empty when there is none */
     int line;     /* 0: unknown */
-    bool in_devices;
+    bool in_devices, in_tenants;
 };
 
 static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
@@ -143,6 +191,8 @@ static void take_complaint(cyaml_log_t level, void *context, const char *format,
         snprintf(complaint->key, sizeof complaint->key, "%s", key);
     if (strcmp(key, "devices") == 0)
         complaint->in_devices = true;
+    if (strcmp(key, "tenants") == 0)
+        complaint->in_tenants = true;
 }
 
 static cyaml_config_t cyaml_settings(struct complaint *complaint)
@@ -255,10 +305,16 @@ static void explain(struct complaint *complaint, const char *path, const char *d
     }
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
         /* libcyaml gives the place where it began to look for a key, not the key's own */
-        list_keys(text, sizeof text, complaint->in_devices ? device_fields : file_fields);
+        list_keys(text, sizeof text,
+                  complaint->in_devices   ? device_fields
+                  : complaint->in_tenants ? tenant_fields
+                                          : file_fields);
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
                  find_line(data, rest, line), rest,
-                 complaint->in_devices ? " in a device rule" : "", text);
+                 complaint->in_devices   ? " in a device rule"
+                 : complaint->in_tenants ? " in a tenant rule"
+                                         : "",
+                 text);
         return;
     }
     if ((rest = rest_after(complaint->what, "Mapping field already seen: "))) {
@@ -322,6 +378,125 @@ static int check_group(struct dv_config *config, const char *path, const char *d
     return 0;
 }
 
+/* ---- tenants ---- */
+
+/* Where in the file a value stands that is wrong. */
+struct place {
+    const char *path, *data;
+    int line; /* from here on */
+    char *error;
+    size_t error_bytes;
+};
+
+static int wrong(const struct place *place, const char *key, const char *value)
+{
+    const char *hint = hint_for(key);
+
+    snprintf(place->error, place->error_bytes, "%s:%d: %s is '%s'; expected %s", place->path,
+             find_line(place->data, key, place->line), key, value, hint ? hint : "something else");
+    return -EINVAL;
+}
+
+static int read_share(const struct place *place, const char *key, const char *text, uint32_t least,
+                      uint32_t *ppm)
+{
+    if (!text)
+        return 0;
+    if (dv_text_parse_share(text, ppm) < 0 || *ppm < least)
+        return wrong(place, key, text);
+    return 0;
+}
+
+static int read_weight(const struct place *place, const char *key, const uint64_t *number,
+                       uint32_t *weight)
+{
+    char text[24];
+
+    if (!number)
+        return 0;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)*number);
+    if (*number < 1 || *number > DV_WEIGHT_MAX)
+        return wrong(place, key, text);
+    *weight = (uint32_t)*number;
+    return 0;
+}
+
+static bool read_number(const char *text, unsigned *number)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    *number = (unsigned)value;
+    return *end == '\0' && *text != '-' && value < UINT32_MAX;
+}
+
+static int find_people(const struct place *place, struct dv_tenant_rule *rule)
+{
+    const struct passwd *user = rule->user ? getpwnam(rule->user) : NULL;
+    const struct group *group = rule->group ? getgrnam(rule->group) : NULL;
+
+    if (user)
+        rule->uid = user->pw_uid;
+    else if (rule->user && !read_number(rule->user, &rule->uid))
+        return wrong(place, "user", rule->user);
+    if (group)
+        rule->gid = group->gr_gid;
+    else if (rule->group && !read_number(rule->group, &rule->gid))
+        return wrong(place, "group", rule->group);
+    return 0;
+}
+
+static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
+{
+    struct dv_tenant_terms *terms = &rule->terms;
+
+    *terms = (struct dv_tenant_terms){
+        .share = {.limit_ppm = DV_PPM,
+                  .weight = 1,
+                  .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
+    int status = find_people(place, rule);
+    if (status == 0)
+        status = read_share(place, "request", rule->request, 0, &terms->share.request_ppm);
+    if (status == 0)
+        status = read_share(place, "limit", rule->limit, DV_PPM / 100, &terms->share.limit_ppm);
+    if (status == 0)
+        status = read_weight(place, "weight", rule->weight, &terms->share.weight);
+    terms->may_request_ppm = terms->share.request_ppm;
+    terms->may_weight = terms->share.weight;
+    terms->may_class =
+        rule->may_class ? (enum dv_class)(rule->may_class - 1) : terms->share.class;
+    if (status == 0)
+        status = read_share(place, "may-request", rule->may_request, 0, &terms->may_request_ppm);
+    if (status == 0)
+        status = read_weight(place, "may-weight", rule->may_weight, &terms->may_weight);
+    if (status == 0 && terms->share.request_ppm > terms->share.limit_ppm) {
+        snprintf(place->error, place->error_bytes,
+                 "%s:%d: the request of %s is above the limit of %s; expected at most the limit",
+                 place->path, find_line(place->data, "request", place->line), rule->request,
+                 rule->limit);
+        status = -EINVAL;
+    }
+    return status;
+}
+
+static int check_tenants(struct dv_config *config, const char *path, const char *data, char *error,
+                         size_t error_bytes)
+{
+    struct place place = {.path = path,
+                          .data = data,
+                          .line = find_line(data, "tenants:", 1),
+                          .error = error,
+                          .error_bytes = error_bytes};
+
+    for (uint64_t i = 0; i < config->file->tenants_count; i++) {
+        place.line = find_line(data, "- ", place.line + 1); /* of the rule, near enough */
+        int status = check_tenant(&place, &config->file->tenants[i]);
+        if (status < 0)
+            return status;
+    }
+    return 0;
+}
+
 /* What the schema cannot express. */
 static int check_values(struct dv_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
@@ -331,6 +506,8 @@ static int check_values(struct dv_config *config, const char *path, const char *
     if (file->arena && check_arena(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     if (file->operator_group && check_group(config, path, data, error, error_bytes) < 0)
+        return -EINVAL;
+    if (check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {
         if (file->vendors[i][0] == '/')

@@ -8,7 +8,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "src/policy/policy.h"
+
 #define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
+
+/* What a tenant has, and how far it may raise that by itself. */
+struct dv_tenant_terms {
+    struct dv_share share;
+    uint32_t may_request_ppm;
+    uint32_t may_weight;
+    enum dv_class may_class;
+};
+
+enum dv_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
 struct dv_device_rule {
@@ -21,10 +33,29 @@ struct dv_device_rule {
     uint64_t *slots; /* NULL: one */
 };
 
+/* Which tenant a program belongs to, and what that tenant has. The first rule that matches a program
+ * decides; all of user, group and cgroup that are given must match. */
+struct dv_tenant_rule {
+    char *user;   /* name or number */
+    char *group;  /* name or number */
+    char *cgroup; /* glob on the path of a process's cgroup */
+    char *name;   /* all that match are one tenant; NULL: one for each `per` */
+    int per;      /* enum dv_tenant_per */
+    char *request, *limit, *may_request; /* "30%" */
+    uint64_t *weight, *may_weight;
+    int class, may_class; /* enum dv_class plus one; 0: absent */
+    /* what the texts mean */
+    uid_t uid;
+    gid_t gid;
+    struct dv_tenant_terms terms;
+};
+
 /* The file's contents, as the schema lays them out. Absent keys are zero. */
 struct dv_config_file {
     struct dv_device_rule *devices;
     uint64_t devices_count;
+    struct dv_tenant_rule *tenants;
+    uint64_t tenants_count;
     char *arena;
     char **vendors;
     uint64_t vendors_count;
@@ -34,8 +65,8 @@ struct dv_config_file {
 };
 
 enum dv_policy_choice {
-    DV_POLICY_NONE, /* its time is not shared out */
-    DV_POLICY_ELASTIC,
+    DV_POLICY_ELASTIC, /* the default */
+    DV_POLICY_NONE,    /* its time is not shared out */
     DV_POLICY_FAIR,
     DV_POLICY_FIFO,
     DV_POLICY_BAND,

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <microhttpd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,15 +97,10 @@ static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status,
     return result;
 }
 
-/* The text is ours and holds nothing that JSON would want escaped. */
 static enum MHD_Result reply_error(struct MHD_Connection *connection, unsigned status,
                                    const char *text)
 {
-    char *body = NULL;
-
-    if (asprintf(&body, "{\"error\":\"%s\"}\n", text) < 0)
-        body = NULL;
-    return reply(connection, status, body);
+    return reply(connection, status, dv_control_render(json_pack("{s:s}", "error", text)));
 }
 
 /* ---- holds ---- */
@@ -189,10 +185,65 @@ static bool tenants_may_ask(const struct dv_arbiter *arbiter)
     return arbiter->config.file && arbiter->config.file->tenants_see_own;
 }
 
+/* Takes what stands between a path's beginning and end, such as the name in /v1/tenants/NAME/share.
+ */
+static bool between(const char *path, const char *begin, const char *end, char *name, size_t bytes)
+{
+    size_t length = strlen(path), begins = strlen(begin), ends = strlen(end);
+
+    if (length <= begins + ends || length - begins - ends >= bytes ||
+        strncmp(path, begin, begins) != 0 || strcmp(path + length - ends, end) != 0)
+        return false;
+    snprintf(name, bytes, "%.*s", (int)(length - begins - ends), path + begins);
+    return true;
+}
+
+/* The paths that name something. Returns false for all others. */
+static bool serve_live(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
+                       const struct dv_control_peer *peer, const char *path, const char *method,
+                       char *name, size_t bytes, enum MHD_Result *result)
+{
+#define ARGUMENT(key) MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, key)
+    const struct dv_live_arguments arguments = {.device = ARGUMENT("device"),
+                                                .request = ARGUMENT("request"),
+                                                .limit = ARGUMENT("limit"),
+                                                .weight = ARGUMENT("weight"),
+                                                .class = ARGUMENT("class"),
+                                                .name = ARGUMENT("name"),
+                                                .slice_ns = ARGUMENT("slice_ns")};
+#undef ARGUMENT
+    bool of_tenant = between(path, "/v1/tenants/", "/share", name, bytes);
+    bool of_session = !of_tenant && between(path, "/v1/sessions/", "/share", name, bytes);
+    bool explain =
+        !of_tenant && !of_session && between(path, "/v1/sessions/", "/explain", name, bytes);
+    bool policy = !of_tenant && !of_session && !explain &&
+                  between(path, "/v1/devices/", "/policy", name, bytes);
+    const char *wanted = explain ? "GET" : "POST";
+    char *body = NULL;
+    unsigned status;
+
+    if (!of_tenant && !of_session && !explain && !policy)
+        return false;
+    if (strcmp(method, wanted) != 0) {
+        *result = reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                              explain ? "use GET" : "use POST");
+        return true;
+    }
+    if (explain)
+        status = dv_live_explain(arbiter, peer, name, &body);
+    else if (policy)
+        status = dv_live_set_policy(arbiter, peer, name, &arguments, &body);
+    else
+        status = dv_live_set_share(arbiter, peer, name, of_session, &arguments, &body);
+    *result = reply(connection, status, body);
+    return true;
+}
+
 static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
                              const char *path, const char *method)
 {
     struct dv_control_peer peer;
+    enum MHD_Result result;
     bool get = strcmp(method, "GET") == 0;
 
     if (!identify(arbiter, connection, &peer))
@@ -203,18 +254,25 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
         return strcmp(method, "POST") == 0
                    ? serve_hold(arbiter, connection, &peer)
                    : reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use POST");
+    char name[DV_LIMIT_TENANT_NAME];
+    if (serve_live(arbiter, connection, &peer, path, method, name, sizeof name, &result))
+        return result;
     bool version = strcmp(path, "/v1/version") == 0;
     bool devices = strcmp(path, "/v1/devices") == 0;
     bool sessions = strcmp(path, "/v1/sessions") == 0;
-    if (!version && !devices && !sessions)
+    bool tenants = strcmp(path, "/v1/tenants") == 0;
+    if (!version && !devices && !sessions && !tenants)
         return reply_error(connection, MHD_HTTP_NOT_FOUND,
-                           "there are /v1/version, /v1/devices, /v1/sessions and /v1/hold");
+                           "there are /v1/version, /v1/devices, /v1/sessions, /v1/tenants, /v1/hold, "
+                           "/v1/sessions/ID/explain, /v1/sessions/ID/share, /v1/tenants/NAME/share "
+                           "and /v1/devices/INDEX/policy");
     if (!get)
         return reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use GET");
     return reply(connection, MHD_HTTP_OK,
-                 version   ? dv_control_version(arbiter)
-                 : devices ? dv_control_devices(arbiter, &peer)
-                           : dv_control_sessions(arbiter, &peer));
+                 version    ? dv_control_version(arbiter)
+                 : devices  ? dv_control_devices(arbiter, &peer)
+                 : sessions ? dv_control_sessions(arbiter, &peer)
+                            : dv_control_tenants(arbiter, &peer));
 }
 
 /* libmicrohttpd calls this once with the headers, then for each piece of a body, then for the

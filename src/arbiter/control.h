@@ -10,6 +10,7 @@
 struct dv_arbiter;
 struct MHD_Daemon;
 struct dv_hold;
+struct json_t;
 
 struct dv_control {
     struct MHD_Daemon *http;
@@ -38,5 +39,23 @@ void dv_control_apply_config(struct dv_arbiter *arbiter);
 char *dv_control_version(const struct dv_arbiter *arbiter);
 char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
 char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
+char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
+
+/* What operators and tenants ask and change while everything runs (live.c). Arguments come from the
+ * request's query; a missing one is NULL. Return the HTTP status; *body is the answer or the error
+ * as JSON, NULL when memory is short. */
+struct dv_live_arguments {
+    const char *device, *request, *limit, *weight, *class, *name, *slice_ns;
+};
+unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
+                           const char *tenant_or_session, bool is_session,
+                           const struct dv_live_arguments *arguments, char **body);
+unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
+                            const char *device, const struct dv_live_arguments *arguments,
+                            char **body);
+unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
+                         const char *session, char **body);
+/* A document as text with a newline; takes over the document, which may be NULL. */
+char *dv_control_render(struct json_t *document);
 
 #endif

@@ -62,7 +62,8 @@ uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_conf
         if (rule && rule->hidden)
             continue;
         *grant = (struct dv_device_grant){.platform = devices->reports[i].platform,
-                                          .device = devices->reports[i].device};
+                                          .device = devices->reports[i].device,
+                                          .leased = 1};
         if (rule) {
             grant->unified = (uint32_t)rule->unified;
             grant->present_as = (uint32_t)rule->present_as;

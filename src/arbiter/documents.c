@@ -9,6 +9,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/tenants.h"
 #include "src/arbiter/vendors.h"
 
 #define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
@@ -24,8 +25,7 @@ static json_t *number(uint64_t value)
     return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
 }
 
-/* The document as text with a newline; takes over the document, which may be NULL. */
-static char *render(json_t *document)
+char *dv_control_render(json_t *document)
 {
     if (!document)
         return NULL;
@@ -43,7 +43,7 @@ static char *render(json_t *document)
 
 char *dv_control_version(const struct dv_arbiter *arbiter)
 {
-    return render(json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol",
+    return dv_control_render(json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol",
                             DV_WIRE_VERSION, "protocol_oldest", DV_WIRE_VERSION_OLDEST, "mode",
                             arbiter->options.user ? "user" : "system", "directory",
                             arbiter->directory));
@@ -60,7 +60,7 @@ static json_t *device_names(const struct dv_session *session, uint64_t mask)
     for (uint32_t i = 0; i < session->device_count; i++)
         if (mask >> i & 1)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     session->device_names[i]);
+                                     dv_session_device_name(session, i));
     return used ? json_string(names) : json_null();
 }
 
@@ -73,14 +73,27 @@ static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_sess
     dv_session_read_figures(session, &figures);
     if (gmtime_r(&session->started, &utc))
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    uint32_t share_ppm = 0;
+    dv_ns waiting_ns = 0;
+    for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
+        const struct dv_session_lease *lease = &session->leases[i];
+        if (!lease->tenant)
+            continue;
+        share_ppm += dv_leases_share_ppm(arbiter, lease->tenant, session->device_indices[i], 1);
+        if (lease->policy.waiting)
+            waiting_ns = dv_now() - lease->policy.waiting_since;
+    }
     uint64_t age_us = dv_arbiter_now(arbiter) - session->started_us;
-    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o}", "id",
+    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i}",
+                     "id",
                      number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
                      number(session->uid), "user", session->user, "command", session->command,
                      "state", figures.state, "device", device_names(session, figures.device_mask),
                      "started", started, "age_s", (double)(age_us / DV_MS) / 1000.0, "memory_bytes",
-                     number(figures.memory_bytes), "commands", number(figures.commands));
+                     number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
+                     session->tenant ? session->tenant->name : "", "waiting_s",
+                     (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm);
 }
 
 char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
@@ -91,7 +104,7 @@ char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_pe
     for (session = arbiter->sessions; list && session; session = session->hh.next)
         if (may_see(peer, session))
             json_array_append_new(list, describe_session(arbiter, session));
-    return list ? render(json_pack("{s:o}", "sessions", list)) : NULL;
+    return list ? dv_control_render(json_pack("{s:o}", "sessions", list)) : NULL;
 }
 
 /* ---- devices ---- */
@@ -136,11 +149,14 @@ static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
 {
     const struct dv_device_report *report = &arbiter->devices.reports[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+    const struct dv_lease_device *leases = &arbiter->leases.devices[index];
+    int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
     bool unified = report->host_unified;
 
     if (rule && rule->unified != DV_UNIFIED_AUTO)
         unified = rule->unified == DV_UNIFIED_YES;
-    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o}",
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o, s:s, "
+                     "s:i, s:o, s:o, s:f, s:f}",
                      "index", (int)index, "name", rule && rule->name ? rule->name : report->name,
                      "vendor", report->vendor, "version", report->version, "driver", report->driver,
                      "platform", report->platform_name, "type", dv_devices_type_word(report->type),
@@ -148,7 +164,17 @@ static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
                      (int)report->compute_units, "unified", (int)unified, "present_as",
                      dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
                      "hidden", rule && rule->hidden, "sessions",
-                     (int)count_sessions_on(arbiter, index, peer), "warnings", warnings(arbiter));
+                     (int)count_sessions_on(arbiter, index, peer), "warnings", warnings(arbiter),
+                     "policy",
+                     leases->started ? leases->policy.ops->name : dv_config_policy_word(choice),
+                     "slots",
+                     leases->started ? (int)leases->policy.slots
+                                     : (int)(rule && rule->slots ? *rule->slots : 1),
+                     "slice_ns", number(leases->policy.fixed_slice_ns), "decisions",
+                     number(leases->decisions.count), "decision_p50_us",
+                     (double)dv_durations_percentile(&leases->decisions, 50) / DV_NS_PER_US,
+                     "decision_p99_us",
+                     (double)dv_durations_percentile(&leases->decisions, 99) / DV_NS_PER_US);
 }
 
 char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
@@ -165,5 +191,5 @@ char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_pee
         note = "the devices are still being looked for";
     else if (devices->count == 0)
         note = devices->text;
-    return render(json_pack("{s:o, s:s}", "devices", list, "note", note));
+    return dv_control_render(json_pack("{s:o, s:s}", "devices", list, "note", note));
 }

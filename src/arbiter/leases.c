@@ -2,36 +2,65 @@
 #include "src/arbiter/leases.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/tenants.h"
+#include "src/base/cleanup.h"
+
+/* A recall unanswered for so long: is its holder stopped? */
+#define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)
 
 static void dispatch(struct dv_lease_device *device);
 
 /* ---- sending ---- */
 
-static void send_lease(struct dv_session *session, uint32_t index, enum dv_lease_type type,
-                       uint32_t flags, uint64_t slice_ns)
+static void send_lease(struct dv_session_lease *lease, enum dv_lease_type type, uint32_t flags,
+                       const struct dv_decision *decision)
 {
     struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
                                  .version = DV_LEASE_VERSION,
                                  .type = (uint16_t)type,
-                                 .device = index,
+                                 .device = lease->index,
                                  .flags = flags,
-                                 .serial = session->leases[index].serial,
-                                 .slice_ns = slice_ns};
+                                 .serial = lease->serial,
+                                 .slice_ns = decision ? decision->slice_ns : 0,
+                                 .linger_ns = decision ? decision->linger_ns : 0};
 
-    /* A worker that does not read its channel hurts only itself: it holds what it holds. */
-    if (session->control_fd >= 0)
-        send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    /* One who does not read its channel hurts only itself: it holds what it holds. */
+    if (lease->session->control_fd >= 0)
+        send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static struct dv_session_lease *lease_of(struct dv_policy_session *policy)
+struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy)
 {
     return (struct dv_session_lease *)((char *)policy - offsetof(struct dv_session_lease, policy));
+}
+
+/* ---- holds ---- */
+
+static struct dv_lease_device *device_of(const struct dv_session_lease *lease)
+{
+    const struct dv_session *session = lease->session;
+    return &session->arbiter->leases.devices[session->device_indices[lease->index]];
+}
+
+/* The end of a hold: by the holder's word or by its end. */
+static void release(struct dv_session_lease *lease, dv_ns now)
+{
+    struct dv_lease_device *device = device_of(lease);
+    dv_ns from = lease->policy.granted_at;
+
+    lease->used_ns += now - from;
+    dv_usage_add(&lease->tenant->usage, now - (now - from) / device->policy.slots, now);
+    dv_policy_release(&device->policy, &lease->policy, now);
+    lease->changed_at = now;
 }
 
 /* ---- decisions ---- */
@@ -62,28 +91,90 @@ static void ask_again_at(struct dv_lease_device *device, dv_ns when)
     sd_event_source_set_enabled(device->timer, SD_EVENT_ONESHOT);
 }
 
+/* Whether the holder should hurry to give back: somebody waits, or its own limit runs. */
+static bool is_contended(const struct dv_policy *policy, const struct dv_policy_session *holder)
+{
+    return policy->waiting_tenants > 0 || holder->tenant->share.limit_ppm < DV_PPM;
+}
+
+static void sooner(dv_ns *when, dv_ns other)
+{
+    if (other && (!*when || other < *when))
+        *when = other;
+}
+
+/* Stopped by a signal or a debugger, as the kernel says. */
+static bool is_stopped(const struct dv_session *session)
+{
+    pid_t pid = session->worker_pid ? session->worker_pid : session->tenant_pid;
+    char path[64], text[512];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+}
+
+/* A holder whose process is stopped cannot answer, but it submits nothing either, and when it goes
+ * on it finds its slice over: the device goes to the next. */
+static void take_from_stopped(struct dv_lease_device *device, dv_ns now, dv_ns *again)
+{
+    struct dv_policy_session *holder, *next;
+
+    for (holder = device->policy.holders.first; holder; holder = next) {
+        struct dv_session_lease *lease = dv_lease_of(holder);
+        next = holder->next;
+        if (!lease->recalled_at)
+            continue;
+        if (now - lease->recalled_at < STOPPED_AFTER_NS) {
+            sooner(again, lease->recalled_at + STOPPED_AFTER_NS);
+        } else if (is_stopped(lease->session)) {
+            dv_info("session %llu is stopped: its device goes to the next",
+                    (unsigned long long)lease->session->id);
+            release(lease, now);
+            lease->serial = 0; /* what it says of that grant counts no longer */
+        } else {
+            lease->recalled_at = now; /* a long kernel: look again later */
+            sooner(again, now + STOPPED_AFTER_NS);
+        }
+    }
+}
+
 static void dispatch(struct dv_lease_device *device)
 {
-    dv_ns now = dv_now(), again = 0, recall_again = 0;
+    dv_ns now = dv_now(), again = 0, stopped_again = 0, recall_again = 0;
 
+    if (device->policy.waiting_tenants)
+        take_from_stopped(device, now, &stopped_again);
     while (device->policy.free_slots > 0) {
         struct dv_decision decision = dv_policy_next(&device->policy, now);
         if (!decision.session) {
             again = decision.ask_again_ns;
             break;
         }
-        struct dv_session_lease *lease = lease_of(decision.session);
+        struct dv_session_lease *lease = dv_lease_of(decision.session);
         lease->serial = ++device->grants;
-        send_lease(lease->session, lease->index, DV_LEASE_GRANT,
-                   device->policy.waiting_tenants ? DV_LEASE_CONTENDED : 0, decision.slice_ns);
+        lease->grants++;
+        lease->changed_at = now;
+        lease->recalled_at = 0;
+        send_lease(lease, DV_LEASE_GRANT,
+                   is_contended(&device->policy, decision.session) ? DV_LEASE_CONTENDED : 0,
+                   &decision);
     }
     struct dv_policy_session *holder;
     while ((holder = dv_policy_recall(&device->policy, now, &recall_again))) {
-        struct dv_session_lease *lease = lease_of(holder);
-        send_lease(lease->session, lease->index, DV_LEASE_RECALL, 0, 0);
+        struct dv_session_lease *lease = dv_lease_of(holder);
+        lease->recalls++;
+        lease->recalled_at = now;
+        sooner(&again, now + STOPPED_AFTER_NS);
+        send_lease(lease, DV_LEASE_RECALL, 0, NULL);
     }
-    if (recall_again && (!again || recall_again < again))
-        again = recall_again;
+    sooner(&again, recall_again);
+    sooner(&again, stopped_again);
     ask_again_at(device, again);
 }
 
@@ -100,8 +191,7 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
         m->device >= session->device_count || !session->leases[m->device].tenant)
         return;
     struct dv_session_lease *lease = &session->leases[m->device];
-    struct dv_lease_device *device =
-        &session->arbiter->leases.devices[session->device_indices[m->device]];
+    struct dv_lease_device *device = device_of(lease);
     dv_ns now = dv_now();
 
     lease->policy.burst.kernel_ns = plausible(m->kernel_ns);
@@ -109,22 +199,32 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
     lease->policy.burst.last_ns = plausible(m->last_ns);
     switch (m->type) {
     case DV_LEASE_WANT:
+        if (!lease->policy.waiting && !lease->policy.holding)
+            lease->changed_at = now;
         dv_policy_wait(&device->policy, &lease->policy, now);
         break;
     case DV_LEASE_CANCEL:
         dv_policy_cancel(&device->policy, &lease->policy, now);
         break;
     case DV_LEASE_RELEASE:
-        if (!lease->policy.holding || m->serial != lease->serial)
-            return;
-        dv_policy_release(&device->policy, &lease->policy, now);
+        if (!lease->policy.holding || m->serial != lease->serial) {
+            /* of a grant that was taken away: that it wants another still counts */
+            if (m->flags & DV_LEASE_AGAIN)
+                dv_policy_wait(&device->policy, &lease->policy, now);
+            break;
+        }
+        lease->compile_ns += plausible(m->compile_ns);
+        release(lease, now);
         if (m->flags & DV_LEASE_AGAIN)
             dv_policy_wait(&device->policy, &lease->policy, now);
         break;
     default:
         return;
     }
+    uint64_t grants = device->grants;
     dispatch(device);
+    if (device->grants != grants)
+        dv_durations_add(&device->decisions, dv_now() - now);
 }
 
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -140,51 +240,106 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
             take_message(session, &m);
             continue;
         }
-        if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
-            sd_event_source_set_enabled(source, SD_EVENT_OFF); /* its pidfd tells the rest */
+        if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+            sd_event_source_set_enabled(source, SD_EVENT_OFF);
+            dv_session_hung_up(session);
+            break;
+        }
         if (bytes <= 0)
             break;
     }
     return 0;
 }
 
-/* ---- coming and going ---- */
+/* ---- devices ---- */
 
-static struct dv_lease_tenant *tenant_on(struct dv_arbiter *arbiter, uid_t uid, uint32_t index)
+const char *dv_leases_device_name(const struct dv_arbiter *arbiter, uint32_t device)
 {
-    static const struct dv_share plain = {
-        .request_ppm = 0, .limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD};
-    struct dv_lease_tenant *tenant, wanted;
-
-    memset(&wanted.key, 0, sizeof wanted.key);
-    wanted.key.uid = uid;
-    wanted.key.device = index;
-    HASH_FIND(hh, arbiter->leases.tenants, &wanted.key, sizeof wanted.key, tenant);
-    if (tenant)
-        return tenant;
-    tenant = calloc(1, sizeof *tenant);
-    if (!tenant)
-        return NULL;
-    tenant->key = wanted.key;
-    dv_policy_tenant_add(&arbiter->leases.devices[index].policy, &tenant->policy, &plain, dv_now());
-    HASH_ADD(hh, arbiter->leases.tenants, key, sizeof tenant->key, tenant);
-    return tenant;
+    const struct dv_devices *devices = &arbiter->devices;
+    if (device >= devices->count)
+        return "a device that is gone";
+    const struct dv_device_rule *rule = dv_devices_rule(devices, device, &arbiter->config);
+    return rule && rule->name ? rule->name : devices->reports[device].name;
 }
 
-static void start_device(struct dv_arbiter *arbiter, uint32_t index)
+bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
 {
     struct dv_lease_device *device = &arbiter->leases.devices[index];
-    const struct dv_device_rule *rule =
-        dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+    int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
 
-    if (device->started || !rule || !rule->policy)
-        return;
+    if (device->started)
+        return true;
+    if (choice == DV_POLICY_NONE)
+        return false;
     device->arbiter = arbiter;
     device->index = index;
     device->started = true;
-    dv_policy_init(&device->policy, dv_policy_by_name(dv_config_policy_word(rule->policy)),
-                   rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
+    dv_policy_init(&device->policy, dv_policy_by_name(dv_config_policy_word(choice)),
+                   rule && rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
+    return true;
 }
+
+void dv_leases_set_policy(struct dv_arbiter *arbiter, uint32_t index,
+                          const struct dv_policy_ops *ops, dv_ns slice_ns)
+{
+    struct dv_lease_device *device = &arbiter->leases.devices[index];
+
+    device->policy.fixed_slice_ns = slice_ns;
+    if (device->policy.ops != ops)
+        dv_policy_switch(&device->policy, ops, dv_now());
+    dispatch(device);
+}
+
+void dv_leases_apply_config(struct dv_arbiter *arbiter)
+{
+    for (uint32_t i = 0; i < arbiter->devices.count && i < DV_MAX_DEVICES; i++) {
+        const struct dv_device_rule *rule =
+            dv_devices_rule(&arbiter->devices, i, &arbiter->config);
+        int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
+        if (arbiter->leases.devices[i].started && choice != DV_POLICY_NONE)
+            dv_leases_set_policy(arbiter, i, dv_policy_by_name(dv_config_policy_word(choice)),
+                                 arbiter->leases.devices[i].policy.fixed_slice_ns);
+    }
+}
+
+/* ---- tenants on a device ---- */
+
+void dv_leases_add_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                          uint32_t device, const struct dv_share *share)
+{
+    dv_policy_tenant_add(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+}
+
+void dv_leases_set_share(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                         uint32_t device, const struct dv_share *share)
+{
+    dv_policy_tenant_set(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+    dispatch(&arbiter->leases.devices[device]);
+}
+
+void dv_leases_remove_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                             uint32_t device)
+{
+    dv_policy_tenant_remove(&arbiter->leases.devices[device].policy, &tenant->policy);
+    dispatch(&arbiter->leases.devices[device]); /* others may be entitled to more now */
+}
+
+uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
+                             const struct dv_tenant_device *tenant, uint32_t index,
+                             unsigned window_s)
+{
+    const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
+    struct dv_usage usage = tenant->usage;
+    dv_ns now = dv_now();
+
+    for (const struct dv_policy_session *s = policy->holders.first; s; s = s->next)
+        if (s->tenant == &tenant->policy)
+            dv_usage_add(&usage, now - (now - s->granted_at) / policy->slots, now);
+    return dv_usage_ppm(&usage, window_s, now);
+}
+
+/* ---- sessions ---- */
 
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
 {
@@ -192,44 +347,36 @@ int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
 
     for (uint32_t i = 0; i < session->device_count; i++) {
         struct dv_session_lease *lease = &session->leases[i];
-        if (!session->devices[i].leased)
-            continue;
-        start_device(arbiter, session->device_indices[i]);
-        lease->tenant = tenant_on(arbiter, session->uid, session->device_indices[i]);
-        if (!lease->tenant)
-            return -ENOMEM;
-        lease->tenant->sessions++;
-        dv_policy_session_init(&lease->policy, &lease->tenant->policy);
         lease->session = session;
         lease->index = i;
+        lease->tenant = session->tenant->devices[session->device_indices[i]];
+        if (!lease->tenant)
+            continue;
+        lease->changed_at = dv_now();
+        dv_policy_session_init(&lease->policy, &lease->tenant->policy);
         any = true;
     }
     if (!any)
         return 0;
-    return sd_event_add_io(arbiter->event, &session->lease_io, session->control_fd, EPOLLIN,
-                           on_message, session);
+    int error = sd_event_add_io(arbiter->event, &session->lease_io, session->control_fd, EPOLLIN,
+                                on_message, session);
+    return error < 0 ? error : 0;
 }
 
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
 {
+    (void)arbiter;
     session->lease_io = sd_event_source_disable_unref(session->lease_io);
-    for (uint32_t i = 0; i < session->device_count; i++) {
+    for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
         struct dv_session_lease *lease = &session->leases[i];
-        struct dv_lease_device *device = &arbiter->leases.devices[session->device_indices[i]];
-        struct dv_lease_tenant *tenant = lease->tenant;
-        if (!tenant)
+        if (!lease->tenant)
             continue;
         if (lease->policy.holding)
-            dv_policy_release(&device->policy, &lease->policy, dv_now());
+            release(lease, dv_now());
         else
-            dv_policy_cancel(&device->policy, &lease->policy, dv_now());
+            dv_policy_cancel(&device_of(lease)->policy, &lease->policy, dv_now());
         lease->tenant = NULL;
-        if (--tenant->sessions == 0) {
-            dv_policy_tenant_remove(&device->policy, &tenant->policy);
-            HASH_DEL(arbiter->leases.tenants, tenant);
-            free(tenant);
-        }
-        dispatch(device);
+        dispatch(device_of(lease));
     }
 }
 

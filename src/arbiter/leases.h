@@ -4,33 +4,28 @@
 #define DV_ARBITER_LEASES_H
 
 #include <systemd/sd-event.h>
-#include <uthash.h>
 
+#include "src/arbiter/usage.h"
 #include "src/policy/policy.h"
 #include "src/wire/lease/lease.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
 struct dv_session;
-
-/* A tenant on a device; exists as long as one of its sessions does. */
-struct dv_lease_tenant {
-    struct {
-        uid_t uid;
-        uint32_t device;
-    } key;
-    struct dv_policy_tenant policy;
-    uint32_t sessions;
-    UT_hash_handle hh;
-};
+struct dv_tenant_device;
 
 /* A session's lease on one of its devices. */
 struct dv_session_lease {
     struct dv_session *session;
-    uint32_t index; /* in the session's list of devices */
-    struct dv_lease_tenant *tenant; /* NULL: the device is not leased */
+    struct dv_tenant_device *tenant; /* NULL: the device is not leased */
     struct dv_policy_session policy;
+    uint32_t index; /* in the session's list of devices */
+    uint32_t recalls;
+    dv_ns recalled_at; /* the present grant; 0: it is not recalled */
     uint64_t serial; /* of the present or last grant */
+    uint64_t grants;
+    dv_ns changed_at;          /* began to wait, hold or be idle */
+    dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker says */
 };
 
 struct dv_lease_device {
@@ -39,18 +34,46 @@ struct dv_lease_device {
     bool started;
     struct dv_policy policy;
     uint64_t grants;
+    struct dv_durations decisions; /* from a message to the grant that it led to */
     sd_event_source *timer;
 };
 
 struct dv_leases {
     struct dv_lease_device devices[DV_MAX_DEVICES];
-    struct dv_lease_tenant *tenants;
 };
 
-/* A session with a worker: its lease channel is served from here on. Returns 0 or negative errno. */
+/* A session that may talk about leases from here on, over its control_fd: leases[] of all its
+ * devices are ready. Returns 0 or a negative errno. */
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session);
-/* Its worker is gone, and with it whatever it held. */
+/* It is gone, and with it whatever it held. */
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session);
 void dv_leases_fini(struct dv_arbiter *arbiter);
+
+/* Takes a leased device into service, once. Returns false when its time is not shared out. */
+bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t device);
+const char *dv_leases_device_name(const struct dv_arbiter *arbiter, uint32_t device);
+/* Changes the policy of a device at once: everybody keeps what it holds and its place in line.
+ * slice_ns: 0 for learned slices. */
+void dv_leases_set_policy(struct dv_arbiter *arbiter, uint32_t device,
+                          const struct dv_policy_ops *ops, dv_ns slice_ns);
+/* After a reload: devices follow the new configuration where it differs. */
+void dv_leases_apply_config(struct dv_arbiter *arbiter);
+
+/* A tenant on a device: comes, changes, goes when it has no session any more. */
+void dv_leases_add_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                          uint32_t device, const struct dv_share *share);
+void dv_leases_set_share(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                         uint32_t device, const struct dv_share *share);
+void dv_leases_remove_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                             uint32_t device);
+
+/* What a tenant had of the device in the last window_s (1, 10 or 60) seconds, in parts per million,
+ * holds under way included. */
+uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
+                             const struct dv_tenant_device *tenant, uint32_t device,
+                             unsigned window_s);
+
+/* The record around a policy's session. */
+struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy);
 
 #endif

@@ -19,10 +19,6 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
-
 #define ACCEPT_PAUSE_US (100 * DV_MS)
 
 struct dv_pending {
@@ -58,22 +54,6 @@ static void refuse(struct dv_pending *pending, enum dv_welcome_status status, co
     pending_destroy(pending);
 }
 
-/* A process number alone could be somebody else's by now; newer kernels give the process itself. */
-static int open_peer(int fd, pid_t pid)
-{
-    int pidfd = -1;
-    socklen_t bytes = sizeof pidfd;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
-        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-        return pidfd;
-    }
-    if (errno != ENOPROTOOPT || pid <= 0)
-        return -errno;
-    pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    return pidfd < 0 ? -errno : pidfd;
-}
-
 /* The newest version both sides speak, 0 when there is none. */
 static uint16_t common_version(const struct dv_hello *hello)
 {
@@ -83,6 +63,13 @@ static uint16_t common_version(const struct dv_hello *hello)
         newest < DV_WIRE_VERSION_OLDEST)
         return 0;
     return newest;
+}
+
+/* Each value by itself; whether the tenant may have it is asked later. */
+static bool share_makes_sense(const struct dv_hello *hello)
+{
+    return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 &&
+           hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_BATCH + 1;
 }
 
 static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)
@@ -104,18 +91,20 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
         refuse(pending, DV_WELCOME_VERSION, text);
         return;
     }
-    if (hello->api != DV_API_OPENCL || hello->present_as > DV_PRESENT_AS_ACCELERATOR ||
-        hello->reserved[0] || hello->reserved[1]) {
+    if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) ||
+        hello->present_as > DV_PRESENT_AS_ACCELERATOR || !share_makes_sense(hello) ||
+        hello->reserved) {
         snprintf(text, sizeof text,
                  "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    int pidfd = open_peer(pending->fd, pending->peer.pid);
-    if (pidfd < 0) {
+    struct dv_process *process =
+        dv_process_of_peer(pending->arbiter, pending->fd, pending->peer.pid);
+    if (!process) {
         snprintf(text, sizeof text, "the calling process cannot be identified: %s",
-                 strerror(-pidfd));
+                 strerror(errno));
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
@@ -123,7 +112,7 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
     struct ucred peer = pending->peer;
     int fd = dv_take_fd(&pending->fd);
     pending->io = sd_event_source_disable_unref(pending->io);
-    dv_session_begin(arbiter, fd, pidfd, hello, version, peer.uid, peer.pid);
+    dv_session_begin(arbiter, fd, process, hello, version, &peer);
     pending_destroy(pending);
 }
 

@@ -55,15 +55,18 @@ static void session_destroy(struct dv_session *session)
 
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);
+    dv_tenants_leave(arbiter, session);
     drop_client(session);
-    session->tenant_io = sd_event_source_disable_unref(session->tenant_io);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
-    close_fd(&session->tenant_pidfd);
     close_fd(&session->worker_pidfd);
     close_fd(&session->shm_fd);
     close_fd(&session->control_fd);
     close_fd(&session->worker_control_fd);
+    dv_process_detach(session);
+    arbiter->descriptors_free += session->descriptors;
+    free(session->grants);
+    free(session->leases);
     free(session);
     dv_arbiter_check_idle(arbiter);
 }
@@ -204,23 +207,23 @@ static void session_orphaned(struct dv_session *session)
         set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
 }
 
-static int on_tenant_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+void dv_session_tenant_gone(struct dv_session *session)
 {
-    struct dv_session *session = userdata;
-
-    (void)source;
-    (void)fd;
-    (void)events;
     session->tenant_gone = true;
-    session->tenant_io = sd_event_source_disable_unref(session->tenant_io);
     drop_client(session);
-    if (session->state == DV_SESSION_SERVED) {
+    if (session->state == DV_SESSION_SERVED && session->api != DV_API_LEASE) {
         session_orphaned(session);
-    } else {
-        dv_debug("session %llu: its program has left before it had a worker", ID(session));
-        session_destroy(session); /* a worker that is forked after all is killed on arrival */
+        return;
     }
-    return 0;
+    dv_debug("session %llu: its program has left", ID(session));
+    session_destroy(session); /* a worker that is forked after all is killed on arrival */
+}
+
+void dv_session_hung_up(struct dv_session *session)
+{
+    if (session->api == DV_API_LEASE)
+        session_destroy(session);
+    /* otherwise the worker's pidfd tells the rest */
 }
 
 /* After hello a client only listens: whatever it does on its socket now, divvyd closes its end. A
@@ -304,43 +307,60 @@ static int watch(struct dv_session *session, sd_event_source **source, int fd,
     return sd_event_add_io(session->arbiter->event, source, fd, EPOLLIN, handler, session);
 }
 
-void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, int tenant_pidfd,
-                      const struct dv_hello *hello, uint16_t version, uid_t uid, pid_t pid)
+static struct dv_share_wish wish_of(const struct dv_hello *hello)
+{
+    return (struct dv_share_wish){.has_request = hello->request != 0,
+                                  .has_limit = hello->limit != 0,
+                                  .has_weight = hello->weight != 0,
+                                  .has_class = hello->class != 0,
+                                  .request_ppm = hello->request - 1,
+                                  .limit_ppm = hello->limit - 1,
+                                  .weight = hello->weight,
+                                  .class = (enum dv_class)(hello->class - 1)};
+}
+
+void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_process *process,
+                      const struct dv_hello *hello, uint16_t version, const struct ucred *peer)
 {
     struct dv_session *session = calloc(1, sizeof *session);
 
     if (!session) {
         dv_error("no memory for a session");
         close(client_fd);
-        close(tenant_pidfd);
+        dv_process_drop(process);
         return;
     }
     *session = (struct dv_session){.id = ++arbiter->last_session,
                                    .arbiter = arbiter,
                                    .state = DV_SESSION_WAITING,
-                                   .uid = uid,
-                                   .tenant_pid = pid,
+                                   .uid = peer->uid,
+                                   .gid = peer->gid,
+                                   .tenant_pid = peer->pid,
                                    .version = version,
                                    .api = hello->api,
                                    .present_as = hello->present_as,
+                                   .wish = wish_of(hello),
                                    .started = time(NULL),
                                    .started_us = dv_arbiter_now(arbiter),
                                    .client_fd = client_fd,
-                                   .tenant_pidfd = tenant_pidfd,
                                    .worker_pidfd = -1,
                                    .shm_fd = -1,
                                    .control_fd = -1,
                                    .worker_control_fd = -1};
-    find_user_name(uid, session->user, sizeof session->user);
-    find_command(pid, session->command, sizeof session->command);
-    unsigned of_user = count_sessions_of(arbiter, uid);
+    dv_process_attach(process, session);
+    find_user_name(peer->uid, session->user, sizeof session->user);
+    find_command(peer->pid, session->command, sizeof session->command);
+    unsigned of_user = count_sessions_of(arbiter, peer->uid);
     unsigned in_all = HASH_COUNT(arbiter->sessions);
     HASH_ADD(hh, arbiter->sessions, id, sizeof session->id, session);
     dv_arbiter_check_idle(arbiter);
 
-    if (of_user >= arbiter->config.sessions_per_user || in_all >= arbiter->session_limit) {
+    uint32_t descriptors =
+        hello->api == DV_API_LEASE ? DV_LEASE_DESCRIPTORS : DV_WORKER_DESCRIPTORS;
+    bool full = in_all >= DV_LIMIT_SESSIONS || descriptors > arbiter->descriptors_free;
+    if (of_user >= arbiter->config.sessions_per_user || full) {
         char text[DV_MAX_MESSAGE_TEXT];
-        if (in_all >= arbiter->session_limit)
+        if (full)
             snprintf(
                 text, sizeof text,
                 "this machine serves %u sessions already, the most it can; wait until one ends",
@@ -353,8 +373,9 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, int tenant_pidf
         session_refuse(session, DV_WELCOME_REFUSED, text);
         return;
     }
-    if (watch(session, &session->client_io, client_fd, on_client_io) < 0 ||
-        watch(session, &session->tenant_io, tenant_pidfd, on_tenant_gone) < 0) {
+    session->descriptors = descriptors;
+    arbiter->descriptors_free -= descriptors;
+    if (watch(session, &session->client_io, client_fd, on_client_io) < 0) {
         session_refuse(session, DV_WELCOME_REFUSED, "divvyd is out of resources; see its log");
         return;
     }
@@ -396,19 +417,31 @@ static int make_control_channel(struct dv_session *session)
     return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static void choose_devices(struct dv_session *session)
+/* Returns 0 or a negative errno. */
+static int choose_devices(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
+    struct dv_device_grant grants[DV_MAX_DEVICES];
 
     session->device_count =
-        dv_devices_grant(&arbiter->devices, &arbiter->config, session->present_as, session->devices,
+        dv_devices_grant(&arbiter->devices, &arbiter->config, session->present_as, grants,
                          session->device_indices);
-    for (uint32_t i = 0; i < session->device_count; i++) {
-        const char *own_name = session->devices[i].name;
-        const char *vendor_name = arbiter->devices.reports[session->device_indices[i]].name;
-        snprintf(session->device_names[i], sizeof session->device_names[i], "%s",
-                 own_name[0] ? own_name : vendor_name);
+    if (session->device_count == 0)
+        return 0;
+    session->leases = calloc(session->device_count, sizeof *session->leases);
+    if (session->api != DV_API_LEASE) {
+        session->grants = calloc(session->device_count, sizeof *session->grants);
+        if (session->grants)
+            memcpy(session->grants, grants, session->device_count * sizeof *session->grants);
     }
+    return session->leases && (session->grants || session->api == DV_API_LEASE) ? 0 : -ENOMEM;
+}
+
+const char *dv_session_device_name(const struct dv_session *session, uint32_t index)
+{
+    if (session->grants && session->grants[index].name[0])
+        return session->grants[index].name;
+    return dv_leases_device_name(session->arbiter, session->device_indices[index]);
 }
 
 static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
@@ -426,6 +459,25 @@ static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
     return arbiter->zygote.probing;
 }
 
+/* A session without a worker: its own socket is its lease channel from here on. */
+static void serve_leases_only(struct dv_session *session)
+{
+    session->client_io = sd_event_source_disable_unref(session->client_io);
+    session->timer = sd_event_source_disable_unref(session->timer);
+    session->state = DV_SESSION_SERVED;
+    session->control_fd = session->client_fd;
+    session->client_fd = -1;
+    int error = dv_leases_join(session->arbiter, session);
+    if (error >= 0)
+        error = dv_session_send_welcome(session->control_fd, session->version, DV_WELCOME_OK,
+                                        session->id, 0, -1, "");
+    if (error < 0) {
+        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
+                   session->command, session->tenant_pid, strerror(-error));
+        session_destroy(session);
+    }
+}
+
 static void session_start_worker(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
@@ -433,12 +485,23 @@ static void session_start_worker(struct dv_session *session)
 
     if (devices_must_be_awaited(arbiter))
         return;
-    choose_devices(session);
+    if (choose_devices(session) < 0) {
+        session_refuse(session, DV_WELCOME_REFUSED, "divvyd has no memory for another session");
+        return;
+    }
     if (session->device_count == 0) {
         snprintf(text, sizeof text, "this machine has no device to offer: %.300s",
                  arbiter->devices.count ? "the configuration hides all of them"
                                         : arbiter->devices.text);
         session_refuse(session, DV_WELCOME_NO_WORKER, text);
+        return;
+    }
+    if (dv_tenants_admit(arbiter, session, &session->wish, text, sizeof text) < 0) {
+        session_refuse(session, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    if (session->api == DV_API_LEASE) {
+        serve_leases_only(session);
         return;
     }
     session->shm_bytes = arbiter->config.arena_bytes;
@@ -475,10 +538,10 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
     request->shm_bytes = session->shm_bytes;
     request->device_count = session->device_count;
     request->api = session->api;
-    memcpy(request->devices, session->devices, sizeof request->devices);
+    memcpy(request->devices, session->grants, session->device_count * sizeof *session->grants);
     fds[0] = session->shm_fd;
     fds[1] = session->worker_control_fd;
-    fds[2] = session->tenant_pidfd;
+    fds[2] = session->process->pidfd;
     return true;
 }
 

@@ -5,12 +5,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 #include <time.h>
 #include <uthash.h>
 
 #include "src/arbiter/leases.h"
+#include "src/arbiter/processes.h"
+#include "src/arbiter/tenants.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
@@ -30,6 +33,7 @@ struct dv_session {
     bool worker_gone;
 
     uid_t uid;
+    gid_t gid;
     pid_t tenant_pid;
     pid_t worker_pid; /* 0: none yet */
     uint64_t zygote_generation;
@@ -41,24 +45,26 @@ struct dv_session {
     time_t started;
     uint64_t started_us;
 
-    uint32_t device_count;
-    struct dv_device_grant devices[DV_MAX_DEVICES];
-    uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
-    char device_names[DV_MAX_DEVICES][DV_MAX_DEVICE_NAME];
+    struct dv_tenant *tenant; /* NULL before it is admitted */
+    struct dv_share_wish wish;
+    uint32_t descriptors; /* set aside for it */
 
+    uint32_t device_count;
+    uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
+    struct dv_device_grant *grants;         /* device_count of them; NULL: it has no worker */
+    struct dv_session_lease *leases;        /* device_count of them */
+
+    struct dv_process *process;
+    struct dv_session *prev_of_process, *next_of_process;
     int client_fd; /* -1 once the client has closed it */
-    int tenant_pidfd;
     int worker_pidfd;
     int shm_fd;
     uint64_t shm_bytes;
     int control_fd;        /* our end */
     int worker_control_fd; /* the worker's end, until it has been sent */
 
-    struct dv_session_lease leases[DV_MAX_DEVICES];
-
     sd_event_source *client_io;
     sd_event_source *lease_io;
-    sd_event_source *tenant_io;
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */
 
@@ -74,10 +80,16 @@ struct dv_session_figures {
     uint64_t device_mask;
 };
 
-/* Begins a session for a client that has said a correct hello. Owns both descriptors from here on,
+/* Begins a session for a client that has said a correct hello. Owns the descriptor from here on,
  * also when the session is refused. */
-void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, int tenant_pidfd,
-                      const struct dv_hello *hello, uint16_t version, uid_t uid, pid_t pid);
+void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_process *process,
+                      const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
+/* Its process has ended. */
+void dv_session_tenant_gone(struct dv_session *session);
+/* Nobody is at the other end of its lease channel any more. */
+void dv_session_hung_up(struct dv_session *session);
+/* As offered to this session. */
+const char *dv_session_device_name(const struct dv_session *session, uint32_t index);
 
 struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id);
 void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures);

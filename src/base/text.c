@@ -92,6 +92,33 @@ int dv_text_parse_size(const char *text, uint64_t *bytes)
     return 0;
 }
 
+int dv_text_parse_share(const char *text, uint32_t *ppm)
+{
+    uint64_t value = 0;
+    int decimals = -1; /* none seen */
+
+    if (!isdigit((unsigned char)text[0]))
+        return -EINVAL;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && decimals < 0); text++) {
+        if (*text == '.') {
+            decimals = 0;
+        } else if (decimals < 4) { /* finer than a part per million does not count */
+            value = value * 10 + (uint64_t)(*text - '0');
+            decimals += decimals >= 0;
+            if (value > 1000000)
+                return -EINVAL;
+        }
+    }
+    for (int i = decimals > 0 ? decimals : 0; i < 4; i++)
+        value *= 10;
+    while (*text == ' ')
+        text++;
+    if (strcmp(text, "%") != 0 || value > 1000000)
+        return -EINVAL;
+    *ppm = (uint32_t)value;
+    return 0;
+}
+
 void dv_text_format_size(char *field, size_t bytes, uint64_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

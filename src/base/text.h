@@ -16,6 +16,10 @@ void dv_text_copy(char *field, size_t bytes, const char *text);
  * Returns 0, -EINVAL for anything else or -ERANGE when it does not fit. */
 int dv_text_parse_size(const char *text, uint64_t *bytes);
 
+/* A share such as "30%" or "0.5 %" as parts per million. Returns 0 or -EINVAL for anything else,
+ * also for more than 100 %. */
+int dv_text_parse_share(const char *text, uint32_t *ppm);
+
 /* A size for people: "1.5 GiB". */
 void dv_text_format_size(char *field, size_t bytes, uint64_t size);
 

@@ -1,5 +1,5 @@
-/* The lease client (see include/divvy/lease.h): one thread that reads divvyd's messages and keeps
- * time, a state for each device, and the burst monitor. */
+/* The lease client (see include/divvy/lease.h): a state for each device, its burst monitor, and one
+ * thread that reads divvyd's messages and gives back what is no longer used. */
 #include "include/divvy/lease.h"
 
 #include <errno.h>
@@ -14,31 +14,35 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/policy/burst.h"
 #include "src/wire/lease/lease.h"
 
-/* An idle holder whom nobody waits behind keeps the lease this long, so that a program that runs
- * one small kernel after another asks once. */
-#define LINGER_NS (1 * DV_NS_PER_MS)
-#define BURSTS 32 /* remembered for the percentile */
+/* Whom nobody waits behind keeps the device so long without work: a program that runs one small
+ * kernel after another then asks once. A recall ends that at once. */
+#define LINGER_ALONE_NS (5 * DV_NS_PER_MS)
+/* Gaps that belong to a burst before the first grant has said. */
+#define LINGER_START_NS (100 * DV_NS_PER_US)
 
 enum state { IDLE, WAITING, GRANTED, RECALLED };
 
 struct device {
     _Atomic int state;
-    _Atomic uint64_t slice_end_ns; /* UINT64_MAX: until recalled */
-    uint64_t serial;
-    bool contended;
+    _Atomic uint64_t slice_end_ns;
+    _Atomic uint64_t serial;
     bool wanted;         /* there is work */
     uint64_t idle_since; /* 0: not idle */
-    uint64_t bursts[BURSTS];
-    uint32_t burst_count;
-    uint64_t last_burst_ns, kernel_ns, busy_ns;
+    uint64_t linger_ns;  /* of this grant */
+    uint64_t bridge_ns;  /* pauses up to this belong to a burst */
+    uint64_t busy_ns, compile_ns;
+    struct dv_burst_monitor monitor;
 };
 
 struct dv_lease {
     struct dv_lease_callbacks callbacks;
     int socket;
-    int wake; /* eventfd: the thread has a new deadline */
+    int wake;               /* eventfd: the thread has an earlier deadline */
+    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: not before something
+                               happens */
     pthread_mutex_t lock;
     pthread_t thread;
     _Atomic bool ending;
@@ -46,42 +50,24 @@ struct dv_lease {
     struct device devices[];
 };
 
-/* ---- estimates ---- */
-
-static int compare_ns(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static uint64_t percentile90(const struct device *d)
-{
-    uint64_t sorted[BURSTS];
-    uint32_t count = d->burst_count < BURSTS ? d->burst_count : BURSTS;
-
-    if (count == 0)
-        return 0;
-    memcpy(sorted, d->bursts, count * sizeof sorted[0]);
-    qsort(sorted, count, sizeof sorted[0], compare_ns);
-    return sorted[(count - 1) * 9 / 10];
-}
-
 /* ---- sending, with the lock held ---- */
 
 static void send_message(struct dv_lease *lease, uint32_t index, enum dv_lease_type type,
                          uint32_t flags)
 {
     struct device *d = &lease->devices[index];
+    struct dv_burst burst = dv_burst_report(&d->monitor);
     struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
                                  .version = DV_LEASE_VERSION,
                                  .type = (uint16_t)type,
                                  .device = index,
                                  .flags = flags,
                                  .serial = d->serial,
-                                 .kernel_ns = d->kernel_ns,
-                                 .p90_ns = percentile90(d),
-                                 .last_ns = d->last_burst_ns,
-                                 .busy_ns = d->busy_ns};
+                                 .kernel_ns = burst.kernel_ns,
+                                 .p90_ns = burst.p90_ns,
+                                 .last_ns = burst.last_ns,
+                                 .busy_ns = d->busy_ns,
+                                 .compile_ns = d->compile_ns};
     if (lease->socket >= 0)
         send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
 }
@@ -91,12 +77,24 @@ static void give_back(struct dv_lease *lease, uint32_t index)
     struct device *d = &lease->devices[index];
 
     send_message(lease, index, DV_LEASE_RELEASE, d->wanted ? DV_LEASE_AGAIN : 0);
-    d->busy_ns = 0;
+    d->busy_ns = d->compile_ns = 0;
     d->idle_since = 0;
     atomic_store(&d->state, d->wanted ? WAITING : IDLE);
 }
 
 /* ---- the thread ---- */
+
+static void take_grant(struct device *d, const struct dv_lease_message *m)
+{
+    bool contended = m->flags & DV_LEASE_CONTENDED;
+
+    atomic_store(&d->serial, m->serial);
+    d->idle_since = 0;
+    d->bridge_ns = m->linger_ns;
+    d->linger_ns = contended || m->linger_ns > LINGER_ALONE_NS ? m->linger_ns : LINGER_ALONE_NS;
+    atomic_store(&d->slice_end_ns, dv_now() + m->slice_ns);
+    atomic_store(&d->state, GRANTED);
+}
 
 static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
 {
@@ -110,18 +108,13 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
     pthread_mutex_lock(&lease->lock);
     int state = atomic_load(&d->state);
     if (m->type == DV_LEASE_GRANT && state == WAITING) {
-        d->serial = m->serial;
-        d->contended = m->flags & DV_LEASE_CONTENDED;
-        d->idle_since = 0;
-        atomic_store(&d->slice_end_ns, d->contended ? dv_now() + m->slice_ns : UINT64_MAX);
-        atomic_store(&d->state, GRANTED);
+        take_grant(d, m);
         granted = true;
     } else if (m->type == DV_LEASE_GRANT && state == IDLE) {
-        d->serial = m->serial; /* crossed our CANCEL: nothing to run */
+        atomic_store(&d->serial, m->serial); /* crossed our CANCEL: nothing to run */
         d->wanted = false;
         give_back(lease, m->device);
     } else if (m->type == DV_LEASE_RECALL && m->serial == d->serial && state == GRANTED) {
-        d->contended = true;
         atomic_store(&d->state, RECALLED);
         if (d->idle_since)
             give_back(lease, m->device);
@@ -135,7 +128,14 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         lease->callbacks.recalled(lease->callbacks.user, m->device);
 }
 
-/* Acts on what is due by time and returns the nanoseconds until the next deadline, or UINT64_MAX. */
+/* When an idle holder has to give back: it may neither linger nor keep a slice for longer. */
+static uint64_t keeps_until(const struct device *d)
+{
+    uint64_t end = atomic_load(&d->slice_end_ns), lingers = d->idle_since + d->linger_ns;
+    return lingers < end ? lingers : end;
+}
+
+/* Gives back what has been idle for long enough; says when to look again. */
 static uint64_t keep_time(struct dv_lease *lease)
 {
     uint64_t now = dv_now(), next = UINT64_MAX;
@@ -145,13 +145,15 @@ static uint64_t keep_time(struct dv_lease *lease)
         struct device *d = &lease->devices[i];
         if (atomic_load(&d->state) != GRANTED || !d->idle_since)
             continue;
-        if (now >= d->idle_since + LINGER_NS)
+        uint64_t until = keeps_until(d);
+        if (now >= until)
             give_back(lease, i);
-        else if (d->idle_since + LINGER_NS - now < next)
-            next = d->idle_since + LINGER_NS - now;
+        else if (until < next)
+            next = until;
     }
+    lease->next_look_ns = next;
     pthread_mutex_unlock(&lease->lock);
-    return next;
+    return next == UINT64_MAX ? UINT64_MAX : next - now;
 }
 
 static void *serve(void *argument)
@@ -200,6 +202,9 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
     lease->callbacks = *callbacks;
     lease->socket = socket;
     lease->device_count = device_count;
+    lease->next_look_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < device_count; i++)
+        lease->devices[i].bridge_ns = LINGER_START_NS;
     lease->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&lease->lock, NULL);
     sigfillset(&all);
@@ -209,6 +214,7 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
     if (error) {
         if (lease->wake >= 0)
             close(lease->wake);
+        pthread_mutex_destroy(&lease->lock);
         free(lease);
         return NULL;
     }
@@ -234,14 +240,19 @@ void dv_lease_destroy(struct dv_lease *lease)
     free(lease);
 }
 
-bool dv_lease_open(const struct dv_lease *lease, uint32_t device)
+uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device)
 {
     const struct device *d = &lease->devices[device];
 
     if (atomic_load_explicit(&d->state, memory_order_acquire) != GRANTED)
-        return false;
-    uint64_t end = atomic_load_explicit(&d->slice_end_ns, memory_order_relaxed);
-    return end == UINT64_MAX || dv_now() < end;
+        return 0;
+    uint64_t end = atomic_load_explicit(&d->slice_end_ns, memory_order_relaxed), now = dv_now();
+    return now < end ? end - now : 0;
+}
+
+bool dv_lease_open(const struct dv_lease *lease, uint32_t device)
+{
+    return dv_lease_left_ns(lease, device) > 0;
 }
 
 bool dv_lease_held(const struct dv_lease *lease, uint32_t device)
@@ -250,17 +261,9 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device)
     return state == GRANTED || state == RECALLED;
 }
 
-uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device)
+uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device)
 {
-    const struct device *d = &lease->devices[device];
-    uint64_t end = atomic_load(&d->slice_end_ns);
-
-    if (atomic_load(&d->state) != GRANTED)
-        return 0;
-    if (end == UINT64_MAX)
-        return UINT64_MAX;
-    uint64_t now = dv_now();
-    return now < end ? end - now : 0;
+    return atomic_load_explicit(&lease->devices[device].serial, memory_order_relaxed);
 }
 
 void dv_lease_want(struct dv_lease *lease, uint32_t device)
@@ -268,6 +271,8 @@ void dv_lease_want(struct dv_lease *lease, uint32_t device)
     struct device *d = &lease->devices[device];
 
     pthread_mutex_lock(&lease->lock);
+    if (!d->wanted)
+        dv_burst_work(&d->monitor, dv_now(), d->bridge_ns);
     d->wanted = true;
     d->idle_since = 0;
     if (atomic_load(&d->state) == IDLE) {
@@ -280,44 +285,48 @@ void dv_lease_want(struct dv_lease *lease, uint32_t device)
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
 {
     struct device *d = &lease->devices[device];
-    bool deadline = false;
+    uint64_t now = dv_now();
+    bool wake = false;
 
     pthread_mutex_lock(&lease->lock);
+    if (d->wanted && !more)
+        dv_burst_idle(&d->monitor, now);
     d->wanted = more;
     int state = atomic_load(&d->state);
-    if (state == RECALLED || (state == GRANTED && dv_now() >= atomic_load(&d->slice_end_ns)))
+    if (state == RECALLED || (state == GRANTED && now >= atomic_load(&d->slice_end_ns))) {
         give_back(lease, device);
-    else if (state == GRANTED && !more && d->contended)
-        give_back(lease, device);
-    else if (state == GRANTED && !more && !d->idle_since) {
-        d->idle_since = dv_now();
-        deadline = true;
+    } else if (state == GRANTED && !more && !d->idle_since) {
+        d->idle_since = now;
+        /* A look that comes too early finds out by itself when the next is due: the thread is woken
+         * once for many pauses. */
+        wake = keeps_until(d) < lease->next_look_ns;
     }
     pthread_mutex_unlock(&lease->lock);
-    if (deadline)
+    if (wake)
         wake_thread(lease);
 }
 
-void dv_lease_burst(struct dv_lease *lease, uint32_t device, uint64_t begin_ns, uint64_t end_ns)
+void dv_lease_yield(struct dv_lease *lease, uint32_t device)
 {
     struct device *d = &lease->devices[device];
-    uint64_t took = end_ns > begin_ns ? end_ns - begin_ns : 0;
 
     pthread_mutex_lock(&lease->lock);
-    d->bursts[d->burst_count++ % BURSTS] = took;
-    d->last_burst_ns = took;
-    d->busy_ns += took;
+    d->wanted = true;
+    int state = atomic_load(&d->state);
+    if (state == RECALLED || state == GRANTED)
+        give_back(lease, device);
     pthread_mutex_unlock(&lease->lock);
 }
 
-void dv_lease_kernel(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling)
+void dv_lease_ran(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling)
 {
     struct device *d = &lease->devices[device];
 
-    if (compiling)
-        return;
     pthread_mutex_lock(&lease->lock);
-    /* the longest of late: a long one counts at once and fades slowly */
-    d->kernel_ns = took_ns > d->kernel_ns ? took_ns : d->kernel_ns - (d->kernel_ns - took_ns) / 16;
+    d->busy_ns += took_ns;
+    if (compiling)
+        d->compile_ns += took_ns;
+    else
+        dv_burst_kernel(&d->monitor, took_ns);
     pthread_mutex_unlock(&lease->lock);
 }

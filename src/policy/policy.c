@@ -380,6 +380,13 @@ struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, 
     return chosen;
 }
 
+dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
+                          dv_ns now)
+{
+    bool limits = policy->ops == &dv_policy_elastic && tenant->share.limit_ppm < DV_PPM;
+    return limits && dv_before(now, tenant->limit_time) ? tenant->limit_time - now : 0;
+}
+
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now)
 {
     struct dv_policy_tenant *tenant;

@@ -254,6 +254,9 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
  * its limit says so. NULL: none, and then *again says when to ask again (0: not before something
  * happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
+/* How long the tenant's limit still keeps it from running; 0: not at all. */
+dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
+                          dv_ns now);
 /* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);

@@ -220,10 +220,30 @@ static void sockets_are_connected_to(void **state)
     close(listener);
 }
 
+static void shares_are_parts_per_million(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t ppm;
+    } good[] = {{"30%", 300000}, {"100%", 1000000}, {"0%", 0},          {"0.5%", 5000},
+                {"62.5 %", 625000}, {"33.3333%", 333333}, {"1.00009%", 10000}, {"007%", 70000}};
+    static const char *const bad[] = {"", "%", "30", "101%", "100.0001%", "-1%", "1.2.3%",
+                                      "30%%", "30 percent", "0x1%", "99999999999999999999%"};
+    uint32_t ppm;
+
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(dv_text_parse_share(good[i].text, &ppm), 0);
+        assert_int_equal(ppm, good[i].ppm);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(dv_text_parse_share(bad[i], &ppm), -EINVAL);
+}
+
 int main(void)
 {
 #define FOLDER_TEST(function) cmocka_unit_test_setup_teardown(function, make_folder, drop_folder)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_are_parts_per_million),
         cmocka_unit_test(text_is_made_fit_to_show),
         cmocka_unit_test(text_is_ended_within_its_field),
         cmocka_unit_test(random_text_becomes_valid),

@@ -126,6 +126,48 @@ static void every_key_is_understood(void **state)
     dv_config_fini(&config); /* may be called again */
 }
 
+static void tenants_have_terms(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(load(&config, "tenants:\n"
+                                   "  - user: root\n"
+                                   "    group: \"0\"\n"
+                                   "    cgroup: /slurm/*\n"
+                                   "    name: team\n"
+                                   "    request: 30%\n"
+                                   "    limit: 62.5 %\n"
+                                   "    weight: 2\n"
+                                   "    class: batch\n"
+                                   "    may-request: 50%\n"
+                                   "    may-weight: 4\n"
+                                   "    may-class: latency\n"
+                                   "  - user: \"20001\"\n"
+                                   "    per: cgroup\n"
+                                   "  - request: 10%\n"),
+                     0);
+    assert_int_equal(config.file->tenants_count, 3);
+    const struct dv_tenant_rule *rules = config.file->tenants;
+    const struct dv_tenant_terms *terms = &rules[0].terms;
+    assert_int_equal(rules[0].uid, 0);
+    assert_int_equal(rules[0].gid, 0);
+    assert_int_equal(terms->share.request_ppm, 300000);
+    assert_int_equal(terms->share.limit_ppm, 625000);
+    assert_int_equal(terms->share.weight, 2);
+    assert_int_equal(terms->share.class, DV_CLASS_BATCH);
+    assert_int_equal(terms->may_request_ppm, 500000);
+    assert_int_equal(terms->may_weight, 4);
+    assert_int_equal(terms->may_class, DV_CLASS_LATENCY);
+    assert_int_equal(rules[1].uid, 20001);
+    assert_int_equal(rules[1].per, DV_PER_CGROUP);
+    assert_int_equal(rules[1].terms.share.limit_ppm, DV_PPM);
+    assert_int_equal(rules[1].terms.share.class, DV_CLASS_STANDARD);
+    /* nobody may raise itself unless it is said */
+    assert_int_equal(rules[2].terms.may_request_ppm, 100000);
+    assert_int_equal(rules[2].terms.may_weight, 1);
+    assert_int_equal(rules[2].terms.may_class, DV_CLASS_STANDARD);
+    dv_config_fini(&config);
+}
+
 static void nothing_but_comments_means_the_defaults(void **state)
 {
     struct dv_config config;
@@ -154,10 +196,20 @@ static void wrong_values_are_named(void **state)
     REFUSED("devices:\n  - match: x\n    slots: 2\n  - match: y\n    slots: 65\n", 5, "65",
             "1 to 64");
     REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
-    REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 4096");
-    REFUSED("sessions-per-user: 0\n", 1, "1 to 4096");
-    REFUSED("# x\nsessions-per-user: 4097\n", 2, "4097", "1 to 4096");
-    REFUSED("sessions-per-user: -1\n", 1, "1 to 4096");
+    REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 16384");
+    REFUSED("sessions-per-user: 0\n", 1, "1 to 16384");
+    REFUSED("# x\nsessions-per-user: 16385\n", 2, "16385", "1 to 16384");
+    REFUSED("sessions-per-user: -1\n", 1, "1 to 16384");
+    REFUSED("tenants:\n  - user: nobody at all\n", 2, "nobody at all", "name or number");
+    REFUSED("tenants:\n  - group: none of them\n", 2, "none of them", "name or number");
+    REFUSED("tenants:\n  - request: 30\n", 2, "request is '30'", "0% to 100%");
+    REFUSED("tenants:\n  - request: 101%\n", 2, "101%", "0% to 100%");
+    REFUSED("tenants:\n  - limit: 0.5%\n", 2, "0.5%", "1% to 100%");
+    REFUSED("tenants:\n  - {}\n  - weight: 0\n", 3, "weight is '0'", "1 to 10000");
+    REFUSED("tenants:\n  - request: 50%\n    limit: 40%\n", 2, "50%", "40%", "at most the limit");
+    REFUSED("tenants:\n  - class: urgent\n", 2, "urgent", "latency, standard or batch");
+    REFUSED("tenants:\n  - per: planet\n", 2, "planet", "cgroup or program");
+    REFUSED("tenants:\n  - shares: 3\n", 2, "unknown key 'shares' in a tenant rule", "may-request");
     REFUSED("operator-group: no such group here\n", 1, "no such group here");
     REFUSED("vendors:\n  - /etc/a.icd\n  - b.icd\n", 3, "b.icd", "absolute path");
 }
@@ -306,6 +358,7 @@ int main(void)
         CONFIG_TEST(without_a_file_the_defaults_hold),
         CONFIG_TEST(a_file_that_must_exist_must_exist),
         CONFIG_TEST(every_key_is_understood),
+        CONFIG_TEST(tenants_have_terms),
         CONFIG_TEST(nothing_but_comments_means_the_defaults),
         CONFIG_TEST(unknown_keys_are_named),
         CONFIG_TEST(wrong_values_are_named),

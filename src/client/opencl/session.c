@@ -131,6 +131,33 @@ static uint32_t wanted_presentation(void)
     return DV_PRESENT_AS_IS;
 }
 
+/* A number that `divvy run` has put into the environment; 0 when there is none or it is none. */
+static uint32_t number_from(const char *variable, uint32_t most)
+{
+    const char *text = getenv(variable);
+    char *end;
+
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    unsigned long value = strtoul(text, &end, 10);
+    return *end == '\0' && value <= most ? (uint32_t)value : 0;
+}
+
+static void wish_for_share(struct dv_hello *hello)
+{
+    static const char *const classes[] = {"latency", "standard", "batch"};
+    const char *class = getenv("DIVVY_PRIORITY");
+
+    if (getenv("DIVVY_REQUEST"))
+        hello->request = number_from("DIVVY_REQUEST", DV_SHARE_WHOLE) + 1;
+    if (getenv("DIVVY_LIMIT"))
+        hello->limit = number_from("DIVVY_LIMIT", DV_SHARE_WHOLE) + 1;
+    hello->weight = (uint16_t)number_from("DIVVY_WEIGHT", UINT16_MAX);
+    for (uint16_t i = 0; class && i < 3; i++)
+        if (strcmp(class, classes[i]) == 0)
+            hello->class = i + 1;
+}
+
 static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
@@ -140,6 +167,7 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
                              .present_as = wanted_presentation()};
     int received = 0;
 
+    wish_for_share(&hello);
     int error = dv_fd_send(fd, &hello, sizeof hello, NULL, 0);
     if (error < 0)
         return error;

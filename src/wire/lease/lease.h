@@ -28,7 +28,7 @@ enum dv_lease_type {
 
 enum dv_lease_flag {
     DV_LEASE_AGAIN = 1,     /* RELEASE: wants the device again at once */
-    DV_LEASE_CONTENDED = 2, /* GRANT: others wait, so give back as soon as nothing is left to run */
+    DV_LEASE_CONTENDED = 2, /* GRANT: others wait, or may soon */
 };
 
 struct dv_lease_message {
@@ -38,13 +38,15 @@ struct dv_lease_message {
     uint32_t device;    /* index in the session's list */
     uint32_t flags;     /* enum dv_lease_flag */
     uint64_t serial;    /* of the grant */
-    uint64_t slice_ns;  /* GRANT */
-    uint64_t kernel_ns; /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
-    uint64_t p90_ns;    /* 90th percentile of bursts */
-    uint64_t last_ns;   /* last burst */
-    uint64_t busy_ns;   /* RELEASE: how long the device was kept busy */
+    uint64_t slice_ns;   /* GRANT: how long work may be submitted */
+    uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
+    uint64_t p90_ns;     /* 90th percentile of bursts */
+    uint64_t last_ns;    /* last burst */
+    uint64_t busy_ns;    /* RELEASE: how long the device was kept busy */
+    uint64_t compile_ns; /* RELEASE: of that, first launches that had to compile */
+    uint64_t linger_ns;  /* GRANT: how long it may be kept without work */
 };
-static_assert(sizeof(struct dv_lease_message) == 64, "wire");
+static_assert(sizeof(struct dv_lease_message) == 80, "wire");
 
 /* Estimates above this are nonsense. */
 #define DV_LEASE_ESTIMATE_MOST_NS (UINT64_C(3600) * 1000000000)

@@ -12,12 +12,17 @@
 #define DV_WIRE_VERSION 1
 #define DV_WIRE_VERSION_OLDEST 1
 
+#define DV_SHARE_WHOLE 1000000   /* shares of a device's time are parts per million */
+
 #define DV_MAX_DEVICES 16        /* devices offered to one session */
 #define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
 #define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
 #define DV_MAX_COMMAND_NAME 64   /* a tenant's program name, NUL included */
 
-enum dv_api { DV_API_OPENCL = 1 };
+/* What a session is for. DV_API_LEASE: no worker; the session socket itself is the lease channel
+ * (src/wire/lease/lease.h) of a front end that computes in the tenant's own process, on all devices
+ * that divvyd offers, numbered as `divvy devices` shows them. */
+enum dv_api { DV_API_OPENCL = 1, DV_API_LEASE = 2 };
 
 /* How a device is shown to programs that look only for one type. */
 enum dv_present_as {
@@ -34,7 +39,13 @@ struct dv_hello {
     uint16_t version_oldest; /* oldest version the client speaks */
     uint32_t api;            /* enum dv_api */
     uint32_t present_as;     /* enum dv_present_as, DV_PRESENT_AS_IS: as configured */
-    uint64_t reserved[2];    /* zero */
+    /* A share other than the tenant's usual one; 0: as configured. Request and limit are parts per
+     * million plus one, the class is enum dv_class plus one. */
+    uint32_t request;
+    uint32_t limit;
+    uint16_t weight;
+    uint16_t class;
+    uint32_t reserved;       /* zero */
 };
 static_assert(sizeof(struct dv_hello) == 32, "wire");
 

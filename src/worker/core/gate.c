@@ -2,7 +2,8 @@
  * the device, and no more is submitted ahead than can be waited for when the lease is recalled. */
 #include "src/worker/core/runtime.h"
 
-/* Beside the command that runs, so much work may be with the vendor. */
+/* So long before all that is with the vendor should be complete, the next command follows: early
+ * enough to keep the device busy, late enough to keep a recall short. */
 #define AHEAD_NS (1 * DV_NS_PER_MS)
 
 static void wake_main(struct dv_runtime *runtime)
@@ -36,31 +37,58 @@ int dv_gates_start(struct dv_runtime *runtime)
     return runtime->lease ? 0 : -ENOMEM;
 }
 
+/* Whether one more command may go to the vendor. Of a grant the first always may: a command that is
+ * longer than any slice must run some time. */
+static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
+{
+    uint64_t left = dv_lease_left_ns(runtime->lease, gate->device);
+
+    if (left == 0)
+        return false;
+    if (gate->serial != dv_lease_serial(runtime->lease, gate->device))
+        return true;
+    uint64_t now = dv_now(), busy_ns = gate->ends_ns > now ? gate->ends_ns - now : 0;
+    if (gate->in_flight == 0)
+        busy_ns = 0;
+    if (busy_ns + cost_ns > left)
+        return false;
+    if (busy_ns <= AHEAD_NS)
+        return true;
+    gate->look_ns = gate->ends_ns - AHEAD_NS;
+    return false;
+}
+
 bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
 {
     struct dv_lease *lease = runtime->lease;
 
-    if (!dv_lease_open(lease, gate->device)) {
-        if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
-            dv_lease_drained(lease, gate->device, true); /* its slice is over */
-        else
-            dv_lease_want(lease, gate->device);
-        return false;
-    }
-    if (gate->in_flight == 0) {
-        dv_lease_want(lease, gate->device); /* it is not idle any more */
+    gate->look_ns = 0;
+    if (gate->in_flight == 0) /* it is not idle any more */
+        dv_lease_want(lease, gate->device);
+    if (fits(runtime, gate, cost_ns)) {
+        gate->serial = dv_lease_serial(lease, gate->device);
         return true;
     }
-    /* what is already submitted must end before the slice does */
-    return gate->in_flight_ns + cost_ns <= AHEAD_NS + (gate->in_flight == 1 ? cost_ns : 0) &&
-           dv_lease_left_ns(lease, gate->device) > gate->in_flight_ns;
+    if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
+        dv_lease_yield(lease, gate->device);
+    return false;
 }
 
-void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t from_ns,
-                     uint64_t to_ns)
+void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
 {
-    dv_lease_burst(runtime->lease, gate->device, from_ns, to_ns);
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
+}
+
+uint64_t dv_gates_due_ns(const struct dv_runtime *runtime)
+{
+    uint64_t due = 0;
+
+    for (uint32_t i = 0; i < runtime->start->device_count; i++) {
+        const struct dv_gate *gate = &runtime->gates[i];
+        if (gate->look_ns && !TAILQ_EMPTY(&gate->waiting) && (!due || gate->look_ns < due))
+            due = gate->look_ns;
+    }
+    return due;
 }
 
 void dv_gates_serve(struct dv_runtime *runtime)

@@ -263,10 +263,10 @@ static void leave_gate(struct dv_node *node)
 
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
+    gate->ends_ns = dv_now() + gate->in_flight_ns; /* the next one has just begun */
     atomic_fetch_sub(&node->graph->attention, 1);
     if (gate->in_flight == 0)
-        node->graph->backend->drained(gate, gate->busy_since_ns,
-                                      node->reported_ns ? node->reported_ns : dv_now());
+        node->graph->backend->drained(gate);
 }
 
 static void finish(struct dv_node *node, int32_t status, bool visible)
@@ -354,11 +354,13 @@ static void submit(struct dv_node *node)
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = dv_now();
-        if (gate->in_flight++ == 0)
-            gate->busy_since_ns = node->submitted_ns;
+        gate->in_flight++;
         /* its end may be the moment to give the device back */
         atomic_fetch_add(&graph->attention, 1);
         gate->in_flight_ns += node->cost_ns;
+        if (gate->ends_ns < node->submitted_ns)
+            gate->ends_ns = node->submitted_ns;
+        gate->ends_ns += node->cost_ns;
     }
     node->reports = must_report(node);
     node->stream->unreported = node->reports ? 0 : node->stream->unreported + 1;

@@ -40,8 +40,10 @@ struct dv_gate {
     uint32_t device;
     struct dv_node_list waiting;
     uint32_t in_flight;    /* submitted, not known to be complete */
-    uint64_t in_flight_ns; /* how long those are expected to take */
-    uint64_t busy_since_ns; /* when the first of them was submitted */
+    uint64_t in_flight_ns; /* how long those take in all, as expected */
+    uint64_t ends_ns;      /* when they are expected to be complete */
+    uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
+    uint64_t serial;        /* of the grant under which the last one was submitted */
 };
 
 /* A queue of the vendor that runs commands in the order submitted. */
@@ -128,7 +130,7 @@ struct dv_graph_backend {
     /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
     bool (*admit)(struct dv_gate *gate, const struct dv_node *node);
     /* Nothing of the gate is in flight any more. */
-    void (*drained)(struct dv_gate *gate, uint64_t busy_from_ns, uint64_t busy_to_ns);
+    void (*drained)(struct dv_gate *gate);
 };
 
 struct dv_event_entry {

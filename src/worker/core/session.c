@@ -128,9 +128,17 @@ bool dv_runtime_upcalls_wait(struct dv_runtime *runtime)
     return waiting;
 }
 
+/* Returns 0, or how long until a gate wants to be looked at. */
+static uint64_t gates_timeout(const struct dv_runtime *runtime)
+{
+    uint64_t due = runtime->lease ? dv_gates_due_ns(runtime) : 0, now = due ? dv_now() : 0;
+    return due == 0 ? 0 : due > now ? due - now : 1;
+}
+
 static void sleep_until_woken(struct dv_runtime *runtime)
 {
     struct dv_shm_header *header = runtime->header;
+    uint64_t timeout = gates_timeout(runtime);
 
     atomic_store(&header->worker_asleep, 1);
     if (atomic_load(&header->ring_tail) != runtime->ring.head || atomic_load(&runtime->graph.done) ||
@@ -141,8 +149,10 @@ static void sleep_until_woken(struct dv_runtime *runtime)
     while (atomic_load(&header->worker_asleep)) {
         if (dv_runtime_upcalls_wait(runtime))
             dv_futex_wait(&header->worker_asleep, 1, DV_NS_PER_MS);
-        else
-            dv_futex_wait(&header->worker_asleep, 1, 0);
+        else if (dv_futex_wait(&header->worker_asleep, 1, timeout) == -ETIMEDOUT) {
+            atomic_store(&header->worker_asleep, 0);
+            atomic_store(&runtime->gates_changed, true);
+        }
     }
 }
 

@@ -337,12 +337,10 @@ static void measured(struct dv_node *node, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
-    if (!c->timing)
-        return;
-    if (!c->compiles)
+    if (c->timing && !c->compiles)
         c->timing->cost_ns = c->timing->cost_ns ? (3 * c->timing->cost_ns + took_ns) / 4
                                                 : (took_ns ? took_ns : 1);
-    dv_lease_kernel(c->worker->runtime->lease, node->queue->gate->device, took_ns, c->compiles);
+    dv_lease_ran(c->worker->runtime->lease, node->queue->gate->device, took_ns, c->compiles);
 }
 
 static bool admit(struct dv_gate *gate, const struct dv_node *node)
@@ -350,11 +348,11 @@ static bool admit(struct dv_gate *gate, const struct dv_node *node)
     return dv_gate_admit(node->graph->owner, gate, cost(node));
 }
 
-static void drained(struct dv_gate *gate, uint64_t from_ns, uint64_t to_ns)
+static void drained(struct dv_gate *gate)
 {
     struct dv_runtime *runtime =
         (struct dv_runtime *)((char *)(gate - gate->device) - offsetof(struct dv_runtime, gates));
-    dv_gate_drained(runtime, gate, from_ns, to_ns);
+    dv_gate_drained(runtime, gate);
 }
 
 const struct dv_graph_backend dvk_backend = {

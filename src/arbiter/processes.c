@@ -1,0 +1,112 @@
+/* Watching the processes of tenants (see processes.h). */
+#include "src/arbiter/processes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/session.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_process *process = userdata;
+    struct dv_session *session, *next;
+
+    (void)fd;
+    (void)events;
+    sd_event_source_set_enabled(source, SD_EVENT_OFF);
+    /* the last session that goes takes the process with it */
+    for (session = process->sessions; session; session = next) {
+        next = session->next_of_process;
+        dv_session_tenant_gone(session);
+    }
+    return 0;
+}
+
+/* A process number alone could be somebody else's by now; newer kernels give the process itself. */
+static int open_peer(int fd, pid_t pid)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
+        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+        return pidfd;
+    }
+    if (errno == ENOPROTOOPT && pid > 0)
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return pidfd;
+}
+
+static bool is_alive(const struct dv_process *process)
+{
+    struct pollfd poll_fd = {.fd = process->pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 0;
+}
+
+struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid)
+{
+    struct dv_process *process;
+
+    /* As long as the process that had this number lives, nobody else has it. */
+    HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
+    if (process && pid > 0 && is_alive(process))
+        return process;
+    process = calloc(1, sizeof *process);
+    if (!process)
+        return NULL;
+    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = open_peer(fd, pid)};
+    if (process->pidfd < 0) {
+        int error = errno;
+        free(process);
+        errno = error;
+        return NULL;
+    }
+    int status = sd_event_add_io(arbiter->event, &process->io, process->pidfd, EPOLLIN,
+                                 on_exit_of_process, process);
+    if (status < 0) {
+        close(process->pidfd);
+        free(process);
+        errno = -status;
+        return NULL;
+    }
+    HASH_ADD(hh, arbiter->processes, pid, sizeof process->pid, process);
+    return process;
+}
+
+void dv_process_drop(struct dv_process *process)
+{
+    struct dv_arbiter *arbiter = process->arbiter;
+
+    if (process->sessions)
+        return;
+    HASH_DEL(arbiter->processes, process);
+    process->io = sd_event_source_disable_unref(process->io);
+    close(process->pidfd);
+    free(process);
+}
+
+void dv_process_attach(struct dv_process *process, struct dv_session *session)
+{
+    session->process = process;
+    DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
+}
+
+void dv_process_detach(struct dv_session *session)
+{
+    struct dv_process *process = session->process;
+
+    session->process = NULL;
+    DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
+    dv_process_drop(process);
+}

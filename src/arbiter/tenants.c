@@ -1,0 +1,361 @@
+/* Tenants and admission (see tenants.h). */
+#include "src/arbiter/tenants.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/session.h"
+#include "src/base/cleanup.h"
+#include "src/base/text.h"
+
+#define PERCENT(ppm) ((double)(ppm) / (DV_PPM / 100.0))
+
+static const char *const class_words[] = {"latency", "standard", "batch"};
+
+const char *dv_class_word(enum dv_class class)
+{
+    return class_words[class];
+}
+
+bool dv_class_by_word(const char *word, enum dv_class *class)
+{
+    for (int i = DV_CLASS_LATENCY; i <= DV_CLASS_BATCH; i++) {
+        if (strcmp(word, class_words[i]) == 0) {
+            *class = (enum dv_class)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- whose program it is ---- */
+
+/* What is known of a process when its tenant is looked for. Read once, and only if a rule asks. */
+struct suspect {
+    const struct dv_session *session;
+    gid_t groups[DV_LIMIT_GROUPS];
+    size_t group_count;
+    bool has_groups, has_cgroups;
+    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH" */
+};
+
+static bool in_group(struct suspect *suspect, gid_t gid)
+{
+    if (!suspect->has_groups) {
+        socklen_t bytes = sizeof suspect->groups;
+        suspect->has_groups = true;
+        if (getsockopt(suspect->session->client_fd, SOL_SOCKET, SO_PEERGROUPS, suspect->groups,
+                       &bytes) == 0)
+            suspect->group_count = bytes / sizeof suspect->groups[0];
+    }
+    if (suspect->session->gid == gid)
+        return true;
+    for (size_t i = 0; i < suspect->group_count; i++)
+        if (suspect->groups[i] == gid)
+            return true;
+    return false;
+}
+
+static void read_cgroups(struct suspect *suspect)
+{
+    char path[64];
+
+    if (suspect->has_cgroups)
+        return;
+    suspect->has_cgroups = true;
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)suspect->session->tenant_pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got;
+    while (fd >= 0 && (got = read(fd, suspect->cgroups + used,
+                                  sizeof suspect->cgroups - 1 - used)) > 0)
+        used += (size_t)got;
+    suspect->cgroups[used] = '\0';
+}
+
+/* The path, of any hierarchy, that matches the pattern (NULL: the first other than the root).
+ * Version 2 has the one line "0::PATH". */
+static bool find_cgroup(struct suspect *suspect, const char *pattern, char *path, size_t bytes)
+{
+    char line[DV_LIMIT_PATH];
+
+    read_cgroups(suspect);
+    for (const char *at = suspect->cgroups; *at;) {
+        size_t length = strcspn(at, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, at);
+        at += length + (at[length] == '\n');
+        char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+        if (!second)
+            continue;
+        const char *found = second + 1;
+        if (pattern ? fnmatch(pattern, found, 0) != 0 : strcmp(found, "/") == 0)
+            continue;
+        size_t longest = bytes - 1, whole = strlen(found); /* the end of a path says most */
+        dv_text_copy(path, bytes, whole > longest ? found + (whole - longest) : found);
+        return true;
+    }
+    return false;
+}
+
+static bool matches(const struct dv_tenant_rule *rule, struct suspect *suspect)
+{
+    char path[DV_LIMIT_TENANT_NAME];
+
+    return (!rule->user || rule->uid == suspect->session->uid) &&
+           (!rule->group || in_group(suspect, rule->gid)) &&
+           (!rule->cgroup || find_cgroup(suspect, rule->cgroup, path, sizeof path));
+}
+
+static void name_tenant(enum dv_tenant_per per, const char *pattern, struct suspect *suspect,
+                        char *name, size_t bytes)
+{
+    const struct dv_session *session = suspect->session;
+
+    if (per == DV_PER_CGROUP && find_cgroup(suspect, pattern, name, bytes))
+        return;
+    if (per == DV_PER_PROGRAM)
+        snprintf(name, bytes, "%s:%d", session->command, (int)session->tenant_pid);
+    else if (per == DV_PER_GROUP)
+        snprintf(name, bytes, "group:%u", (unsigned)session->gid);
+    else
+        snprintf(name, bytes, "%s", session->user);
+}
+
+/* Without a rule: users are tenants and may not raise themselves; where all programs are one user's,
+ * each is a tenant and may ask for anything. */
+static void default_terms(const struct dv_arbiter *arbiter, struct dv_tenant_terms *terms)
+{
+    *terms = (struct dv_tenant_terms){
+        .share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
+        .may_weight = 1,
+        .may_class = DV_CLASS_STANDARD};
+    if (arbiter->options.user) {
+        terms->may_request_ppm = DV_PPM;
+        terms->may_weight = DV_WEIGHT_MAX;
+        terms->may_class = DV_CLASS_LATENCY;
+    }
+}
+
+static void identify(const struct dv_arbiter *arbiter, const struct dv_session *session, char *name,
+                     size_t bytes, struct dv_tenant_terms *terms)
+{
+    const struct dv_config_file *file = arbiter->config.file;
+    struct suspect suspect = {.session = session};
+
+    for (uint64_t i = 0; file && i < file->tenants_count; i++) {
+        const struct dv_tenant_rule *rule = &file->tenants[i];
+        if (!matches(rule, &suspect))
+            continue;
+        *terms = rule->terms;
+        if (rule->name)
+            dv_text_copy(name, bytes, rule->name);
+        else
+            name_tenant((enum dv_tenant_per)rule->per, rule->cgroup, &suspect, name, bytes);
+        return;
+    }
+    default_terms(arbiter, terms);
+    name_tenant(arbiter->options.user ? DV_PER_PROGRAM : DV_PER_USER, NULL, &suspect, name, bytes);
+}
+
+/* ---- what can be promised ---- */
+
+/* The share after a change, or a negative errno with words. */
+static int combine(const struct dv_tenant *tenant, const struct dv_share *old,
+                   const struct dv_share_wish *wish, bool bounded, struct dv_share *new, char *text,
+                   size_t bytes)
+{
+    const struct dv_tenant_terms *terms = &tenant->terms;
+
+    *new = *old;
+    if (wish->has_request)
+        new->request_ppm = wish->request_ppm;
+    if (wish->has_limit)
+        new->limit_ppm = wish->limit_ppm;
+    if (wish->has_weight)
+        new->weight = wish->weight;
+    if (wish->has_class)
+        new->class = wish->class;
+    text[0] = '\0';
+    if (new->request_ppm > new->limit_ppm)
+        snprintf(text, bytes,
+                 "a request of %g%% is above the limit of %g%%: raise the limit or ask for less",
+                 PERCENT(new->request_ppm), PERCENT(new->limit_ppm));
+    else if (new->limit_ppm < DV_PPM / 100 || new->limit_ppm > DV_PPM)
+        snprintf(text, bytes, "a limit is from 1%% to 100%%");
+    else if (new->weight < 1 || new->weight > DV_WEIGHT_MAX)
+        snprintf(text, bytes, "a weight is from 1 to %u", DV_WEIGHT_MAX);
+    else if (!bounded)
+        return 0;
+    else if (new->request_ppm > terms->may_request_ppm)
+        snprintf(text, bytes,
+                 "tenant %s may request at most %g%% of a device, not %g%%; the operator sets that "
+                 "with may-request in divvy.yaml",
+                 tenant->name, PERCENT(terms->may_request_ppm), PERCENT(new->request_ppm));
+    else if (new->limit_ppm > terms->share.limit_ppm)
+        snprintf(text, bytes,
+                 "tenant %s is limited to %g%% of a device and cannot have a limit of %g%%; the "
+                 "operator sets that with limit in divvy.yaml",
+                 tenant->name, PERCENT(terms->share.limit_ppm), PERCENT(new->limit_ppm));
+    else if (new->weight > terms->may_weight)
+        snprintf(text, bytes,
+                 "tenant %s may have a weight of at most %u, not %u; the operator sets that with "
+                 "may-weight in divvy.yaml",
+                 tenant->name, terms->may_weight, new->weight);
+    else if (new->class < terms->may_class)
+        snprintf(text, bytes,
+                 "tenant %s may not run in class %s, at best in %s; the operator sets that with "
+                 "may-class in divvy.yaml",
+                 tenant->name, dv_class_word(new->class), dv_class_word(terms->may_class));
+    return text[0] ? -EPERM : 0;
+}
+
+/* Whether a request fits beside those of the others on a device; if not, says who has them. */
+static int check_room(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uint32_t device,
+                      uint32_t request_ppm, char *text, size_t bytes)
+{
+    const struct dv_tenant *other;
+    uint32_t promised = 0;
+    char holders[256] = "";
+    size_t used = 0;
+
+    for (other = arbiter->tenants; other; other = other->hh.next) {
+        const struct dv_tenant_device *there = other->devices[device];
+        if (other == tenant || !there || there->policy.share.request_ppm == 0)
+            continue;
+        promised += there->policy.share.request_ppm;
+        if (used < sizeof holders)
+            used += (size_t)snprintf(holders + used, sizeof holders - used, "%s%s %g%%",
+                                     used ? ", " : "", other->name,
+                                     PERCENT(there->policy.share.request_ppm));
+    }
+    if (request_ppm == 0 || promised + request_ppm <= DV_PPM)
+        return 0;
+    snprintf(text, bytes,
+             "a request of %g%% cannot be kept on %.80s: %g%% of it is promised already (%s). Ask "
+             "for at most %g%%, or wait until one of them ends",
+             PERCENT(request_ppm), dv_leases_device_name(arbiter, device), PERCENT(promised),
+             holders, PERCENT(DV_PPM - promised));
+    return -ENOSPC;
+}
+
+int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
+                   const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
+{
+    struct dv_share shares[DV_MAX_DEVICES];
+
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        if (!tenant->devices[i] || (device >= 0 && i != (uint32_t)device))
+            continue;
+        int status = combine(tenant, &tenant->devices[i]->policy.share, wish, bounded, &shares[i],
+                             text, bytes);
+        if (status == 0)
+            status = check_room(arbiter, tenant, i, shares[i].request_ppm, text, bytes);
+        if (status < 0)
+            return status;
+    }
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+        if (tenant->devices[i] && (device < 0 || i == (uint32_t)device))
+            dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
+    return 0;
+}
+
+/* ---- coming and going ---- */
+
+static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
+{
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        if (!tenant->devices[i])
+            continue;
+        dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
+        free(tenant->devices[i]);
+    }
+    HASH_DEL(arbiter->tenants, tenant);
+    free(tenant);
+}
+
+static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv_session *session)
+{
+    char name[DV_LIMIT_TENANT_NAME] = "";
+    struct dv_tenant_terms terms;
+    struct dv_tenant *tenant;
+
+    identify(arbiter, session, name, sizeof name, &terms);
+    HASH_FIND_STR(arbiter->tenants, name, tenant);
+    if (!tenant) {
+        tenant = calloc(1, sizeof *tenant);
+        if (!tenant)
+            return NULL;
+        memcpy(tenant->name, name, sizeof name);
+        HASH_ADD_STR(arbiter->tenants, name, tenant);
+    }
+    tenant->terms = terms; /* the configuration may have been reloaded */
+    return tenant;
+}
+
+/* Puts the tenant on a device with its usual share. */
+static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device)
+{
+    if (tenant->devices[device])
+        return 0;
+    struct dv_tenant_device *place = calloc(1, sizeof *place);
+    if (!place)
+        return -ENOMEM;
+    place->tenant = tenant;
+    tenant->devices[device] = place;
+    dv_leases_add_tenant(arbiter, place, device, &tenant->terms.share);
+    return 0;
+}
+
+int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
+                     const struct dv_share_wish *wish, char *text, size_t bytes)
+{
+    struct dv_tenant *tenant = find_or_add(arbiter, session);
+    int status = 0;
+
+    if (!tenant) {
+        snprintf(text, bytes, "divvyd has no memory for another tenant");
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < session->device_count && status == 0; i++) {
+        uint32_t device = session->device_indices[i];
+        if (!dv_leases_start_device(arbiter, device))
+            continue;
+        if (!tenant->devices[device]) {
+            status = check_room(arbiter, tenant, device,
+                                wish->has_request ? wish->request_ppm
+                                                  : tenant->terms.share.request_ppm,
+                                text, bytes);
+            if (status == 0)
+                status = settle(arbiter, tenant, device);
+        }
+    }
+    if (status == 0 &&
+        (wish->has_request || wish->has_limit || wish->has_weight || wish->has_class))
+        status = dv_tenants_set(arbiter, tenant, -1, wish, true, text, bytes);
+    if (status == -ENOMEM)
+        snprintf(text, bytes, "divvyd has no memory for another tenant");
+    if (status < 0) {
+        if (tenant->sessions == 0)
+            forget(arbiter, tenant);
+        return status;
+    }
+    tenant->sessions++;
+    session->tenant = tenant;
+    return 0;
+}
+
+void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session)
+{
+    struct dv_tenant *tenant = session->tenant;
+
+    session->tenant = NULL;
+    if (tenant && --tenant->sessions == 0)
+        forget(arbiter, tenant);
+}

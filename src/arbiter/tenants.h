@@ -1,0 +1,56 @@
+/* Tenants: whom a program belongs to, what share of each device that tenant has, and whether what it
+ * asks for can be promised. Shares belong to a tenant on a device; its sessions take turns inside. */
+#ifndef DV_ARBITER_TENANTS_H
+#define DV_ARBITER_TENANTS_H
+
+#include <uthash.h>
+
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/config.h"
+#include "src/arbiter/usage.h"
+#include "src/policy/policy.h"
+#include "src/wire/session/handshake.h"
+
+struct dv_arbiter;
+struct dv_session;
+
+/* A tenant on one leased device. */
+struct dv_tenant_device {
+    struct dv_policy_tenant policy;
+    struct dv_tenant *tenant;
+    struct dv_usage usage;
+};
+
+/* Exists as long as one of its sessions does. */
+struct dv_tenant {
+    char name[DV_LIMIT_TENANT_NAME];
+    struct dv_tenant_terms terms;
+    uint32_t sessions;
+    struct dv_tenant_device *devices[DV_MAX_DEVICES]; /* by divvyd's index; NULL: not leased */
+    UT_hash_handle hh;
+};
+
+/* A change of a share: only what is given changes. */
+struct dv_share_wish {
+    bool has_request, has_limit, has_weight, has_class;
+    uint32_t request_ppm, limit_ppm, weight;
+    enum dv_class class;
+};
+
+/* Finds the tenant of a session whose devices are chosen, and admits the session with the share that
+ * it wishes. Returns 0, or a negative errno with words for the tenant. */
+int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
+                     const struct dv_share_wish *wish, char *text, size_t bytes);
+void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
+
+/* Changes the share of a tenant on one device (or all its devices: device -1) at once. bounded: only
+ * as far as the tenant's terms allow. Returns 0, or a negative errno with words; then nothing has
+ * changed. */
+int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
+                   const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes);
+
+const char *dv_class_word(enum dv_class class);
+/* Returns false when there is no such class. */
+bool dv_class_by_word(const char *word, enum dv_class *class);
+
+#endif
