@@ -14,6 +14,9 @@ struct dv_lease_callbacks {
     void (*granted)(void *user, uint32_t device);
     /* Stop submitting; call dv_lease_drained when what was submitted is complete. */
     void (*recalled)(void *user, uint32_t device);
+    /* Now and then while a lease is held and nobody else waits for it: is what was submitted
+     * complete by now? Then dv_lease_drained is due. */
+    void (*look)(void *user);
     void *user;
 };
 
@@ -28,6 +31,9 @@ void dv_lease_destroy(struct dv_lease *lease);
 bool dv_lease_open(const struct dv_lease *lease, uint32_t device);
 /* Whether it is held in any way, draining included. */
 bool dv_lease_held(const struct dv_lease *lease, uint32_t device);
+/* Whether it was granted while others waited, or has been recalled since: then the device should be
+ * given back as soon as it is drained, and who embeds this should notice that at once. */
+bool dv_lease_contended(const struct dv_lease *lease, uint32_t device);
 /* Which grant it is, to tell one from the next. */
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
 /* Nanoseconds of the slice that are left; 0 when nothing may be submitted. */

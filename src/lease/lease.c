@@ -29,6 +29,7 @@ struct device {
     _Atomic int state;
     _Atomic uint64_t slice_end_ns;
     _Atomic uint64_t serial;
+    _Atomic bool contended;
     bool wanted;         /* there is work */
     uint64_t idle_since; /* 0: not idle */
     uint64_t linger_ns;  /* of this grant */
@@ -88,6 +89,7 @@ static void take_grant(struct device *d, const struct dv_lease_message *m)
 {
     bool contended = m->flags & DV_LEASE_CONTENDED;
 
+    atomic_store(&d->contended, contended);
     atomic_store(&d->serial, m->serial);
     d->idle_since = 0;
     d->bridge_ns = m->linger_ns;
@@ -116,6 +118,7 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         give_back(lease, m->device);
     } else if (m->type == DV_LEASE_RECALL && m->serial == d->serial && state == GRANTED) {
         atomic_store(&d->state, RECALLED);
+        atomic_store(&d->contended, true);
         if (d->idle_since)
             give_back(lease, m->device);
         else
@@ -139,12 +142,20 @@ static uint64_t keeps_until(const struct device *d)
 static uint64_t keep_time(struct dv_lease *lease)
 {
     uint64_t now = dv_now(), next = UINT64_MAX;
+    bool looks = false;
 
     pthread_mutex_lock(&lease->lock);
     for (uint32_t i = 0; i < lease->device_count; i++) {
         struct device *d = &lease->devices[i];
-        if (atomic_load(&d->state) != GRANTED || !d->idle_since)
+        if (atomic_load(&d->state) != GRANTED)
             continue;
+        if (!d->idle_since) {
+            if (!atomic_load(&d->contended)) {
+                looks = true;
+                next = now + LINGER_ALONE_NS < next ? now + LINGER_ALONE_NS : next;
+            }
+            continue;
+        }
         uint64_t until = keeps_until(d);
         if (now >= until)
             give_back(lease, i);
@@ -153,6 +164,8 @@ static uint64_t keep_time(struct dv_lease *lease)
     }
     lease->next_look_ns = next;
     pthread_mutex_unlock(&lease->lock);
+    if (looks)
+        lease->callbacks.look(lease->callbacks.user);
     return next == UINT64_MAX ? UINT64_MAX : next - now;
 }
 
@@ -259,6 +272,11 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device)
 {
     int state = atomic_load(&lease->devices[device].state);
     return state == GRANTED || state == RECALLED;
+}
+
+bool dv_lease_contended(const struct dv_lease *lease, uint32_t device)
+{
+    return atomic_load_explicit(&lease->devices[device].contended, memory_order_relaxed);
 }
 
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device)

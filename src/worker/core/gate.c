@@ -2,8 +2,8 @@
  * the device, and no more is submitted ahead than can be waited for when the lease is recalled. */
 #include "src/worker/core/runtime.h"
 
-/* So long before all that is with the vendor should be complete, the next command follows: early
- * enough to keep the device busy, late enough to keep a recall short. */
+/* So much work is handed to the vendor ahead of the device, and when half of it is done, more:
+ * enough to keep the device busy, little enough to keep a recall short. */
 #define AHEAD_NS (1 * DV_NS_PER_MS)
 
 static void wake_main(struct dv_runtime *runtime)
@@ -20,11 +20,33 @@ static void changed(void *user, uint32_t device)
     wake_main(user);
 }
 
+/* On the lease's thread. */
+static void look(void *user)
+{
+    struct dv_runtime *runtime = user;
+
+    if (atomic_load(&runtime->graph.done))
+        wake_main(runtime);
+}
+
+/* While nobody else waits for the device, the end of the last command may be noticed later, which
+ * saves waking the main thread for each. */
+static void hurry(struct dv_runtime *runtime, struct dv_gate *gate, bool on)
+{
+    if (gate->hurried == on)
+        return;
+    gate->hurried = on;
+    if (on)
+        atomic_fetch_add(&runtime->graph.attention, 1);
+    else
+        atomic_fetch_sub(&runtime->graph.attention, 1);
+}
+
 int dv_gates_start(struct dv_runtime *runtime)
 {
     const struct dv_worker_start *start = runtime->start;
     struct dv_lease_callbacks callbacks = {
-        .granted = changed, .recalled = changed, .user = runtime};
+        .granted = changed, .recalled = changed, .look = look, .user = runtime};
     bool any = false;
 
     for (uint32_t i = 0; i < start->device_count; i++) {
@@ -52,9 +74,12 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
         busy_ns = 0;
     if (busy_ns + cost_ns > left)
         return false;
-    if (busy_ns <= AHEAD_NS)
+    if (busy_ns <= (gate->full ? AHEAD_NS / 2 : AHEAD_NS)) {
+        gate->full = false;
         return true;
-    gate->look_ns = gate->ends_ns - AHEAD_NS;
+    }
+    gate->full = true;
+    gate->look_ns = gate->ends_ns - AHEAD_NS / 2;
     return false;
 }
 
@@ -67,6 +92,8 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
         dv_lease_want(lease, gate->device);
     if (fits(runtime, gate, cost_ns)) {
         gate->serial = dv_lease_serial(lease, gate->device);
+        if (dv_lease_contended(lease, gate->device))
+            hurry(runtime, gate, true);
         return true;
     }
     if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
@@ -76,6 +103,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
 
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
 {
+    hurry(runtime, gate, false);
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }
 
@@ -98,8 +126,11 @@ void dv_gates_serve(struct dv_runtime *runtime)
         if (!runtime->start->devices[i].leased)
             continue;
         dv_graph_open_gate(&runtime->graph, gate);
-        if (gate->in_flight == 0 && dv_lease_held(runtime->lease, i) &&
-            !dv_lease_open(runtime->lease, i))
+        if (!dv_lease_held(runtime->lease, i) || dv_lease_open(runtime->lease, i))
+            continue;
+        if (gate->in_flight == 0)
             dv_lease_drained(runtime->lease, i, !TAILQ_EMPTY(&gate->waiting));
+        else
+            hurry(runtime, gate, true);
     }
 }

@@ -248,8 +248,7 @@ static bool must_report(const struct dv_node *node)
     for (const struct dv_edge *edge = node->successors; edge; edge = edge->next)
         if (!edge->on_submit || edge->to->stream != node->stream)
             return true;
-    if (node->passed_gate && (node->stream->unreported_ns + node->cost_ns >= REPORT_EVERY_NS ||
-                              !TAILQ_EMPTY(&node->queue->gate->waiting)))
+    if (node->passed_gate && node->stream->unreported_ns + node->cost_ns >= REPORT_EVERY_NS)
         return true;
     return node->stream->unreported >= DV_MAX_UNREPORTED ||
            !node->graph->backend->more_coming(node);
@@ -264,7 +263,6 @@ static void leave_gate(struct dv_node *node)
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
     gate->ends_ns = dv_now() + gate->in_flight_ns; /* the next one has just begun */
-    atomic_fetch_sub(&node->graph->attention, 1);
     if (gate->in_flight == 0)
         node->graph->backend->drained(gate);
 }
@@ -355,8 +353,6 @@ static void submit(struct dv_node *node)
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = dv_now();
         gate->in_flight++;
-        /* its end may be the moment to give the device back */
-        atomic_fetch_add(&graph->attention, 1);
         gate->in_flight_ns += node->cost_ns;
         if (gate->ends_ns < node->submitted_ns)
             gate->ends_ns = node->submitted_ns;

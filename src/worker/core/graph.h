@@ -43,6 +43,8 @@ struct dv_gate {
     uint64_t in_flight_ns; /* how long those take in all, as expected */
     uint64_t ends_ns;      /* when they are expected to be complete */
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
+    bool full;             /* enough is with the vendor; more follows when half of it is done */
+    bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
     uint64_t serial;        /* of the grant under which the last one was submitted */
 };
 
