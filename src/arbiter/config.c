@@ -67,6 +67,7 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
                      COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
+    CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dv_device_rule, slice, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_END};
 static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
@@ -137,6 +138,7 @@ static const struct {
     {"present-as", "as-is, cpu, gpu or accelerator"},
     {"policy", "none, elastic, fair, fifo or band"},
     {"slots", "a number from 1 to 64"},
+    {"slice", "learned, or a time from 100us to 10s, such as 10ms"},
     {"hidden", "yes or no"},
     {"arena", "a size such as 16GiB"},
     {"vendors", "a list of 1 to 64 paths of .icd files"},
@@ -479,6 +481,24 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
     return status;
 }
 
+static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
+                        size_t error_bytes)
+{
+    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+
+    for (uint64_t i = 0; i < config->file->devices_count; i++) {
+        struct dv_device_rule *rule = &config->file->devices[i];
+        if (!rule->slice)
+            continue;
+        place.line = find_line(data, "slice", place.line + 1);
+        if (strcmp(rule->slice, "learned") != 0 &&
+            (dv_text_parse_time(rule->slice, &rule->slice_ns) < 0 ||
+             rule->slice_ns < DV_SLICE_FIXED_MIN_NS || rule->slice_ns > DV_SLICE_FIXED_MAX_NS))
+            return wrong(&place, "slice", rule->slice);
+    }
+    return 0;
+}
+
 static int check_tenants(struct dv_config *config, const char *path, const char *data, char *error,
                          size_t error_bytes)
 {
@@ -507,7 +527,8 @@ static int check_values(struct dv_config *config, const char *path, const char *
         return -EINVAL;
     if (file->operator_group && check_group(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
-    if (check_tenants(config, path, data, error, error_bytes) < 0)
+    if (check_slices(config, path, data, error, error_bytes) < 0 ||
+        check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {
         if (file->vendors[i][0] == '/')

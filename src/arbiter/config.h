@@ -31,6 +31,8 @@ struct dv_device_rule {
     int hidden;     /* not offered to anybody */
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
+    char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
+    uint64_t slice_ns; /* what that means; 0: learned */
 };
 
 /* Which tenant a program belongs to, and what that tenant has. The first rule that matches a program

@@ -277,6 +277,7 @@ bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
     device->started = true;
     dv_policy_init(&device->policy, dv_policy_by_name(dv_config_policy_word(choice)),
                    rule && rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
+    device->policy.fixed_slice_ns = rule ? rule->slice_ns : 0;
     return true;
 }
 
@@ -299,7 +300,7 @@ void dv_leases_apply_config(struct dv_arbiter *arbiter)
         int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
         if (arbiter->leases.devices[i].started && choice != DV_POLICY_NONE)
             dv_leases_set_policy(arbiter, i, dv_policy_by_name(dv_config_policy_word(choice)),
-                                 arbiter->leases.devices[i].policy.fixed_slice_ns);
+                                 rule ? rule->slice_ns : 0);
     }
 }
 

@@ -156,9 +156,11 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
     const struct dv_policy_ops *ops = arguments->name ? dv_policy_by_name(arguments->name) : NULL;
     if (!ops)
         return fail(body, MHD_HTTP_BAD_REQUEST, "name is elastic, fair, fifo or band");
-    if (arguments->slice_ns && !parse_number(arguments->slice_ns, 10 * DV_NS_PER_S, &slice_ns))
+    if (arguments->slice_ns &&
+        (!parse_number(arguments->slice_ns, DV_SLICE_FIXED_MAX_NS, &slice_ns) ||
+         (slice_ns && slice_ns < DV_SLICE_FIXED_MIN_NS)))
         return fail(body, MHD_HTTP_BAD_REQUEST,
-                    "slice_ns is a number of nanoseconds up to ten seconds, 0 for learned slices");
+                    "slice_ns is from 100000 (100 us) to 10000000000 (10 s), or 0: learned slices");
     if (!dv_leases_start_device(arbiter, (uint32_t)index))
         return fail(body, MHD_HTTP_CONFLICT,
                     "the time of this device is not shared out (policy: none in divvy.yaml): change "

@@ -119,6 +119,31 @@ int dv_text_parse_share(const char *text, uint32_t *ppm)
     return 0;
 }
 
+int dv_text_parse_time(const char *text, uint64_t *ns)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ns;
+    } units[] = {{"us", 1000}, {"ms", 1000000}, {"s", 1000000000}};
+    char *rest;
+
+    if (!isdigit((unsigned char)text[0]))
+        return -EINVAL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &rest, 10);
+    while (*rest == ' ')
+        rest++;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(rest, units[i].unit) != 0)
+            continue;
+        if (errno || number > UINT64_MAX / units[i].ns)
+            return -EINVAL;
+        *ns = number * units[i].ns;
+        return 0;
+    }
+    return -EINVAL;
+}
+
 void dv_text_format_size(char *field, size_t bytes, uint64_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

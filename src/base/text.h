@@ -20,6 +20,9 @@ int dv_text_parse_size(const char *text, uint64_t *bytes);
  * also for more than 100 %. */
 int dv_text_parse_share(const char *text, uint32_t *ppm);
 
+/* A time such as "500us", "10 ms" or "1s" in nanoseconds. Returns 0 or -EINVAL. */
+int dv_text_parse_time(const char *text, uint64_t *ns);
+
 /* A size for people: "1.5 GiB". */
 void dv_text_format_size(char *field, size_t bytes, uint64_t size);
 

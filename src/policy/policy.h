@@ -41,6 +41,10 @@
 /* When nobody else waits. The holder is recalled as soon as somebody does, see dv_policy_recall. */
 #define DV_SLICE_ALONE_NS (200 * DV_NS_PER_MS)
 
+/* What an operator may fix instead. */
+#define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)
+#define DV_SLICE_FIXED_MAX_NS (10 * DV_NS_PER_S)
+
 enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH };
 
 struct dv_share {

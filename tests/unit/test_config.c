@@ -195,6 +195,9 @@ static void wrong_values_are_named(void **state)
     REFUSED("devices:\n  - match: x\n    slots: 0\n", 3, "slots is 0", "1 to 64");
     REFUSED("devices:\n  - match: x\n    slots: 2\n  - match: y\n    slots: 65\n", 5, "65",
             "1 to 64");
+    REFUSED("devices:\n  - match: x\n    slice: 10ms\n  - match: y\n    slice: 5\n", 5,
+            "slice is '5'", "learned, or a time");
+    REFUSED("devices:\n  - match: x\n    slice: 20s\n", 3, "20s", "100us to 10s");
     REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
     REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 16384");
     REFUSED("sessions-per-user: 0\n", 1, "1 to 16384");
