@@ -340,7 +340,7 @@ static void raise_descriptor_limit(struct dv_arbiter *arbiter)
 {
     struct rlimit limit;
 
-    arbiter->descriptors_free = DV_LIMIT_SESSIONS * DV_WORKER_DESCRIPTORS;
+    arbiter->descriptors_free = DV_LIMIT_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     arbiter->descriptor_limit = limit;
@@ -354,7 +354,7 @@ static void raise_descriptor_limit(struct dv_arbiter *arbiter)
         arbiter->descriptors_free = left;
     dv_debug("at most %llu sessions with workers, because at most %llu descriptors may be open "
              "(ulimit -n)",
-             (unsigned long long)(arbiter->descriptors_free / DV_WORKER_DESCRIPTORS),
+             (unsigned long long)(arbiter->descriptors_free / (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS)),
              (unsigned long long)limit.rlim_cur);
 }
 

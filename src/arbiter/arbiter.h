@@ -20,6 +20,7 @@
 struct dv_session;
 struct dv_tenant;
 struct dv_process;
+struct dv_user;
 
 struct dv_options {
     bool user;               /* no root: everything belongs to the calling user */
@@ -55,6 +56,7 @@ struct dv_arbiter {
     struct dv_session *sessions; /* hash table by id */
     struct dv_tenant *tenants;   /* hash table by name */
     struct dv_process *processes; /* hash table by number */
+    struct dv_user *users;        /* hash table by number: how many sessions each has */
     uint64_t last_session;
     uint64_t descriptors_free; /* for sessions, see DV_WORKER_DESCRIPTORS */
 

@@ -14,8 +14,9 @@
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
 #define DV_LIMIT_SESSIONS 16384
 #define DV_LIMIT_SESSIONS_PER_UID 1024
-#define DV_WORKER_DESCRIPTORS 6 /* a session with a worker */
-#define DV_LEASE_DESCRIPTORS 2  /* one without: its socket, and its process unless that is known */
+#define DV_WORKER_DESCRIPTORS 5  /* a session with a worker */
+#define DV_LEASE_DESCRIPTORS 1   /* one without */
+#define DV_PROCESS_DESCRIPTORS 1 /* their process, once */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/tenants.h"
 #include "src/base/cleanup.h"
@@ -180,6 +182,13 @@ static void dispatch(struct dv_lease_device *device)
 
 /* ---- messages ---- */
 
+static void leave_channel(struct dv_session *session)
+{
+    if (session->in_channels)
+        epoll_ctl(session->arbiter->leases.channels_fd, EPOLL_CTL_DEL, session->control_fd, NULL);
+    session->in_channels = false;
+}
+
 static uint64_t plausible(uint64_t ns)
 {
     return ns < DV_LEASE_ESTIMATE_MOST_NS ? ns : DV_LEASE_ESTIMATE_MOST_NS;
@@ -227,27 +236,65 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
         dv_durations_add(&device->decisions, dv_now() - now);
 }
 
-static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
+static void serve_channel(struct dv_session *session)
 {
     enum { AT_ONCE = 16 }; /* then others have a turn */
-    struct dv_session *session = userdata;
 
-    (void)events;
     for (int i = 0; i < AT_ONCE; i++) {
         struct dv_lease_message m;
-        ssize_t bytes = recv(fd, &m, sizeof m, MSG_DONTWAIT);
+        ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
         if (bytes == (ssize_t)sizeof m) {
             take_message(session, &m);
             continue;
         }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
-            sd_event_source_set_enabled(source, SD_EVENT_OFF);
+            leave_channel(session);
             dv_session_hung_up(session);
             break;
         }
         if (bytes <= 0)
             break;
     }
+}
+
+/* All lease channels are one source for the event loop: sd-event asks the kernel for everything
+ * that is ready before each single call, so n ready sources would cost n times n. */
+static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct epoll_event ready[DV_LIMIT_BATCH];
+
+    (void)source;
+    (void)events;
+    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    for (int i = 0; i < count; i++) {
+        /* by number: one may be gone through what another said */
+        struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
+        if (session && session->in_channels)
+            serve_channel(session);
+    }
+    return 0;
+}
+
+static int enter_channel(struct dv_arbiter *arbiter, struct dv_session *session)
+{
+    struct dv_leases *leases = &arbiter->leases;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->id};
+
+    if (!leases->channels_io) {
+        leases->channels_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (leases->channels_fd < 0)
+            return -errno;
+        int error = sd_event_add_io(arbiter->event, &leases->channels_io, leases->channels_fd,
+                                    EPOLLIN, on_channels, arbiter);
+        if (error < 0) {
+            close(leases->channels_fd);
+            return error;
+        }
+    }
+    if (epoll_ctl(leases->channels_fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0)
+        return -errno;
+    session->in_channels = true;
     return 0;
 }
 
@@ -359,30 +406,34 @@ int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
     }
     if (!any)
         return 0;
-    int error = sd_event_add_io(arbiter->event, &session->lease_io, session->control_fd, EPOLLIN,
-                                on_message, session);
-    return error < 0 ? error : 0;
+    return enter_channel(arbiter, session);
 }
 
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
 {
     (void)arbiter;
-    session->lease_io = sd_event_source_disable_unref(session->lease_io);
+    leave_channel(session);
     for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
         struct dv_session_lease *lease = &session->leases[i];
         if (!lease->tenant)
             continue;
+        bool involved = lease->policy.holding || lease->policy.waiting;
         if (lease->policy.holding)
             release(lease, dv_now());
         else
             dv_policy_cancel(&device_of(lease)->policy, &lease->policy, dv_now());
         lease->tenant = NULL;
-        dispatch(device_of(lease));
+        if (involved)
+            dispatch(device_of(lease));
     }
 }
 
 void dv_leases_fini(struct dv_arbiter *arbiter)
 {
+    if (arbiter->leases.channels_io) {
+        arbiter->leases.channels_io = sd_event_source_disable_unref(arbiter->leases.channels_io);
+        close(arbiter->leases.channels_fd);
+    }
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         arbiter->leases.devices[i].timer =
             sd_event_source_disable_unref(arbiter->leases.devices[i].timer);

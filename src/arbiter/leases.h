@@ -39,6 +39,8 @@ struct dv_lease_device {
 };
 
 struct dv_leases {
+    int channels_fd; /* an epoll of all lease channels */
+    sd_event_source *channels_io;
     struct dv_lease_device devices[DV_MAX_DEVICES];
 };
 

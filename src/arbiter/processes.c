@@ -11,6 +11,7 @@
 #include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
 
 #ifndef SO_PEERPIDFD
@@ -62,6 +63,10 @@ struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t 
     HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
     if (process && pid > 0 && is_alive(process))
         return process;
+    if (arbiter->descriptors_free < DV_PROCESS_DESCRIPTORS) {
+        errno = EMFILE;
+        return NULL;
+    }
     process = calloc(1, sizeof *process);
     if (!process)
         return NULL;
@@ -80,6 +85,7 @@ struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t 
         errno = -status;
         return NULL;
     }
+    arbiter->descriptors_free -= DV_PROCESS_DESCRIPTORS;
     HASH_ADD(hh, arbiter->processes, pid, sizeof process->pid, process);
     return process;
 }
@@ -93,6 +99,7 @@ void dv_process_drop(struct dv_process *process)
     HASH_DEL(arbiter->processes, process);
     process->io = sd_event_source_disable_unref(process->io);
     close(process->pidfd);
+    arbiter->descriptors_free += DV_PROCESS_DESCRIPTORS;
     free(process);
 }
 

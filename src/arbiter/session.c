@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +30,37 @@
 static void session_start_worker(struct dv_session *session);
 
 /* ---- small parts ---- */
+
+struct dv_user {
+    uid_t uid;
+    unsigned sessions;
+    UT_hash_handle hh;
+};
+
+/* Counts a session of a user in or out; returns how many it had before, or UINT_MAX when memory is
+ * short. */
+static unsigned count_session(struct dv_arbiter *arbiter, uid_t uid, bool in)
+{
+    struct dv_user *user;
+
+    HASH_FIND(hh, arbiter->users, &uid, sizeof uid, user);
+    if (!user && in) {
+        user = calloc(1, sizeof *user);
+        if (!user)
+            return UINT_MAX;
+        user->uid = uid;
+        HASH_ADD(hh, arbiter->users, uid, sizeof user->uid, user);
+    }
+    if (!user)
+        return 0;
+    unsigned before = user->sessions;
+    user->sessions += in ? 1 : -1u;
+    if (user->sessions == 0) {
+        HASH_DEL(arbiter->users, user);
+        free(user);
+    }
+    return before;
+}
 
 static void close_fd(int *fd)
 {
@@ -64,10 +97,14 @@ static void session_destroy(struct dv_session *session)
     close_fd(&session->control_fd);
     close_fd(&session->worker_control_fd);
     dv_process_detach(session);
+    if (session->counted)
+        count_session(arbiter, session->uid, false);
     arbiter->descriptors_free += session->descriptors;
     free(session->grants);
     free(session->leases);
     free(session);
+    if (!arbiter->sessions)
+        malloc_trim(0); /* a crowd has left: its memory goes back */
     dv_arbiter_check_idle(arbiter);
 }
 
@@ -276,15 +313,6 @@ static void find_command(pid_t pid, char *command, size_t bytes)
     dv_text_clean(command, bytes);
 }
 
-static unsigned count_sessions_of(const struct dv_arbiter *arbiter, uid_t uid)
-{
-    const struct dv_session *session;
-    unsigned count = 0;
-
-    for (session = arbiter->sessions; session; session = session->hh.next)
-        count += session->uid == uid;
-    return count;
-}
 
 static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -350,7 +378,8 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
     dv_process_attach(process, session);
     find_user_name(peer->uid, session->user, sizeof session->user);
     find_command(peer->pid, session->command, sizeof session->command);
-    unsigned of_user = count_sessions_of(arbiter, peer->uid);
+    unsigned of_user = count_session(arbiter, peer->uid, true);
+    session->counted = of_user != UINT_MAX;
     unsigned in_all = HASH_COUNT(arbiter->sessions);
     HASH_ADD(hh, arbiter->sessions, id, sizeof session->id, session);
     dv_arbiter_check_idle(arbiter);

@@ -31,6 +31,7 @@ struct dv_session {
     bool request_sent; /* to the zygote */
     bool tenant_gone;
     bool worker_gone;
+    bool counted; /* among its user's sessions */
 
     uid_t uid;
     gid_t gid;
@@ -64,7 +65,7 @@ struct dv_session {
     int worker_control_fd; /* the worker's end, until it has been sent */
 
     sd_event_source *client_io;
-    sd_event_source *lease_io;
+    bool in_channels; /* its lease channel is listened to */
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */
 
