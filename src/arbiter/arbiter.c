@@ -152,6 +152,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     }
     dv_config_fini(&arbiter->config);
     arbiter->config = config;
+    arbiter->config_loads++;
     dv_control_apply_config(arbiter);
     dv_leases_apply_config(arbiter);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
@@ -389,6 +390,11 @@ static int open_sockets(struct dv_arbiter *arbiter)
 
     if (error < 0)
         return error;
+    error = dv_leases_init(arbiter);
+    if (error < 0) {
+        dv_error("cannot watch lease channels: %s", strerror(-error));
+        return error;
+    }
     error = dv_control_init(arbiter, control_fd);
     if (error < 0) {
         dv_error("cannot open the control socket in %s: %s", arbiter->directory, strerror(-error));

@@ -36,6 +36,7 @@ struct dv_arbiter {
     sd_event *event;
     struct dv_options options;
     struct dv_config config;
+    uint32_t config_loads; /* how often it was loaded */
     const char *config_path;
     bool config_must_exist;
     uid_t owner;

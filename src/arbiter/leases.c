@@ -278,21 +278,9 @@ static int on_channels(sd_event_source *source, int fd, uint32_t events, void *u
 
 static int enter_channel(struct dv_arbiter *arbiter, struct dv_session *session)
 {
-    struct dv_leases *leases = &arbiter->leases;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->id};
 
-    if (!leases->channels_io) {
-        leases->channels_fd = epoll_create1(EPOLL_CLOEXEC);
-        if (leases->channels_fd < 0)
-            return -errno;
-        int error = sd_event_add_io(arbiter->event, &leases->channels_io, leases->channels_fd,
-                                    EPOLLIN, on_channels, arbiter);
-        if (error < 0) {
-            close(leases->channels_fd);
-            return error;
-        }
-    }
-    if (epoll_ctl(leases->channels_fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0)
+    if (epoll_ctl(arbiter->leases.channels_fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0)
         return -errno;
     session->in_channels = true;
     return 0;
@@ -426,6 +414,20 @@ void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
         if (involved)
             dispatch(device_of(lease));
     }
+}
+
+int dv_leases_init(struct dv_arbiter *arbiter)
+{
+    struct dv_leases *leases = &arbiter->leases;
+
+    leases->channels_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (leases->channels_fd < 0)
+        return -errno;
+    int error = sd_event_add_io(arbiter->event, &leases->channels_io, leases->channels_fd, EPOLLIN,
+                                on_channels, arbiter);
+    if (error < 0)
+        close(leases->channels_fd);
+    return error < 0 ? error : 0;
 }
 
 void dv_leases_fini(struct dv_arbiter *arbiter)

@@ -49,6 +49,7 @@ struct dv_leases {
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session);
 /* It is gone, and with it whatever it held. */
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session);
+int dv_leases_init(struct dv_arbiter *arbiter);
 void dv_leases_fini(struct dv_arbiter *arbiter);
 
 /* Takes a leased device into service, once. Returns false when its time is not shared out. */

@@ -155,7 +155,7 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
                     "there is no such device; `divvy devices` lists them with their numbers");
     const struct dv_policy_ops *ops = arguments->name ? dv_policy_by_name(arguments->name) : NULL;
     if (!ops)
-        return fail(body, MHD_HTTP_BAD_REQUEST, "name is elastic, fair, fifo or band");
+        return fail(body, MHD_HTTP_BAD_REQUEST, "a policy is elastic, fair, fifo or band: name=...");
     if (arguments->slice_ns &&
         (!parse_number(arguments->slice_ns, DV_SLICE_FIXED_MAX_NS, &slice_ns) ||
          (slice_ns && slice_ns < DV_SLICE_FIXED_MIN_NS)))
@@ -277,7 +277,7 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
                  (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
                  MS(now - holder->granted_at));
     else if (holder)
-        snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; %u tenants wait",
+        snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
                  (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
                  dv_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name,
                  MS(now - holder->granted_at), policy->waiting_tenants);

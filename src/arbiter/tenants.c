@@ -124,6 +124,8 @@ static void name_tenant(enum dv_tenant_per per, const char *pattern, struct susp
         snprintf(name, bytes, "%s:%d", session->command, (int)session->tenant_pid);
     else if (per == DV_PER_GROUP)
         snprintf(name, bytes, "group:%u", (unsigned)session->gid);
+    else if (strspn(session->user, "0123456789") == strlen(session->user))
+        snprintf(name, bytes, "uid:%s", session->user); /* digits alone would name a session */
     else
         snprintf(name, bytes, "%s", session->user);
 }
@@ -193,22 +195,22 @@ static int combine(const struct dv_tenant *tenant, const struct dv_share *old,
         snprintf(text, bytes, "a weight is from 1 to %u", DV_WEIGHT_MAX);
     else if (!bounded)
         return 0;
-    else if (new->request_ppm > terms->may_request_ppm)
+    else if (new->request_ppm > old->request_ppm && new->request_ppm > terms->may_request_ppm)
         snprintf(text, bytes,
                  "tenant %s may request at most %g%% of a device, not %g%%; the operator sets that "
                  "with may-request in divvy.yaml",
                  tenant->name, PERCENT(terms->may_request_ppm), PERCENT(new->request_ppm));
-    else if (new->limit_ppm > terms->share.limit_ppm)
+    else if (new->limit_ppm > old->limit_ppm && new->limit_ppm > terms->share.limit_ppm)
         snprintf(text, bytes,
                  "tenant %s is limited to %g%% of a device and cannot have a limit of %g%%; the "
                  "operator sets that with limit in divvy.yaml",
                  tenant->name, PERCENT(terms->share.limit_ppm), PERCENT(new->limit_ppm));
-    else if (new->weight > terms->may_weight)
+    else if (new->weight > old->weight && new->weight > terms->may_weight)
         snprintf(text, bytes,
                  "tenant %s may have a weight of at most %u, not %u; the operator sets that with "
                  "may-weight in divvy.yaml",
                  tenant->name, terms->may_weight, new->weight);
-    else if (new->class < terms->may_class)
+    else if (new->class < old->class && new->class < terms->may_class)
         snprintf(text, bytes,
                  "tenant %s may not run in class %s, at best in %s; the operator sets that with "
                  "may-class in divvy.yaml",
@@ -263,6 +265,15 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         if (tenant->devices[i] && (device < 0 || i == (uint32_t)device))
             dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
+    /* What an operator has lowered, the tenant cannot raise again. */
+    if (!bounded && wish->has_limit && tenant->terms.share.limit_ppm > wish->limit_ppm)
+        tenant->terms.share.limit_ppm = wish->limit_ppm;
+    if (!bounded && wish->has_request && tenant->terms.may_request_ppm > wish->request_ppm)
+        tenant->terms.may_request_ppm = wish->request_ppm;
+    if (!bounded && wish->has_weight && tenant->terms.may_weight > wish->weight)
+        tenant->terms.may_weight = wish->weight;
+    if (!bounded && wish->has_class && tenant->terms.may_class < wish->class)
+        tenant->terms.may_class = wish->class;
     return 0;
 }
 
@@ -288,14 +299,17 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
 
     identify(arbiter, session, name, sizeof name, &terms);
     HASH_FIND_STR(arbiter->tenants, name, tenant);
-    if (!tenant) {
+    bool created = !tenant;
+    if (created) {
         tenant = calloc(1, sizeof *tenant);
         if (!tenant)
             return NULL;
         memcpy(tenant->name, name, sizeof name);
         HASH_ADD_STR(arbiter->tenants, name, tenant);
     }
-    tenant->terms = terms; /* the configuration may have been reloaded */
+    if (created || tenant->config_loads != arbiter->config_loads)
+        tenant->terms = terms;
+    tenant->config_loads = arbiter->config_loads;
     return tenant;
 }
 
@@ -308,6 +322,7 @@ static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t
     if (!place)
         return -ENOMEM;
     place->tenant = tenant;
+    place->usage.since = dv_now();
     tenant->devices[device] = place;
     dv_leases_add_tenant(arbiter, place, device, &tenant->terms.share);
     return 0;

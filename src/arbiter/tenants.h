@@ -24,7 +24,8 @@ struct dv_tenant_device {
 /* Exists as long as one of its sessions does. */
 struct dv_tenant {
     char name[DV_LIMIT_TENANT_NAME];
-    struct dv_tenant_terms terms;
+    struct dv_tenant_terms terms; /* as configured, or as an operator has set them since */
+    uint32_t config_loads;        /* which configuration they come from */
     uint32_t sessions;
     struct dv_tenant_device *devices[DV_MAX_DEVICES]; /* by divvyd's index; NULL: not leased */
     UT_hash_handle hh;

@@ -59,11 +59,16 @@ uint32_t dv_usage_ppm(const struct dv_usage *usage, unsigned window_s, dv_ns now
 {
     dv_ns window = window_s * DV_NS_PER_S;
     dv_ns from = now > window ? now - window : 0;
+    if (from < usage->since)
+        from = usage->since;
+    if (now < from + FINE_NS) /* too short to say much: as if it had been this long */
+        from = now > FINE_NS ? now - FINE_NS : 0;
     uint64_t us = window_s == 1
                       ? sum(usage->fine, DV_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
                       : sum(usage->coarse, DV_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from,
                             now);
-    return (uint32_t)(us * 1000 * 1000000 / window);
+    uint64_t ppm = us * 1000 * 1000000 / (now - from);
+    return ppm > 1000000 ? 1000000 : (uint32_t)ppm; /* buckets at the edges count in proportion */
 }
 
 /* ---- durations ---- */

@@ -11,13 +11,15 @@
 
 /* Rings of buckets; each bucket holds the microseconds that fell into its span. */
 struct dv_usage {
+    dv_ns since; /* windows do not reach further back */
     uint64_t fine_newest, coarse_newest; /* numbers of the newest buckets since the clock's zero */
     uint32_t fine[DV_USAGE_FINE], coarse[DV_USAGE_COARSE];
 };
 
 /* Device time from `from` to `to` was the tenant's; times do not go back by more than a hold. */
 void dv_usage_add(struct dv_usage *usage, dv_ns from, dv_ns to);
-/* The part, in parts per million, of the window that ends at `now`; window_s is 1 to 60. */
+/* The part, in parts per million, of the window that ends at `now` (and begins at `since` if that is
+ * later); window_s is 1 to 60. */
 uint32_t dv_usage_ppm(const struct dv_usage *usage, unsigned window_s, dv_ns now);
 
 /* How long something took, as a histogram with four buckets an octave of nanoseconds. */

@@ -2,6 +2,7 @@
 #ifndef DV_CLI_CLI_H
 #define DV_CLI_CLI_H
 
+#include <getopt.h>
 #include <stdbool.h>
 
 #include "src/base/rundir.h"
@@ -18,18 +19,35 @@ enum {
 
 int dv_cli_run(int argc, char **argv);
 int dv_cli_ps(int argc, char **argv);
+int dv_cli_tenants(int argc, char **argv);
 int dv_cli_devices(int argc, char **argv);
+int dv_cli_explain(int argc, char **argv);
+int dv_cli_set(int argc, char **argv);
+int dv_cli_policy(int argc, char **argv);
 int dv_cli_version(int argc, char **argv);
 
 /* One line on stderr, "divvy: ...", with what happened, why, and what to do. */
 void dv_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Options of the commands that only look: --json, --daemon DIR and --help (which exits). */
+/* Options of the commands that ask the daemon: --json, --daemon DIR and --help (which exits). */
 struct dv_cli_view {
     bool json;
     const char *daemon_directory;
 };
-/* Returns DV_EXIT_OK or DV_EXIT_USAGE after a message. */
-int dv_cli_parse_view(int argc, char **argv, const char *usage, struct dv_cli_view *view);
+/* clang-format off */
+#define DV_CLI_VIEW_OPTIONS                      \
+    {"json", no_argument, NULL, 'j'},            \
+    {"daemon", required_argument, NULL, 'd'},    \
+    {"help", no_argument, NULL, 'h'}
+/* clang-format on */
+/* For commands with options of their own: takes one of these, and refuses what is unknown. Returns
+ * DV_EXIT_OK or DV_EXIT_USAGE after a message. */
+int dv_cli_view_option(struct dv_cli_view *view, int option, char **argv, const char *usage);
+/* For commands without options of their own and with so many arguments, which then begin at
+ * argv[optind]. Returns the same. */
+int dv_cli_parse_view(int argc, char **argv, const char *usage, int arguments,
+                      struct dv_cli_view *view);
+/* Whether as many arguments follow as there should be. Returns the same. */
+int dv_cli_check_arguments(int argc, char **argv, int arguments);
 
 #endif

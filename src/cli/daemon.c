@@ -78,10 +78,10 @@ int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
 void dv_daemon_explain(int error, const char *directory)
 {
     if (error == -ENOENT)
-        dv_cli_error(
-            "no divvyd is running, neither the system's (" DV_RUNDIR_SYSTEM
-            ") nor one of yours, so there is nothing to show. `divvy run -- PROGRAM` starts "
-            "one for the program; DIVVY_DIR=DIR names one that runs elsewhere.");
+        dv_cli_error("no divvyd is running, neither the system's (" DV_RUNDIR_SYSTEM
+                     ") nor one of yours, so there is nothing to show or to change. "
+                     "`divvy run -- PROGRAM` starts one for the program; DIVVY_DIR=DIR names one "
+                     "that runs elsewhere.");
     else if (error == -EHOSTDOWN)
         dv_cli_error(
             "no divvyd answers in %s, the directory that DIVVY_DIR or --daemon names. Start "

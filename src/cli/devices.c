@@ -8,6 +8,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 #include "src/cli/table.h"
+#include "src/cli/values.h"
 
 static const char usage[] =
     "Usage: divvy devices [--json] [--daemon DIR]\n"
@@ -20,7 +21,27 @@ static const char usage[] =
     "  --help         print this help\n"
     "\n"
     "Columns: number, name, type, memory, compute units, whether it computes in the host's\n"
-    "memory (unified), the type it is shown as to programs, and the sessions on it now.\n";
+    "memory (unified), the type it is shown as to programs, the policy by which its time is\n"
+    "shared out (none: it is not), how many sessions may keep it busy at once, the length of\n"
+    "their turns, and the sessions on it now.\n";
+
+static void add_policy(struct dv_table *table, const json_t *device)
+{
+    const char *policy = dv_http_text(device, "policy", "none");
+    int64_t slice_ns = json_integer_value(json_object_get(device, "slice_ns"));
+    char slice[32] = "learned";
+
+    dv_table_add(table, "%s", policy);
+    if (strcmp(policy, "none") == 0) { /* there are no turns */
+        dv_table_add(table, "-");
+        dv_table_add(table, "-");
+        return;
+    }
+    if (slice_ns > 0)
+        dv_value_format_duration(slice, sizeof slice, (double)slice_ns / 1e9);
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "slots")));
+    dv_table_add(table, "%s", slice);
+}
 
 static void add_device(struct dv_table *table, const json_t *device)
 {
@@ -41,6 +62,7 @@ static void add_device(struct dv_table *table, const json_t *device)
         dv_table_add(table, "(hidden)");
     else
         dv_table_add(table, "%s", strcmp(shown_as, "as-is") == 0 ? type : shown_as);
+    add_policy(table, device);
     dv_table_add(table, "%" PRId64,
                  (int64_t)json_integer_value(json_object_get(device, "sessions")));
 }
@@ -94,8 +116,10 @@ static void print_warnings(const json_t *devices)
 static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"DEVICE", "NAME",    "TYPE",     "MEMORY",
-                                          "UNITS",  "UNIFIED", "SHOWN-AS", "SESSIONS"};
-    static const bool right[] = {true, false, false, true, true, false, false, true};
+                                          "UNITS",  "UNIFIED", "SHOWN-AS", "POLICY",
+                                          "SLOTS",  "SLICE",   "SESSIONS"};
+    static const bool right[] = {true,  false, false, true,  true, false,
+                                 false, false, true,  false, true};
     const json_t *devices = json_object_get(document, "devices");
     struct dv_table table;
     size_t index;
@@ -117,7 +141,7 @@ int dv_cli_devices(int argc, char **argv)
     DV_AUTO_FREE char *body = NULL;
     json_t *document = NULL;
 
-    int code = dv_cli_parse_view(argc, argv, usage, &view);
+    int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
     if (code == DV_EXIT_OK)
         code = dv_http_get(view.daemon_directory, "/v1/devices", &body, &document);
     if (code != DV_EXIT_OK)

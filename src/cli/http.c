@@ -43,7 +43,7 @@ int dv_http_request(const char *directory, const char *method, const char *path,
 {
     struct answer answer = {0};
     char curl_error[CURL_ERROR_SIZE] = "";
-    char url[256];
+    DV_AUTO_FREE char *url = NULL;
     struct sockaddr_un address;
     long status = 0;
 
@@ -58,8 +58,10 @@ int dv_http_request(const char *directory, const char *method, const char *path,
         snprintf(error, error_bytes, "libcurl does not start");
         return -1;
     }
-    snprintf(url, sizeof url, "http://divvyd%s", path);
+    if (asprintf(&url, "http://divvyd%s", path) < 0)
+        url = NULL;
     curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a tenant may be called ".." */
     curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, address.sun_path);
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
@@ -84,17 +86,47 @@ int dv_http_request(const char *directory, const char *method, const char *path,
     return (int)status;
 }
 
-int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document)
+/* What a daemon of another version does not know, it cannot explain well. */
+static void explain_version(const char *directory)
+{
+    DV_AUTO_FREE char *body = NULL;
+    char error[256];
+
+    if (dv_http_request(directory, "GET", "/v1/version", &body, error, sizeof error) != 200)
+        return;
+    json_t *document = json_loads(body, 0, NULL);
+    const char *version = dv_http_text(document, "version", "unknown");
+    if (strcmp(version, DIVVY_VERSION) != 0)
+        dv_cli_error("that divvyd is version %s and this program is " DIVVY_VERSION
+                     "; restart it if it should know more.",
+                     version);
+    json_decref(document);
+}
+
+static void explain_refusal(const char *directory, int status, const char *reason)
+{
+    if (reason)
+        dv_cli_error("%s (so says the divvyd in %s)", reason, directory);
+    else
+        dv_cli_error("the divvyd in %s refuses and gives no reason (HTTP %d)", directory, status);
+    if (status == 404 || status == 405)
+        explain_version(directory);
+}
+
+int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body,
+                json_t **document)
 {
     char directory[DV_RUNDIR_BYTES];
     char error[512];
 
+    *body = NULL;
+    *document = NULL;
     int found = dv_daemon_find(wanted_directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, directory);
     if (found < 0) {
         dv_daemon_explain(found, directory);
         return DV_EXIT_FAILED;
     }
-    int status = dv_http_request(directory, "GET", path, body, error, sizeof error);
+    int status = dv_http_request(directory, method, path, body, error, sizeof error);
     if (status < 0) {
         dv_cli_error("the divvyd in %s did not answer: %s", directory, error);
         return DV_EXIT_FAILED;
@@ -102,19 +134,31 @@ int dv_http_get(const char *wanted_directory, const char *path, char **body, jso
     *document = json_loads(*body, 0, NULL);
     if (status == 200 && json_is_object(*document))
         return DV_EXIT_OK;
-    if (status == 403)
+    if (status == 200)
+        dv_cli_error("the divvyd in %s answers with something that is not JSON", directory);
+    else if (status == 403 && strcmp(method, "GET") == 0)
         dv_daemon_explain(-EACCES, directory);
-    const char *reason = json_string_value(json_object_get(*document, "error"));
-    if (status != 403)
-        dv_cli_error(
-            "the divvyd in %s refuses %s: %s (HTTP %d). If its version differs from this one "
-            "(see `divvy version`), restart it.",
-            directory, path, reason ? reason : "no reason given", status);
+    else
+        explain_refusal(directory, status, json_string_value(json_object_get(*document, "error")));
     json_decref(*document);
     *document = NULL;
     free(*body);
     *body = NULL;
     return DV_EXIT_FAILED;
+}
+
+int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document)
+{
+    return dv_http_ask(wanted_directory, "GET", path, body, document);
+}
+
+char *dv_http_escape(const char *text)
+{
+    char *escaped = curl_easy_escape(NULL, text, 0);
+    char *copy = strdup(escaped ? escaped : "");
+
+    curl_free(escaped);
+    return copy;
 }
 
 const char *dv_http_text(const json_t *object, const char *key, const char *otherwise)

@@ -10,9 +10,14 @@
 int dv_http_request(const char *directory, const char *method, const char *path, char **body,
                     char *error, size_t error_bytes);
 
-/* For commands that show something: finds a daemon and gets a document from it. On failure says why
- * and returns an exit code other than 0. */
+/* For commands: finds a daemon, asks it and reads its answer. On failure says why and returns an
+ * exit code other than 0. */
+int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body,
+                json_t **document);
 int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document);
+
+/* A text as it may stand in a path or in a query. The caller frees it. */
+char *dv_http_escape(const char *text);
 
 /* A text member of a JSON object, or the other text where there is none. */
 const char *dv_http_text(const json_t *object, const char *key, const char *otherwise);

@@ -1,5 +1,4 @@
 /* divvy: chooses the sub-command, one file each. */
-#include <getopt.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +16,11 @@ static const char usage[] =
     "Commands:\n"
     "  run       run a program on the shared devices\n"
     "  ps        list the programs that use them now\n"
+    "  tenants   list who shares the devices, and what each one gets\n"
     "  devices   list the devices\n"
+    "  explain   say what a program waits for, and why\n"
+    "  set       change a tenant's share of the devices' time\n"
+    "  policy    change how a device's time is shared out\n"
     "  version   print the versions of divvy and of the daemon\n"
     "\n"
     "Try it:  divvy run -- clinfo\n"
@@ -26,10 +29,10 @@ static const char usage[] =
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"run", dv_cli_run},
-                {"ps", dv_cli_ps},
-                {"devices", dv_cli_devices},
-                {"version", dv_cli_version}};
+} commands[] = {{"run", dv_cli_run},         {"ps", dv_cli_ps},
+                {"tenants", dv_cli_tenants}, {"devices", dv_cli_devices},
+                {"explain", dv_cli_explain}, {"set", dv_cli_set},
+                {"policy", dv_cli_policy},   {"version", dv_cli_version}};
 
 void dv_cli_error(const char *format, ...)
 {
@@ -43,38 +46,55 @@ void dv_cli_error(const char *format, ...)
     fputc('\n', stderr);
 }
 
-int dv_cli_parse_view(int argc, char **argv, const char *command_usage, struct dv_cli_view *view)
+int dv_cli_view_option(struct dv_cli_view *view, int option, char **argv, const char *command_usage)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    switch (option) {
+    case 'j':
+        view->json = true;
+        return DV_EXIT_OK;
+    case 'd':
+        view->daemon_directory = optarg;
+        return DV_EXIT_OK;
+    case 'h':
+        fputs(command_usage, stdout);
+        exit(DV_EXIT_OK);
+    default:
+        dv_cli_error("unknown option or missing value: %s. See `divvy %s --help`.",
+                     argv[optind - 1], argv[0]);
+        return DV_EXIT_USAGE;
+    }
+}
+
+int dv_cli_check_arguments(int argc, char **argv, int arguments)
+{
+    int given = argc - optind;
+
+    if (given > arguments)
+        dv_cli_error("unexpected argument: %s. See `divvy %s --help`.", argv[optind + arguments],
+                     argv[0]);
+    else if (given < arguments)
+        dv_cli_error("`divvy %s` needs %s%s. See `divvy %s --help`.", argv[0],
+                     given            ? "one more argument"
+                     : arguments == 1 ? "an argument"
+                                      : "arguments",
+                     given ? "" : " to know what it is about", argv[0]);
+    return given == arguments ? DV_EXIT_OK : DV_EXIT_USAGE;
+}
+
+int dv_cli_parse_view(int argc, char **argv, const char *command_usage, int arguments,
+                      struct dv_cli_view *view)
+{
+    static const struct option options[] = {DV_CLI_VIEW_OPTIONS, {NULL, 0, NULL, 0}};
     int option;
 
     *view = (struct dv_cli_view){0};
     opterr = 0;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'j':
-            view->json = true;
-            break;
-        case 'd':
-            view->daemon_directory = optarg;
-            break;
-        case 'h':
-            fputs(command_usage, stdout);
-            exit(DV_EXIT_OK);
-        default:
-            dv_cli_error("unknown option or missing value: %s. See `divvy %s --help`.",
-                         argv[optind - 1], argv[0]);
-            return DV_EXIT_USAGE;
-        }
+        int code = dv_cli_view_option(view, option, argv, command_usage);
+        if (code != DV_EXIT_OK)
+            return code;
     }
-    if (optind < argc) {
-        dv_cli_error("unexpected argument: %s. See `divvy %s --help`.", argv[optind], argv[0]);
-        return DV_EXIT_USAGE;
-    }
-    return DV_EXIT_OK;
+    return dv_cli_check_arguments(argc, argv, arguments);
 }
 
 int main(int argc, char **argv)
@@ -96,8 +116,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    dv_cli_error("there is no command '%s'. The commands are run, ps, devices and version; see "
-                 "`divvy --help`.",
+    dv_cli_error("there is no command '%s'. The commands are run, ps, tenants, devices, explain, "
+                 "set, policy and version; see `divvy --help`.",
                  argv[1]);
     return DV_EXIT_USAGE;
 }

@@ -9,6 +9,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 #include "src/cli/table.h"
+#include "src/cli/values.h"
 
 static const char usage[] =
     "Usage: divvy ps [--json] [--daemon DIR]\n"
@@ -20,23 +21,11 @@ static const char usage[] =
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
     "\n"
-    "Columns: session number, the program's process, its user, its name, the device it works\n"
-    "on (- before its first context), the size of its memory objects, the commands the device\n"
-    "has finished for it, how long it has been connected, and its state.\n";
-
-static void format_age(char *field, size_t bytes, double seconds)
-{
-    unsigned long s = seconds < 0 ? 0 : (unsigned long)seconds;
-
-    if (s < 60)
-        snprintf(field, bytes, "%lus", s);
-    else if (s < 3600)
-        snprintf(field, bytes, "%lum%02lus", s / 60, s % 60);
-    else if (s < 86400)
-        snprintf(field, bytes, "%luh%02lum", s / 3600, s / 60 % 60);
-    else
-        snprintf(field, bytes, "%lud%02luh", s / 86400, s / 3600 % 24);
-}
+    "Columns: session number, the program's process, its user, the tenant whose share it uses,\n"
+    "its name, the device it works on (- before its first context), the part of the device's\n"
+    "time it had over the last second (- where time is not shared out), the size of its memory\n"
+    "objects, the commands the device has finished for it, how long it has been connected, and\n"
+    "its state. `divvy explain SESSION` says more about one of them.\n";
 
 /* The daemon knows the machine's own users; a directory service is asked from here. */
 static const char *user_of(const json_t *session)
@@ -53,17 +42,20 @@ static const char *user_of(const json_t *session)
 
 static void add_session(struct dv_table *table, const json_t *session)
 {
-    char memory[32], age[32];
+    char memory[32], age[32], share[32];
 
     dv_text_format_size(memory, sizeof memory,
                         (uint64_t)json_integer_value(json_object_get(session, "memory_bytes")));
-    format_age(age, sizeof age, json_number_value(json_object_get(session, "age_s")));
+    dv_value_format_age(age, sizeof age, json_number_value(json_object_get(session, "age_s")));
+    dv_value_format_measured(share, sizeof share, json_object_get(session, "share_1s_ppm"));
     dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(session, "id")));
     dv_table_add(table, "%" PRId64,
                  (int64_t)json_integer_value(json_object_get(session, "tenant_pid")));
     dv_table_add(table, "%s", user_of(session));
+    dv_table_add(table, "%s", dv_http_text(session, "tenant", "-"));
     dv_table_add(table, "%s", dv_http_text(session, "command", "?"));
     dv_table_add(table, "%s", dv_http_text(session, "device", "-"));
+    dv_table_add(table, "%s", share);
     dv_table_add(table, "%s", memory);
     dv_table_add(table, "%" PRId64,
                  (int64_t)json_integer_value(json_object_get(session, "commands")));
@@ -73,9 +65,11 @@ static void add_session(struct dv_table *table, const json_t *session)
 
 static void print_table(const json_t *document)
 {
-    static const char *const heading[] = {"SESSION", "PID",      "USER", "COMMAND", "DEVICE",
-                                          "MEMORY",  "COMMANDS", "AGE",  "STATE"};
-    static const bool right[] = {true, true, false, false, false, true, true, true, false};
+    static const char *const heading[] = {"SESSION",  "PID",    "USER",  "TENANT",
+                                          "COMMAND",  "DEVICE", "SHARE", "MEMORY",
+                                          "COMMANDS", "AGE",    "STATE"};
+    static const bool right[] = {true, true, false, false, false, false,
+                                 true, true, true,  true,  false};
     const json_t *sessions = json_object_get(document, "sessions");
     struct dv_table table;
     size_t index;
@@ -96,7 +90,7 @@ int dv_cli_ps(int argc, char **argv)
     DV_AUTO_FREE char *body = NULL;
     json_t *document = NULL;
 
-    int code = dv_cli_parse_view(argc, argv, usage, &view);
+    int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
     if (code == DV_EXIT_OK)
         code = dv_http_get(view.daemon_directory, "/v1/sessions", &body, &document);
     if (code != DV_EXIT_OK)

@@ -2,7 +2,6 @@
  * driver alone, and becomes the program. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +10,10 @@
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
+#include "src/cli/admission.h"
 #include "src/cli/cli.h"
 #include "src/cli/daemon.h"
+#include "src/cli/share.h"
 
 static const char usage[] =
     "Usage: divvy run [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
@@ -23,15 +24,18 @@ static const char usage[] =
     "Without a running daemon one of your own is started, which ends by itself when it has\n"
     "had nothing to do for a minute.\n"
     "\n"
-    "  --present-as TYPE   show the devices as cpu, gpu or accelerator, for programs that\n"
-    "                      look for one type only\n"
-    "  --daemon DIR        use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
-    "                      then " DV_RUNDIR_SYSTEM ", then your own)\n"
-    "  --help              print this help\n"
+    "  --present-as TYPE show the devices as cpu, gpu or accelerator, for programs that look\n"
+    "                    for one type only\n"
+    "  --daemon DIR      use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
+    "                    then " DV_RUNDIR_SYSTEM ", then your own)\n"
+    "  --help            print this help\n"
+    "\n"
+    "What the program asks for, as far as the daemon's configuration lets you:\n" DV_CLI_SHARE_HELP
     "\n"
     "Examples:\n"
     "  divvy run -- clinfo\n"
     "  divvy run --present-as gpu -- hashcat -b\n"
+    "  divvy run --request 30% --priority latency -- ./serve\n"
     "\n"
     "Exit codes of divvy itself: 125 it failed, 126 PROGRAM cannot be executed,\n"
     "127 PROGRAM is not there.\n";
@@ -39,6 +43,7 @@ static const char usage[] =
 struct run_options {
     const char *present_as;
     const char *daemon_directory;
+    struct dv_cli_share share;
 };
 
 static int parse_options(int argc, char **argv, struct run_options *run)
@@ -46,6 +51,7 @@ static int parse_options(int argc, char **argv, struct run_options *run)
     static const struct option options[] = {{"present-as", required_argument, NULL, 'p'},
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
+                                            DV_CLI_SHARE_OPTIONS,
                                             {NULL, 0, NULL, 0}};
     int option;
 
@@ -62,12 +68,18 @@ static int parse_options(int argc, char **argv, struct run_options *run)
         case 'h':
             fputs(usage, stdout);
             exit(DV_EXIT_OK);
-        default:
-            dv_cli_error("unknown option or missing value: %s. See `divvy run --help`.",
-                         argv[optind - 1]);
-            return DV_EXIT_OWN;
+        default: {
+            int status = dv_cli_share_option(&run->share, option, optarg);
+            if (status > 0)
+                dv_cli_error("unknown option or missing value: %s. See `divvy run --help`.",
+                             argv[optind - 1]);
+            if (status != 0)
+                return DV_EXIT_OWN;
+        }
         }
     }
+    if (dv_cli_share_inherit(&run->share) < 0 || dv_cli_share_check(&run->share) < 0)
+        return DV_EXIT_OWN;
     if (run->present_as && strcmp(run->present_as, "cpu") != 0 &&
         strcmp(run->present_as, "gpu") != 0 && strcmp(run->present_as, "accelerator") != 0) {
         dv_cli_error("--present-as is cpu, gpu or accelerator, not '%s'", run->present_as);
@@ -156,11 +168,14 @@ int dv_cli_run(int argc, char **argv)
     code = dv_daemon_find_or_start(run.daemon_directory, directory);
     if (code != DV_EXIT_OK)
         return code;
+    if (!dv_cli_share_is_empty(&run.share) && !dv_cli_admission_try(directory, &run.share))
+        return DV_EXIT_OWN;
 
     /* The program may change its directory before its first OpenCL call. */
     setenv("DIVVY_DIR", realpath(directory, absolute) ? absolute : directory, 1);
     if (run.present_as)
         setenv("DIVVY_PRESENT_AS", run.present_as, 1);
+    dv_cli_share_export(&run.share);
     setenv("OCL_ICD_VENDORS", vendors, 1);
     /* They would bring the vendors' drivers back beside divvy's. */
     unsetenv("OPENCL_VENDOR_PATH");

@@ -23,7 +23,7 @@ int dv_cli_version(int argc, char **argv)
     json_t *document = NULL;
     char directory[DV_RUNDIR_BYTES];
 
-    int code = dv_cli_parse_view(argc, argv, usage, &view);
+    int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
     if (code != DV_EXIT_OK)
         return code;
     int error =

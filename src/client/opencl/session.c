@@ -131,16 +131,17 @@ static uint32_t wanted_presentation(void)
     return DV_PRESENT_AS_IS;
 }
 
-/* A number that `divvy run` has put into the environment; 0 when there is none or it is none. */
-static uint32_t number_from(const char *variable, uint32_t most)
+/* A number that `divvy run` has put into the environment; false when there is none. */
+static bool number_from(const char *variable, uint32_t most, uint32_t *number)
 {
     const char *text = getenv(variable);
     char *end;
 
     if (!text || *text < '0' || *text > '9')
-        return 0;
+        return false;
     unsigned long value = strtoul(text, &end, 10);
-    return *end == '\0' && value <= most ? (uint32_t)value : 0;
+    *number = (uint32_t)value;
+    return *end == '\0' && value <= most;
 }
 
 static void wish_for_share(struct dv_hello *hello)
@@ -148,11 +149,13 @@ static void wish_for_share(struct dv_hello *hello)
     static const char *const classes[] = {"latency", "standard", "batch"};
     const char *class = getenv("DIVVY_PRIORITY");
 
-    if (getenv("DIVVY_REQUEST"))
-        hello->request = number_from("DIVVY_REQUEST", DV_SHARE_WHOLE) + 1;
-    if (getenv("DIVVY_LIMIT"))
-        hello->limit = number_from("DIVVY_LIMIT", DV_SHARE_WHOLE) + 1;
-    hello->weight = (uint16_t)number_from("DIVVY_WEIGHT", UINT16_MAX);
+    uint32_t number;
+    if (number_from("DIVVY_REQUEST", DV_SHARE_WHOLE, &number))
+        hello->request = number + 1;
+    if (number_from("DIVVY_LIMIT", DV_SHARE_WHOLE, &number))
+        hello->limit = number + 1;
+    if (number_from("DIVVY_WEIGHT", UINT16_MAX, &number))
+        hello->weight = (uint16_t)number;
     for (uint16_t i = 0; class && i < 3; i++)
         if (strcmp(class, classes[i]) == 0)
             hello->class = i + 1;

@@ -1,0 +1,346 @@
+"""Trials of bench/run share: tenants at work on one device, and the kernels that ran."""
+import array
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import harness
+
+HOST_CORE = 1   # PoCL's one thread pins itself to core 0
+FIRST_UID = 20001   # tenants are users; numbers need no entry in /etc/passwd
+NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
+BIN_NS = 100 * NS_PER_MS   # windows slide by so much
+SETTLE_S = 1.0   # tenants begin together and nothing is known of them: not counted
+
+
+# ---- tenants and what they do ----
+
+class Work:
+    """What one process of a tenant does, see bench-share.c."""
+
+    def __init__(self, kernel_ms, from_s=0.0, until_s=None, vary=0, burst=0, pause_ms=0.0,
+                 jitter=0, rate=0.0):
+        self.kernel_ms = kernel_ms
+        self.from_s = from_s
+        self.until_s = until_s   # None: to the end of the trial
+        self.vary = vary
+        self.burst = burst
+        self.pause_ms = pause_ms
+        self.jitter = jitter
+        self.rate = rate
+
+    def command(self, round_ns, seconds, seed, log):
+        # A queue of some 40 ms: nobody gives back a turn because its own host was late.
+        depth = max(8, min(256, round(40 / self.kernel_ms)))
+        until = seconds if self.until_s is None else self.until_s
+        command = [harness.bench_program("bench-share"), "tenant",
+                   "--rounds", str(round(self.kernel_ms * NS_PER_MS / round_ns)),
+                   "--depth", str(depth), "--from", str(round(self.from_s * 1000)),
+                   "--until", str(round(until * 1000)), "--seed", str(seed), "--log", log]
+        if self.vary:
+            command += ["--vary", str(self.vary)]
+        if self.burst:
+            command += ["--burst", str(self.burst), "--pause", str(round(self.pause_ms * 1000)),
+                        "--jitter", str(self.jitter)]
+        if self.rate:
+            command += ["--rate", str(self.rate)]
+        return command
+
+
+class Tenant:
+    """A user with its share (request, limit, weight, class as in divvy.yaml) and its processes."""
+
+    def __init__(self, name, entitled, works, **share):
+        self.name = name
+        self.entitled = entitled   # a part of 1, or None where nothing is promised
+        self.works = works if isinstance(works, list) else [works]
+        self.share = share
+
+    def rule(self, uid):
+        words = [f'user: "{uid}"', f'name: "{self.name}"']
+        words += [f"{key}: {value}" for key, value in self.share.items()]
+        return "  - {" + ", ".join(words) + "}\n"
+
+
+class Log:
+    """The kernels of one tenant: when each was asked for, began, ended, and was seen to be over."""
+
+    def __init__(self, paths, kernel_ns=None):
+        self.kernels = []
+        for path in paths:
+            numbers = array.array("Q")
+            numbers.frombytes(pathlib.Path(path).read_bytes())
+            self.kernels += zip(numbers[0::4], numbers[1::4], numbers[2::4], numbers[3::4])
+        self.kernel_ns = kernel_ns   # given: what a kernel counts, however long it took
+
+    def bins(self, start_ns, count, width_ns=BIN_NS):
+        """Device time in each of `count` bins from start_ns."""
+        bins = [0.0] * count
+        end_ns = start_ns + count * width_ns
+        for _, begun, ended, _ in self.kernels:
+            if ended <= start_ns or begun >= end_ns:
+                continue
+            scale = self.kernel_ns / (ended - begun) if self.kernel_ns else 1.0
+            first = max(0, (begun - start_ns) // width_ns)
+            last = min(count - 1, (ended - 1 - start_ns) // width_ns)
+            for index in range(first, last + 1):
+                low = start_ns + index * width_ns
+                bins[index] += (min(ended, low + width_ns) - max(begun, low)) * scale
+        return bins
+
+    def median_ns(self):
+        return int(statistics.median(ended - begun for _, begun, ended, _ in self.kernels))
+
+
+# ---- where trials run ----
+
+class Place:
+    """Device and hosts on cores of their own, a warm kernel cache, how long a round takes."""
+
+    def __init__(self, scratch):
+        if os.geteuid() != 0:
+            sys.exit("bench: the tenants are users of their own, so this must be run by root")
+        if os.cpu_count() < 2:
+            sys.exit("bench: two cores are needed to keep device and hosts apart")
+        self.scratch = scratch
+        # Tenants and their workers are other users than the one who made these.
+        os.chmod(scratch.dir, 0o755)
+        os.chmod(scratch.cache, 0o777)
+        self.vendor = harness.vendor_environment(
+            scratch.cache, {"POCL_AFFINITY": "1", "POCL_MAX_PTHREAD_COUNT": "1"})
+        self.round_ns = self.calibrate()
+
+    def start(self, command, **kwargs):
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {HOST_CORE})
+        try:
+            return subprocess.Popen(command, **kwargs)
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def calibrate(self):
+        """The fastest of several, since whatever else runs on the core only slows it down."""
+        times = []
+        for _ in range(3):
+            process = self.start([harness.bench_program("bench-share"), "calibrate"],
+                                 env=self.vendor, stdout=subprocess.PIPE)
+            text, _ = process.communicate(timeout=60)
+            times.append(json.loads(text)["round_ns"])
+        return min(times)
+
+
+class Side:
+    """One of elastic, fifo, none (policies of divvyd) or bare, for one set of tenants."""
+
+    def __init__(self, place, name, tenants):
+        self.place = place
+        self.name = name
+        self.tenants = tenants
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place.scratch.dir))
+        os.chmod(self.dir, 0o777)
+        self.process = None
+        if name != "bare":
+            self.start_daemon()
+
+    def start_daemon(self):
+        config = f'devices:\n  - {{match: "*", policy: {self.name}}}\ntenants:\n'
+        config += "".join(tenant.rule(FIRST_UID + i) for i, tenant in enumerate(self.tenants))
+        (self.dir / "divvy.yaml").write_text(config)
+        self.log = open(self.dir / "log", "w")
+        self.process = self.place.start(
+            [str(harness.build_dir() / "src" / "arbiter" / "divvyd"), "--dir",
+             str(self.dir / "run"), "--config", str(self.dir / "divvy.yaml")],
+            env=self.place.vendor, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + 15
+        while not (self.dir / "run" / "session.sock").exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"bench: divvyd did not get ready:\n{(self.dir / 'log').read_text()}")
+            time.sleep(0.02)
+
+    def environment(self):
+        if self.name == "bare":
+            return self.place.vendor
+        return dict({k: v for k, v in self.place.vendor.items() if not k.startswith("POCL_")},
+                    DIVVY_DIR=str(self.dir / "run"))
+
+    def divvy(self, *arguments):
+        """The command-line tool, as the operator; returns when the command has returned."""
+        done = subprocess.run([harness.divvy_command(), *arguments], env=self.environment(),
+                              capture_output=True, text=True, timeout=20)
+        if done.returncode:
+            raise RuntimeError(f"divvy {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def stop(self):
+        if not self.process:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Process:
+    """A running bench-share."""
+
+    def __init__(self, side, tenant_index, work, seconds, seed):
+        self.log = str(side.dir / f"kernels-{tenant_index}-{seed}")
+        uid = FIRST_UID + tenant_index
+        command = []
+        if side.name != "bare":   # bare knows no tenants, and its kernel cache is the caller's
+            command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
+                       harness.divvy_command(), "run", "--"]
+        command += work.command(side.place.round_ns, seconds, seed, self.log)
+        self.errors = tempfile.TemporaryFile()
+        self.process = side.place.start(command, env=side.environment(), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors)
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.errors.seek(0)
+            text = self.errors.read().decode(errors="replace").strip()
+            raise RuntimeError(f"a tenant failed ({self.process.returncode}): {text}")
+        return json.loads(line)
+
+    def begin(self, start_ns):
+        self.process.stdin.write(b"%d\n" % start_ns)
+        self.process.stdin.flush()
+
+    def finish(self):
+        answer = self.answer()
+        if answer["wrong"] or self.process.wait(30):
+            raise RuntimeError(f"{answer['wrong']} of {answer['kernels']} results are wrong")
+        return answer["kernels"]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class Trial:
+    """All tenants of a side at work for some seconds, and their kernels."""
+
+    def __init__(self, side, seconds, present=None, during=None):
+        """present: how many of the tenants take part (None: all). during(trial) runs meanwhile; it
+        may sleep and change things."""
+        self.side = side
+        self.seconds = seconds
+        self.tenants = side.tenants[:present]
+        processes = []
+        try:
+            for index, tenant in enumerate(self.tenants):
+                for work in tenant.works:
+                    processes.append((index, Process(side, index, work, seconds,
+                                                     len(processes) + 1)))
+            for _, process in processes:
+                process.answer()
+            self.start_ns = time.monotonic_ns() + 300 * NS_PER_MS
+            for _, process in processes:
+                process.begin(self.start_ns)
+            if during:
+                during(self)
+            self.kernel_count = sum(process.finish() for _, process in processes)
+            self.logs = []
+            for index, tenant in enumerate(self.tenants):
+                nominal = tenant.works[0].kernel_ms * NS_PER_MS if side.name == "bare" else None
+                self.logs.append(Log([p.log for i, p in processes if i == index], nominal))
+        finally:
+            for _, process in processes:
+                process.stop()
+
+    def stretch(self):
+        """How much longer kernels took than calibrated, all together: what others took of the
+        device's core meanwhile. About 1 on a quiet machine."""
+        took = sum(ended - begun for log in self.logs for _, begun, ended, _ in log.kernels)
+        nominal = sum(len(log.kernels) * tenant.works[0].kernel_ms * NS_PER_MS
+                      for tenant, log in zip(self.tenants, self.logs))
+        return took / nominal if nominal else 1.0
+
+    def held(self, from_s=SETTLE_S):
+        """Device time by tenant with the gaps between two kernels of the same tenant counted as
+        its own: divvyd charges a lease from grant to release."""
+        begin, end = (self.start_ns + int(s * NS_PER_S) for s in (from_s, self.seconds))
+        kernels = sorted((begun, ended, index) for index, log in enumerate(self.logs)
+                         for _, begun, ended, _ in log.kernels if begin <= begun < end)
+        times = [0] * len(self.logs)
+        for kernel, following in zip(kernels, kernels[1:]):
+            own_next = following[2] == kernel[2]
+            times[kernel[2]] += (following[0] if own_next else kernel[1]) - kernel[0]
+        return times
+
+    def sleep_until(self, seconds):
+        time.sleep(max(0.0, (self.start_ns - time.monotonic_ns()) / NS_PER_S + seconds))
+
+    def bins(self, from_s=SETTLE_S, until_s=None, width_ns=BIN_NS):
+        """Device time by tenant and bin."""
+        until = self.seconds if until_s is None else until_s
+        count = int(round((until - from_s) * NS_PER_S)) // width_ns
+        start = self.start_ns + int(from_s * NS_PER_S)
+        return [log.bins(start, count, width_ns) for log in self.logs]
+
+    def now_s(self):
+        return (time.monotonic_ns() - self.start_ns) / NS_PER_S
+
+    def kernels_in(self, from_s, until_s):
+        """How many kernels of all tenants ended in that time."""
+        begin, end = (self.start_ns + int(s * NS_PER_S) for s in (from_s, until_s))
+        return sum(begin <= kernel[2] < end for log in self.logs for kernel in log.kernels)
+
+    def responses_ms(self, tenant, from_s=SETTLE_S):
+        """From arrival to the moment the application saw the end."""
+        begin = self.start_ns + int(from_s * NS_PER_S)
+        return [(seen - asked) / NS_PER_MS for asked, _, _, seen in self.logs[tenant].kernels
+                if asked >= begin]
+
+    def holds_ns(self, from_s=0.5):
+        """How long each tenant had the device before another's kernel ran."""
+        begin = self.start_ns + int(from_s * NS_PER_S)
+        kernels = sorted((begun, ended, index) for index, log in enumerate(self.logs)
+                         for _, begun, ended, _ in log.kernels if begun >= begin)
+        holds = []
+        for begun, ended, index in kernels:
+            if holds and holds[-1][2] == index:
+                holds[-1][1] = ended
+            else:
+                holds.append([begun, ended, index])
+        return [ended - begun for begun, ended, _ in holds] or [0]
+
+    def gaps_ns(self, moments_s, around_s):
+        """The longest time between two kernels of a tenant: away from the given moments, and in
+        the given time after one of them; of the tenant for which these differ most."""
+        moments = [self.start_ns + int(s * NS_PER_S) for s in moments_s]
+        until = int(around_s * NS_PER_S)
+        end = self.start_ns + int(self.seconds * NS_PER_S)
+        pairs = []
+        for log in self.logs:
+            ends = sorted(kernel[2] for kernel in log.kernels
+                          if self.start_ns + NS_PER_S // 2 <= kernel[2] < end)
+            longest = [0, 0]
+            for before, after in zip(ends, ends[1:]):
+                changed = any(before <= m + until and after >= m for m in moments)
+                longest[changed] = max(longest[changed], after - before)
+            pairs.append(longest)
+        return max(pairs, key=lambda pair: pair[1] - pair[0])

@@ -1,0 +1,13 @@
+/* Asking the daemon beforehand whether a program may have the share that it will ask for. */
+#ifndef DV_CLI_ADMISSION_H
+#define DV_CLI_ADMISSION_H
+
+#include <stdbool.h>
+
+#include "src/cli/share.h"
+
+/* Returns false after a message when the daemon would refuse the program for its share. When that
+ * cannot be found out, the answer is true: the program will see. */
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share);
+
+#endif

@@ -1,0 +1,180 @@
+/* divvy set: changes a tenant's share while its programs run. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/cleanup.h"
+#include "src/cli/cli.h"
+#include "src/cli/http.h"
+#include "src/cli/share.h"
+#include "src/cli/table.h"
+#include "src/cli/values.h"
+
+static const char usage[] =
+    "Usage: divvy set TENANT|SESSION [OPTIONS]\n"
+    "\n"
+    "Changes a tenant's share of the devices' time, at once and while its programs run. What\n"
+    "is not named keeps its value. Shares belong to tenants: a session number (see `divvy ps`)\n"
+    "stands for the tenant of that session. Operators may change every tenant; others their\n"
+    "own, within what the daemon's configuration lets them ask for.\n"
+    "\n" DV_CLI_SHARE_HELP
+    "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
+    "  --json            the daemon's answer as it is, for scripts\n"
+    "  --daemon DIR      ask the divvyd whose runtime directory is DIR\n"
+    "  --help            print this help\n"
+    "\n"
+    "Examples:\n"
+    "  divvy set alice --request 30% --limit 60%\n"
+    "  divvy set 7 --priority batch\n";
+
+struct set_options {
+    struct dv_cli_view view;
+    struct dv_cli_share share;
+    const char *device;
+    const char *whose;
+};
+
+static int parse_options(int argc, char **argv, struct set_options *set)
+{
+    static const struct option options[] = {DV_CLI_VIEW_OPTIONS,
+                                            DV_CLI_SHARE_OPTIONS,
+                                            {"device", required_argument, NULL, 'D'},
+                                            {NULL, 0, NULL, 0}};
+    uint64_t index;
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        int status = option == 'D' ? 0 : dv_cli_share_option(&set->share, option, optarg);
+        if (option == 'D')
+            set->device = optarg;
+        if (status < 0)
+            return DV_EXIT_USAGE;
+        if (status > 0 && dv_cli_view_option(&set->view, option, argv, usage) != DV_EXIT_OK)
+            return DV_EXIT_USAGE;
+    }
+    if (optind == argc) {
+        dv_cli_error("whose share is to change? Name a tenant (see `divvy tenants`) or a session's "
+                     "number (see `divvy ps`). Example: divvy set alice --request 30%%");
+        return DV_EXIT_USAGE;
+    }
+    if (dv_cli_check_arguments(argc, argv, 1) != DV_EXIT_OK)
+        return DV_EXIT_USAGE;
+    set->whose = argv[optind];
+    if (!set->whose[0]) {
+        dv_cli_error("the tenant's name is empty. `divvy tenants` lists the names.");
+        return DV_EXIT_USAGE;
+    }
+    if (set->device && dv_value_parse_number(set->device, UINT32_MAX, &index) < 0) {
+        dv_cli_error("--device is a device's number, not '%s'. `divvy devices` lists the numbers.",
+                     set->device);
+        return DV_EXIT_USAGE;
+    }
+    if (dv_cli_share_is_empty(&set->share)) {
+        dv_cli_error("what is to change? Give --request, --limit, --weight or --priority. Example: "
+                     "divvy set %s --weight 2",
+                     set->whose);
+        return DV_EXIT_USAGE;
+    }
+    return dv_cli_share_check(&set->share) < 0 ? DV_EXIT_USAGE : DV_EXIT_OK;
+}
+
+static void add_amount(FILE *path, const char *name, const struct dv_cli_amount *amount,
+                       const char **separator)
+{
+    if (!amount->from)
+        return;
+    fprintf(path, "%s%s=%u", *separator, name, amount->value);
+    *separator = "&";
+}
+
+/* Path and query of the request. The caller frees it; NULL when memory is short. */
+static char *compose_path(const struct set_options *set)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    uint64_t session;
+    const char *separator = "?";
+    DV_AUTO_FREE char *name = dv_http_escape(set->whose);
+    FILE *path = open_memstream(&text, &bytes);
+
+    if (!path || !name)
+        return NULL;
+    bool is_session = dv_value_parse_number(set->whose, UINT64_MAX, &session) != -EINVAL;
+    fprintf(path, "/v1/%s/%s/share", is_session ? "sessions" : "tenants", name);
+    if (set->device) {
+        fprintf(path, "%sdevice=%s", separator, set->device);
+        separator = "&";
+    }
+    add_amount(path, "request", &set->share.request, &separator);
+    add_amount(path, "limit", &set->share.limit, &separator);
+    add_amount(path, "weight", &set->share.weight, &separator);
+    if (set->share.priority)
+        fprintf(path, "%sclass=%s", separator, set->share.priority);
+    fclose(path);
+    return text;
+}
+
+static void print_table(const json_t *document)
+{
+    static const char *const heading[] = {"TENANT", "DEVICE",   "REQUEST", "LIMIT",
+                                          "WEIGHT", "PRIORITY", "NAME"};
+    static const bool right[] = {false, true, true, true, true, false, false};
+    const json_t *devices = json_object_get(document, "devices");
+    const char *tenant = dv_http_text(document, "tenant", "?");
+    struct dv_table table;
+    size_t position;
+    json_t *device;
+
+    if (json_array_size(devices) == 0) {
+        printf("%s is on no device whose time is shared out now\n", tenant);
+        return;
+    }
+    dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
+    json_array_foreach(devices, position, device)
+    {
+        char request[32], limit[32];
+        dv_value_format_share(request, sizeof request,
+                              json_integer_value(json_object_get(device, "request_ppm")));
+        dv_value_format_share(limit, sizeof limit,
+                              json_integer_value(json_object_get(device, "limit_ppm")));
+        dv_table_add(&table, "%s", tenant);
+        dv_table_add(&table, "%" PRId64,
+                     (int64_t)json_integer_value(json_object_get(device, "index")));
+        dv_table_add(&table, "%s", request);
+        dv_table_add(&table, "%s", limit);
+        dv_table_add(&table, "%" PRId64,
+                     (int64_t)json_integer_value(json_object_get(device, "weight")));
+        dv_table_add(&table, "%s", dv_http_text(device, "class", "?"));
+        dv_table_add(&table, "%s", dv_http_text(device, "device", "?"));
+    }
+    dv_table_finish(&table);
+}
+
+int dv_cli_set(int argc, char **argv)
+{
+    struct set_options set = {0};
+    DV_AUTO_FREE char *path = NULL;
+    DV_AUTO_FREE char *body = NULL;
+    json_t *document = NULL;
+
+    int code = parse_options(argc, argv, &set);
+    if (code != DV_EXIT_OK)
+        return code;
+    path = compose_path(&set);
+    if (!path) {
+        dv_cli_error("memory is short");
+        return DV_EXIT_FAILED;
+    }
+    code = dv_http_ask(set.view.daemon_directory, "POST", path, &body, &document);
+    if (code != DV_EXIT_OK)
+        return code;
+    if (set.view.json)
+        fputs(body, stdout);
+    else
+        print_table(document);
+    json_decref(document);
+    return DV_EXIT_OK;
+}

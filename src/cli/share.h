@@ -1,0 +1,52 @@
+/* The options by which a share is asked for: the same ones for `divvy set` and `divvy run`. */
+#ifndef DV_CLI_SHARE_H
+#define DV_CLI_SHARE_H
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A value that is asked for; where it came from is for messages ("--request"). NULL: not given. */
+struct dv_cli_amount {
+    const char *from;
+    uint32_t value;
+};
+
+struct dv_cli_share {
+    struct dv_cli_amount request, limit; /* parts per million */
+    struct dv_cli_amount weight;
+    const char *priority; /* NULL: not given */
+};
+
+/* For the long options of a command; the letters are not offered as short ones. */
+/* clang-format off */
+#define DV_CLI_SHARE_OPTIONS                     \
+    {"request", required_argument, NULL, 'r'},   \
+    {"limit", required_argument, NULL, 'l'},     \
+    {"weight", required_argument, NULL, 'w'},    \
+    {"priority", required_argument, NULL, 'P'}
+/* clang-format on */
+
+#define DV_CLI_SHARE_HELP                                                                          \
+    "  --request P%      the guaranteed share of the device's time, such as 30%\n"                 \
+    "  --limit P%        the most it may have, even when nobody else wants the device\n"           \
+    "  --weight N        its part of what nobody is guaranteed: 1 (as others) to 10000\n"          \
+    "  --priority CLASS  latency, standard or batch: who goes first within the shares\n"
+
+/* Takes one of these options. Returns 1 when it was none of them, 0 when it was good, or -1 after a
+ * message. */
+int dv_cli_share_option(struct dv_cli_share *share, int option, const char *text);
+
+/* Takes what is not given from the environment, as `divvy run` hands it on. Returns 0, or -1 after
+ * a message. */
+int dv_cli_share_inherit(struct dv_cli_share *share);
+
+/* Whether the values go together. Returns 0, or -1 after a message. */
+int dv_cli_share_check(const struct dv_cli_share *share);
+
+bool dv_cli_share_is_empty(const struct dv_cli_share *share);
+
+/* Puts what is given into the environment, for the client library, and takes out what is not. */
+void dv_cli_share_export(const struct dv_cli_share *share);
+
+#endif

@@ -1,0 +1,107 @@
+/* divvy tenants: who shares the devices, what each one is entitled to and what it gets. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "src/base/cleanup.h"
+#include "src/cli/cli.h"
+#include "src/cli/http.h"
+#include "src/cli/table.h"
+#include "src/cli/values.h"
+
+static const char usage[] =
+    "Usage: divvy tenants [--json] [--daemon DIR]\n"
+    "\n"
+    "Lists the tenants: those among whom the devices' time is shared out. Unless the daemon's\n"
+    "configuration says otherwise, each user is a tenant; with a daemon of your own, each\n"
+    "program is. Operators see all of them, others their own.\n"
+    "\n"
+    "  --json         the daemon's answer as it is, for scripts\n"
+    "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
+    "  --help         print this help\n"
+    "\n"
+    "Columns: name, sessions, the device's number, its guaranteed share (request), the most it\n"
+    "may have (limit), its weight for the rest and its priority; the share it is entitled to\n"
+    "now, the share it had over the last 1, 10 and 60 seconds, and the device's time it has\n"
+    "used in all. `divvy set` changes the first four.\n";
+
+static void add_device(struct dv_table *table, const json_t *device)
+{
+    static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm",
+                                           "share_60s_ppm"};
+    char request[32], limit[32], share[32], used[32];
+
+    dv_value_format_share(request, sizeof request,
+                          json_integer_value(json_object_get(device, "request_ppm")));
+    dv_value_format_share(limit, sizeof limit,
+                          json_integer_value(json_object_get(device, "limit_ppm")));
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "index")));
+    dv_table_add(table, "%s", request);
+    dv_table_add(table, "%s", limit);
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "weight")));
+    dv_table_add(table, "%s", dv_http_text(device, "class", "?"));
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        dv_value_format_measured(share, sizeof share, json_object_get(device, measured[i]));
+        dv_table_add(table, "%s", share);
+    }
+    dv_value_format_duration(used, sizeof used,
+                             json_number_value(json_object_get(device, "used_s")));
+    dv_table_add(table, "%s", used);
+}
+
+/* A row for each device of the tenant, or one without a device. */
+static void add_tenant(struct dv_table *table, const json_t *tenant)
+{
+    const json_t *devices = json_object_get(tenant, "devices");
+    size_t count = json_array_size(devices);
+
+    for (size_t row = 0; row < (count ? count : 1); row++) {
+        dv_table_add(table, "%s", dv_http_text(tenant, "name", "?"));
+        dv_table_add(table, "%" PRId64,
+                     (int64_t)json_integer_value(json_object_get(tenant, "sessions")));
+        if (count)
+            add_device(table, json_array_get(devices, row));
+        else
+            for (size_t cell = 2; cell < table->columns; cell++)
+                dv_table_add(table, "-");
+    }
+}
+
+static void print_table(const json_t *document)
+{
+    static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST",
+                                          "LIMIT",  "WEIGHT",   "PRIORITY", "ENTITLED",
+                                          "1s",     "10s",      "60s",      "USED"};
+    static const bool right[] = {false, true, true, true, true, true,
+                                 false, true, true, true, true, true};
+    const json_t *tenants = json_object_get(document, "tenants");
+    struct dv_table table;
+    size_t position;
+    json_t *tenant;
+
+    if (json_array_size(tenants) == 0) {
+        puts("no tenants: no program uses the shared devices now");
+        return;
+    }
+    dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
+    json_array_foreach(tenants, position, tenant) add_tenant(&table, tenant);
+    dv_table_finish(&table);
+}
+
+int dv_cli_tenants(int argc, char **argv)
+{
+    struct dv_cli_view view;
+    DV_AUTO_FREE char *body = NULL;
+    json_t *document = NULL;
+
+    int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
+    if (code == DV_EXIT_OK)
+        code = dv_http_get(view.daemon_directory, "/v1/tenants", &body, &document);
+    if (code != DV_EXIT_OK)
+        return code;
+    if (view.json)
+        fputs(body, stdout);
+    else
+        print_table(document);
+    json_decref(document);
+    return DV_EXIT_OK;
+}

@@ -1,0 +1,26 @@
+/* Values as people write and read them on the command line: shares, numbers, lengths of time. */
+#ifndef DV_CLI_VALUES_H
+#define DV_CLI_VALUES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A number of digits alone, without sign or blanks. Returns 0, -EINVAL, or -ERANGE when it is more
+ * than `most`. */
+int dv_value_parse_number(const char *text, uint64_t most, uint64_t *number);
+
+/* A share that somebody has set, in full: "30%", "0.5%". */
+void dv_value_format_share(char *field, size_t bytes, int64_t ppm);
+
+/* A share that was measured or computed, rounded: "42.0%"; "-" where the member is not a number. */
+void dv_value_format_measured(char *field, size_t bytes, const json_t *ppm);
+
+/* A short time for people: "850 us", "1.2 ms", "12.5 s", and from a minute on as the next. */
+void dv_value_format_duration(char *field, size_t bytes, double seconds);
+
+/* A long time for people: "12s", "3m05s", "1h02m", "2d03h". */
+void dv_value_format_age(char *field, size_t bytes, double seconds);
+
+#endif
