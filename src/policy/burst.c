@@ -3,14 +3,18 @@
 
 /* A kernel's estimate follows the last one by a quarter. */
 #define ESTIMATE_PART 4
+/* The longest one loses this part of what it is above the last one. */
+#define FORGET_PART 32
 
 void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns)
 {
     dv_ns estimate = monitor->kernel_estimate_ns;
 
     monitor->open_ns += length_ns;
-    if (length_ns > monitor->open_longest_ns)
-        monitor->open_longest_ns = length_ns;
+    if (length_ns >= monitor->longest_ns)
+        monitor->longest_ns = length_ns;
+    else
+        monitor->longest_ns -= (monitor->longest_ns - length_ns) / FORGET_PART;
     monitor->kernel_estimate_ns =
         estimate ? (estimate * (ESTIMATE_PART - 1) + length_ns) / ESTIMATE_PART : length_ns;
 }
@@ -33,9 +37,8 @@ void dv_burst_work(struct dv_burst_monitor *monitor, dv_ns now, dv_ns bridge_ns)
     if (!monitor->open_ns)
         return;
     monitor->bursts[monitor->count % DV_BURST_HISTORY] = monitor->open_ns;
-    monitor->longest[monitor->count % DV_BURST_HISTORY] = monitor->open_longest_ns;
     monitor->count++;
-    monitor->open_ns = monitor->open_longest_ns = 0;
+    monitor->open_ns = 0;
 }
 
 static dv_ns percentile_90(const dv_ns *values, unsigned count)
@@ -54,11 +57,8 @@ static dv_ns percentile_90(const dv_ns *values, unsigned count)
 struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor)
 {
     unsigned count = monitor->count < DV_BURST_HISTORY ? monitor->count : DV_BURST_HISTORY;
-    struct dv_burst report = {.kernel_ns = monitor->open_longest_ns};
+    struct dv_burst report = {.kernel_ns = monitor->longest_ns};
 
-    for (unsigned i = 0; i < count; i++)
-        if (monitor->longest[i] > report.kernel_ns)
-            report.kernel_ns = monitor->longest[i];
     if (count) {
         report.last_ns = monitor->bursts[(monitor->count - 1) % DV_BURST_HISTORY];
         report.p90_ns = percentile_90(monitor->bursts, count);
