@@ -19,6 +19,7 @@
 #include "src/arbiter/vendors.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
+#include "src/base/priority.h"
 
 #define LOCK_NAME "divvyd.lock"
 #define LOCK_TRIES 30 /* an earlier daemon may be about to end */
@@ -480,6 +481,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
 
 int dv_arbiter_run(struct dv_arbiter *arbiter)
 {
+    dv_priority_wake_soon(-10);
     int status = sd_event_loop(arbiter->event);
     if (status < 0)
         dv_error("the event loop failed: %s", strerror(-status));

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/base/priority.h"
 #include "src/policy/burst.h"
 #include "src/wire/lease/lease.h"
 
@@ -173,6 +174,7 @@ static void *serve(void *argument)
 {
     struct dv_lease *lease = argument;
 
+    dv_priority_wake_soon(-10);
     while (!atomic_load(&lease->ending)) {
         struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN},
                                 {.fd = lease->wake, .events = POLLIN}};

@@ -252,9 +252,9 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     leave(policy, tenant);
     stop_waiting(policy, session);
     session->turn_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
-    if (alone && !policy->fixed_slice_ns && tenant->share.limit_ppm >= DV_PPM &&
-        session->slice_ns < DV_SLICE_ALONE_NS)
-        session->slice_ns = DV_SLICE_ALONE_NS;
+    dv_ns alone_ns = tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
+    if (alone && !policy->fixed_slice_ns && session->slice_ns < alone_ns)
+        session->slice_ns = alone_ns;
     session->holding = true;
     session->recalled = false;
     session->granted_at = now;

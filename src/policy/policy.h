@@ -37,9 +37,12 @@
 /* Of a session about which nothing is known yet. */
 #define DV_SLICE_START_NS (5 * DV_NS_PER_MS)
 /* Of a tenant with a limit, so that what it gets is spread evenly. */
-#define DV_SLICE_LIMITED_NS (5 * DV_NS_PER_MS)
+#define DV_SLICE_LIMITED_NS (8 * DV_NS_PER_MS)
 /* When nobody else waits. The holder is recalled as soon as somebody does, see dv_policy_recall. */
 #define DV_SLICE_ALONE_NS (200 * DV_NS_PER_MS)
+/* The same with a limit: long enough that the hand-overs, which the limit counts too, do not matter.
+ */
+#define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
 
 /* What an operator may fix instead. */
 #define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)

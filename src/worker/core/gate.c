@@ -98,7 +98,15 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     }
     if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
         dv_lease_yield(lease, gate->device);
+    else if (gate->in_flight > 0 && gate->look_ns == 0)
+        dv_gate_close(gate);
     return false;
+}
+
+/* On the vendor's thread: the device is free, and commands wait that did not fit. */
+void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
+{
+    dv_lease_yield(runtime->lease, gate->device);
 }
 
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)

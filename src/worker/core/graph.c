@@ -263,8 +263,11 @@ static void leave_gate(struct dv_node *node)
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
     gate->ends_ns = dv_now() + gate->in_flight_ns; /* the next one has just begun */
-    if (gate->in_flight == 0)
+    if (gate->in_flight == 0) {
+        atomic_store(&gate->closing, NULL);
+        gate->last = NULL;
         node->graph->backend->drained(gate);
+    }
 }
 
 static void finish(struct dv_node *node, int32_t status, bool visible)
@@ -352,7 +355,11 @@ static void submit(struct dv_node *node)
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = dv_now();
-        gate->in_flight++;
+        if (gate->in_flight++ == 0 || (gate->last && gate->last->stream == node->stream))
+            gate->last = node;
+        else
+            gate->last = NULL; /* until all of them are complete */
+        atomic_store(&gate->closing, NULL);
         gate->in_flight_ns += node->cost_ns;
         if (gate->ends_ns < node->submitted_ns)
             gate->ends_ns = node->submitted_ns;
@@ -391,6 +398,12 @@ static void wait_at_gate(struct dv_node *node)
 {
     TAILQ_INSERT_TAIL(&node->queue->gate->waiting, node, in_ready);
     atomic_fetch_add(&node->graph->attention, 1);
+}
+
+void dv_gate_close(struct dv_gate *gate)
+{
+    if (gate->last && gate->last->reports)
+        atomic_store(&gate->closing, gate->last);
 }
 
 void dv_gate_init(struct dv_gate *gate, uint32_t device)
@@ -525,8 +538,12 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     struct dv_graph *graph = node->graph;
 
     node->status = status;
-    if (node->passed_gate)
+    if (node->passed_gate) {
+        struct dv_gate *gate = node->queue->gate;
         node->reported_ns = dv_now();
+        if (atomic_load(&gate->closing) == node)
+            graph->backend->closed(gate);
+    }
     make_visible(node, status);
     struct dv_node *head = atomic_load(&graph->done);
     do

@@ -43,6 +43,10 @@ struct dv_gate {
     uint64_t in_flight_ns; /* how long those take in all, as expected */
     uint64_t ends_ns;      /* when they are expected to be complete */
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
+    struct dv_node *last;  /* the one submitted last; NULL: not all in flight are of its stream */
+    /* Its report means that nothing is in flight, and no command may follow under this grant; NULL:
+     * there is none. Set by the main thread, read by the one that reports. */
+    struct dv_node *_Atomic closing;
     bool full;             /* enough is with the vendor; more follows when half of it is done */
     bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
     uint64_t serial;        /* of the grant under which the last one was submitted */
@@ -133,6 +137,9 @@ struct dv_graph_backend {
     bool (*admit)(struct dv_gate *gate, const struct dv_node *node);
     /* Nothing of the gate is in flight any more. */
     void (*drained)(struct dv_gate *gate);
+    /* The same, on the thread that reports, where gate->closing said so: sooner than the main thread
+     * could notice. `drained` follows. */
+    void (*closed)(struct dv_gate *gate);
 };
 
 struct dv_event_entry {
@@ -181,6 +188,9 @@ void dv_graph_report(struct dv_node *node, int32_t status);
 
 /* Takes in what was reported and submits what became ready. */
 void dv_graph_reap(struct dv_graph *graph);
+/* No command may follow under the present grant: the end of the last one is told by `closed`, if it
+ * will be reported and tells of all. */
+void dv_gate_close(struct dv_gate *gate);
 void dv_gate_init(struct dv_gate *gate, uint32_t device);
 /* Lets through what may go now. */
 void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate);

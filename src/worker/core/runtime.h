@@ -41,6 +41,7 @@ struct dv_runtime_api {
  * when the device is drained. For backends. */
 int dv_gates_start(struct dv_runtime *runtime);
 bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns);
+void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
 uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);

@@ -13,6 +13,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
+#include "src/base/priority.h"
 #include "src/worker/core/runtime.h"
 
 /* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
@@ -228,6 +229,8 @@ int dv_worker_session_run(const struct dv_worker_start *start)
         fail_start(&runtime, text);
         return 1;
     }
+    if (runtime.lease)
+        dv_priority_wake_soon(0);
     atomic_store(&runtime.header->worker_state, DV_WORKER_READY);
     dv_futex_wake(&runtime.header->worker_state, INT_MAX);
     serve(&runtime, api);

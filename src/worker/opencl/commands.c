@@ -348,11 +348,20 @@ static bool admit(struct dv_gate *gate, const struct dv_node *node)
     return dv_gate_admit(node->graph->owner, gate, cost(node));
 }
 
+static struct dv_runtime *runtime_of(struct dv_gate *gate)
+{
+    return (struct dv_runtime *)((char *)(gate - gate->device) -
+                                 offsetof(struct dv_runtime, gates));
+}
+
 static void drained(struct dv_gate *gate)
 {
-    struct dv_runtime *runtime =
-        (struct dv_runtime *)((char *)(gate - gate->device) - offsetof(struct dv_runtime, gates));
-    dv_gate_drained(runtime, gate);
+    dv_gate_drained(runtime_of(gate), gate);
+}
+
+static void closed(struct dv_gate *gate)
+{
+    dv_gate_closed(runtime_of(gate), gate);
 }
 
 const struct dv_graph_backend dvk_backend = {
@@ -360,6 +369,7 @@ const struct dv_graph_backend dvk_backend = {
     .measured = measured,
     .admit = admit,
     .drained = drained,
+    .closed = closed,
     .submit = submit,
     .fence = fence,
     .turn = turn,

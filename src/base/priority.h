@@ -1,0 +1,43 @@
+/* The threads that stand between two holders of a device. While they wait for a core, behind
+ * programs that compute, the device is idle: so they are scheduled soon after they wake, where the
+ * system allows that. They need little time, and get no larger part of it: newer kernels (6.12)
+ * schedule who asks for short slices sooner; others may know nice values only, which is why the
+ * caller says how far it may be trusted. What these threads start (a driver's threads, compilers,
+ * the zygote) does not inherit any of it. */
+#ifndef DV_BASE_PRIORITY_H
+#define DV_BASE_PRIORITY_H
+
+#include <sched.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+
+/* Layout as the kernel has it (sched_setattr(2)); the C library has none yet. */
+struct dv_sched_attr {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+/* nice: 0, or less where the thread never does a tenant's bidding for long. */
+static inline void dv_priority_wake_soon(int nice)
+{
+    enum { RESET_ON_FORK = 1 };
+    struct dv_sched_attr attr = {.size = sizeof attr,
+                                 .policy = SCHED_OTHER,
+                                 .flags = RESET_ON_FORK,
+                                 .nice = nice,
+                                 .runtime = 100 * DV_NS_PER_US};
+
+    if (syscall(SYS_sched_setattr, 0, &attr, 0) == 0)
+        return;
+    attr.nice = getpriority(PRIO_PROCESS, (id_t)gettid()); /* less is for the privileged */
+    syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+#endif
