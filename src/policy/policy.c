@@ -346,7 +346,8 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
         if (holder->recalled || (!wanted && !limited))
             continue;
-        dv_ns at = end_of_hold(holder);
+        dv_ns at = wanted ? end_of_hold(holder)
+                          : holder->granted_at + holder->slice_ns + GRACE_NS;
         if (!limited)
             at = dv_later(at, from);
         if (!dv_before(now, at))
