@@ -1,0 +1,942 @@
+/* The lease protocol between workers and divvyd, for the model checker spin: N workers ("clients"),
+ * one device with S slots. Every step that the C code makes under one lock, or in one turn of its
+ * event loop, is one atomic step here; everything else may interleave. README.md says what is left
+ * out and what is checked; `run` checks it.
+ *
+ * Where the C code is found again:
+ *   Front       the worker's main thread: serve() in src/worker/core/session.c, and gate.c there
+ *   Vendor      dv_graph_report in src/worker/core/graph.c, on a thread of the vendor's
+ *   Lease       the lease client's thread: src/lease/lease.c
+ *   give_back, want, drained, yield, handle, keep_time
+ *               the functions of these names (dv_lease_...) in src/lease/lease.c
+ *   Reader, take_message, dispatch, part
+ *               src/arbiter/leases.c (part is dv_leases_part)
+ *   choose, Timer
+ *               dv_policy_next and dv_policy_recall in src/policy/policy.c
+ *   Reaper      on_worker_gone in src/arbiter/session.c: the pidfd
+ *   register_, crash, start
+ *               the design of divvyd's restart, in README.md
+ *
+ * Switches (-D): N, S, FLIGHT, CAP, RESERVE, SERIALS, FAILURES, RESTARTS: sizes.
+ *   TURNS       tenants take turns (else: any waiting one is chosen, which stands for every policy)
+ *   FLAGS       the flag that wakes the worker's main thread is modelled (else: it wakes when
+ *               there is something to do for it)
+ *   CLOSING     commands end on the vendor's thread, which gives back when no other may follow
+ *   DEATHS      nothing but death happens to a client
+ *   CANCELS     commands may fail while they wait at the gate
+ *   SLOPPY      a client answers recalls of the past
+ *   LIVENESS    for the ltl properties: the Watch process, which asserts, is left out
+ *   BREAK_...   a deliberate mistake, which a check has to find */
+
+#ifndef N
+#define N 3 /* clients */
+#endif
+#ifndef S
+#define S 1 /* slots */
+#endif
+#ifndef FLIGHT
+#define FLIGHT 1 /* commands that may be with the vendor at once */
+#endif
+#ifndef CAP
+#define CAP 2 /* messages that fit into a channel to divvyd before the client's send() blocks */
+#endif
+#ifndef RESERVE
+#define RESERVE 0 /* of these, so many are left for the lease client's thread */
+#endif
+#ifndef SERIALS
+#define SERIALS 1 /* serials count 1..SERIALS and begin again; see README.md */
+#endif
+#ifndef FAILURES
+#define FAILURES 1 /* how many things go wrong with a client */
+#endif
+#ifndef RESTARTS
+#define RESTARTS 0 /* how often divvyd dies */
+#endif
+
+#define DOWN_CAP 4 /* no more messages than this are ever on their way to one client: asserted */
+
+mtype = { WANT, CANCEL, RELEASE, REGISTER, GRANT, RECALL, HELD, GONE };
+
+/* type, serial, flag. The flag is DV_LEASE_AGAIN of a RELEASE. REGISTER: a serial that is not 0
+ * says "I hold this grant"; otherwise the flag says "I wait". A slice may be over at any moment
+ * after its grant, so its length is not sent, nor is DV_LEASE_CONTENDED. */
+chan up[N] = [CAP] of { mtype, byte, bit };
+chan down[N] = [DOWN_CAP] of { mtype, byte, bit };
+
+/* ---- the clients: struct device in src/lease/lease.c, struct dv_gate in the worker ---- */
+
+#define IDLE 0
+#define WAITING 1
+#define GRANTED 2
+#define RECALLED 3
+
+byte st[N];       /* enum state */
+byte serial[N];   /* of the present or last grant */
+bit idle[N];      /* idle_since != 0; then wanted is false */
+bit work[N];      /* a ready command waits at the gate */
+byte flight[N];   /* gate->in_flight */
+byte ended[N];    /* of these, reported by the vendor's thread; the main thread does not know yet */
+bit closing[N];   /* gate->closing: no other command may follow the one submitted last */
+bit woken[N];     /* runtime->gates_changed */
+bit linked[N] = 1; /* the socket is connected to a living divvyd */
+byte unread[N];   /* REGISTERs on their way */
+
+/* How it goes with a client. */
+#define WELL 0
+#define BUSY 1   /* its main thread never comes back from a vendor call: a recall is not obeyed */
+#define FROZEN 2 /* none of its threads runs */
+#define HUNGUP 3 /* it has lost its channel for good, and goes on with what it holds */
+#define LIAR 4   /* when it registers it claims a grant that it does not hold */
+#define DEAD 5
+
+byte fate[N];
+
+#define main_runs(i) (fate[i] == WELL || fate[i] == HUNGUP || fate[i] == LIAR)
+#define lease_runs(i) (main_runs(i) || fate[i] == BUSY)
+#define is_stuck(i) (fate[i] != WELL && fate[i] != DEAD)
+#define has(i) (st[i] == GRANTED || st[i] == RECALLED) /* dv_lease_held */
+/* send() to divvyd would not block */
+#define room(i) (!linked[i] || len(up[i]) < CAP)
+#define main_room(i) (!linked[i] || len(up[i]) < CAP - RESERVE)
+
+/* Who uses the device or may begin to at any moment. The dead do not: what they had submitted ends
+ * with their process. */
+#ifdef BREAK_STOPPED
+#define uses(i) (fate[i] != DEAD && fate[i] != FROZEN && (has(i) || flight[i] > ended[i]))
+#else
+#define uses(i) (fate[i] != DEAD && (has(i) || flight[i] > ended[i]))
+#endif
+
+/* ---- divvyd ---- */
+
+bit running = 1;
+/* in memory: struct dv_session_lease, struct dv_policy_session */
+bit joined[N] = 1; /* its pidfd is watched */
+bit waits[N];
+bit holds[N];
+bit recalled[N];
+byte granted[N] = 1; /* lease->serial */
+byte last = N - 1; /* whose turn was last */
+byte overtaken;    /* how often others were granted while client 0 waited */
+/* on disk: the grants that are out; 0: none */
+byte recorded[N];
+/* in memory of a restarted divvyd: recorded, and neither back nor dead yet */
+bit missing[N];
+
+bit quiet; /* no program gives any more commands */
+byte failures = FAILURES;
+byte restarts = RESTARTS;
+
+/* temporaries of atomic steps, all 0 between them */
+byte j, k, who, number;
+bit flag;
+mtype type;
+
+inline forget()
+{
+    j = 0;
+    k = 0;
+    who = 0;
+    number = 0;
+    flag = 0;
+    type = 0
+}
+
+#if N == 3
+#define any(p) (p(0) || p(1) || p(2))
+#define count(p) (p(0) + p(1) + p(2))
+#else
+#define any(p) (p(0) || p(1))
+#define count(p) (p(0) + p(1))
+#endif
+#define waits_(i) waits[i]
+#define holds_(i) holds[i]
+#define missing_(i) missing[i]
+#define others_wait(i) \
+    ((waits[0] && i != 0) || (waits[1] && i != 1) || (waits[N - 1] && i != N - 1))
+
+/* Any client for which p is true; there is one. */
+#define pick(p) \
+    if \
+    :: p(0) -> who = 0 \
+    :: p(1) -> who = 1 \
+    :: N == 3 && p((N - 1)) -> who = N - 1 \
+    fi
+
+/* ================================ the client ================================ */
+
+inline to_daemon(i, t, s, f)
+{
+    if
+    :: linked[i] ->
+        printf("client %d sends %e (serial %d, flag %d)\n", i, t, s, f);
+        up[i]!t, s, f
+    :: else -> /* the daemon is gone: nobody to tell */
+        printf("client %d cannot send %e\n", i, t)
+    fi
+}
+
+/* again: d->wanted, which every caller has just set or which idle_since implies */
+inline give_back(i, again)
+{
+    to_daemon(i, RELEASE, serial[i], again);
+    idle[i] = 0;
+    serial[i] = 0; /* not looked at before the next grant: fewer states */
+    st[i] = (again -> WAITING : IDLE)
+}
+
+inline want(i)
+{
+    idle[i] = 0;
+    if
+    :: st[i] == IDLE ->
+        st[i] = WAITING;
+        to_daemon(i, WANT, 0, 0)
+    :: else
+    fi
+}
+
+/* Gives up waiting: the CANCEL of the wire format. */
+inline cancel(i)
+{
+    st[i] = IDLE;
+    to_daemon(i, CANCEL, 0, 0)
+}
+
+/* A slice may be over at any moment: then, or when recalled, the lease is given back. */
+inline drained(i, more)
+{
+    if
+    :: has(i) -> give_back(i, more)
+    :: st[i] == GRANTED && !more -> idle[i] = 1
+    :: st[i] == GRANTED && more
+    :: !has(i) -> assert(!more || st[i] == WAITING) /* something will wake it */
+    fi
+}
+
+inline wake_main(i)
+{
+#ifdef FLAGS
+    woken[i] = 1
+#else
+    skip
+#endif
+}
+
+/* What comes next is longer than what is left of the slice. */
+inline yield(i)
+{
+    if
+    :: has(i) -> give_back(i, 1)
+    :: else
+    fi
+}
+
+/* One message of divvyd's. The callbacks granted and recalled only set the flag that wakes the main
+ * thread. */
+inline handle(i)
+{
+    down[i]?type, number, flag;
+    printf("client %d reads %e (serial %d) in state %d\n", i, type, number, st[i]);
+    if
+    :: type == GRANT && st[i] == WAITING ->
+        serial[i] = number;
+        idle[i] = 0;
+        st[i] = GRANTED;
+        wake_main(i);
+        assert(count(uses) <= S)
+    :: type == GRANT && st[i] == IDLE -> /* crossed our CANCEL */
+#ifndef BREAK_CROSSED
+        serial[i] = number;
+        give_back(i, 0)
+#endif
+    :: type == RECALL && st[i] == GRANTED && number == serial[i] ->
+        st[i] = RECALLED;
+        if
+        :: idle[i] -> give_back(i, 0)
+        :: else ->
+#ifndef BREAK_RECALL
+            wake_main(i)
+#endif
+        fi
+#ifdef SLOPPY
+    :: type == RECALL && !has(i) -> to_daemon(i, RELEASE, number, (st[i] == WAITING))
+#endif
+    :: type == GONE -> assert(fate[i] == LIAR) /* nobody who is honest is told so */
+    :: else
+    fi
+}
+
+/* A connection that was lost is made anew; the first message on it says everything that divvyd must
+ * know. What the old connection still carried to divvyd is thrown away, or was read just before. */
+inline register_(i)
+{
+    if
+    :: do :: up[i]?_, _, _ :: empty(up[i]) -> break od;
+        unread[i] = 1
+    :: len(up[i]) > 0 && len(up[i]) < CAP -> unread[i]++
+    fi;
+    linked[i] = 1;
+    printf("client %d connects anew in state %d and registers\n", i, st[i]);
+    if
+    :: has(i) -> up[i]!REGISTER, serial[i], 0
+    :: fate[i] == LIAR && !has(i) ->
+        if
+        :: up[i]!REGISTER, 1, 0
+        :: up[i]!REGISTER, SERIALS, 0
+        fi
+    :: !has(i) ->
+#ifdef BREAK_REGISTER
+        up[i]!REGISTER, 0, 0
+#else
+        up[i]!REGISTER, 0, (st[i] == WAITING)
+#endif
+    fi
+}
+
+/* The lease client's thread: serve() in src/lease/lease.c. */
+proctype Lease(byte i)
+{
+    do
+    :: d_step { lease_runs(i) && len(down[i]) > 0 && room(i) -> handle(i); forget() }
+    :: d_step { lease_runs(i) && st[i] == GRANTED && idle[i] && room(i) -> /* keep_time */
+            give_back(i, 0)
+        }
+#if RESTARTS > 0
+    /* everything was read, then the end of the connection */
+    :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && running -> register_(i) }
+#endif
+    od
+}
+
+/* Work waits and nothing is in flight: want() was called for it, so the lease's thread cannot give
+ * back by itself, and a grant or a recall will wake the main thread. */
+#define will_move(i) (flight[i] > 0 || (st[i] != IDLE && !idle[i]))
+
+/* The worker's main thread. Commands come from the program, wait at the gate, go to the vendor and
+ * end. What only this thread sees is one step with what comes before; what it reads without the
+ * lock (dv_lease_left_ns in fits, dv_lease_held) is a step of its own. */
+proctype Front(byte i)
+{
+    bit serving; /* in dv_gates_serve; otherwise in dv_graph_add, with a new command */
+
+rest:
+    if
+    :: atomic { main_runs(i) && !work[i] && !quiet && main_room(i) -> /* a command comes */
+            work[i] = 1;
+#ifndef BREAK_ADMIT
+            if
+            :: flight[i] == 0 -> want(i) /* it is not idle any more */
+            :: else
+            fi
+#endif
+        }
+#ifdef CLOSING
+    :: atomic { main_runs(i) && ended[i] > 0 && main_room(i) -> /* dv_graph_reap */
+            flight[i] = flight[i] - ended[i];
+            ended[i] = 0;
+            if
+            :: flight[i] == 0 -> closing[i] = 0; drained(i, work[i])
+            :: else
+            fi;
+            serving = 1
+        }
+#else
+    :: atomic { main_runs(i) && flight[i] > 0 && main_room(i) -> /* leave_gate, dv_gate_drained */
+            flight[i]--;
+            printf("a command of client %d ends\n", i);
+            if
+            :: flight[i] == 0 -> drained(i, work[i])
+            :: else
+            fi;
+            serving = 1
+        }
+#endif
+#ifdef FLAGS
+    :: atomic { main_runs(i) && woken[i] ->
+            woken[i] = 0;
+            serving = 1
+        }
+#else
+    :: atomic { main_runs(i) && flight[i] == 0 &&
+                (st[i] == RECALLED || (work[i] && st[i] == GRANTED)) ->
+            serving = 1
+        }
+#endif
+#if FLIGHT > 1
+    :: atomic { main_runs(i) && work[i] && flight[i] > 0 && st[i] == GRANTED && !closing[i] ->
+            serving = 1 /* gate->look_ns */
+        }
+#endif
+#ifdef CANCELS
+    :: atomic { main_runs(i) && work[i] && st[i] == WAITING && main_room(i) -> /* it fails */
+            work[i] = 0;
+            if
+            :: skip /* and nobody says so */
+            :: cancel(i)
+            fi;
+            goto rest
+        }
+#endif
+    fi;
+
+    /* dv_gate_admit; in dv_gates_serve it is called only if a command waits */
+#if defined(CLOSING) && !defined(BREAK_CLOSED)
+    atomic { main_runs(i) -> closing[i] = 0 }; /* under the lock: another may follow after all */
+#endif
+    if
+    :: atomic { main_runs(i) && work[i] && st[i] == GRANTED && flight[i] < FLIGHT ->
+#ifndef BREAK_ADMIT
+            assert(will_move(i));
+#endif
+            serving = 0
+        }
+    :: atomic { main_runs(i) && work[i] && flight[i] == 0 && has(i) && main_room(i) ->
+            give_back(i, 1); /* does not fit: dv_lease_yield */
+            goto closing_
+        }
+    :: atomic { main_runs(i) && (!work[i] || flight[i] > 0 || !has(i)) && main_room(i) ->
+            if
+            :: work[i] ->
+#ifdef BREAK_ADMIT
+                want(i);
+#endif
+                assert(will_move(i));
+#ifdef CLOSING
+                closing[i] = (flight[i] > 0) /* dv_gate_close */
+#endif
+            :: else
+            fi;
+            if
+            :: serving -> goto closing_
+            :: else -> goto rest
+            fi
+        }
+    fi;
+#ifdef BREAK_ADMIT
+    atomic {
+        main_runs(i) && main_room(i);
+        if
+        :: flight[i] == 0 -> want(i)
+        :: else
+        fi
+    };
+#endif
+    atomic { /* submit() in src/worker/core/graph.c */
+        main_runs(i);
+        work[i] = 0;
+        flight[i]++;
+        closing[i] = 0;
+        printf("client %d submits a command in state %d\n", i, st[i]);
+        assert(count(uses) <= S);
+        assert(has(i)); /* nothing is submitted without a lease */
+        goto rest
+    };
+
+closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, is returned */
+    atomic {
+        main_runs(i) && main_room(i);
+        if
+        :: serving && flight[i] == 0 && has(i) -> give_back(i, work[i]) /* dv_lease_drained */
+        :: !serving || flight[i] > 0 || st[i] != RECALLED
+        fi;
+        serving = 0;
+        goto rest
+    }
+}
+
+/* The vendor's thread: a command has ended. If no other may follow it the lease is given back at
+ * once, although the main thread still counts it as in flight. That is decided under the lock. */
+proctype Vendor(byte i)
+{
+running_:
+    do
+    :: atomic { main_runs(i) && flight[i] > ended[i] && main_room(i) ->
+            printf("a command of client %d ends\n", i);
+            if
+            :: closing[i] && flight[i] == ended[i] + 1 ->
+#ifdef BREAK_CLOSED
+                goto closed
+#else
+                yield(i)
+#endif
+            :: else
+            fi;
+            ended[i]++
+        }
+    od;
+closed:
+    atomic {
+        main_runs(i) && main_room(i);
+        yield(i);
+        ended[i]++;
+        goto running_
+    }
+}
+
+/* ================================ divvyd ================================ */
+
+#ifdef BREAK_EARLY
+#define hears(i) (linked[i] && fate[i] != DEAD)
+#else
+#define hears(i) (linked[i] && fate[i] != DEAD && unread[i] == 0)
+#endif
+
+/* send_lease: never blocks, and what the client cannot be told is lost. Before the REGISTER of a
+ * new connection is read, messages go to the old one, where nobody listens. */
+inline to_client(i, t, s, f)
+{
+    if
+    :: hears(i) ->
+        printf("divvyd sends %e (serial %d) to client %d\n", t, s, i);
+        assert(nfull(down[i])); /* MSG_DONTWAIT loses nothing */
+        down[i]!t, s, f
+    :: else -> printf("divvyd cannot send %e to client %d\n", t, i)
+    fi
+}
+
+/* divvyd dies. What it had sent may still be read, unless the kernel reports a reset first. */
+inline crash()
+{
+    printf("divvyd dies\n");
+    running = 0;
+    restarts--;
+    k = 0;
+    do
+    :: k < N ->
+        linked[k] = 0;
+        unread[k] = 0;
+        do :: up[k]?_, _, _ :: empty(up[k]) -> break od;
+        if
+        :: skip
+        :: nempty(down[k]) -> do :: down[k]?_, _, _ :: empty(down[k]) -> break od
+        fi;
+        joined[k] = 0;
+        waits[k] = 0;
+        holds[k] = 0;
+        recalled[k] = 0;
+        granted[k] = 1;
+        missing[k] = 0;
+        k++
+    :: else -> break
+    od;
+    last = N - 1;
+    overtaken = 0
+}
+
+/* It is started again: nothing is granted before every recorded holder is back or dead. */
+inline start()
+{
+    printf("divvyd starts\n");
+    running = 1;
+    k = 0;
+    do
+    :: k < N ->
+        if
+        :: recorded[k] != 0 ->
+            missing[k] = 1;
+            joined[k] = 1;
+#ifdef BREAK_FORGET
+            recorded[k] = 0
+#endif
+        :: else
+        fi;
+        k++
+    :: else -> break
+    od
+}
+
+inline may_crash()
+{
+    if
+    :: skip
+#if RESTARTS > 0
+    :: restarts > 0 && running -> crash()
+#endif
+    fi
+}
+
+/* Whose turn it is; somebody waits. */
+inline choose()
+{
+#ifdef TURNS
+    j = last;
+    do
+    :: j = (j + 1) % N;
+        if
+        :: waits[j] -> break
+        :: else
+        fi
+    od
+#else
+    if
+    :: waits[0] -> j = 0
+    :: waits[1] -> j = 1
+    :: N == 3 && waits[N - 1] -> j = N - 1
+    fi
+#endif
+}
+
+inline keep_turns()
+{
+#ifdef TURNS
+    last = j;
+    if
+    :: j != 0 && waits[0] ->
+#ifndef LIVENESS
+        overtaken++;
+        assert(overtaken <= N - 1) /* who waits is served before anybody else is twice */
+#endif
+    :: else -> overtaken = 0
+    fi
+#else
+    skip
+#endif
+}
+
+#ifdef BREAK_RESTART
+#define may_grant (running && any(waits_) && count(holds_) < S)
+#else
+#define may_grant (running && any(waits_) && count(holds_) < S && !any(missing_))
+#endif
+
+inline dispatch()
+{
+    do
+    :: may_grant ->
+        choose();
+        keep_turns();
+        waits[j] = 0;
+        holds[j] = 1;
+        recalled[j] = 0;
+        granted[j] = granted[j] % SERIALS + 1;
+        assert(count(holds_) <= S);
+#ifdef BREAK_RECORD
+        to_client(j, GRANT, granted[j], 0);
+        may_crash();
+        if
+        :: running -> recorded[j] = granted[j]
+        :: else
+        fi
+#else
+        recorded[j] = granted[j]; /* on disk before the client can know */
+        may_crash();
+        if
+        :: running -> to_client(j, GRANT, granted[j], 0)
+        :: else
+        fi
+#endif
+    :: else -> break
+    od
+}
+
+inline policy_wait(i)
+{
+    if
+    :: !waits[i] && !holds[i] -> waits[i] = 1
+    :: else
+    fi
+}
+
+inline policy_release(i)
+{
+    holds[i] = 0;
+    recalled[i] = 0;
+    recorded[i] = 0;
+    may_crash()
+}
+
+/* What the client says replaces all that divvyd knew of it, but it holds only what is recorded. */
+inline take_register(i)
+{
+    joined[i] = 1;
+    unread[i]--;
+    missing[i] = 0;
+    waits[i] = 0;
+    if
+#ifdef BREAK_CLAIM
+    :: number != 0 ->
+        recorded[i] = number;
+#else
+    :: number != 0 && recorded[i] == number ->
+#endif
+        holds[i] = 1;
+        recalled[i] = 0;
+        granted[i] = number;
+        assert(count(holds_) <= S);
+        to_client(i, HELD, number, 0)
+    :: else ->
+        if
+        :: recorded[i] != 0 -> policy_release(i)
+        :: else
+        fi;
+        if
+        :: running && number != 0 -> to_client(i, GONE, number, 0)
+        :: running && number == 0 && flag -> policy_wait(i)
+        :: else
+        fi
+    fi
+}
+
+inline take_message(i)
+{
+    up[i]?type, number, flag;
+    printf("divvyd reads %e (serial %d, flag %d) of client %d\n", type, number, flag, i);
+    if
+    :: type == WANT -> policy_wait(i)
+    :: type == CANCEL -> waits[i] = 0
+    :: type == RELEASE ->
+        if
+#ifdef BREAK_SERIAL
+        :: holds[i] ->
+#else
+        :: holds[i] && number == granted[i] ->
+#endif
+#ifdef BREAK_WAKE
+            if
+            :: flag -> policy_wait(i)
+            :: else
+            fi;
+            policy_release(i)
+#else
+            policy_release(i);
+            if
+            :: running && flag -> policy_wait(i)
+            :: else
+            fi;
+#ifdef BREAK_FAIR
+            if
+            :: waits[i] -> last = (i + N - 1) % N /* the one who gave back goes first */
+            :: else
+            fi
+#endif
+#endif
+        :: else -> /* a serial of the past; that it wants another grant still counts */
+            if
+            :: flag -> policy_wait(i)
+            :: else
+            fi
+        fi
+    :: type == REGISTER -> take_register(i)
+    fi;
+    dispatch()
+}
+
+/* dv_leases_part: its process has ended. */
+inline part(i)
+{
+    printf("divvyd learns that client %d has ended\n", i);
+    joined[i] = 0;
+    missing[i] = 0;
+    waits[i] = 0;
+    do :: up[i]?_, _, _ :: empty(up[i]) -> break od;
+    if
+#ifndef BREAK_DEAD
+    :: holds[i] || recorded[i] != 0 -> policy_release(i)
+#endif
+    :: else
+    fi;
+    dispatch()
+}
+
+/* on_message, one for each client so that none is neglected for ever. */
+proctype Reader(byte i)
+{
+    do
+    :: atomic { running && len(up[i]) > 0 -> take_message(i); d_step { forget() } }
+    od
+}
+
+#define may_recall(i) (holds[i] && !recalled[i])
+
+/* on_time: a turn is over and somebody waits. Any time may have passed. */
+proctype Timer()
+{
+    do
+    :: atomic {
+            running && any(waits_) && count(holds_) == S && any(may_recall) ->
+            pick(may_recall);
+            recalled[who] = 1;
+            to_client(who, RECALL, granted[who], 0);
+            d_step { forget() }
+        }
+    od
+}
+
+#ifdef BREAK_HANGUP
+#define is_reapable(i) (joined[i] && (fate[i] == DEAD || (fate[i] == HUNGUP && len(up[i]) == 0)))
+#else
+#define is_reapable(i) (joined[i] && fate[i] == DEAD)
+#endif
+
+proctype Reaper()
+{
+    do
+    :: atomic { running && any(is_reapable) -> pick(is_reapable); part(who); d_step { forget() } }
+    od
+}
+
+/* The deadline: who was recalled (or has not come back after a restart) and does not answer is
+ * ended, but only while somebody waits. */
+#define is_overdue(i) (is_stuck(i) && others_wait(i) && ((holds[i] && recalled[i]) || missing[i]))
+
+inline kill(i)
+{
+    printf("client %d dies\n", i);
+    fate[i] = DEAD;
+    st[i] = IDLE; /* never looked at again: fewer states */
+    flight[i] = 0;
+    ended[i] = 0;
+    closing[i] = 0;
+    work[i] = 0;
+    woken[i] = 0;
+    idle[i] = 0;
+    serial[i] = 0;
+    unread[i] = 0;
+    do :: down[i]?_, _, _ :: empty(down[i]) -> break od
+}
+
+#ifdef BREAK_STOPPED
+/* Its process is stopped: the device goes to the next; later the process goes on. */
+proctype Stopped()
+{
+    do
+    :: atomic { running && is_overdue(N - 1) && fate[N - 1] == FROZEN && holds[N - 1] ->
+            printf("divvyd takes the device from client %d\n", N - 1);
+            policy_release(N - 1);
+            granted[N - 1] = 0;
+            dispatch();
+            d_step { forget() }
+        }
+    :: atomic { fate[N - 1] == FROZEN ->
+            printf("client %d goes on\n", N - 1);
+            fate[N - 1] = WELL
+        }
+    od
+}
+#endif
+
+proctype Deadline()
+{
+    do
+    :: atomic { running && any(is_overdue) -> pick(is_overdue); kill(who); d_step { forget() } }
+    od
+}
+
+/* ================================ what goes wrong ================================ */
+
+inline lose_channel(i)
+{
+    printf("client %d loses its connection\n", i);
+    linked[i] = 0;
+    do :: down[i]?_, _, _ :: empty(down[i]) -> break od
+}
+
+inline misfortune(i)
+{
+    if
+    :: kill(i)
+#ifndef DEATHS
+    :: fate[i] = FROZEN; printf("client %d freezes\n", i)
+    :: fate[i] = BUSY; printf("client %d is stuck in a vendor call\n", i)
+#if RESTARTS > 0
+    :: fate[i] = LIAR; printf("client %d will lie\n", i)
+    :: lose_channel(i) /* and makes a new one */
+#else
+    :: fate[i] = HUNGUP; lose_channel(i)
+#endif
+#endif
+    fi
+}
+
+/* At any moment. Clients differ only in their number: let it be the last. */
+proctype Fate()
+{
+    do
+    :: atomic { failures > 0 && fate[N - 1] == WELL -> failures--; misfortune(N - 1) }
+    od
+}
+
+/* At any moment the programs are through with what they have to do. */
+proctype Quiet()
+{
+    do
+    :: atomic { !quiet -> quiet = 1 }
+    od
+}
+
+/* divvyd dies at any moment, and is always started again. */
+proctype Restart()
+{
+    do
+    :: atomic { running && restarts > 0 -> crash(); d_step { forget() } }
+    :: atomic { !running -> start(); d_step { forget() } }
+    od
+}
+
+/* When nothing moves any more, both sides agree and nobody waits. */
+#define settled(i) \
+    (fate[i] == DEAD -> (!holds[i] && !waits[i] && !missing[i] && recorded[i] == 0) : \
+    (fate[i] == WELL -> (!work[i] && flight[i] == 0 && st[i] != WAITING && !waits[i] && \
+                         !missing[i] && holds[i] == has(i) && \
+                         (!holds[i] || (granted[i] == serial[i] && recorded[i] == serial[i])) && \
+                         (holds[i] || recorded[i] == 0) && \
+                         len(up[i]) == 0 && len(down[i]) == 0 && linked[i]) : \
+    1))
+
+proctype Watch()
+{
+    timeout -> /* no other process can move */
+        assert(running);
+        assert(settled(0));
+        assert(settled(1));
+        assert(settled(N - 1))
+}
+
+init
+{
+    atomic {
+        j = 0;
+        do
+        :: j < N ->
+            run Front(j);
+            run Lease(j);
+            run Reader(j);
+#ifdef CLOSING
+            run Vendor(j);
+#endif
+            j++
+        :: else -> break
+        od;
+        run Timer();
+        run Reaper();
+#ifndef BREAK_DEADLINE
+        run Deadline();
+#endif
+#ifdef BREAK_STOPPED
+        run Stopped();
+#endif
+#if FAILURES > 0
+        run Fate();
+#endif
+#if RESTARTS > 0
+        run Restart();
+#endif
+#ifndef LIVENESS
+        run Quiet();
+        run Watch();
+#endif
+        j = 0
+    }
+}
+
+#ifdef LIVENESS
+#define wishes (st[0] == WAITING && fate[0] == WELL)
+#define dead_holder (fate[N - 1] == DEAD && (holds[N - 1] || recorded[N - 1] != 0))
+
+/* Whoever wants and is well is granted in the end, or stops wanting. Clients differ only in their
+ * number, so one stands for all. */
+ltl served { [] (wishes -> <> !wishes) }
+/* The dead hold nothing for ever. */
+ltl freed { [] (dead_holder -> <> !dead_holder) }
+#endif
