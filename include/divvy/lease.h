@@ -21,7 +21,7 @@ struct dv_lease_callbacks {
 };
 
 /* Takes over a connected socket to divvyd. Without a daemon (socket -1, or later when it is lost)
- * a lease that is held stays held, and a wish waits until dv_lease_attach gives a new socket.
+ * nobody decides who runs, and all devices may be used.
  * Returns NULL when out of memory or threads. */
 struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
                                  const struct dv_lease_callbacks *callbacks);

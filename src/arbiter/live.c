@@ -211,7 +211,7 @@ static uint32_t entitlement(const struct dv_policy *policy, const struct dv_poli
 
 static dv_ns longest_turn(const struct dv_policy *policy)
 {
-    dv_ns longest = DV_SLICE_PART_NS;
+    dv_ns longest = DV_SLICE_MAX_NS;
 
     for (const struct dv_policy_tenant *t = policy->tenants; t; t = t->next)
         if (t->slice_ns > longest)

@@ -74,10 +74,23 @@ static void send_message(struct dv_lease *lease, uint32_t index, enum dv_lease_t
         send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
 }
 
+/* Nobody is left who could give the device to somebody else: it is there to be used. */
+static void keep(struct device *d)
+{
+    d->idle_since = 0;
+    atomic_store(&d->contended, false);
+    atomic_store(&d->slice_end_ns, UINT64_MAX);
+    atomic_store(&d->state, GRANTED);
+}
+
 static void give_back(struct dv_lease *lease, uint32_t index)
 {
     struct device *d = &lease->devices[index];
 
+    if (lease->socket < 0) {
+        keep(d);
+        return;
+    }
     send_message(lease, index, DV_LEASE_RELEASE, d->wanted ? DV_LEASE_AGAIN : 0);
     d->busy_ns = d->compile_ns = 0;
     d->idle_since = 0;
@@ -132,6 +145,19 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         lease->callbacks.recalled(lease->callbacks.user, m->device);
 }
 
+/* The daemon is gone. */
+static void go_on_alone(struct dv_lease *lease)
+{
+    pthread_mutex_lock(&lease->lock);
+    close(lease->socket);
+    lease->socket = -1;
+    for (uint32_t i = 0; i < lease->device_count; i++)
+        keep(&lease->devices[i]);
+    pthread_mutex_unlock(&lease->lock);
+    for (uint32_t i = 0; i < lease->device_count; i++)
+        lease->callbacks.granted(lease->callbacks.user, i);
+}
+
 /* When an idle holder has to give back: it may neither linger nor keep a slice for longer. */
 static uint64_t keeps_until(const struct device *d)
 {
@@ -146,7 +172,7 @@ static uint64_t keep_time(struct dv_lease *lease)
     bool looks = false;
 
     pthread_mutex_lock(&lease->lock);
-    for (uint32_t i = 0; i < lease->device_count; i++) {
+    for (uint32_t i = 0; lease->socket >= 0 && i < lease->device_count; i++) {
         struct device *d = &lease->devices[i];
         if (atomic_load(&d->state) != GRANTED)
             continue;
@@ -193,12 +219,8 @@ static void *serve(void *argument)
             ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT);
             if (bytes == sizeof m)
                 handle(lease, &m);
-            else if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
-                pthread_mutex_lock(&lease->lock);
-                close(lease->socket); /* the daemon is gone: go on with what is held */
-                lease->socket = -1;
-                pthread_mutex_unlock(&lease->lock);
-            }
+            else if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
+                go_on_alone(lease);
         }
     }
     return NULL;
@@ -218,8 +240,11 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
     lease->socket = socket;
     lease->device_count = device_count;
     lease->next_look_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < device_count; i++)
+    for (uint32_t i = 0; i < device_count; i++) {
         lease->devices[i].bridge_ns = LINGER_START_NS;
+        if (socket < 0)
+            keep(&lease->devices[i]);
+    }
     lease->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&lease->lock, NULL);
     sigfillset(&all);

@@ -20,6 +20,9 @@
  * allowed it to run; otherwise waiting would cost it a part of what it may have. */
 #define LIMIT_MAKE_UP_NS DV_SLICE_MAX_NS
 
+/* Device time that latency work may save up while it is idle. */
+#define LATENCY_SAVED_NS (20 * DV_NS_PER_MS)
+
 static bool is_limited(const struct dv_policy_tenant *tenant)
 {
     return tenant->share.limit_ppm < DV_PPM;
@@ -197,6 +200,17 @@ static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_
     return left > 0 ? (int64_t)left : 0;
 }
 
+/* On its request clock. Nobody saves up what it does not use; but requests of a service come in
+ * clusters, and a cluster that its guarantee covers on average should not be cut short. */
+static dv_ns saved_by_idling(const struct dv_policy_tenant *tenant)
+{
+    const struct dv_share *share = &tenant->share;
+
+    if (share->class != DV_CLASS_LATENCY || !share->request_ppm)
+        return 0;
+    return (dv_ns)dv_at_share(LATENCY_SAVED_NS, share->request_ppm);
+}
+
 static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant,
                                   dv_ns now)
 {
@@ -208,7 +222,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
     if (now - tenant->demand_ended_at <= DV_SAME_DEMAND_NS)
         return;
     tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
-    tenant->request_time = dv_later(tenant->request_time, now);
+    tenant->request_time = dv_later(tenant->request_time, now - saved_by_idling(tenant));
     tenant->at_request = tenant->at_limit = false;
     if (is_limited(tenant))
         tenant->limit_time = limit_not_before(tenant, DV_SLICE_LIMITED_NS, now);

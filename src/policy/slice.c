@@ -27,7 +27,6 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
     const struct dv_share *share = &session->tenant->share;
     bool limited = share->limit_ppm < DV_PPM;
     dv_ns most = limited ? DV_SLICE_LIMITED_NS : DV_SLICE_MAX_NS;
-    dv_ns part = limited ? DV_SLICE_LIMITED_NS : DV_SLICE_PART_NS;
     dv_ns now_ns = estimate(&session->burst);
     dv_ns slice = DV_SLICE_START_NS;
 
@@ -41,7 +40,7 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
     if (session->learned_ns)
         slice = session->learned_ns + session->learned_ns / MARGIN_PART;
     if (slice > most) /* equal parts: the last turn of a burst should not end in idling */
-        slice /= (slice + part - 1) / part;
+        slice /= (slice + most - 1) / most;
     /* A turn in which no kernel fits would waste most of itself. */
     dv_ns kernel = session->burst.kernel_ns;
     return longer(longer(slice, DV_SLICE_MIN_NS),

@@ -159,7 +159,7 @@ static void test_backlogged_short_kernels(void **state)
         }
         world_run(world, 12 * DV_NS_PER_S);
         dv_policy_entitlements(shares, count, bound.ppm);
-        assert_true(world->longest_slice <= DV_SLICE_PART_NS);
+        assert_true(world->longest_slice <= DV_SLICE_MAX_NS);
         bound.allowed = 0.02;
         each_window(world, 1000, check_bound, &bound);
         world_destroy(world);

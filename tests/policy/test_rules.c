@@ -528,7 +528,7 @@ static void test_slice(void **state)
     assert_int_equal(learned(&stage, MS / 10, MS / 10), DV_SLICE_MIN_NS);
     assert_in_range(learned(&stage, 6 * MS, MS), 6 * MS, 7 * MS);  /* the whole burst */
     assert_in_range(learned(&stage, 12 * MS, MS), 6 * MS, 7 * MS); /* in two parts */
-    assert_in_range(learned(&stage, 900 * MS, MS), 7 * MS, DV_SLICE_PART_NS);
+    assert_in_range(learned(&stage, 900 * MS, MS), 9 * MS, DV_SLICE_MAX_NS);
     assert_int_equal(learned(&stage, 900 * MS, 30 * MS), 30 * MS); /* a kernel must fit */
     assert_int_equal(learned(&stage, 900 * MS, 900 * MS), DV_SLICE_KERNEL_MAX_NS); /* is it true? */
     share(&stage, 0, (struct dv_share){0, 300000, 1, DV_CLASS_STANDARD});

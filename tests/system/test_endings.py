@@ -139,6 +139,21 @@ def test_daemon_ends_with_its_workers(daemon, program):
         divvytest.kill_group(child)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1])
+def test_programs_outlive_a_daemon_that_leaves_them(daemon, program, signum):
+    """Without a daemon nobody gives the device to others: who has a worker goes on, also those who
+    were waiting for their turn."""
+    children = [start(daemon, [program("compute"), str(seed), "3"]) for seed in range(3)]
+    try:
+        daemon.kill(signum)
+        for child in children:
+            out, err = child.communicate(timeout=60)
+            assert child.returncode == 0, "code %d\n%s%s" % (child.returncode, out, err)
+    finally:
+        for child in children:
+            divvytest.kill_group(child)
+
+
 def test_no_daemon_is_no_device(program, tmp_path):
     """With DIVVY_DIR naming a place without a daemon a program fails soon and with a message."""
     env = divvytest.bare_env()
