@@ -16,6 +16,7 @@
 
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/tenants.h"
 #include "src/arbiter/vendors.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
@@ -495,6 +496,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_listener_fini(arbiter);
         dv_control_fini(arbiter);
         dv_sessions_forget(arbiter);
+        dv_tenants_forget_gone(arbiter, true);
         dv_leases_fini(arbiter);
         dv_zygote_fini(arbiter);
     }

@@ -56,6 +56,8 @@ struct dv_arbiter {
 
     struct dv_session *sessions; /* hash table by id */
     struct dv_tenant *tenants;   /* hash table by name */
+    struct dv_tenant *tenants_gone; /* of these, who has no session; a list */
+    unsigned tenants_gone_count;
     struct dv_process *processes; /* hash table by number */
     struct dv_user *users;        /* hash table by number: how many sessions each has */
     uint64_t last_session;

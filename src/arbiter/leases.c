@@ -303,10 +303,10 @@ bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
     int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
 
+    if (choice == DV_POLICY_NONE || (rule && rule->hidden))
+        return false;
     if (device->started)
         return true;
-    if (choice == DV_POLICY_NONE)
-        return false;
     device->arbiter = arbiter;
     device->index = index;
     device->started = true;

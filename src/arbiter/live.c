@@ -10,13 +10,17 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/tenants.h"
+#include "src/base/text.h"
 
 #define MS(ns) ((double)(ns) / DV_NS_PER_MS)
 #define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
 
 static unsigned fail(char **body, unsigned status, const char *text)
 {
-    *body = dv_control_render(json_pack("{s:s}", "error", text));
+    char clean[768]; /* names in it may have been cut in the middle of a character */
+
+    dv_text_copy(clean, sizeof clean, text);
+    *body = dv_control_render(json_pack("{s:s}", "error", clean));
     return status;
 }
 
@@ -50,7 +54,9 @@ static struct dv_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv
     const struct dv_session *session;
 
     HASH_FIND_STR(arbiter->tenants, name, tenant);
-    if (!tenant || peer->is_operator)
+    if (!tenant || tenant->sessions == 0)
+        return NULL;
+    if (peer->is_operator)
         return tenant;
     for (session = arbiter->sessions; session; session = session->hh.next)
         if (session->tenant == tenant && session->uid == peer->uid)

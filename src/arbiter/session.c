@@ -457,6 +457,11 @@ static int choose_devices(struct dv_session *session)
                          session->device_indices);
     if (session->device_count == 0)
         return 0;
+    if (session->api == DV_API_LEASE) { /* numbers are those of `divvy devices`, hidden ones too */
+        session->device_count = arbiter->devices.count;
+        for (uint32_t i = 0; i < session->device_count; i++)
+            session->device_indices[i] = (uint8_t)i;
+    }
     session->leases = calloc(session->device_count, sizeof *session->leases);
     if (session->api != DV_API_LEASE) {
         session->grants = calloc(session->device_count, sizeof *session->grants);
@@ -650,7 +655,9 @@ void dv_sessions_stop(struct dv_arbiter *arbiter, int signal_number)
 
     HASH_ITER(hh, arbiter->sessions, session, next)
     {
-        if (session->state == DV_SESSION_SERVED)
+        if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
+            session_destroy(session);
+        else if (session->state == DV_SESSION_SERVED)
             signal_worker(session, signal_number);
         else
             session_refuse(session, DV_WELCOME_REFUSED, "divvyd is ending");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session.h"
@@ -80,6 +81,38 @@ static void read_cgroups(struct suspect *suspect)
     suspect->cgroups[used] = '\0';
 }
 
+/* Leaves as many components of a path as the pattern has: what a job makes below its own cgroup is
+ * still the job. */
+static void cut_to_pattern(char *path, const char *pattern)
+{
+    unsigned components = 0;
+
+    for (const char *at = pattern; *at; at++)
+        components += *at == '/' && at[1];
+    for (char *at = path; *at; at++)
+        if (*at == '/' && components-- == 0) {
+            *at = '\0';
+            return;
+        }
+}
+
+/* The end of a path says most; what is cut off still tells it from others. */
+static void shorten(const char *path, char *field, size_t bytes)
+{
+    size_t length = strlen(path);
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    if (length < bytes) {
+        dv_text_copy(field, bytes, path);
+        return;
+    }
+    for (const char *at = path; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    size_t kept = bytes - sizeof "0123456789abcdef...";
+    snprintf(field, bytes, "%016llx...%s", (unsigned long long)hash, path + length - kept);
+    dv_text_clean(field, bytes);
+}
+
 /* The path, of any hierarchy, that matches the pattern (NULL: the first other than the root).
  * Version 2 has the one line "0::PATH". */
 static bool find_cgroup(struct suspect *suspect, const char *pattern, char *path, size_t bytes)
@@ -94,11 +127,12 @@ static bool find_cgroup(struct suspect *suspect, const char *pattern, char *path
         char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
         if (!second)
             continue;
-        const char *found = second + 1;
+        char *found = second + 1;
         if (pattern ? fnmatch(pattern, found, 0) != 0 : strcmp(found, "/") == 0)
             continue;
-        size_t longest = bytes - 1, whole = strlen(found); /* the end of a path says most */
-        dv_text_copy(path, bytes, whole > longest ? found + (whole - longest) : found);
+        if (pattern)
+            cut_to_pattern(found, pattern);
+        shorten(found, path, bytes);
         return true;
     }
     return false;
@@ -113,17 +147,21 @@ static bool matches(const struct dv_tenant_rule *rule, struct suspect *suspect)
            (!rule->cgroup || find_cgroup(suspect, rule->cgroup, path, sizeof path));
 }
 
-static void name_tenant(enum dv_tenant_per per, const char *pattern, struct suspect *suspect,
-                        char *name, size_t bytes)
+/* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
+ * in theirs, cgroups begin with a slash, the others with a word and a colon. */
+static void name_tenant(enum dv_tenant_per per, const struct dv_tenant_rule *rule,
+                        struct suspect *suspect, char *name, size_t bytes)
 {
     const struct dv_session *session = suspect->session;
 
-    if (per == DV_PER_CGROUP && find_cgroup(suspect, pattern, name, bytes))
+    if (per == DV_PER_CGROUP && find_cgroup(suspect, rule ? rule->cgroup : NULL, name, bytes))
         return;
-    if (per == DV_PER_PROGRAM)
-        snprintf(name, bytes, "%s:%d", session->command, (int)session->tenant_pid);
+    if (per == DV_PER_PROGRAM && session->tenant_pid > 0)
+        snprintf(name, bytes, "pid:%d:%s", (int)session->tenant_pid, session->command);
+    else if (per == DV_PER_PROGRAM) /* of another pid namespace */
+        snprintf(name, bytes, "session:%llu", (unsigned long long)session->id);
     else if (per == DV_PER_GROUP)
-        snprintf(name, bytes, "group:%u", (unsigned)session->gid);
+        snprintf(name, bytes, "group:%u", (unsigned)(rule && rule->group ? rule->gid : session->gid));
     else if (strspn(session->user, "0123456789") == strlen(session->user))
         snprintf(name, bytes, "uid:%s", session->user); /* digits alone would name a session */
     else
@@ -159,7 +197,7 @@ static void identify(const struct dv_arbiter *arbiter, const struct dv_session *
         if (rule->name)
             dv_text_copy(name, bytes, rule->name);
         else
-            name_tenant((enum dv_tenant_per)rule->per, rule->cgroup, &suspect, name, bytes);
+            name_tenant((enum dv_tenant_per)rule->per, rule, &suspect, name, bytes);
         return;
     }
     default_terms(arbiter, terms);
@@ -265,22 +303,36 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         if (tenant->devices[i] && (device < 0 || i == (uint32_t)device))
             dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
-    /* What an operator has lowered, the tenant cannot raise again. */
-    if (!bounded && wish->has_limit && tenant->terms.share.limit_ppm > wish->limit_ppm)
+    if (bounded || device >= 0)
+        return 0;
+    /* What an operator has lowered on all devices, the tenant cannot raise again. */
+    tenant->set_by_operator = true;
+    if (wish->has_limit && tenant->terms.share.limit_ppm > wish->limit_ppm)
         tenant->terms.share.limit_ppm = wish->limit_ppm;
-    if (!bounded && wish->has_request && tenant->terms.may_request_ppm > wish->request_ppm)
+    if (tenant->terms.share.request_ppm > tenant->terms.share.limit_ppm)
+        tenant->terms.share.request_ppm = tenant->terms.share.limit_ppm;
+    if (wish->has_request && tenant->terms.may_request_ppm > wish->request_ppm)
         tenant->terms.may_request_ppm = wish->request_ppm;
-    if (!bounded && wish->has_weight && tenant->terms.may_weight > wish->weight)
+    if (wish->has_weight && tenant->terms.may_weight > wish->weight)
         tenant->terms.may_weight = wish->weight;
-    if (!bounded && wish->has_class && tenant->terms.may_class < wish->class)
+    if (wish->has_class && tenant->terms.may_class < wish->class)
         tenant->terms.may_class = wish->class;
     return 0;
 }
 
 /* ---- coming and going ---- */
 
+static void unlist_gone(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
+{
+    DL_DELETE2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
+    arbiter->tenants_gone_count--;
+    tenant->left_at = 0;
+}
+
 static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
 {
+    if (tenant->left_at)
+        unlist_gone(arbiter, tenant);
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         if (!tenant->devices[i])
             continue;
@@ -289,6 +341,32 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     }
     HASH_DEL(arbiter->tenants, tenant);
     free(tenant);
+}
+
+/* The last session has gone. What was promised to it is free for others. */
+static void remember(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
+{
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        if (!tenant->devices[i])
+            continue;
+        struct dv_share share = tenant->devices[i]->policy.share;
+        share.request_ppm = 0;
+        dv_leases_set_share(arbiter, tenant->devices[i], i, &share);
+    }
+    tenant->left_at = dv_now();
+    DL_APPEND2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
+    arbiter->tenants_gone_count++;
+}
+
+void dv_tenants_forget_gone(struct dv_arbiter *arbiter, bool all)
+{
+    dv_ns now = dv_now();
+    struct dv_tenant *oldest;
+
+    while ((oldest = arbiter->tenants_gone) &&
+           (all || arbiter->tenants_gone_count > DV_LIMIT_TENANTS_GONE ||
+            now - oldest->left_at > DV_LIMIT_TENANT_MEMORY_US * DV_NS_PER_US))
+        forget(arbiter, oldest);
 }
 
 static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv_session *session)
@@ -307,7 +385,7 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
         memcpy(tenant->name, name, sizeof name);
         HASH_ADD_STR(arbiter->tenants, name, tenant);
     }
-    if (created || tenant->config_loads != arbiter->config_loads)
+    if (created || (tenant->config_loads != arbiter->config_loads && !tenant->set_by_operator))
         tenant->terms = terms;
     tenant->config_loads = arbiter->config_loads;
     return tenant;
@@ -316,8 +394,6 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
 /* Puts the tenant on a device with its usual share. */
 static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device)
 {
-    if (tenant->devices[device])
-        return 0;
     struct dv_tenant_device *place = calloc(1, sizeof *place);
     if (!place)
         return -ENOMEM;
@@ -328,10 +404,42 @@ static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t
     return 0;
 }
 
+/* Takes back what settle did. */
+static void unsettle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t devices)
+{
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        if (!(devices >> i & 1))
+            continue;
+        dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
+        free(tenant->devices[i]);
+        tenant->devices[i] = NULL;
+    }
+}
+
+/* Somebody who was here a moment ago has its usual share again, and its debts: those to a limit that
+ * it comes back with as well. */
+static int welcome_back(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device,
+                        const struct dv_share_wish *wish, uint32_t request_ppm, char *text,
+                        size_t bytes)
+{
+    struct dv_share share = tenant->terms.share;
+    int status = check_room(arbiter, tenant, device, request_ppm, text, bytes);
+
+    if (wish->has_limit && wish->limit_ppm < share.limit_ppm)
+        share.limit_ppm = wish->limit_ppm;
+    if (share.request_ppm > share.limit_ppm)
+        share.request_ppm = share.limit_ppm;
+    if (status == 0)
+        dv_leases_set_share(arbiter, tenant->devices[device], device, &share);
+    return status;
+}
+
 int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
                      const struct dv_share_wish *wish, char *text, size_t bytes)
 {
+    dv_tenants_forget_gone(arbiter, false);
     struct dv_tenant *tenant = find_or_add(arbiter, session);
+    uint32_t settled = 0;
     int status = 0;
 
     if (!tenant) {
@@ -342,14 +450,18 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
         uint32_t device = session->device_indices[i];
         if (!dv_leases_start_device(arbiter, device))
             continue;
-        if (!tenant->devices[device]) {
-            status = check_room(arbiter, tenant, device,
-                                wish->has_request ? wish->request_ppm
-                                                  : tenant->terms.share.request_ppm,
-                                text, bytes);
-            if (status == 0)
-                status = settle(arbiter, tenant, device);
+        uint32_t request_ppm =
+            wish->has_request ? wish->request_ppm : tenant->terms.share.request_ppm;
+        if (tenant->devices[device]) {
+            if (tenant->left_at)
+                status = welcome_back(arbiter, tenant, device, wish, request_ppm, text, bytes);
+            continue;
         }
+        status = check_room(arbiter, tenant, device, request_ppm, text, bytes);
+        if (status == 0)
+            status = settle(arbiter, tenant, device);
+        if (status == 0)
+            settled |= 1u << device;
     }
     if (status == 0 &&
         (wish->has_request || wish->has_limit || wish->has_weight || wish->has_class))
@@ -357,10 +469,14 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
     if (status == -ENOMEM)
         snprintf(text, bytes, "divvyd has no memory for another tenant");
     if (status < 0) {
-        if (tenant->sessions == 0)
+        if (tenant->sessions == 0 && !tenant->left_at)
             forget(arbiter, tenant);
+        else
+            unsettle(arbiter, tenant, settled);
         return status;
     }
+    if (tenant->left_at)
+        unlist_gone(arbiter, tenant);
     tenant->sessions++;
     session->tenant = tenant;
     return 0;
@@ -371,6 +487,8 @@ void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session)
     struct dv_tenant *tenant = session->tenant;
 
     session->tenant = NULL;
-    if (tenant && --tenant->sessions == 0)
-        forget(arbiter, tenant);
+    if (!tenant || --tenant->sessions > 0)
+        return;
+    remember(arbiter, tenant);
+    dv_tenants_forget_gone(arbiter, false);
 }

@@ -21,12 +21,16 @@ struct dv_tenant_device {
     struct dv_usage usage;
 };
 
-/* Exists as long as one of its sessions does. */
+/* Exists as long as one of its sessions does and for a while after that, so that nobody gets rid of
+ * its limit, or of what it had too much, by leaving and coming back. */
 struct dv_tenant {
     char name[DV_LIMIT_TENANT_NAME];
     struct dv_tenant_terms terms; /* as configured, or as an operator has set them since */
     uint32_t config_loads;        /* which configuration they come from */
+    bool set_by_operator;         /* a reload does not change them any more */
     uint32_t sessions;
+    dv_ns left_at;                       /* sessions 0: since when */
+    struct dv_tenant *prev_gone, *next_gone; /* those with no session, oldest first */
     struct dv_tenant_device *devices[DV_MAX_DEVICES]; /* by divvyd's index; NULL: not leased */
     UT_hash_handle hh;
 };
@@ -43,6 +47,9 @@ struct dv_share_wish {
 int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
                      const struct dv_share_wish *wish, char *text, size_t bytes);
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
+
+/* Forgets those who have had no session for a while, or all who have none. */
+void dv_tenants_forget_gone(struct dv_arbiter *arbiter, bool all);
 
 /* Changes the share of a tenant on one device (or all its devices: device -1) at once. bounded: only
  * as far as the tenant's terms allow. Returns 0, or a negative errno with words; then nothing has

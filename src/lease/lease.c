@@ -125,6 +125,8 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
     int state = atomic_load(&d->state);
     if (m->type == DV_LEASE_GRANT && state == WAITING) {
         take_grant(d, m);
+        if (!d->wanted) /* the work has gone meanwhile */
+            d->idle_since = dv_now();
         granted = true;
     } else if (m->type == DV_LEASE_GRANT && state == IDLE) {
         atomic_store(&d->serial, m->serial); /* crossed our CANCEL: nothing to run */
@@ -344,7 +346,7 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
         d->idle_since = now;
         /* A look that comes too early finds out by itself when the next is due: the thread is woken
          * once for many pauses. */
-        wake = keeps_until(d) < lease->next_look_ns;
+        wake = lease->socket >= 0 && keeps_until(d) < lease->next_look_ns;
     }
     pthread_mutex_unlock(&lease->lock);
     if (wake)

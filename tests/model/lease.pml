@@ -210,7 +210,7 @@ inline drained(i, more)
     :: has(i) -> give_back(i, more)
     :: st[i] == GRANTED && !more -> idle[i] = 1
     :: st[i] == GRANTED && more
-    :: !has(i) -> assert(!more || st[i] == WAITING) /* something will wake it */
+    :: !has(i)
     fi
 }
 
@@ -381,8 +381,16 @@ rest:
     fi;
 
     /* dv_gate_admit; in dv_gates_serve it is called only if a command waits */
-#if defined(CLOSING) && !defined(BREAK_CLOSED)
-    atomic { main_runs(i) -> closing[i] = 0 }; /* under the lock: another may follow after all */
+#ifdef CLOSING
+    atomic { main_runs(i) && main_room(i) ->
+        if
+        :: work[i] && flight[i] == 0 -> want(i)
+        :: else
+        fi;
+#ifndef BREAK_CLOSED
+        closing[i] = 0 /* under the lock: another may follow after all */
+#endif
+    };
 #endif
     if
     :: atomic { main_runs(i) && work[i] && st[i] == GRANTED && flight[i] < FLIGHT ->

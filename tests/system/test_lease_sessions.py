@@ -86,6 +86,7 @@ def test_again_is_a_wish_at_once(session):
     first.say(WANT)
     serial = first.granted()
     second.say(WANT)
+    assert first.hear()[0] == RECALL   # so the other's wish has arrived
     first.say(RELEASE, serial, AGAIN)
     other = second.granted()
     second.say(RELEASE, other)
@@ -110,6 +111,7 @@ def test_a_cancelled_wish_is_not_granted(session):
     second.say(WANT)
     third.say(WANT)
     second.say(CANCEL)
+    time.sleep(QUIET_S)   # nothing tells that it has arrived
     first.say(RELEASE, serial)
     third.granted()
     assert second.hear(QUIET_S) is None
@@ -156,6 +158,19 @@ def test_a_limit_holds_back_who_is_alone(session):
         limited.say(RELEASE, serial)
         held += time.monotonic() - at
     assert 0.05 < held / (time.monotonic() - began) < 0.15
+
+
+def test_leaving_does_not_shed_a_limit(daemon):
+    """Who comes back at once finds its limit as it left it."""
+    began, held = time.monotonic(), 0.0
+    while time.monotonic() - began < 2:
+        with contextlib.closing(Session(daemon, limit=100_001)) as limited:
+            limited.say(WANT)
+            limited.granted()
+            at = time.monotonic()
+            time.sleep(0.02)
+            held += time.monotonic() - at
+    assert held / (time.monotonic() - began) < 0.2
 
 
 def test_what_cannot_be_promised_is_refused(session):

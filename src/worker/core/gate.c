@@ -9,8 +9,10 @@
 static void wake_main(struct dv_runtime *runtime)
 {
     atomic_store(&runtime->gates_changed, true);
-    if (atomic_exchange(&runtime->header->worker_asleep, 0))
-        dv_futex_wake(&runtime->header->worker_asleep, 1);
+    /* The tenant can write to this word, so what it says is not believed: a worker that sleeps on
+     * while it holds a device would hold up others. */
+    atomic_store(&runtime->header->worker_asleep, 0);
+    dv_futex_wake(&runtime->header->worker_asleep, 1);
 }
 
 /* On the lease's thread. */
@@ -74,6 +76,12 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
         busy_ns = 0;
     if (busy_ns + cost_ns > left)
         return false;
+    /* What is with the vendor should have ended: its costs are not known, so no more than one waits
+     * behind the one that runs. */
+    if (gate->in_flight > 1 && busy_ns == 0) {
+        gate->look_ns = now + AHEAD_NS;
+        return false;
+    }
     if (busy_ns <= (gate->full ? AHEAD_NS / 2 : AHEAD_NS)) {
         gate->full = false;
         return true;
@@ -81,6 +89,19 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     gate->full = true;
     gate->look_ns = gate->ends_ns - AHEAD_NS / 2;
     return false;
+}
+
+/* No more may follow under this grant. Once for each, the vendor is made to report the end of what
+ * it has, which otherwise would be noticed only when nothing more is to be read from the ring. */
+static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
+{
+    uint64_t serial = dv_lease_serial(runtime->lease, gate->device);
+
+    if (gate->fenced != serial) {
+        gate->fenced = serial;
+        runtime->fence_due = true;
+    }
+    dv_gate_close(gate);
 }
 
 bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
@@ -99,7 +120,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
         dv_lease_yield(lease, gate->device);
     else if (gate->in_flight > 0 && gate->look_ns == 0)
-        dv_gate_close(gate);
+        close_gate(runtime, gate);
     return false;
 }
 
@@ -138,7 +159,9 @@ void dv_gates_serve(struct dv_runtime *runtime)
             continue;
         if (gate->in_flight == 0)
             dv_lease_drained(runtime->lease, i, !TAILQ_EMPTY(&gate->waiting));
-        else
+        else {
             hurry(runtime, gate, true);
+            close_gate(runtime, gate);
+        }
     }
 }

@@ -263,11 +263,12 @@ static void leave_gate(struct dv_node *node)
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
     gate->ends_ns = dv_now() + gate->in_flight_ns; /* the next one has just begun */
-    if (gate->in_flight == 0) {
-        atomic_store(&gate->closing, NULL);
+    if (gate->last == node)
         gate->last = NULL;
+    if (atomic_load(&gate->closing) == node)
+        atomic_store(&gate->closing, NULL);
+    if (gate->in_flight == 0)
         node->graph->backend->drained(gate);
-    }
 }
 
 static void finish(struct dv_node *node, int32_t status, bool visible)
@@ -355,10 +356,11 @@ static void submit(struct dv_node *node)
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = dv_now();
-        if (gate->in_flight++ == 0 || (gate->last && gate->last->stream == node->stream))
-            gate->last = node;
-        else
-            gate->last = NULL; /* until all of them are complete */
+        if (gate->in_flight++ == 0)
+            gate->stream = node->stream;
+        else if (gate->stream != node->stream)
+            gate->stream = NULL; /* until all of them are complete */
+        gate->last = gate->stream ? node : NULL;
         atomic_store(&gate->closing, NULL);
         gate->in_flight_ns += node->cost_ns;
         if (gate->ends_ns < node->submitted_ns)

@@ -43,10 +43,12 @@ struct dv_gate {
     uint64_t in_flight_ns; /* how long those take in all, as expected */
     uint64_t ends_ns;      /* when they are expected to be complete */
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
-    struct dv_node *last;  /* the one submitted last; NULL: not all in flight are of its stream */
+    struct dv_stream *stream; /* of all in flight; NULL: of several */
+    struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
     /* Its report means that nothing is in flight, and no command may follow under this grant; NULL:
      * there is none. Set by the main thread, read by the one that reports. */
     struct dv_node *_Atomic closing;
+    uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool full;             /* enough is with the vendor; more follows when half of it is done */
     bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
     uint64_t serial;        /* of the grant under which the last one was submitted */

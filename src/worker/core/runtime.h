@@ -22,6 +22,7 @@ struct dv_runtime {
     size_t overflow_count, overflow_capacity;
     struct dv_lease *lease;      /* NULL: no device of the session is leased */
     struct dv_gate gates[DV_MAX_DEVICES];
+    bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
     void *api; /* the executing part's own state */
 };

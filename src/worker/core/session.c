@@ -147,7 +147,7 @@ static void sleep_until_woken(struct dv_runtime *runtime)
         atomic_store(&header->worker_asleep, 0);
         return;
     }
-    while (atomic_load(&header->worker_asleep)) {
+    while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed)) {
         if (dv_runtime_upcalls_wait(runtime))
             dv_futex_wait(&header->worker_asleep, 1, DV_NS_PER_MS);
         else if (dv_futex_wait(&header->worker_asleep, 1, timeout) == -ETIMEDOUT) {
@@ -170,6 +170,11 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
         if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
             atomic_exchange(&runtime->gates_changed, false))
             dv_gates_serve(runtime);
+        if (runtime->fence_due) {
+            runtime->fence_due = false;
+            dv_graph_fence(&runtime->graph);
+            api->before_sleep(runtime);
+        }
         if (atomic_load_explicit(&runtime->graph.done, memory_order_relaxed)) {
             dv_graph_reap(&runtime->graph);
             if (runtime->lease)

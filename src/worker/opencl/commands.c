@@ -330,16 +330,24 @@ static uint64_t cost(const struct dv_node *node)
 
     if (!c->timing)
         return OTHER_COST_NS;
-    return c->timing->cost_ns && !c->compiles ? c->timing->cost_ns : UNKNOWN_COST_NS;
+    if (!c->timing->cost_ns || c->compiles)
+        return UNKNOWN_COST_NS;
+    /* more work items take longer; fewer are not known to be quicker */
+    double more = c->items > c->timing->items ? c->items / c->timing->items : 1;
+    double expected = (double)c->timing->cost_ns * more;
+    return expected < (double)DV_NS_PER_S ? (uint64_t)expected : DV_NS_PER_S;
 }
 
 static void measured(struct dv_node *node, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
-    if (c->timing && !c->compiles)
-        c->timing->cost_ns = c->timing->cost_ns ? (3 * c->timing->cost_ns + took_ns) / 4
-                                                : (took_ns ? took_ns : 1);
+    if (c->timing && !c->compiles) {
+        struct dvk_timing *timing = c->timing;
+        bool alike = timing->cost_ns && c->items < 2 * timing->items && timing->items < 2 * c->items;
+        timing->cost_ns = alike ? (3 * timing->cost_ns + took_ns) / 4 : (took_ns ? took_ns : 1);
+        timing->items = c->items;
+    }
     dv_lease_ran(c->worker->runtime->lease, node->queue->gate->device, took_ns, c->compiles);
 }
 

@@ -100,6 +100,7 @@ struct dvk_arguments {
 struct dvk_timing {
     uint32_t refs;
     uint64_t cost_ns; /* 0: not known yet */
+    double items;     /* work items of the runs that it comes from */
     size_t local_sizes[8][3]; /* seen: the first run with a new one may compile */
     uint32_t local_count;
 };
@@ -131,6 +132,7 @@ struct dvk_command {
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     struct dvk_timing *timing; /* kernels on leased devices */
+    double items;              /* of its work */
     bool compiles;             /* perhaps: its time says nothing of the next run */
     bool may_print;
     uint64_t free_after;    /* arena offset to tell the client of, or 0 */

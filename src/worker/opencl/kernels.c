@@ -318,6 +318,9 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
     kernel->refs++;
     if (c->queue->graph.gate)
         note_timing(c, kernel, m->has_local_work_size ? m->local_work_size : NULL);
+    c->items = 1;
+    for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
+        c->items *= (double)m->global_work_size[i];
     c->may_print = kernel->may_print;
     c->arguments = kernel->arguments;
     c->arguments->refs++;
