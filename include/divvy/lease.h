@@ -34,6 +34,8 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device);
 /* Whether it was granted while others waited, or has been recalled since: then the device should be
  * given back as soon as it is drained, and who embeds this should notice that at once. */
 bool dv_lease_contended(const struct dv_lease *lease, uint32_t device);
+/* Whether no other tenant had a session on the device when it was granted. */
+bool dv_lease_alone(const struct dv_lease *lease, uint32_t device);
 /* Which grant it is, to tell one from the next. */
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
 /* Nanoseconds of the slice that are left; 0 when nothing may be submitted. */
@@ -47,8 +49,14 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more);
 /* Nothing submitted is unfinished, and the next piece of work is longer than what is left of the
  * slice: gives the lease back and asks for another. */
 void dv_lease_yield(struct dv_lease *lease, uint32_t device);
-/* The burst monitor: a command kept the device busy for so long. compiling: the first launch of a
- * kernel, which is charged and shown but kept out of the estimates. */
-void dv_lease_ran(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling);
+/* The burst monitor: commands that kept the device busy, and for how long. First launches of kernels,
+ * which had to be compiled, are charged and shown but kept out of the estimates. */
+struct dv_lease_work {
+    uint32_t count;
+    uint64_t took_ns;    /* all of them */
+    uint64_t compile_ns; /* of that, first launches */
+    uint64_t longest_ns; /* of the others */
+};
+void dv_lease_ran(struct dv_lease *lease, uint32_t device, const struct dv_lease_work *work);
 
 #endif

@@ -482,7 +482,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
 
 int dv_arbiter_run(struct dv_arbiter *arbiter)
 {
-    dv_priority_wake_soon(-10);
+    dv_priority_wake(true, -10);
     int status = sd_event_loop(arbiter->event);
     if (status < 0)
         dv_error("the event loop failed: %s", strerror(-status));

@@ -163,9 +163,11 @@ static void dispatch(struct dv_lease_device *device)
         lease->grants++;
         lease->changed_at = now;
         lease->recalled_at = 0;
-        send_lease(lease, DV_LEASE_GRANT,
-                   is_contended(&device->policy, decision.session) ? DV_LEASE_CONTENDED : 0,
-                   &decision);
+        uint32_t flags =
+            is_contended(&device->policy, decision.session) ? DV_LEASE_CONTENDED : 0;
+        if (device->tenants_present == 1)
+            flags |= DV_LEASE_ALONE;
+        send_lease(lease, DV_LEASE_GRANT, flags, &decision);
     }
     struct dv_policy_session *holder;
     while ((holder = dv_policy_recall(&device->policy, now, &recall_again))) {

@@ -32,6 +32,7 @@ struct dv_lease_device {
     struct dv_arbiter *arbiter;
     uint32_t index;
     bool started;
+    uint32_t tenants_present; /* with a session */
     struct dv_policy policy;
     uint64_t grants;
     struct dv_durations decisions; /* from a message to the grant that it led to */

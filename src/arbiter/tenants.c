@@ -343,6 +343,14 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     free(tenant);
 }
 
+/* The tenant's first session has come, or its last has gone. */
+static void count_present(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, bool comes)
+{
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+        if (tenant->devices[i])
+            arbiter->leases.devices[i].tenants_present += comes ? 1 : -1u;
+}
+
 /* The last session has gone. What was promised to it is free for others. */
 static void remember(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
 {
@@ -353,6 +361,7 @@ static void remember(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
         share.request_ppm = 0;
         dv_leases_set_share(arbiter, tenant->devices[i], i, &share);
     }
+    count_present(arbiter, tenant, false);
     tenant->left_at = dv_now();
     DL_APPEND2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
     arbiter->tenants_gone_count++;
@@ -477,7 +486,11 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
     }
     if (tenant->left_at)
         unlist_gone(arbiter, tenant);
-    tenant->sessions++;
+    if (tenant->sessions++ == 0)
+        count_present(arbiter, tenant, true);
+    else
+        for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+            arbiter->leases.devices[i].tenants_present += settled >> i & 1;
     session->tenant = tenant;
     return 0;
 }

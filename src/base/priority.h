@@ -8,6 +8,7 @@
 #define DV_BASE_PRIORITY_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -24,15 +25,16 @@ struct dv_sched_attr {
     uint64_t runtime, deadline, period;
 };
 
-/* nice: 0, or less where the thread never does a tenant's bidding for long. */
-static inline void dv_priority_wake_soon(int nice)
+/* nice: 0, or less where the thread never does a tenant's bidding for long. soon false: like others
+ * again. */
+static inline void dv_priority_wake(bool soon, int nice)
 {
     enum { RESET_ON_FORK = 1 };
     struct dv_sched_attr attr = {.size = sizeof attr,
                                  .policy = SCHED_OTHER,
                                  .flags = RESET_ON_FORK,
                                  .nice = nice,
-                                 .runtime = 100 * DV_NS_PER_US};
+                                 .runtime = soon ? 100 * DV_NS_PER_US : 0};
 
     if (syscall(SYS_sched_setattr, 0, &attr, 0) == 0)
         return;

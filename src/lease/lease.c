@@ -30,7 +30,7 @@ struct device {
     _Atomic int state;
     _Atomic uint64_t slice_end_ns;
     _Atomic uint64_t serial;
-    _Atomic bool contended;
+    _Atomic bool contended, alone;
     bool wanted;         /* there is work */
     uint64_t idle_since; /* 0: not idle */
     uint64_t linger_ns;  /* of this grant */
@@ -79,6 +79,7 @@ static void keep(struct device *d)
 {
     d->idle_since = 0;
     atomic_store(&d->contended, false);
+    atomic_store(&d->alone, true);
     atomic_store(&d->slice_end_ns, UINT64_MAX);
     atomic_store(&d->state, GRANTED);
 }
@@ -104,6 +105,7 @@ static void take_grant(struct device *d, const struct dv_lease_message *m)
     bool contended = m->flags & DV_LEASE_CONTENDED;
 
     atomic_store(&d->contended, contended);
+    atomic_store(&d->alone, (m->flags & DV_LEASE_ALONE) != 0);
     atomic_store(&d->serial, m->serial);
     d->idle_since = 0;
     d->bridge_ns = m->linger_ns;
@@ -135,6 +137,7 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
     } else if (m->type == DV_LEASE_RECALL && m->serial == d->serial && state == GRANTED) {
         atomic_store(&d->state, RECALLED);
         atomic_store(&d->contended, true);
+        atomic_store(&d->alone, false);
         if (d->idle_since)
             give_back(lease, m->device);
         else
@@ -202,7 +205,7 @@ static void *serve(void *argument)
 {
     struct dv_lease *lease = argument;
 
-    dv_priority_wake_soon(-10);
+    dv_priority_wake(true, -10);
     while (!atomic_load(&lease->ending)) {
         struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN},
                                 {.fd = lease->wake, .events = POLLIN}};
@@ -303,6 +306,11 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device)
     return state == GRANTED || state == RECALLED;
 }
 
+bool dv_lease_alone(const struct dv_lease *lease, uint32_t device)
+{
+    return atomic_load_explicit(&lease->devices[device].alone, memory_order_relaxed);
+}
+
 bool dv_lease_contended(const struct dv_lease *lease, uint32_t device)
 {
     return atomic_load_explicit(&lease->devices[device].contended, memory_order_relaxed);
@@ -365,15 +373,14 @@ void dv_lease_yield(struct dv_lease *lease, uint32_t device)
     pthread_mutex_unlock(&lease->lock);
 }
 
-void dv_lease_ran(struct dv_lease *lease, uint32_t device, uint64_t took_ns, bool compiling)
+void dv_lease_ran(struct dv_lease *lease, uint32_t device, const struct dv_lease_work *work)
 {
     struct device *d = &lease->devices[device];
 
     pthread_mutex_lock(&lease->lock);
-    d->busy_ns += took_ns;
-    if (compiling)
-        d->compile_ns += took_ns;
-    else
-        dv_burst_kernel(&d->monitor, took_ns);
+    d->busy_ns += work->took_ns;
+    d->compile_ns += work->compile_ns;
+    if (work->took_ns > work->compile_ns)
+        dv_burst_kernels(&d->monitor, work->took_ns - work->compile_ns, work->longest_ns);
     pthread_mutex_unlock(&lease->lock);
 }

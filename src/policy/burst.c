@@ -6,17 +6,22 @@
 /* The longest one loses this part of what it is above the last one. */
 #define FORGET_PART 32
 
-void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns)
+void dv_burst_kernels(struct dv_burst_monitor *monitor, dv_ns length_ns, dv_ns longest_ns)
 {
     dv_ns estimate = monitor->kernel_estimate_ns;
 
     monitor->open_ns += length_ns;
-    if (length_ns >= monitor->longest_ns)
-        monitor->longest_ns = length_ns;
+    if (longest_ns >= monitor->longest_ns)
+        monitor->longest_ns = longest_ns;
     else
-        monitor->longest_ns -= (monitor->longest_ns - length_ns) / FORGET_PART;
+        monitor->longest_ns -= (monitor->longest_ns - longest_ns) / FORGET_PART;
     monitor->kernel_estimate_ns =
-        estimate ? (estimate * (ESTIMATE_PART - 1) + length_ns) / ESTIMATE_PART : length_ns;
+        estimate ? (estimate * (ESTIMATE_PART - 1) + longest_ns) / ESTIMATE_PART : longest_ns;
+}
+
+void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns)
+{
+    dv_burst_kernels(monitor, length_ns, length_ns);
 }
 
 void dv_burst_idle(struct dv_burst_monitor *monitor, dv_ns now)

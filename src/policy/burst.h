@@ -21,6 +21,8 @@ struct dv_burst_monitor {
 
 /* A kernel ran for that long. Leave out a first launch that had to compile. */
 void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns);
+/* Several kernels ran for that long in all. */
+void dv_burst_kernels(struct dv_burst_monitor *monitor, dv_ns length_ns, dv_ns longest_ns);
 /* There is nothing more to run, or there is again. Gaps up to bridge_ns belong to the burst. */
 void dv_burst_idle(struct dv_burst_monitor *monitor, dv_ns now);
 void dv_burst_work(struct dv_burst_monitor *monitor, dv_ns now, dv_ns bridge_ns);

@@ -241,7 +241,11 @@ inline handle(i)
     if
     :: type == GRANT && st[i] == WAITING ->
         serial[i] = number;
+#ifdef CLOSING
+        idle[i] = !work[i] && flight[i] == 0; /* given back on the vendor's thread, then no work */
+#else
         idle[i] = 0;
+#endif
         st[i] = GRANTED;
         wake_main(i);
         assert(count(uses) <= S)
@@ -262,7 +266,9 @@ inline handle(i)
 #ifdef SLOPPY
     :: type == RECALL && !has(i) -> to_daemon(i, RELEASE, number, (st[i] == WAITING))
 #endif
+#ifndef BREAK_ALONE
     :: type == GONE -> assert(fate[i] == LIAR) /* nobody who is honest is told so */
+#endif
     :: else
     fi
 }
@@ -302,6 +308,16 @@ proctype Lease(byte i)
     :: d_step { lease_runs(i) && st[i] == GRANTED && idle[i] && room(i) -> /* keep_time */
             give_back(i, 0)
         }
+#ifdef BREAK_ALONE
+    /* without a daemon everybody uses the device */
+    :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && !running && !has(i) ->
+            printf("client %d goes on alone\n", i);
+            st[i] = GRANTED;
+            serial[i] = 1;
+            wake_main(i);
+            assert(count(uses) <= S)
+        }
+#endif
 #if RESTARTS > 0
     /* everything was read, then the end of the connection */
     :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && running -> register_(i) }
@@ -447,6 +463,9 @@ closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, 
         if
         :: serving && flight[i] == 0 && has(i) -> give_back(i, work[i]) /* dv_lease_drained */
         :: !serving || flight[i] > 0 || st[i] != RECALLED
+#ifdef CLOSING
+        :: serving && flight[i] > 0 && has(i) -> closing[i] = 1 /* close_gate */
+#endif
         fi;
         serving = 0;
         goto rest

@@ -29,6 +29,7 @@ enum dv_lease_type {
 enum dv_lease_flag {
     DV_LEASE_AGAIN = 1,     /* RELEASE: wants the device again at once */
     DV_LEASE_CONTENDED = 2, /* GRANT: others wait, or may soon */
+    DV_LEASE_ALONE = 4,     /* GRANT: no other tenant has a session on the device */
 };
 
 struct dv_lease_message {

@@ -1,10 +1,14 @@
 /* Leases in the worker: ready commands wait at a device's gate until divvyd has granted the session
  * the device, and no more is submitted ahead than can be waited for when the lease is recalled. */
+#include "src/base/priority.h"
 #include "src/worker/core/runtime.h"
 
 /* So much work is handed to the vendor ahead of the device, and when half of it is done, more:
  * enough to keep the device busy, little enough to keep a recall short. */
 #define AHEAD_NS (1 * DV_NS_PER_MS)
+/* While no other tenant has a session on the device, who could wait for a recall? Commands in longer
+ * runs disturb the driver less. */
+#define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
 
 static void wake_main(struct dv_runtime *runtime)
 {
@@ -71,6 +75,7 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
         return false;
     if (gate->serial != dv_lease_serial(runtime->lease, gate->device))
         return true;
+    uint64_t ahead_ns = dv_lease_alone(runtime->lease, gate->device) ? AHEAD_ALONE_NS : AHEAD_NS;
     uint64_t now = dv_now(), busy_ns = gate->ends_ns > now ? gate->ends_ns - now : 0;
     if (gate->in_flight == 0)
         busy_ns = 0;
@@ -82,12 +87,12 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
         gate->look_ns = now + AHEAD_NS;
         return false;
     }
-    if (busy_ns <= (gate->full ? AHEAD_NS / 2 : AHEAD_NS)) {
+    if (busy_ns <= (gate->full ? ahead_ns / 2 : ahead_ns)) {
         gate->full = false;
         return true;
     }
     gate->full = true;
-    gate->look_ns = gate->ends_ns - AHEAD_NS / 2;
+    gate->look_ns = gate->ends_ns - ahead_ns / 2;
     return false;
 }
 
@@ -146,6 +151,20 @@ uint64_t dv_gates_due_ns(const struct dv_runtime *runtime)
             due = gate->look_ns;
     }
     return due;
+}
+
+/* The main thread submits what follows a grant, while the device is idle. A tenant that is alone
+ * loses nothing by waiting, and its own threads are disturbed less. */
+void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime)
+{
+    bool shared = false;
+
+    for (uint32_t i = 0; i < runtime->start->device_count; i++)
+        shared |= dv_lease_serial(runtime->lease, i) && !dv_lease_alone(runtime->lease, i);
+    if (shared != runtime->shares_a_device) {
+        runtime->shares_a_device = shared;
+        dv_priority_wake(shared, 0);
+    }
 }
 
 void dv_gates_serve(struct dv_runtime *runtime)

@@ -7,7 +7,7 @@
 #include "src/base/futex.h"
 
 /* Of gated work one command in so much is reported, so that the gate can be kept fed. */
-#define REPORT_EVERY_NS (250 * DV_NS_PER_US)
+#define REPORT_EVERY_NS (1 * DV_NS_PER_MS)
 
 /* Somebody waits for a node: `to` counts it in blocked_by until it fires. */
 struct dv_edge {
@@ -262,7 +262,8 @@ static void leave_gate(struct dv_node *node)
 
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
-    gate->ends_ns = dv_now() + gate->in_flight_ns; /* the next one has just begun */
+    if (node->reported_ns) /* the next one began then */
+        gate->ends_ns = node->reported_ns + gate->in_flight_ns;
     if (gate->last == node)
         gate->last = NULL;
     if (atomic_load(&gate->closing) == node)
@@ -555,16 +556,18 @@ void dv_graph_report(struct dv_node *node, int32_t status)
         dv_futex_wake(&graph->shm->worker_asleep, 1);
 }
 
-/* The vendor runs a stream in order: what was submitted before a finished command is finished. */
+/* How long commands took that were reported together is told of each by what was expected of it: a
+ * long kernel does not make the small copies behind it seem long. */
 static void measure(struct dv_node *reported)
 {
     struct dv_stream *stream = reported->stream;
     struct dv_node *node;
-    uint64_t first_ns = 0, count = 0;
+    uint64_t first_ns = 0, expected_ns = 0;
 
     TAILQ_FOREACH (node, &stream->flight, in_flight) {
-        if (count++ == 0)
+        if (first_ns == 0)
             first_ns = node->submitted_ns;
+        expected_ns += node->cost_ns;
         if (node == reported)
             break;
     }
@@ -572,13 +575,16 @@ static void measure(struct dv_node *reported)
         first_ns = stream->reported_ns;
     stream->reported_ns = reported->reported_ns;
     uint64_t took = reported->reported_ns > first_ns ? reported->reported_ns - first_ns : 0;
+    double factor = expected_ns ? (double)took / (double)expected_ns : 0;
     TAILQ_FOREACH (node, &stream->flight, in_flight) {
-        reported->graph->backend->measured(node, took / count);
+        reported->graph->backend->measured(node, (uint64_t)((double)node->cost_ns * factor));
         if (node == reported)
             break;
     }
+    reported->graph->backend->all_measured(reported->queue->gate);
 }
 
+/* The vendor runs a stream in order: what was submitted before a finished command is finished. */
 static void finish_in_stream(struct dv_node *reported)
 {
     struct dv_stream *stream = reported->stream;

@@ -133,8 +133,10 @@ struct dv_graph_backend {
     bool (*more_coming)(const struct dv_node *node);
     /* How long a command will keep the device busy, as far as known. */
     uint64_t (*cost)(const struct dv_node *node);
-    /* It took this long (an equal part of what was reported together). */
+    /* It took this long (its part of what was reported together). */
     void (*measured)(struct dv_node *node, uint64_t took_ns);
+    /* That was all that was reported together. */
+    void (*all_measured)(struct dv_gate *gate);
     /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
     bool (*admit)(struct dv_gate *gate, const struct dv_node *node);
     /* Nothing of the gate is in flight any more. */

@@ -22,6 +22,7 @@ struct dv_runtime {
     size_t overflow_count, overflow_capacity;
     struct dv_lease *lease;      /* NULL: no device of the session is leased */
     struct dv_gate gates[DV_MAX_DEVICES];
+    bool shares_a_device;        /* holds one that other tenants use as well */
     bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
     void *api; /* the executing part's own state */
@@ -46,6 +47,7 @@ void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
 uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
+void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
 /* Acts on grants and recalls; main thread. */
 void dv_gates_serve(struct dv_runtime *runtime);
 

@@ -13,7 +13,6 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
-#include "src/base/priority.h"
 #include "src/worker/core/runtime.h"
 
 /* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
@@ -168,8 +167,10 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
         if (found == 0)
             api->handle(runtime, &record);
         if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
-            atomic_exchange(&runtime->gates_changed, false))
+            atomic_exchange(&runtime->gates_changed, false)) {
+            dv_gates_wake_soon_if_shared(runtime);
             dv_gates_serve(runtime);
+        }
         if (runtime->fence_due) {
             runtime->fence_due = false;
             dv_graph_fence(&runtime->graph);
@@ -234,8 +235,6 @@ int dv_worker_session_run(const struct dv_worker_start *start)
         fail_start(&runtime, text);
         return 1;
     }
-    if (runtime.lease)
-        dv_priority_wake_soon(0);
     atomic_store(&runtime.header->worker_state, DV_WORKER_READY);
     dv_futex_wake(&runtime.header->worker_state, INT_MAX);
     serve(&runtime, api);

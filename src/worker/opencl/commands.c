@@ -320,16 +320,25 @@ static bool more_coming(const struct dv_node *node)
     return false;
 }
 
+static struct dv_runtime *runtime_of(struct dv_gate *gate)
+{
+    return (struct dv_runtime *)((char *)(gate - gate->device) -
+                                 offsetof(struct dv_runtime, gates));
+}
+
 /* What is not known yet is taken for this, so that it runs with little behind it. */
 #define UNKNOWN_COST_NS (1 * DV_NS_PER_MS)
-#define OTHER_COST_NS (20 * DV_NS_PER_US) /* copies, fills and markers, until measured otherwise */
+/* Copies, fills and markers: what they took lately, within these bounds. */
+#define OTHER_COST_LEAST_NS (1 * DV_NS_PER_US)
+#define OTHER_COST_START_NS (5 * DV_NS_PER_US)
+#define OTHER_COST_MOST_NS (1 * DV_NS_PER_MS)
 
 static uint64_t cost(const struct dv_node *node)
 {
     const struct dvk_command *c = (const struct dvk_command *)node;
 
     if (!c->timing)
-        return OTHER_COST_NS;
+        return c->worker->other_cost_ns ? c->worker->other_cost_ns : OTHER_COST_START_NS;
     if (!c->timing->cost_ns || c->compiles)
         return UNKNOWN_COST_NS;
     /* more work items take longer; fewer are not known to be quicker */
@@ -348,18 +357,33 @@ static void measured(struct dv_node *node, uint64_t took_ns)
         timing->cost_ns = alike ? (3 * timing->cost_ns + took_ns) / 4 : (took_ns ? took_ns : 1);
         timing->items = c->items;
     }
-    dv_lease_ran(c->worker->runtime->lease, node->queue->gate->device, took_ns, c->compiles);
+    if (!c->timing) {
+        uint64_t old = cost(node), new = old - old / 16 + took_ns / 16;
+        c->worker->other_cost_ns = new < OTHER_COST_LEAST_NS  ? OTHER_COST_LEAST_NS
+                                   : new > OTHER_COST_MOST_NS ? OTHER_COST_MOST_NS
+                                                              : new;
+    }
+    struct dv_lease_work *ran = &c->worker->ran;
+    ran->count++;
+    ran->took_ns += took_ns;
+    if (c->compiles)
+        ran->compile_ns += took_ns;
+    else if (took_ns > ran->longest_ns)
+        ran->longest_ns = took_ns;
+}
+
+static void all_measured(struct dv_gate *gate)
+{
+    struct dv_runtime *runtime = runtime_of(gate);
+    struct dv_lease_work *ran = &dvk_worker_of(runtime)->ran;
+
+    dv_lease_ran(runtime->lease, gate->device, ran);
+    *ran = (struct dv_lease_work){0};
 }
 
 static bool admit(struct dv_gate *gate, const struct dv_node *node)
 {
     return dv_gate_admit(node->graph->owner, gate, cost(node));
-}
-
-static struct dv_runtime *runtime_of(struct dv_gate *gate)
-{
-    return (struct dv_runtime *)((char *)(gate - gate->device) -
-                                 offsetof(struct dv_runtime, gates));
 }
 
 static void drained(struct dv_gate *gate)
@@ -375,6 +399,7 @@ static void closed(struct dv_gate *gate)
 const struct dv_graph_backend dvk_backend = {
     .cost = cost,
     .measured = measured,
+    .all_measured = all_measured,
     .admit = admit,
     .drained = drained,
     .closed = closed,

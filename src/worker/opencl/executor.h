@@ -146,6 +146,8 @@ struct dvk_table {
 };
 
 struct dvk_worker {
+    struct dv_lease_work ran; /* what is being measured */
+    uint64_t other_cost_ns; /* of commands that are no kernels, lately; 0: not known */
     struct dv_runtime *runtime;
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
