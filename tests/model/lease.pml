@@ -283,6 +283,15 @@ inline register_(i)
     :: len(up[i]) > 0 && len(up[i]) < CAP -> unread[i]++
     fi;
     linked[i] = 1;
+#ifdef BREAK_ALONE
+    if
+    :: has(i) && recorded[i] == 0 -> /* gives up what it took, even if it still runs */
+        idle[i] = 0;
+        serial[i] = 0;
+        st[i] = (work[i] -> WAITING : IDLE)
+    :: else
+    fi;
+#endif
     printf("client %d connects anew in state %d and registers\n", i, st[i]);
     if
     :: has(i) -> up[i]!REGISTER, serial[i], 0
