@@ -114,6 +114,8 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     struct dv_lease *lease = runtime->lease;
 
     gate->look_ns = 0;
+    if (!dv_gate_reopen(gate))
+        return false; /* until that end has been noticed here too */
     if (gate->in_flight == 0) /* it is not idle any more */
         dv_lease_want(lease, gate->device);
     if (fits(runtime, gate, cost_ns)) {
@@ -174,13 +176,15 @@ void dv_gates_serve(struct dv_runtime *runtime)
         if (!runtime->start->devices[i].leased)
             continue;
         dv_graph_open_gate(&runtime->graph, gate);
-        if (!dv_lease_held(runtime->lease, i) || dv_lease_open(runtime->lease, i))
+        if (!dv_lease_held(runtime->lease, i))
             continue;
-        if (gate->in_flight == 0)
-            dv_lease_drained(runtime->lease, i, !TAILQ_EMPTY(&gate->waiting));
-        else {
+        bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);
+        if (gate->in_flight == 0 && (!open || !more)) {
+            dv_lease_drained(runtime->lease, i, more);
+        } else if (!open) {
             hurry(runtime, gate, true);
-            close_gate(runtime, gate);
+            if (more)
+                close_gate(runtime, gate);
         }
     }
 }

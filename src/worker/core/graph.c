@@ -266,8 +266,10 @@ static void leave_gate(struct dv_node *node)
         gate->ends_ns = node->reported_ns + gate->in_flight_ns;
     if (gate->last == node)
         gate->last = NULL;
-    if (atomic_load(&gate->closing) == node)
+    if (gate->closes == node) {
+        gate->closes = NULL;
         atomic_store(&gate->closing, NULL);
+    }
     if (gate->in_flight == 0)
         node->graph->backend->drained(gate);
 }
@@ -362,7 +364,6 @@ static void submit(struct dv_node *node)
         else if (gate->stream != node->stream)
             gate->stream = NULL; /* until all of them are complete */
         gate->last = gate->stream ? node : NULL;
-        atomic_store(&gate->closing, NULL);
         gate->in_flight_ns += node->cost_ns;
         if (gate->ends_ns < node->submitted_ns)
             gate->ends_ns = node->submitted_ns;
@@ -405,8 +406,22 @@ static void wait_at_gate(struct dv_node *node)
 
 void dv_gate_close(struct dv_gate *gate)
 {
-    if (gate->last && gate->last->reports)
-        atomic_store(&gate->closing, gate->last);
+    if (gate->closes || !gate->last || !gate->last->reports)
+        return;
+    gate->closes = gate->last;
+    atomic_store(&gate->closing, gate->last);
+}
+
+bool dv_gate_reopen(struct dv_gate *gate)
+{
+    struct dv_node *closes = gate->closes;
+
+    if (!closes)
+        return true;
+    if (!atomic_compare_exchange_strong(&gate->closing, &closes, NULL))
+        return false;
+    gate->closes = NULL;
+    return true;
 }
 
 void dv_gate_init(struct dv_gate *gate, uint32_t device)
@@ -544,7 +559,8 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     if (node->passed_gate) {
         struct dv_gate *gate = node->queue->gate;
         node->reported_ns = dv_now();
-        if (atomic_load(&gate->closing) == node)
+        struct dv_node *closes = node;
+        if (atomic_compare_exchange_strong(&gate->closing, &closes, DV_GATE_CLOSED))
             graph->backend->closed(gate);
     }
     make_visible(node, status);

@@ -46,8 +46,11 @@ struct dv_gate {
     struct dv_stream *stream; /* of all in flight; NULL: of several */
     struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
     /* Its report means that nothing is in flight, and no command may follow under this grant; NULL:
-     * there is none. Set by the main thread, read by the one that reports. */
+     * there is none. Set by the main thread. The thread that reports it changes it to
+     * DV_GATE_CLOSED and gives back; the main thread takes it back before it lets another command
+     * through, unless the other was first. */
     struct dv_node *_Atomic closing;
+    struct dv_node *closes; /* the same, for the main thread alone */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool full;             /* enough is with the vendor; more follows when half of it is done */
     bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
@@ -192,6 +195,9 @@ void dv_graph_report(struct dv_node *node, int32_t status);
 
 /* Takes in what was reported and submits what became ready. */
 void dv_graph_reap(struct dv_graph *graph);
+#define DV_GATE_CLOSED ((struct dv_node *)1)
+/* False: the end of the last command has been told, and nothing may follow. */
+bool dv_gate_reopen(struct dv_gate *gate);
 /* No command may follow under the present grant: the end of the last one is told by `closed`, if it
  * will be reported and tells of all. */
 void dv_gate_close(struct dv_gate *gate);
