@@ -155,14 +155,20 @@ class Daemon:
         return json.loads(out.stdout)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end_process(self.process)
         self.log.close()
+
+
+def end_process(process):
+    """SIGTERM, and SIGKILL for one that does not heed it."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Side:
@@ -214,12 +220,15 @@ class Instance:
             raise RuntimeError(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}")
         return json.loads(line)
 
-    def ask(self, command):
+    def say(self, line):
         try:
-            self.process.stdin.write(command.encode() + b"\n")
+            self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass   # read_answer says why it is gone
+
+    def ask(self, command):
+        self.say(command)
         return self.read_answer()
 
     def close_input(self):
@@ -337,16 +346,16 @@ def print_table(title, other_name, figures):
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def conclude(bench, figures, compare):
+def conclude(bench, figures, compare, name=lambda figure: figure.label):
     """Prints what missed and the line for machines, and gives the exit code. A check of the bench
-    itself (bare against bare) has no bars to miss."""
+    itself (bare against bare) has no bars to miss. name: what to call a figure that missed."""
     missed = [f for f in figures if f.verdict() == "MISS"]
     print()
     if compare == "bare":
         print("bare against bare: no bars apply; every ratio should be near 1")
     else:
         for figure in missed:
-            print(f"misses its bar: {figure.label}: {figure.value:.3f}, "
+            print(f"misses its bar: {name(figure)}: {figure.value:.3f}, "
                   f"bar {figure.bar[0]} {figure.bar[1]:g}")
     judged = sum(1 for f in figures if f.bar)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)

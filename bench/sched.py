@@ -170,13 +170,6 @@ class Member(Instance):
         self.process = side.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=self.errors)
 
-    def say(self, line):
-        try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass   # read_answer says why it is gone
-
 
 def rate(answers):
     return sum(answer["grants"] * 1e9 / answer["ns"] for answer in answers)

@@ -10,7 +10,7 @@ import sys
 
 import harness
 from sharing import drawing
-from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, SETTLE_S, Place, Side, Tenant, Trial, Work)
+from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
 
 SHORT_MS, LONG_MS = 0.333, 5.0
 WINDOW_BINS = 10   # one second
@@ -529,16 +529,5 @@ def main(arguments):
         bench = Bench(place, Plan(options.quick), options.plot)
         for name in options.only or FIGURES:
             figures += FIGURES[name](bench)
-    return conclude(figures)
-
-
-def conclude(figures):
-    missed = [figure for figure in figures if figure.verdict() == "MISS"]
-    print()
-    for figure in missed:
-        print(f"misses its bar: {figure.key}: {figure.value:.3f}, "
-              f"bar {figure.bar[0]} {figure.bar[1]:g}")
-    judged = sum(1 for figure in figures if figure.bar)
-    pairs = " ".join(f"{figure.key}={figure.value:.4g}" for figure in figures)
-    print(f"bench=share judged={judged} missed={len(missed)} {pairs}")
-    return 1 if missed else 0
+    # the same label stands below several cases
+    return harness.conclude("share", figures, "divvy", name=lambda figure: figure.key)

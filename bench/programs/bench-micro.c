@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/programs/bench.h"
+
 #define MAX_SAMPLES 4096
 #define MAX_SIZES 8
 #define MAX_POOL 6
@@ -73,32 +75,6 @@ struct bench {
     struct pool pools[MAX_SIZES];
     int pool_count;
 };
-
-static void fail(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    fprintf(stderr, "bench-micro: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    exit(1);
-}
-
-static void check(cl_int error, const char *what)
-{
-    if (error != CL_SUCCESS)
-        fail("%s: OpenCL error %d", what, error);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void sleep_us(long us)
 {

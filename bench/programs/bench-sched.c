@@ -35,6 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/programs/bench.h"
 #include "src/wire/lease/lease.h"
 #include "src/wire/session/handshake.h"
 
@@ -81,25 +82,6 @@ struct crowd {
     uint32_t sample_count;
     uint32_t samples[MAX_SAMPLES];
 };
-
-static _Noreturn void fail(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Unbuffered: epoll must see whether another line has come. False at the end of the file. */
 static bool read_line(char *line, size_t bytes)

@@ -33,6 +33,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/programs/bench.h"
+
 #define NS_PER_MS 1000000u
 #define NS_PER_S 1000000000u
 #define MAX_KERNELS (1u << 20)
@@ -81,32 +83,6 @@ struct tenant {
     cl_event *events;
     struct entry *entries;
 };
-
-static void fail(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    fprintf(stderr, "bench-share: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    exit(1);
-}
-
-static void check(cl_int error, const char *what)
-{
-    if (error != CL_SUCCESS)
-        fail("%s: OpenCL error %d", what, error);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 static void sleep_until(uint64_t when_ns)
 {

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -181,13 +180,7 @@ class Side:
     def stop(self):
         if not self.process:
             return
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        harness.end_process(self.process)
         self.log.close()
 
     def __enter__(self):

@@ -52,7 +52,6 @@ void dv_lease_yield(struct dv_lease *lease, uint32_t device);
 /* The burst monitor: commands that kept the device busy, and for how long. First launches of kernels,
  * which had to be compiled, are charged and shown but kept out of the estimates. */
 struct dv_lease_work {
-    uint32_t count;
     uint64_t took_ns;    /* all of them */
     uint64_t compile_ns; /* of that, first launches */
     uint64_t longest_ns; /* of the others */

@@ -3,7 +3,6 @@
 #include "src/arbiter/control.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <microhttpd.h>
 #include <stdarg.h>
@@ -12,17 +11,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/processes.h"
 #include "src/base/cleanup.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 
 #define FALLBACK_POLL_US (1 * DV_S)
 
@@ -130,17 +125,10 @@ static int open_peer_process(int fd)
 {
     struct ucred peer;
     socklen_t bytes = sizeof peer;
-    int pidfd;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
-        return -errno;
-    bytes = sizeof pidfd;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) < 0)
-        pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
-    if (pidfd < 0)
-        return -errno;
-    fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-    return pidfd;
+        return -1;
+    return dv_process_open_peer(fd, peer.pid);
 }
 
 /* A program started by `divvy run` may compute for long before its first OpenCL call: the daemon

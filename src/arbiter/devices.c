@@ -50,6 +50,13 @@ const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, u
     return NULL;
 }
 
+int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
+                      const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    return rule ? rule->policy : DV_POLICY_ELASTIC;
+}
+
 uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
                           uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
                           uint8_t indices[DV_MAX_DEVICES])
@@ -63,11 +70,11 @@ uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_conf
             continue;
         *grant = (struct dv_device_grant){.platform = devices->reports[i].platform,
                                           .device = devices->reports[i].device,
-                                          .leased = 1};
+                                          .leased = dv_devices_policy(devices, i, config) !=
+                                                    DV_POLICY_NONE};
         if (rule) {
             grant->unified = (uint32_t)rule->unified;
             grant->present_as = (uint32_t)rule->present_as;
-            grant->leased = rule->policy != DV_POLICY_NONE;
             if (rule->name)
                 dv_text_copy(grant->name, sizeof grant->name, rule->name);
         }

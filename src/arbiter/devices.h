@@ -24,6 +24,10 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
 const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
                                              const struct dv_config *config);
 
+/* enum dv_policy_choice of a device, by its rule or by default. */
+int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
+                      const struct dv_config *config);
+
 /* Fills what a session may use, and for each grant the index of its device. Returns their number.
  */
 uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,

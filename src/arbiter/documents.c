@@ -150,7 +150,7 @@ static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
     const struct dv_device_report *report = &arbiter->devices.reports[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
     const struct dv_lease_device *leases = &arbiter->leases.devices[index];
-    int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
+    int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
     bool unified = report->host_unified;
 
     if (rule && rule->unified != DV_UNIFIED_AUTO)

@@ -148,14 +148,14 @@ static void take_from_stopped(struct dv_lease_device *device, dv_ns now, dv_ns *
 
 static void dispatch(struct dv_lease_device *device)
 {
-    dv_ns now = dv_now(), again = 0, stopped_again = 0, recall_again = 0;
+    dv_ns now = dv_now(), again = 0, recall_again = 0;
 
     if (device->policy.waiting_tenants)
-        take_from_stopped(device, now, &stopped_again);
+        take_from_stopped(device, now, &again);
     while (device->policy.free_slots > 0) {
         struct dv_decision decision = dv_policy_next(&device->policy, now);
         if (!decision.session) {
-            again = decision.ask_again_ns;
+            sooner(&again, decision.ask_again_ns);
             break;
         }
         struct dv_session_lease *lease = dv_lease_of(decision.session);
@@ -178,7 +178,6 @@ static void dispatch(struct dv_lease_device *device)
         send_lease(lease, DV_LEASE_RECALL, 0, NULL);
     }
     sooner(&again, recall_again);
-    sooner(&again, stopped_again);
     ask_again_at(device, again);
 }
 
@@ -303,7 +302,7 @@ bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
 {
     struct dv_lease_device *device = &arbiter->leases.devices[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
-    int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
+    int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
 
     if (choice == DV_POLICY_NONE || (rule && rule->hidden))
         return false;
@@ -334,7 +333,7 @@ void dv_leases_apply_config(struct dv_arbiter *arbiter)
     for (uint32_t i = 0; i < arbiter->devices.count && i < DV_MAX_DEVICES; i++) {
         const struct dv_device_rule *rule =
             dv_devices_rule(&arbiter->devices, i, &arbiter->config);
-        int choice = rule ? rule->policy : DV_POLICY_ELASTIC;
+        int choice = dv_devices_policy(&arbiter->devices, i, &arbiter->config);
         if (arbiter->leases.devices[i].started && choice != DV_POLICY_NONE)
             dv_leases_set_policy(arbiter, i, dv_policy_by_name(dv_config_policy_word(choice)),
                                  rule ? rule->slice_ns : 0);

@@ -24,23 +24,12 @@ static unsigned fail(char **body, unsigned status, const char *text)
     return status;
 }
 
-static bool parse_number(const char *text, uint64_t most, uint64_t *number)
-{
-    char *end;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    *number = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0' && *number <= most;
-}
-
 static struct dv_session *find_session(struct dv_arbiter *arbiter,
                                        const struct dv_control_peer *peer, const char *text)
 {
     uint64_t id;
 
-    if (!parse_number(text, UINT64_MAX, &id))
+    if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
         return NULL;
     struct dv_session *session = dv_session_find(arbiter, id);
     return session && (peer->is_operator || peer->uid == session->uid) ? session : NULL;
@@ -84,20 +73,20 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
                                    .has_limit = arguments->limit != NULL,
                                    .has_weight = arguments->weight != NULL,
                                    .has_class = arguments->class != NULL};
-    if (arguments->request && !parse_number(arguments->request, DV_PPM, &number))
+    if (arguments->request && dv_text_parse_number(arguments->request, DV_PPM, &number) < 0)
         return "request is a number of parts per million, from 0 to 1000000";
     wish->request_ppm = (uint32_t)number;
-    if (arguments->limit && !parse_number(arguments->limit, DV_PPM, &number))
+    if (arguments->limit && dv_text_parse_number(arguments->limit, DV_PPM, &number) < 0)
         return "limit is a number of parts per million, from 10000 to 1000000";
     wish->limit_ppm = (uint32_t)number;
-    if (arguments->weight && !parse_number(arguments->weight, DV_WEIGHT_MAX, &number))
+    if (arguments->weight && dv_text_parse_number(arguments->weight, DV_WEIGHT_MAX, &number) < 0)
         return "weight is a number from 1 to 10000";
     wish->weight = (uint32_t)number;
     if (arguments->class && !dv_class_by_word(arguments->class, &wish->class))
         return "class is latency, standard or batch";
     *device = -1;
     if (arguments->device) {
-        if (!parse_number(arguments->device, DV_MAX_DEVICES - 1, &number))
+        if (dv_text_parse_number(arguments->device, DV_MAX_DEVICES - 1, &number) < 0)
             return "device is the number of a device as `divvy devices` shows it";
         *device = (int)number;
     }
@@ -156,14 +145,15 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
 
     if (!peer->is_operator)
         return fail(body, MHD_HTTP_FORBIDDEN, "only operators may change a device's policy");
-    if (!parse_number(device, DV_MAX_DEVICES - 1, &index) || index >= arbiter->devices.count)
+    if (dv_text_parse_number(device, DV_MAX_DEVICES - 1, &index) < 0 ||
+        index >= arbiter->devices.count)
         return fail(body, MHD_HTTP_NOT_FOUND,
                     "there is no such device; `divvy devices` lists them with their numbers");
     const struct dv_policy_ops *ops = arguments->name ? dv_policy_by_name(arguments->name) : NULL;
     if (!ops)
         return fail(body, MHD_HTTP_BAD_REQUEST, "a policy is elastic, fair, fifo or band: name=...");
     if (arguments->slice_ns &&
-        (!parse_number(arguments->slice_ns, DV_SLICE_FIXED_MAX_NS, &slice_ns) ||
+        (dv_text_parse_number(arguments->slice_ns, DV_SLICE_FIXED_MAX_NS, &slice_ns) < 0 ||
          (slice_ns && slice_ns < DV_SLICE_FIXED_MIN_NS)))
         return fail(body, MHD_HTTP_BAD_REQUEST,
                     "slice_ns is from 100000 (100 us) to 10000000000 (10 s), or 0: learned slices");

@@ -35,7 +35,7 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
 }
 
 /* A process number alone could be somebody else's by now; newer kernels give the process itself. */
-static int open_peer(int fd, pid_t pid)
+int dv_process_open_peer(int fd, pid_t pid)
 {
     int pidfd = -1;
     socklen_t bytes = sizeof pidfd;
@@ -70,7 +70,7 @@ struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t 
     process = calloc(1, sizeof *process);
     if (!process)
         return NULL;
-    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = open_peer(fd, pid)};
+    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = dv_process_open_peer(fd, pid)};
     if (process->pidfd < 0) {
         int error = errno;
         free(process);

@@ -19,6 +19,10 @@ struct dv_process {
     UT_hash_handle hh;
 };
 
+/* A descriptor of the process at the other end of a connected socket, whose number the kernel says is
+ * pid; -1 with errno set when it cannot be identified. */
+int dv_process_open_peer(int fd, pid_t pid);
+
 /* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
  * set when it cannot be identified. Every call wants a dv_process_drop in the end, or a
  * dv_process_attach. */

@@ -18,24 +18,6 @@
 
 #define PERCENT(ppm) ((double)(ppm) / (DV_PPM / 100.0))
 
-static const char *const class_words[] = {"latency", "standard", "batch"};
-
-const char *dv_class_word(enum dv_class class)
-{
-    return class_words[class];
-}
-
-bool dv_class_by_word(const char *word, enum dv_class *class)
-{
-    for (int i = DV_CLASS_LATENCY; i <= DV_CLASS_BATCH; i++) {
-        if (strcmp(word, class_words[i]) == 0) {
-            *class = (enum dv_class)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- whose program it is ---- */
 
 /* What is known of a process when its tenant is looked for. Read once, and only if a rule asks. */

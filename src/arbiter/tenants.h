@@ -57,8 +57,4 @@ void dv_tenants_forget_gone(struct dv_arbiter *arbiter, bool all);
 int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
                    const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes);
 
-const char *dv_class_word(enum dv_class class);
-/* Returns false when there is no such class. */
-bool dv_class_by_word(const char *word, enum dv_class *class);
-
 #endif

@@ -92,6 +92,19 @@ int dv_text_parse_size(const char *text, uint64_t *bytes)
     return 0;
 }
 
+int dv_text_parse_number(const char *text, uint64_t most, uint64_t *number)
+{
+    *number = 0;
+    if (!*text)
+        return -EINVAL;
+    for (const char *p = text; *p; p++)
+        if (!isdigit((unsigned char)*p))
+            return -EINVAL;
+    errno = 0;
+    *number = strtoull(text, NULL, 10);
+    return errno || *number > most ? -ERANGE : 0;
+}
+
 int dv_text_parse_share(const char *text, uint32_t *ppm)
 {
     uint64_t value = 0;

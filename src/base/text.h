@@ -16,6 +16,10 @@ void dv_text_copy(char *field, size_t bytes, const char *text);
  * Returns 0, -EINVAL for anything else or -ERANGE when it does not fit. */
 int dv_text_parse_size(const char *text, uint64_t *bytes);
 
+/* A number of digits alone, without sign or blanks. Returns 0, -EINVAL, or -ERANGE when it is more
+ * than `most`. */
+int dv_text_parse_number(const char *text, uint64_t most, uint64_t *number);
+
 /* A share such as "30%" or "0.5 %" as parts per million. Returns 0 or -EINVAL for anything else,
  * also for more than 100 %. */
 int dv_text_parse_share(const char *text, uint32_t *ppm);

@@ -18,12 +18,9 @@
 
 static uint16_t class_of(const char *priority)
 {
-    if (!priority)
-        return 0;
-    enum dv_class class = strcmp(priority, "latency") == 0    ? DV_CLASS_LATENCY
-                          : strcmp(priority, "standard") == 0 ? DV_CLASS_STANDARD
-                                                              : DV_CLASS_BATCH;
-    return (uint16_t)(class + 1);
+    enum dv_class class;
+
+    return priority && dv_class_by_word(priority, &class) ? (uint16_t)(class + 1) : 0;
 }
 
 /* Waits until the daemon has closed the session too, so that it is not counted beside the

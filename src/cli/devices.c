@@ -138,18 +138,7 @@ static void print_table(const json_t *document)
 int dv_cli_devices(int argc, char **argv)
 {
     struct dv_cli_view view;
-    DV_AUTO_FREE char *body = NULL;
-    json_t *document = NULL;
 
     int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
-    if (code == DV_EXIT_OK)
-        code = dv_http_get(view.daemon_directory, "/v1/devices", &body, &document);
-    if (code != DV_EXIT_OK)
-        return code;
-    if (view.json)
-        fputs(body, stdout);
-    else
-        print_table(document);
-    json_decref(document);
-    return DV_EXIT_OK;
+    return code == DV_EXIT_OK ? dv_http_show(&view, "GET", "/v1/devices", print_table) : code;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
+#include "src/base/text.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 #include "src/cli/table.h"
@@ -179,26 +180,16 @@ static void print_session(const json_t *document)
 int dv_cli_explain(int argc, char **argv)
 {
     struct dv_cli_view view;
-    DV_AUTO_FREE char *body = NULL;
-    json_t *document = NULL;
     uint64_t session;
     char path[64];
 
     int code = dv_cli_parse_view(argc, argv, usage, 1, &view);
     if (code != DV_EXIT_OK)
         return code;
-    if (dv_value_parse_number(argv[optind], INT64_MAX, &session) < 0) {
+    if (dv_text_parse_number(argv[optind], INT64_MAX, &session) < 0) {
         dv_cli_error("SESSION is a number, not '%s'. `divvy ps` lists the sessions.", argv[optind]);
         return DV_EXIT_USAGE;
     }
     snprintf(path, sizeof path, "/v1/sessions/%" PRIu64 "/explain", session);
-    code = dv_http_get(view.daemon_directory, path, &body, &document);
-    if (code != DV_EXIT_OK)
-        return code;
-    if (view.json)
-        fputs(body, stdout);
-    else
-        print_session(document);
-    json_decref(document);
-    return DV_EXIT_OK;
+    return dv_http_show(&view, "GET", path, print_session);
 }

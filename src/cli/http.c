@@ -152,6 +152,23 @@ int dv_http_get(const char *wanted_directory, const char *path, char **body, jso
     return dv_http_ask(wanted_directory, "GET", path, body, document);
 }
 
+int dv_http_show(const struct dv_cli_view *view, const char *method, const char *path,
+                 void (*print)(const json_t *document))
+{
+    DV_AUTO_FREE char *body = NULL;
+    json_t *document = NULL;
+
+    int code = dv_http_ask(view->daemon_directory, method, path, &body, &document);
+    if (code != DV_EXIT_OK)
+        return code;
+    if (view->json)
+        fputs(body, stdout);
+    else
+        print(document);
+    json_decref(document);
+    return DV_EXIT_OK;
+}
+
 char *dv_http_escape(const char *text)
 {
     char *escaped = curl_easy_escape(NULL, text, 0);

@@ -15,6 +15,11 @@ int dv_http_request(const char *directory, const char *method, const char *path,
 int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body,
                 json_t **document);
 int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document);
+/* The same, and prints the answer: as it is with --json, otherwise by the given function. Returns
+ * the command's exit code. */
+struct dv_cli_view;
+int dv_http_show(const struct dv_cli_view *view, const char *method, const char *path,
+                 void (*print)(const json_t *document));
 
 /* A text as it may stand in a path or in a query. The caller frees it. */
 char *dv_http_escape(const char *text);

@@ -46,7 +46,7 @@ struct policy_options {
 /* A number alone is milliseconds. */
 static bool parse_time(const char *text, uint64_t *ns)
 {
-    if (dv_value_parse_number(text, DV_SLICE_FIXED_MAX_NS / DV_NS_PER_MS, ns) == 0)
+    if (dv_text_parse_number(text, DV_SLICE_FIXED_MAX_NS / DV_NS_PER_MS, ns) == 0)
         *ns *= DV_NS_PER_MS;
     else if (dv_text_parse_time(text, ns) < 0)
         return false;
@@ -157,13 +157,11 @@ int dv_cli_policy(int argc, char **argv)
 {
     struct policy_options policy = {0};
     DV_AUTO_FREE char *path = NULL;
-    DV_AUTO_FREE char *body = NULL;
     char slice[48] = "";
     uint64_t index;
-    json_t *document = NULL;
 
     int code = parse_options(argc, argv, &policy);
-    if (code == DV_EXIT_OK && dv_value_parse_number(policy.device, UINT32_MAX, &index) < 0)
+    if (code == DV_EXIT_OK && dv_text_parse_number(policy.device, UINT32_MAX, &index) < 0)
         code = find_device(policy.view.daemon_directory, policy.device, &index);
     if (code != DV_EXIT_OK)
         return code;
@@ -176,13 +174,5 @@ int dv_cli_policy(int argc, char **argv)
         dv_cli_error("memory is short");
         return DV_EXIT_FAILED;
     }
-    code = dv_http_ask(policy.view.daemon_directory, "POST", path, &body, &document);
-    if (code != DV_EXIT_OK)
-        return code;
-    if (policy.view.json)
-        fputs(body, stdout);
-    else
-        print_answer(document);
-    json_decref(document);
-    return DV_EXIT_OK;
+    return dv_http_show(&policy.view, "POST", path, print_answer);
 }

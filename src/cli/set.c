@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "src/base/cleanup.h"
+#include "src/base/text.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 #include "src/cli/share.h"
@@ -67,7 +68,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
         dv_cli_error("the tenant's name is empty. `divvy tenants` lists the names.");
         return DV_EXIT_USAGE;
     }
-    if (set->device && dv_value_parse_number(set->device, UINT32_MAX, &index) < 0) {
+    if (set->device && dv_text_parse_number(set->device, UINT32_MAX, &index) < 0) {
         dv_cli_error("--device is a device's number, not '%s'. `divvy devices` lists the numbers.",
                      set->device);
         return DV_EXIT_USAGE;
@@ -102,7 +103,7 @@ static char *compose_path(const struct set_options *set)
 
     if (!path || !name)
         return NULL;
-    bool is_session = dv_value_parse_number(set->whose, UINT64_MAX, &session) != -EINVAL;
+    bool is_session = dv_text_parse_number(set->whose, UINT64_MAX, &session) != -EINVAL;
     fprintf(path, "/v1/%s/%s/share", is_session ? "sessions" : "tenants", name);
     if (set->device) {
         fprintf(path, "%sdevice=%s", separator, set->device);
@@ -157,8 +158,6 @@ int dv_cli_set(int argc, char **argv)
 {
     struct set_options set = {0};
     DV_AUTO_FREE char *path = NULL;
-    DV_AUTO_FREE char *body = NULL;
-    json_t *document = NULL;
 
     int code = parse_options(argc, argv, &set);
     if (code != DV_EXIT_OK)
@@ -168,13 +167,5 @@ int dv_cli_set(int argc, char **argv)
         dv_cli_error("memory is short");
         return DV_EXIT_FAILED;
     }
-    code = dv_http_ask(set.view.daemon_directory, "POST", path, &body, &document);
-    if (code != DV_EXIT_OK)
-        return code;
-    if (set.view.json)
-        fputs(body, stdout);
-    else
-        print_table(document);
-    json_decref(document);
-    return DV_EXIT_OK;
+    return dv_http_show(&set.view, "POST", path, print_table);
 }

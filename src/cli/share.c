@@ -29,7 +29,7 @@ static int take_weight(struct dv_cli_amount *amount, const char *from, const cha
     uint64_t weight;
 
     amount->from = from;
-    if (dv_value_parse_number(text, DV_WEIGHT_MAX, &weight) < 0 || weight == 0) {
+    if (dv_text_parse_number(text, DV_WEIGHT_MAX, &weight) < 0 || weight == 0) {
         dv_cli_error("%s is a whole number from 1 to %u, not '%s'. A tenant of weight 2 gets twice "
                      "what one of weight 1 gets of the time that nobody is guaranteed.",
                      from, DV_WEIGHT_MAX, text);
@@ -41,8 +41,9 @@ static int take_weight(struct dv_cli_amount *amount, const char *from, const cha
 
 static int take_priority(const char **priority, const char *from, const char *text)
 {
-    if (strcmp(text, "latency") != 0 && strcmp(text, "standard") != 0 &&
-        strcmp(text, "batch") != 0) {
+    enum dv_class class;
+
+    if (!dv_class_by_word(text, &class)) {
         dv_cli_error("%s is latency, standard or batch, not '%s'.", from, text);
         return -1;
     }
@@ -80,7 +81,7 @@ static int inherit_ppm(struct dv_cli_amount *amount, const char *name, const cha
 
     if (amount->from || !text)
         return 0;
-    if (dv_value_parse_number(text, DV_PPM, &ppm) < 0) {
+    if (dv_text_parse_number(text, DV_PPM, &ppm) < 0) {
         dv_cli_error("the environment variable %s is '%s'; divvy counts there in millionths of a "
                      "device, 0 to %u. Unset it, or use %s, which takes percent and overrides it.",
                      name, text, DV_PPM, option);

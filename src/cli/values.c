@@ -1,33 +1,12 @@
 /* Reading and writing values for people (see values.h). */
 #include "src/cli/values.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/policy/policy.h"
 
 #define PPM_PER_PERCENT (DV_PPM / 100)
-
-static bool is_digit(char c)
-{
-    return isdigit((unsigned char)c);
-}
-
-int dv_value_parse_number(const char *text, uint64_t most, uint64_t *number)
-{
-    *number = 0;
-    if (!*text)
-        return -EINVAL;
-    for (const char *p = text; *p; p++)
-        if (!is_digit(*p))
-            return -EINVAL;
-    errno = 0;
-    *number = strtoull(text, NULL, 10);
-    return errno || *number > most ? -ERANGE : 0;
-}
 
 void dv_value_format_share(char *field, size_t bytes, int64_t ppm)
 {

@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A number of digits alone, without sign or blanks. Returns 0, -EINVAL, or -ERANGE when it is more
- * than `most`. */
-int dv_value_parse_number(const char *text, uint64_t most, uint64_t *number);
-
 /* A share that somebody has set, in full: "30%", "0.5%". */
 void dv_value_format_share(char *field, size_t bytes, int64_t ppm);
 

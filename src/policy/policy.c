@@ -21,6 +21,24 @@ const struct dv_policy_ops *dv_policy_by_name(const char *name)
     return NULL;
 }
 
+static const char *const class_words[] = {"latency", "standard", "batch"};
+
+const char *dv_class_word(enum dv_class class)
+{
+    return class_words[class];
+}
+
+bool dv_class_by_word(const char *word, enum dv_class *class)
+{
+    for (int i = DV_CLASS_LATENCY; i <= DV_CLASS_BATCH; i++) {
+        if (strcmp(word, class_words[i]) == 0) {
+            *class = (enum dv_class)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *dv_rule_text(enum dv_rule rule)
 {
     static const char *const texts[] = {

@@ -49,6 +49,9 @@
 
 enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH };
 
+const char *dv_class_word(enum dv_class class);
+bool dv_class_by_word(const char *word, enum dv_class *class); /* false: there is none */
+
 struct dv_share {
     uint32_t request_ppm; /* guaranteed while there is demand; at most limit_ppm */
     uint32_t limit_ppm;   /* never more; DV_PPM: no limit */

@@ -203,8 +203,6 @@ static double ms(dv_ns ns)
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 {
-    static const char *const classes[] = {"latency", "standard", "batch"};
-
     fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s\n", "TENANT", "CLASS",
             "ENTITLED", "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES",
             "MEAN", "OVERUSE");
@@ -219,7 +217,7 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
             snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
         }
         fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f\n",
-                tenant->name, classes[tenant->spec->share.class], entitled, 100 * row->share, worst,
+                tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share, worst,
                 within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
                 ms(row->latency_p99), (unsigned long long)tenant->slices,
                 tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,

@@ -364,7 +364,6 @@ static void measured(struct dv_node *node, uint64_t took_ns)
                                                               : new;
     }
     struct dv_lease_work *ran = &c->worker->ran;
-    ran->count++;
     ran->took_ns += took_ns;
     if (c->compiles)
         ran->compile_ns += took_ns;

@@ -284,17 +284,20 @@ void dvk_timing_unref(struct dvk_timing *timing)
 }
 
 /* The command's time will count for the kernel, unless it may have been compiled in it. */
-static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const uint64_t *local)
+static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel,
+                        const struct dvw_clEnqueueNDRangeKernel *m)
 {
     static const uint64_t none[3];
+    const uint64_t *local = m->has_local_work_size ? m->local_work_size : none;
     struct dvk_timing *timing = kernel->timing;
 
     if (!timing && !(timing = kernel->timing = calloc(1, sizeof *timing)))
         return;
     if (timing->refs == 0)
         timing->refs = 1;
-    if (!local)
-        local = none;
+    c->items = 1;
+    for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
+        c->items *= (double)m->global_work_size[i];
     c->compiles = true;
     for (uint32_t i = 0; i < timing->local_count; i++)
         if (memcmp(timing->local_sizes[i], local, sizeof timing->local_sizes[i]) == 0)
@@ -317,10 +320,7 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
     c->kernel = kernel;
     kernel->refs++;
     if (c->queue->graph.gate)
-        note_timing(c, kernel, m->has_local_work_size ? m->local_work_size : NULL);
-    c->items = 1;
-    for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
-        c->items *= (double)m->global_work_size[i];
+        note_timing(c, kernel, m);
     c->may_print = kernel->may_print;
     c->arguments = kernel->arguments;
     c->arguments->refs++;
