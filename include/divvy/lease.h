@@ -38,8 +38,8 @@ bool dv_lease_contended(const struct dv_lease *lease, uint32_t device);
 bool dv_lease_alone(const struct dv_lease *lease, uint32_t device);
 /* Which grant it is, to tell one from the next. */
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
-/* Nanoseconds of the slice that are left; 0 when nothing may be submitted. */
-uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device);
+/* When the slice ends, by CLOCK_MONOTONIC; 0 when nothing may be submitted. */
+uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device);
 /* There is work: asks unless asked already. */
 void dv_lease_want(struct dv_lease *lease, uint32_t device);
 /* Nothing submitted is unfinished. more: there is work that waits. Gives the lease back if it was

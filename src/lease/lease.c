@@ -285,19 +285,18 @@ void dv_lease_destroy(struct dv_lease *lease)
     free(lease);
 }
 
-uint64_t dv_lease_left_ns(const struct dv_lease *lease, uint32_t device)
+uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device)
 {
     const struct device *d = &lease->devices[device];
 
     if (atomic_load_explicit(&d->state, memory_order_acquire) != GRANTED)
         return 0;
-    uint64_t end = atomic_load_explicit(&d->slice_end_ns, memory_order_relaxed), now = dv_now();
-    return now < end ? end - now : 0;
+    return atomic_load_explicit(&d->slice_end_ns, memory_order_relaxed);
 }
 
 bool dv_lease_open(const struct dv_lease *lease, uint32_t device)
 {
-    return dv_lease_left_ns(lease, device) > 0;
+    return dv_now() < dv_lease_end_ns(lease, device);
 }
 
 bool dv_lease_held(const struct dv_lease *lease, uint32_t device)

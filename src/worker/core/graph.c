@@ -243,15 +243,19 @@ static void fire_edges(struct dv_node *node, bool done)
 
 static bool must_report(const struct dv_node *node)
 {
+    bool next_is_here = false;
+
     if (node->event || node->detached || !node->queue->in_order)
         return true;
-    for (const struct dv_edge *edge = node->successors; edge; edge = edge->next)
+    for (const struct dv_edge *edge = node->successors; edge; edge = edge->next) {
         if (!edge->on_submit || edge->to->stream != node->stream)
             return true;
+        next_is_here = true;
+    }
     if (node->passed_gate && node->stream->unreported_ns + node->cost_ns >= REPORT_EVERY_NS)
         return true;
     return node->stream->unreported >= DV_MAX_UNREPORTED ||
-           !node->graph->backend->more_coming(node);
+           (!next_is_here && !node->graph->backend->more_coming(node));
 }
 
 /* ---- progress ---- */
@@ -358,7 +362,7 @@ static void submit(struct dv_node *node)
         struct dv_gate *gate = node->queue->gate;
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
-        node->submitted_ns = dv_now();
+        node->submitted_ns = node->fence ? dv_now() : gate->now_ns;
         if (gate->in_flight++ == 0)
             gate->stream = node->stream;
         else if (gate->stream != node->stream)

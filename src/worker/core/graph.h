@@ -42,6 +42,8 @@ struct dv_gate {
     uint32_t in_flight;    /* submitted, not known to be complete */
     uint64_t in_flight_ns; /* how long those take in all, as expected */
     uint64_t ends_ns;      /* when they are expected to be complete */
+    uint64_t now_ns;       /* when a command was last let through; may be a little late */
+    uint64_t since_clock_ns; /* the work let through since the clock was read for it */
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
     struct dv_stream *stream; /* of all in flight; NULL: of several */
     struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */

@@ -47,6 +47,8 @@ void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
 uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
+/* The main thread has slept: what it knew of the time is old. */
+void dv_gates_slept(struct dv_runtime *runtime);
 void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
 /* Acts on grants and recalls; main thread. */
 void dv_gates_serve(struct dv_runtime *runtime);

@@ -184,6 +184,7 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
             dv_graph_fence(&runtime->graph);
             api->before_sleep(runtime);
             sleep_until_woken(runtime);
+            dv_gates_slept(runtime);
         }
     }
 }
