@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "graph_fake.h"
+#include "src/base/futex.h"
 
 static struct fake_command *command_of(struct dv_node *node)
 {
@@ -67,6 +68,9 @@ static void turn(struct dv_node *node)
     if (fake->on_submit)
         fake->on_submit(fake, c->id);
     pthread_mutex_unlock(&fake->lock);
+    /* the client will write to the ring some time */
+    atomic_store(&fake->graph.shm->worker_asleep, 0);
+    dv_futex_wake(&fake->graph.shm->worker_asleep, 1);
 }
 
 static void before_visible(struct dv_node *node)

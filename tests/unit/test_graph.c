@@ -99,7 +99,7 @@ static void finish_host(struct table *t, uint32_t id, int32_t status)
 {
     struct dv_node *node = &t->fake.traces[id].command->node;
     assert_ptr_equal(dv_graph_find(node->queue, node->number), node);
-    assert_int_equal(node->state, DV_NODE_SUBMITTED);
+    assert_true(dv_graph_has_turn(node));
     dv_graph_finish(&t->fake.graph, node, status);
 }
 
@@ -624,6 +624,57 @@ static void helper_commands_are_given_without_waiting_for_each_other(void **stat
     finish_host(t, own, 0);
 }
 
+static void the_helper_has_its_turn_before_the_main_thread_knows(void **state)
+{
+    struct table *t = *state;
+    uint32_t a = ADD(t, IN_ORDER);
+    uint32_t h1 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
+    uint32_t h2 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
+    fake_complete(&t->fake, a); /* reported, not reaped */
+    assert_true(turned(t, h1));
+    assert_false(turned(t, h2));
+    finish_host(t, h1, 0);
+    assert_int_equal(completed(t, IN_ORDER), 1); /* not before the main thread knows of both */
+    dv_graph_reap(&t->fake.graph);
+    assert_int_equal(t->fake.turns, 2); /* the first not a second time */
+    assert_int_equal(completed(t, IN_ORDER), 2);
+    finish_host(t, h2, 0);
+    assert_int_equal(completed(t, IN_ORDER), 3);
+}
+
+static void no_early_turn_while_something_else_is_waited_for(void **state)
+{
+    struct table *t = *state;
+    uint32_t other = ADD(t, IN_ORDER_2, .event = 1);
+    uint32_t a = ADD(t, IN_ORDER);
+    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true, WAIT(1));
+    fake_complete(&t->fake, a);
+    dv_graph_reap(&t->fake.graph);
+    assert_false(turned(t, host));
+    complete(t, other);
+    assert_true(turned(t, host));
+    finish_host(t, host, 0);
+}
+
+static void those_that_waited_together_are_reported_together(void **state)
+{
+    struct table *t = *state;
+    struct fake_command *user = fake_command(&t->fake, NULL, DV_PLACE_NOWHERE);
+    uint32_t ids[10];
+
+    user->node.event = 1;
+    atomic_store(&t->fake.traces[user->id].visible, 0);
+    assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &user->node), 0);
+    ids[0] = ADD(t, IN_ORDER, WAIT(1));
+    for (int i = 1; i < 10; i++)
+        ids[i] = ADD(t, IN_ORDER);
+    dv_graph_finish(&t->fake.graph, &user->node, 0);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(t->fake.traces[ids[i]].reports, i == 9);
+    fake_drain(&t->fake);
+    assert_int_equal(completed(t, IN_ORDER), 10);
+}
+
 static void a_helper_command_waits_for_listed_helper_commands(void **state)
 {
     struct table *t = *state;
@@ -987,6 +1038,9 @@ int main(void)
         GRAPH_TEST(a_host_command_has_its_turn_when_all_before_it_is_complete),
         GRAPH_TEST(a_host_command_behind_an_unreported_one_comes_with_the_fence),
         GRAPH_TEST(helper_commands_are_given_without_waiting_for_each_other),
+        GRAPH_TEST(the_helper_has_its_turn_before_the_main_thread_knows),
+        GRAPH_TEST(no_early_turn_while_something_else_is_waited_for),
+        GRAPH_TEST(those_that_waited_together_are_reported_together),
         GRAPH_TEST(a_helper_command_waits_for_listed_helper_commands),
         GRAPH_TEST(commands_are_found_by_number),
         GRAPH_TEST(a_lane_runs_beside_its_queue),

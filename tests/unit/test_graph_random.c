@@ -35,7 +35,7 @@ struct world {
     struct plan plans[COMMANDS_MOST * 3];
     uint32_t newest[EVENTS + 1];   /* id of the last command with that event */
     uint32_t hosts[COMMANDS_MOST]; /* turned host commands, in the order of their turns */
-    uint32_t host_count;
+    _Atomic uint32_t host_count;
     uint32_t users[COMMANDS_MOST];
     uint32_t user_count;
     char wrong[160]; /* the first rule that was broken, in words */
@@ -243,8 +243,11 @@ static void add_command(struct world *w)
 /* The client ends a host command: its helper in the order of turns, other threads as they like. */
 static bool finish_a_host_command(struct world *w)
 {
-    if (w->host_count == 0)
+    pthread_mutex_lock(&w->fake.lock);
+    if (w->host_count == 0) {
+        pthread_mutex_unlock(&w->fake.lock);
         return false;
+    }
     uint32_t at = (uint32_t)random_below(&w->random, w->host_count);
     if (w->plans[w->hosts[at]].by_helper)
         for (at = 0; !w->plans[w->hosts[at]].by_helper; at++)
@@ -252,9 +255,10 @@ static bool finish_a_host_command(struct world *w)
     uint32_t id = w->hosts[at];
     memmove(w->hosts + at, w->hosts + at + 1, (w->host_count - at - 1) * sizeof *w->hosts);
     w->host_count--;
+    pthread_mutex_unlock(&w->fake.lock);
     const struct plan *plan = &w->plans[id];
     struct dv_node *node = dv_graph_find(&w->queues[plan->queue], plan->number);
-    if (!node || node->state != DV_NODE_SUBMITTED)
+    if (!node || !dv_graph_has_turn(node))
         complain(w, "had its turn but is not to be found as", id, (uint32_t)plan->number);
     else
         dv_graph_finish(&w->fake.graph, node, plan->host_status);
@@ -499,7 +503,7 @@ static bool sleep_until_woken(struct world *w)
     bool needed = atomic_load(&w->fake.graph.attention) != 0;
 
     atomic_store(asleep, 1);
-    if (atomic_load(&w->fake.graph.done)) {
+    if (atomic_load(&w->fake.graph.done) || w->host_count) {
         atomic_store(asleep, 0);
         return true;
     }

@@ -206,6 +206,17 @@ static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
     }
 }
 
+/* A helper's command that waits for the command before it and for nothing else can have its turn
+ * from the thread that reports that one, which saves waking the main thread in between. */
+static void arrange_early_turn(struct dv_node *node, struct dv_node *before)
+{
+    struct dv_node *none = NULL;
+
+    if (node->by_helper && node->blocked_by == 1 && !node->doomed &&
+        before->place == DV_PLACE_DEVICE)
+        atomic_compare_exchange_strong(&before->next_turn, &none, node);
+}
+
 static void make_ready(struct dv_node *node)
 {
     struct dv_graph *graph = node->graph;
@@ -451,8 +462,11 @@ static void pump(struct dv_graph *graph)
                 wait_at_gate(node);
         } else if (node->place == DV_PLACE_HOST) {
             node->state = DV_NODE_SUBMITTED;
-            graph->backend->turn(node);
+            if (!atomic_load(&node->turn_told))
+                graph->backend->turn(node);
             fire_edges(node, false);
+            if (node->ended_early)
+                finish(node, node->status, false);
         } else {
             finish(node, 0, false);
         }
@@ -494,8 +508,11 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
     } else {
         struct dv_node *last = TAILQ_LAST(&queue->active, dv_node_list);
         if (queue->in_order) {
+            bool first_reason = node->blocked_by == 0;
             if (last)
                 depend(node, last, false);
+            if (last && first_reason)
+                arrange_early_turn(node, last);
         } else if (node->everything) {
             struct dv_node *earlier;
             TAILQ_FOREACH (earlier, &queue->active, in_active)
@@ -539,8 +556,20 @@ int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node)
     return 0;
 }
 
+bool dv_graph_has_turn(const struct dv_node *node)
+{
+    return node->place == DV_PLACE_HOST && !node->ended_early &&
+           (node->state == DV_NODE_SUBMITTED ||
+            (node->state == DV_NODE_BLOCKED && atomic_load(&node->turn_told)));
+}
+
 void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status)
 {
+    if (node->state == DV_NODE_BLOCKED) { /* we have not noticed the end of the one before it */
+        node->ended_early = true;
+        node->status = status;
+        return;
+    }
     finish(node, status, false);
     pump(graph);
 }
@@ -568,6 +597,11 @@ void dv_graph_report(struct dv_node *node, int32_t status)
             graph->backend->closed(gate);
     }
     make_visible(node, status);
+    struct dv_node *next = atomic_exchange(&node->next_turn, DV_TURN_REPORTED);
+    if (next) { /* before the main thread can know of our end, and give those behind it their turns */
+        atomic_store(&next->turn_told, true);
+        graph->backend->turn(next);
+    }
     struct dv_node *head = atomic_load(&graph->done);
     do
         node->done_next = head;
@@ -645,16 +679,16 @@ void dv_graph_reap(struct dv_graph *graph)
     pump(graph);
 }
 
-static void fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
+static bool fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
                          struct dv_stream *stream)
 {
     struct dv_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
 
     if (!last || last->reports)
-        return;
+        return false;
     struct dv_node *node = graph->backend->fence(queue, stream);
     if (!node)
-        return;
+        return false;
     node->queue = queue;
     node->stream = stream;
     node->place = DV_PLACE_DEVICE;
@@ -662,12 +696,18 @@ static void fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
     node->detached = true;
     node->fence = true;
     dv_graph_add(graph, node, NULL, 0);
+    return true;
 }
 
 void dv_graph_fence(struct dv_graph *graph)
 {
-    for (uint32_t i = 0; i < graph->queue_count; i++)
-        fence_stream(graph, graph->queues[i], &graph->queues[i]->main);
+    bool any;
+
+    do { /* a fence that the vendor refuses ends commands, and so lets others loose */
+        any = false;
+        for (uint32_t i = 0; i < graph->queue_count; i++)
+            any |= fence_stream(graph, graph->queues[i], &graph->queues[i]->main);
+    } while (any);
 }
 
 uint64_t dv_graph_oldest_blocked(const struct dv_graph *graph)

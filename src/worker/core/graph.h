@@ -112,6 +112,13 @@ struct dv_node {
     bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
     bool passed_gate; /* counted among its gate's in flight */
+    /* A host command whose turn was told when the one before it was reported, ahead of the main
+     * thread; its end can be known, too, before the main thread has reaped that one. */
+    _Atomic bool turn_told;
+    bool ended_early;
+    /* The helper's host command that waits for this one alone: who reports this one tells it of its
+     * turn at once. DV_TURN_REPORTED: too late for that. */
+    struct dv_node *_Atomic next_turn;
     int32_t failure; /* what a doomed node ends with; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
@@ -123,7 +130,7 @@ struct dv_graph_backend {
     /* Makes the vendor report all that was submitted to the stream so far: returns a node that was
      * submitted for it (reports set), or NULL. */
     struct dv_node *(*fence)(struct dv_graph_queue *queue, struct dv_stream *stream);
-    /* Tells the client that it is a host command's turn. */
+    /* Tells the client that it is a host command's turn; for the helper's commands from any thread. */
     void (*turn)(struct dv_node *node);
     /* From any thread, before completion becomes visible. */
     void (*before_visible)(struct dv_node *node);
@@ -190,6 +197,8 @@ int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node);
 /* Completes a host command or user event, from the main thread. */
 void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status);
 struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number);
+/* Whether it is a host command that the client may end now. */
+bool dv_graph_has_turn(const struct dv_node *node);
 struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event);
 
 /* From any thread: the vendor finished the node (reports was set). */
@@ -198,6 +207,7 @@ void dv_graph_report(struct dv_node *node, int32_t status);
 /* Takes in what was reported and submits what became ready. */
 void dv_graph_reap(struct dv_graph *graph);
 #define DV_GATE_CLOSED ((struct dv_node *)1)
+#define DV_TURN_REPORTED ((struct dv_node *)1)
 /* False: the end of the last command has been told, and nothing may follow. */
 bool dv_gate_reopen(struct dv_gate *gate);
 /* No command may follow under the present grant: the end of the last one is told by `closed`, if it

@@ -504,8 +504,7 @@ static struct dv_node *host_command_within(struct dv_graph_queue *queue,
     TAILQ_FOREACH (node, &queue->active, in_active) { /* in the order of their numbers */
         if (node->number > m->last)
             break;
-        if (node->number >= m->first && node->place == DV_PLACE_HOST &&
-            node->state == DV_NODE_SUBMITTED)
+        if (node->number >= m->first && dv_graph_has_turn(node))
             return node;
     }
     return NULL;
