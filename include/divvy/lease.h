@@ -17,6 +17,14 @@ struct dv_lease_callbacks {
     /* Now and then while a lease is held and nobody else waits for it: is what was submitted
      * complete by now? Then dv_lease_drained is due. */
     void (*look)(void *user);
+    /* Device memory (memory.h); NULL: not used. */
+    /* Takes what is reserved and not used out of reserve, and says how much that is. */
+    uint64_t (*call_back)(void *user, uint32_t device);
+    /* The answer to dv_memory_place: there is room for so many bytes, or (placed false) nobody but
+     * the caller itself can make room. */
+    void (*placed)(void *user, uint32_t device, uint64_t bytes, bool placed);
+    /* Somebody else needs that much room: dv_memory_unplace when it is free. */
+    void (*evict)(void *user, uint32_t device, uint64_t bytes);
     void *user;
 };
 

@@ -20,6 +20,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/wire/lease/memory.h"
 #include "src/wire/session/handshake.h"
 #include "src/wire/session/shm.h"
 
@@ -67,6 +68,9 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
                      COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
+    CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dv_device_rule, capacity, 1, 32),
+    CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dv_device_rule, per_context, 1,
+                           32),
     CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dv_device_rule, slice, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_END};
@@ -78,6 +82,7 @@ static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
                                              {"standard", DV_CLASS_STANDARD + 1},
                                              {"batch", DV_CLASS_BATCH + 1}};
 #define SHARE_TEXT_MAX 16
+#define CAPACITY_LEAST (UINT64_C(1) << 20)
 
 static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dv_tenant_rule, user, 1, 64),
@@ -92,6 +97,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
                            SHARE_TEXT_MAX),
     CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dv_tenant_rule, limit, 1,
                            SHARE_TEXT_MAX),
+    CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dv_tenant_rule, memory, 1, 32),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_tenant_rule, weight),
     CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dv_tenant_rule, class, class_words,
                      COUNT(class_words)),
@@ -139,6 +145,9 @@ static const struct {
     {"policy", "none, elastic, fair, fifo or band"},
     {"slots", "a number from 1 to 64"},
     {"slice", "learned, or a time from 100us to 10s, such as 10ms"},
+    {"capacity", "a size from 1MiB to 256TiB, such as 8GiB"},
+    {"per-context", "a size of at most 256TiB, such as 64MiB"},
+    {"memory", "a size such as 2GiB, or a part of the device such as 50%"},
     {"hidden", "yes or no"},
     {"arena", "a size such as 16GiB"},
     {"vendors", "a list of 1 to 64 paths of .icd files"},
@@ -448,6 +457,17 @@ static int find_people(const struct place *place, struct dv_tenant_rule *rule)
     return 0;
 }
 
+static int read_memory(const struct place *place, const char *text, struct dv_memory_size *size)
+{
+    if (!text)
+        return 0;
+    if (strchr(text, '%') ? dv_text_parse_share(text, &size->ppm) == 0 && size->ppm > 0
+                          : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 &&
+                                size->bytes <= DV_MEMORY_BYTES_MOST)
+        return 0;
+    return wrong(place, "memory", text);
+}
+
 static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
 {
     struct dv_tenant_terms *terms = &rule->terms;
@@ -463,6 +483,8 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
         status = read_share(place, "limit", rule->limit, DV_PPM / 100, &terms->share.limit_ppm);
     if (status == 0)
         status = read_weight(place, "weight", rule->weight, &terms->share.weight);
+    if (status == 0)
+        status = read_memory(place, rule->memory, &terms->memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;
     terms->may_class =
@@ -479,6 +501,26 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
         status = -EINVAL;
     }
     return status;
+}
+
+static int check_memory(struct dv_config *config, const char *path, const char *data, char *error,
+                        size_t error_bytes)
+{
+    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+
+    for (uint64_t i = 0; i < config->file->devices_count; i++) {
+        struct dv_device_rule *rule = &config->file->devices[i];
+        place.line = find_line(data, rule->match, place.line + 1);
+        if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
+                               rule->capacity_bytes < CAPACITY_LEAST ||
+                               rule->capacity_bytes > DV_MEMORY_BYTES_MOST))
+            return wrong(&place, "capacity", rule->capacity);
+        if (rule->per_context &&
+            (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
+             rule->per_context_bytes > DV_MEMORY_BYTES_MOST))
+            return wrong(&place, "per-context", rule->per_context);
+    }
+    return 0;
 }
 
 static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
@@ -528,6 +570,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
     if (file->operator_group && check_group(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     if (check_slices(config, path, data, error, error_bytes) < 0 ||
+        check_memory(config, path, data, error, error_bytes) < 0 ||
         check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {

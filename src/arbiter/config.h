@@ -10,11 +10,18 @@
 
 #include "src/policy/policy.h"
 
+/* Bytes, or a part of a device's memory; both 0: all of it. */
+struct dv_memory_size {
+    uint64_t bytes;
+    uint32_t ppm;
+};
+
 #define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
 
 /* What a tenant has, and how far it may raise that by itself. */
 struct dv_tenant_terms {
     struct dv_share share;
+    struct dv_memory_size memory; /* its quota on each device */
     uint32_t may_request_ppm;
     uint32_t may_weight;
     enum dv_class may_class;
@@ -31,6 +38,9 @@ struct dv_device_rule {
     int hidden;     /* not offered to anybody */
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
+    char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
+    char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
+    uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
     char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns; /* what that means; 0: learned */
 };
@@ -44,6 +54,7 @@ struct dv_tenant_rule {
     char *name;   /* all that match are one tenant; NULL: one for each `per` */
     int per;      /* enum dv_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
+    char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
     /* what the texts mean */

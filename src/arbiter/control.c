@@ -195,6 +195,7 @@ static bool serve_live(struct dv_arbiter *arbiter, struct MHD_Connection *connec
     const struct dv_live_arguments arguments = {.device = ARGUMENT("device"),
                                                 .request = ARGUMENT("request"),
                                                 .limit = ARGUMENT("limit"),
+                                                .memory = ARGUMENT("memory"),
                                                 .weight = ARGUMENT("weight"),
                                                 .class = ARGUMENT("class"),
                                                 .name = ARGUMENT("name"),
@@ -249,17 +250,22 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
     bool devices = strcmp(path, "/v1/devices") == 0;
     bool sessions = strcmp(path, "/v1/sessions") == 0;
     bool tenants = strcmp(path, "/v1/tenants") == 0;
-    if (!version && !devices && !sessions && !tenants)
+    bool check = strcmp(path, "/v1/check") == 0;
+    if (!version && !devices && !sessions && !tenants && !check)
         return reply_error(connection, MHD_HTTP_NOT_FOUND,
-                           "there are /v1/version, /v1/devices, /v1/sessions, /v1/tenants, /v1/hold, "
+                           "there are /v1/version, /v1/devices, /v1/sessions, /v1/tenants, /v1/check, "
+                           "/v1/hold, "
                            "/v1/sessions/ID/explain, /v1/sessions/ID/share, /v1/tenants/NAME/share "
                            "and /v1/devices/INDEX/policy");
     if (!get)
         return reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use GET");
+    if (check && !peer.is_operator)
+        return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may check the ledger");
     return reply(connection, MHD_HTTP_OK,
                  version    ? dv_control_version(arbiter)
                  : devices  ? dv_control_devices(arbiter, &peer)
                  : sessions ? dv_control_sessions(arbiter, &peer)
+                 : check    ? dv_control_check(arbiter)
                             : dv_control_tenants(arbiter, &peer));
 }
 

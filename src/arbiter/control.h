@@ -45,7 +45,7 @@ char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_pee
  * request's query; a missing one is NULL. Return the HTTP status; *body is the answer or the error
  * as JSON, NULL when memory is short. */
 struct dv_live_arguments {
-    const char *device, *request, *limit, *weight, *class, *name, *slice_ns;
+    const char *device, *request, *limit, *weight, *class, *name, *slice_ns, *memory;
 };
 unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
                            const char *tenant_or_session, bool is_session,
@@ -55,6 +55,8 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
                             char **body);
 unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
                          const char *session, char **body);
+/* The ledger of device memory against the truth. */
+char *dv_control_check(struct dv_arbiter *arbiter);
 /* A document as text with a newline; takes over the document, which may be NULL. */
 char *dv_control_render(struct json_t *document);
 

@@ -47,7 +47,7 @@ struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy)
 
 /* ---- holds ---- */
 
-static struct dv_lease_device *device_of(const struct dv_session_lease *lease)
+struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease)
 {
     const struct dv_session *session = lease->session;
     return &session->arbiter->leases.devices[session->device_indices[lease->index]];
@@ -56,7 +56,7 @@ static struct dv_lease_device *device_of(const struct dv_session_lease *lease)
 /* The end of a hold: by the holder's word or by its end. */
 static void release(struct dv_session_lease *lease, dv_ns now)
 {
-    struct dv_lease_device *device = device_of(lease);
+    struct dv_lease_device *device = dv_lease_device_of(lease);
     dv_ns from = lease->policy.granted_at;
 
     lease->used_ns += now - from;
@@ -181,6 +181,17 @@ static void dispatch(struct dv_lease_device *device)
     ask_again_at(device, again);
 }
 
+void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    struct dv_decision decision =
+        dv_policy_moved(&device->policy, &lease->policy, took_ns, dv_now());
+
+    if (decision.session)
+        send_lease(lease, DV_LEASE_EXTEND, 0, &decision);
+    dispatch(device);
+}
+
 /* ---- messages ---- */
 
 static void leave_channel(struct dv_session *session)
@@ -201,7 +212,7 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
         m->device >= session->device_count || !session->leases[m->device].tenant)
         return;
     struct dv_session_lease *lease = &session->leases[m->device];
-    struct dv_lease_device *device = device_of(lease);
+    struct dv_lease_device *device = dv_lease_device_of(lease);
     dv_ns now = dv_now();
 
     lease->policy.burst.kernel_ns = plausible(m->kernel_ns);
@@ -237,15 +248,29 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
         dv_durations_add(&device->decisions, dv_now() - now);
 }
 
+static void take_memory_message(struct dv_session *session, const struct dv_memory_message *m)
+{
+    if (m->magic == DV_MEMORY_MAGIC && m->version == DV_MEMORY_VERSION &&
+        m->device < session->device_count && session->leases[m->device].tenant)
+        dv_memory_take(&session->leases[m->device], m);
+}
+
 static void serve_channel(struct dv_session *session)
 {
     enum { AT_ONCE = 16 }; /* then others have a turn */
 
     for (int i = 0; i < AT_ONCE; i++) {
-        struct dv_lease_message m;
+        union {
+            struct dv_lease_message lease;
+            struct dv_memory_message memory;
+        } m;
         ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
-        if (bytes == (ssize_t)sizeof m) {
-            take_message(session, &m);
+        if (bytes == (ssize_t)sizeof m.lease) {
+            take_message(session, &m.lease);
+            continue;
+        }
+        if (bytes == (ssize_t)sizeof m.memory) {
+            take_memory_message(session, &m.memory);
             continue;
         }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
@@ -391,6 +416,7 @@ int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
             continue;
         lease->changed_at = dv_now();
         dv_policy_session_init(&lease->policy, &lease->tenant->policy);
+        dv_memory_join(lease);
         any = true;
     }
     if (!any)
@@ -406,14 +432,15 @@ void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
         struct dv_session_lease *lease = &session->leases[i];
         if (!lease->tenant)
             continue;
+        dv_memory_part(lease);
         bool involved = lease->policy.holding || lease->policy.waiting;
         if (lease->policy.holding)
             release(lease, dv_now());
         else
-            dv_policy_cancel(&device_of(lease)->policy, &lease->policy, dv_now());
+            dv_policy_cancel(&dv_lease_device_of(lease)->policy, &lease->policy, dv_now());
         lease->tenant = NULL;
         if (involved)
-            dispatch(device_of(lease));
+            dispatch(dv_lease_device_of(lease));
     }
 }
 
@@ -440,4 +467,6 @@ void dv_leases_fini(struct dv_arbiter *arbiter)
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         arbiter->leases.devices[i].timer =
             sd_event_source_disable_unref(arbiter->leases.devices[i].timer);
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+        dv_memory_fini(&arbiter->leases.devices[i].memory);
 }

@@ -5,6 +5,7 @@
 
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
 #include "src/policy/policy.h"
 #include "src/wire/lease/lease.h"
@@ -25,6 +26,7 @@ struct dv_session_lease {
     uint64_t serial; /* of the present or last grant */
     uint64_t grants;
     dv_ns changed_at;          /* began to wait, hold or be idle */
+    struct dv_session_memory memory;
     dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker says */
 };
 
@@ -34,6 +36,7 @@ struct dv_lease_device {
     bool started;
     uint32_t tenants_present; /* with a session */
     struct dv_policy policy;
+    struct dv_device_memory memory;
     uint64_t grants;
     struct dv_durations decisions; /* from a message to the grant that it led to */
     sd_event_source *timer;
@@ -77,6 +80,10 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
                              const struct dv_tenant_device *tenant, uint32_t device,
                              unsigned window_s);
 
+/* The device of a session's lease. */
+struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease);
+/* The holder has moved memory for so long: its slice begins anew, and accordingly longer. */
+void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns);
 /* The record around a policy's session. */
 struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy);
 

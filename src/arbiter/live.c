@@ -56,12 +56,16 @@ static struct dv_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv
 /* ---- shares ---- */
 
 static json_t *describe_share(const struct dv_arbiter *arbiter, uint32_t index,
-                              const struct dv_share *share)
+                              const struct dv_tenant_device *place)
 {
-    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s}", "index", (int)index, "device",
+    const struct dv_share *share = &place->policy.share;
+
+    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I}", "index", (int)index, "device",
                      dv_leases_device_name(arbiter, index), "request_ppm", (int)share->request_ppm,
                      "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
-                     dv_class_word(share->class));
+                     dv_class_word(share->class), "memory_quota_bytes",
+                     (json_int_t)place->memory.quota, "memory_reserved_bytes",
+                     (json_int_t)place->memory.reserved);
 }
 
 static const char *read_wish(const struct dv_live_arguments *arguments, struct dv_share_wish *wish,
@@ -72,7 +76,12 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
     *wish = (struct dv_share_wish){.has_request = arguments->request != NULL,
                                    .has_limit = arguments->limit != NULL,
                                    .has_weight = arguments->weight != NULL,
-                                   .has_class = arguments->class != NULL};
+                                   .has_class = arguments->class != NULL,
+                                   .has_memory = arguments->memory != NULL};
+    if (arguments->memory &&
+        (dv_text_parse_number(arguments->memory, DV_MEMORY_BYTES_MOST, &wish->memory_bytes) < 0 ||
+         wish->memory_bytes == 0))
+        return "memory is a number of bytes, at least 1";
     if (arguments->request && dv_text_parse_number(arguments->request, DV_PPM, &number) < 0)
         return "request is a number of parts per million, from 0 to 1000000";
     wish->request_ppm = (uint32_t)number;
@@ -90,8 +99,9 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
             return "device is the number of a device as `divvy devices` shows it";
         *device = (int)number;
     }
-    if (!wish->has_request && !wish->has_limit && !wish->has_weight && !wish->has_class)
-        return "nothing to change is given: request, limit, weight or class";
+    if (!wish->has_request && !wish->has_limit && !wish->has_weight && !wish->has_class &&
+        !wish->has_memory)
+        return "nothing to change is given: request, limit, weight, class or memory";
     return NULL;
 }
 
@@ -128,7 +138,7 @@ unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_p
     for (uint32_t i = 0; list && i < DV_MAX_DEVICES; i++)
         if (tenant->devices[i] && (device < 0 || i == (uint32_t)device))
             json_array_append_new(list,
-                                  describe_share(arbiter, i, &tenant->devices[i]->policy.share));
+                                  describe_share(arbiter, i, tenant->devices[i]));
     dv_info("the share of tenant %s is changed by user %u", tenant->name, (unsigned)peer->uid);
     *body = dv_control_render(json_pack("{s:s, s:o}", "tenant", tenant->name, "devices", list));
     return MHD_HTTP_OK;
@@ -244,7 +254,7 @@ char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_pee
         for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
             if (!tenant->devices[i])
                 continue;
-            json_t *device = describe_share(arbiter, i, &tenant->devices[i]->policy.share);
+            json_t *device = describe_share(arbiter, i, tenant->devices[i]);
             add_fares(arbiter, device, tenant->devices[i], i);
             json_array_append_new(devices, device);
         }
@@ -252,6 +262,15 @@ char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_pee
                                               (int)tenant->sessions, "devices", devices));
     }
     return list ? dv_control_render(json_pack("{s:o}", "tenants", list)) : NULL;
+}
+
+char *dv_control_check(struct dv_arbiter *arbiter)
+{
+    char text[1024];
+    unsigned differences = dv_memory_check(arbiter, text, sizeof text);
+
+    return dv_control_render(
+        json_pack("{s:i, s:s}", "differences", (int)differences, "text", text));
 }
 
 /* ---- why ---- */
@@ -296,7 +315,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
     else
         snprintf(why, sizeof why, "%s",
                  s->holding ? dv_rule_text(s->rule) : "has no work for this device");
-    json_t *object = describe_share(arbiter, index, &s->tenant->share);
+    json_t *object = describe_share(arbiter, index, lease->tenant);
     json_t *more = json_pack(
         "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f}", "state",
         s->holding   ? "holds"

@@ -573,6 +573,14 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
     request->device_count = session->device_count;
     request->api = session->api;
     memcpy(request->devices, session->grants, session->device_count * sizeof *session->grants);
+    for (uint32_t i = 0; i < session->device_count; i++) {
+        uint32_t device = session->device_indices[i];
+        const struct dv_tenant_device *place = session->tenant->devices[device];
+        if (!place)
+            continue;
+        request->devices[i].memory_bytes = place->memory.quota;
+        request->devices[i].per_context_bytes = dv_memory_per_context(session->arbiter, device);
+    }
     fds[0] = session->shm_fd;
     fds[1] = session->worker_control_fd;
     fds[2] = session->process->pidfd;
@@ -692,5 +700,7 @@ void dv_session_read_figures(const struct dv_session *session, struct dv_session
         figures->state = "failed";
     figures->commands = header.commands;
     figures->memory_bytes = header.memory_bytes;
+    figures->reserved_bytes = header.reserved_bytes;
+    figures->placed_bytes = header.placed_bytes;
     figures->device_mask = header.device_mask;
 }

@@ -78,6 +78,7 @@ struct dv_session_figures {
     const char *state; /* "starting", "running" or "failed" */
     uint64_t commands;
     uint64_t memory_bytes;
+    uint64_t reserved_bytes, placed_bytes; /* what its worker has of divvyd's ledger, as it says */
     uint64_t device_mask;
 };
 

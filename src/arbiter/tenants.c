@@ -267,6 +267,23 @@ static int check_room(struct dv_arbiter *arbiter, const struct dv_tenant *tenant
     return -ENOSPC;
 }
 
+/* By itself a tenant may give up memory, and take it back up to what it is given. */
+static int check_quota(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                       uint32_t device, uint64_t quota, char *text, size_t bytes)
+{
+    uint64_t most = dv_memory_size_on(arbiter, device, &tenant->terms.memory);
+    char size[32];
+
+    if (quota <= most || quota <= tenant->devices[device]->memory.quota)
+        return 0;
+    dv_text_format_size(size, sizeof size, most);
+    snprintf(text, bytes,
+             "tenant %s may have at most %s of the memory of %.80s; the operator sets that with "
+             "memory in divvy.yaml, or with divvy set",
+             tenant->name, size, dv_leases_device_name(arbiter, device));
+    return -EPERM;
+}
+
 int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
                    const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
 {
@@ -279,16 +296,24 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
                              text, bytes);
         if (status == 0)
             status = check_room(arbiter, tenant, i, shares[i].request_ppm, text, bytes);
+        if (status == 0 && wish->has_memory && bounded)
+            status = check_quota(arbiter, tenant, i, wish->memory_bytes, text, bytes);
         if (status < 0)
             return status;
     }
-    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
-        if (tenant->devices[i] && (device < 0 || i == (uint32_t)device))
-            dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        if (!tenant->devices[i] || (device >= 0 && i != (uint32_t)device))
+            continue;
+        dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
+        if (wish->has_memory)
+            dv_memory_set_quota(tenant->devices[i], wish->memory_bytes);
+    }
     if (bounded || device >= 0)
         return 0;
     /* What an operator has lowered on all devices, the tenant cannot raise again. */
     tenant->set_by_operator = true;
+    if (wish->has_memory)
+        tenant->terms.memory = (struct dv_memory_size){.bytes = wish->memory_bytes};
     if (wish->has_limit && tenant->terms.share.limit_ppm > wish->limit_ppm)
         tenant->terms.share.limit_ppm = wish->limit_ppm;
     if (tenant->terms.share.request_ppm > tenant->terms.share.limit_ppm)
@@ -319,6 +344,7 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
         if (!tenant->devices[i])
             continue;
         dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
+        dv_memory_leave(tenant->devices[i]);
         free(tenant->devices[i]);
     }
     HASH_DEL(arbiter->tenants, tenant);
@@ -390,6 +416,7 @@ static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t
         return -ENOMEM;
     place->tenant = tenant;
     place->usage.since = dv_now();
+    place->memory.quota = dv_memory_size_on(arbiter, device, &tenant->terms.memory);
     tenant->devices[device] = place;
     dv_leases_add_tenant(arbiter, place, device, &tenant->terms.share);
     return 0;
@@ -402,6 +429,7 @@ static void unsettle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint3
         if (!(devices >> i & 1))
             continue;
         dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
+        dv_memory_leave(tenant->devices[i]);
         free(tenant->devices[i]);
         tenant->devices[i] = NULL;
     }
@@ -420,8 +448,11 @@ static int welcome_back(struct dv_arbiter *arbiter, struct dv_tenant *tenant, ui
         share.limit_ppm = wish->limit_ppm;
     if (share.request_ppm > share.limit_ppm)
         share.request_ppm = share.limit_ppm;
-    if (status == 0)
+    if (status == 0) {
         dv_leases_set_share(arbiter, tenant->devices[device], device, &share);
+        dv_memory_set_quota(tenant->devices[device],
+                            dv_memory_size_on(arbiter, device, &tenant->terms.memory));
+    }
     return status;
 }
 

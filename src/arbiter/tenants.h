@@ -7,6 +7,7 @@
 
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/config.h"
+#include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
@@ -19,6 +20,7 @@ struct dv_tenant_device {
     struct dv_policy_tenant policy;
     struct dv_tenant *tenant;
     struct dv_usage usage;
+    struct dv_tenant_memory memory;
 };
 
 /* Exists as long as one of its sessions does and for a while after that, so that nobody gets rid of
@@ -37,9 +39,10 @@ struct dv_tenant {
 
 /* A change of a share: only what is given changes. */
 struct dv_share_wish {
-    bool has_request, has_limit, has_weight, has_class;
+    bool has_request, has_limit, has_weight, has_class, has_memory;
     uint32_t request_ppm, limit_ppm, weight;
     enum dv_class class;
+    uint64_t memory_bytes;
 };
 
 /* Finds the tenant of a session whose devices are chosen, and admits the session with the share that

@@ -20,6 +20,7 @@ enum {
 int dv_cli_run(int argc, char **argv);
 int dv_cli_ps(int argc, char **argv);
 int dv_cli_tenants(int argc, char **argv);
+int dv_cli_check(int argc, char **argv);
 int dv_cli_devices(int argc, char **argv);
 int dv_cli_explain(int argc, char **argv);
 int dv_cli_set(int argc, char **argv);

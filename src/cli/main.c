@@ -21,6 +21,7 @@ static const char usage[] =
     "  explain   say what a program waits for, and why\n"
     "  set       change a tenant's share of the devices' time\n"
     "  policy    change how a device's time is shared out\n"
+    "  check     compare the daemon's books of memory with the truth\n"
     "  version   print the versions of divvy and of the daemon\n"
     "\n"
     "Try it:  divvy run -- clinfo\n"
@@ -32,7 +33,8 @@ static const struct {
 } commands[] = {{"run", dv_cli_run},         {"ps", dv_cli_ps},
                 {"tenants", dv_cli_tenants}, {"devices", dv_cli_devices},
                 {"explain", dv_cli_explain}, {"set", dv_cli_set},
-                {"policy", dv_cli_policy},   {"version", dv_cli_version}};
+                {"policy", dv_cli_policy},   {"check", dv_cli_check},
+                {"version", dv_cli_version}};
 
 void dv_cli_error(const char *format, ...)
 {

@@ -21,6 +21,7 @@ static const char usage[] =
     "stands for the tenant of that session. Operators may change every tenant; others their\n"
     "own, within what the daemon's configuration lets them ask for.\n"
     "\n" DV_CLI_SHARE_HELP
+    "  --memory SIZE     how much of the device's memory it may have, such as 2GiB\n"
     "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
     "  --json            the daemon's answer as it is, for scripts\n"
     "  --daemon DIR      ask the divvyd whose runtime directory is DIR\n"
@@ -34,21 +35,33 @@ struct set_options {
     struct dv_cli_view view;
     struct dv_cli_share share;
     const char *device;
+    uint64_t memory_bytes; /* 0: not given */
     const char *whose;
 };
+
+static int take_memory(struct set_options *set, const char *text)
+{
+    if (dv_text_parse_size(text, &set->memory_bytes) == 0 && set->memory_bytes > 0)
+        return 0;
+    dv_cli_error("--memory is a size such as 512MiB or 2GiB, not '%s'.", text);
+    return -1;
+}
 
 static int parse_options(int argc, char **argv, struct set_options *set)
 {
     static const struct option options[] = {DV_CLI_VIEW_OPTIONS,
                                             DV_CLI_SHARE_OPTIONS,
                                             {"device", required_argument, NULL, 'D'},
+                                            {"memory", required_argument, NULL, 'M'},
                                             {NULL, 0, NULL, 0}};
     uint64_t index;
     int option;
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        int status = option == 'D' ? 0 : dv_cli_share_option(&set->share, option, optarg);
+        int status = option == 'D'   ? 0
+                     : option == 'M' ? take_memory(set, optarg)
+                                     : dv_cli_share_option(&set->share, option, optarg);
         if (option == 'D')
             set->device = optarg;
         if (status < 0)
@@ -73,8 +86,9 @@ static int parse_options(int argc, char **argv, struct set_options *set)
                      set->device);
         return DV_EXIT_USAGE;
     }
-    if (dv_cli_share_is_empty(&set->share)) {
-        dv_cli_error("what is to change? Give --request, --limit, --weight or --priority. Example: "
+    if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes) {
+        dv_cli_error("what is to change? Give --request, --limit, --weight, --priority or --memory. "
+                     "Example: "
                      "divvy set %s --weight 2",
                      set->whose);
         return DV_EXIT_USAGE;
@@ -112,8 +126,12 @@ static char *compose_path(const struct set_options *set)
     add_amount(path, "request", &set->share.request, &separator);
     add_amount(path, "limit", &set->share.limit, &separator);
     add_amount(path, "weight", &set->share.weight, &separator);
-    if (set->share.priority)
+    if (set->share.priority) {
         fprintf(path, "%sclass=%s", separator, set->share.priority);
+        separator = "&";
+    }
+    if (set->memory_bytes)
+        fprintf(path, "%smemory=%" PRIu64, separator, set->memory_bytes);
     fclose(path);
     return text;
 }
@@ -121,8 +139,8 @@ static char *compose_path(const struct set_options *set)
 static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"TENANT", "DEVICE",   "REQUEST", "LIMIT",
-                                          "WEIGHT", "PRIORITY", "NAME"};
-    static const bool right[] = {false, true, true, true, true, false, false};
+                                          "WEIGHT", "PRIORITY", "MEMORY",  "NAME"};
+    static const bool right[] = {false, true, true, true, true, false, true, false};
     const json_t *devices = json_object_get(document, "devices");
     const char *tenant = dv_http_text(document, "tenant", "?");
     struct dv_table table;
@@ -136,7 +154,10 @@ static void print_table(const json_t *document)
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
     json_array_foreach(devices, position, device)
     {
-        char request[32], limit[32];
+        char request[32], limit[32], memory[32];
+        dv_text_format_size(memory, sizeof memory,
+                            (uint64_t)json_integer_value(
+                                json_object_get(device, "memory_quota_bytes")));
         dv_value_format_share(request, sizeof request,
                               json_integer_value(json_object_get(device, "request_ppm")));
         dv_value_format_share(limit, sizeof limit,
@@ -149,6 +170,7 @@ static void print_table(const json_t *document)
         dv_table_add(&table, "%" PRId64,
                      (int64_t)json_integer_value(json_object_get(device, "weight")));
         dv_table_add(&table, "%s", dv_http_text(device, "class", "?"));
+        dv_table_add(&table, "%s", memory);
         dv_table_add(&table, "%s", dv_http_text(device, "device", "?"));
     }
     dv_table_finish(&table);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/cleanup.h"
+#include "src/base/text.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 #include "src/cli/table.h"
@@ -22,12 +23,14 @@ static const char usage[] =
     "Columns: name, sessions, the device's number, its guaranteed share (request), the most it\n"
     "may have (limit), its weight for the rest and its priority; the share it is entitled to\n"
     "now, the share it had over the last 1, 10 and 60 seconds, and the device's time it has\n"
-    "used in all. `divvy set` changes the first four.\n";
+    "used in all; the memory that its programs have reserved, and its quota. `divvy set`\n"
+    "changes request, limit, weight, priority and quota.\n";
 
 static void add_device(struct dv_table *table, const json_t *device)
 {
     static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm",
                                            "share_60s_ppm"};
+    static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes"};
     char request[32], limit[32], share[32], used[32];
 
     dv_value_format_share(request, sizeof request,
@@ -46,6 +49,12 @@ static void add_device(struct dv_table *table, const json_t *device)
     dv_value_format_duration(used, sizeof used,
                              json_number_value(json_object_get(device, "used_s")));
     dv_table_add(table, "%s", used);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char size[32];
+        dv_text_format_size(size, sizeof size,
+                            (uint64_t)json_integer_value(json_object_get(device, sizes[i])));
+        dv_table_add(table, "%s", size);
+    }
 }
 
 /* A row for each device of the tenant, or one without a device. */
@@ -70,9 +79,10 @@ static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST",
                                           "LIMIT",  "WEIGHT",   "PRIORITY", "ENTITLED",
-                                          "1s",     "10s",      "60s",      "USED"};
-    static const bool right[] = {false, true, true, true, true, true,
-                                 false, true, true, true, true, true};
+                                          "1s",     "10s",      "60s",      "USED",
+                                          "MEMORY", "QUOTA"};
+    static const bool right[] = {false, true, true, true, true, true, false,
+                                 true,  true, true, true, true, true, true};
     const json_t *tenants = json_object_get(document, "tenants");
     struct dv_table table;
     size_t position;

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,7 +14,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/priority.h"
-#include "src/policy/burst.h"
+#include "src/lease/channel.h"
 #include "src/wire/lease/lease.h"
 
 /* Whom nobody waits behind keeps the device so long without work: a program that runs one small
@@ -23,34 +22,6 @@
 #define LINGER_ALONE_NS (5 * DV_NS_PER_MS)
 /* Gaps that belong to a burst before the first grant has said. */
 #define LINGER_START_NS (100 * DV_NS_PER_US)
-
-enum state { IDLE, WAITING, GRANTED, RECALLED };
-
-struct device {
-    _Atomic int state;
-    _Atomic uint64_t slice_end_ns;
-    _Atomic uint64_t serial;
-    _Atomic bool contended, alone;
-    bool wanted;         /* there is work */
-    uint64_t idle_since; /* 0: not idle */
-    uint64_t linger_ns;  /* of this grant */
-    uint64_t bridge_ns;  /* pauses up to this belong to a burst */
-    uint64_t busy_ns, compile_ns;
-    struct dv_burst_monitor monitor;
-};
-
-struct dv_lease {
-    struct dv_lease_callbacks callbacks;
-    int socket;
-    int wake;               /* eventfd: the thread has an earlier deadline */
-    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: not before something
-                               happens */
-    pthread_mutex_t lock;
-    pthread_t thread;
-    _Atomic bool ending;
-    uint32_t device_count;
-    struct device devices[];
-};
 
 /* ---- sending, with the lock held ---- */
 
@@ -134,6 +105,9 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         atomic_store(&d->serial, m->serial); /* crossed our CANCEL: nothing to run */
         d->wanted = false;
         give_back(lease, m->device);
+    } else if (m->type == DV_LEASE_EXTEND && m->serial == d->serial && state == GRANTED) {
+        d->linger_ns = m->linger_ns > d->linger_ns ? m->linger_ns : d->linger_ns;
+        atomic_store(&d->slice_end_ns, dv_now() + m->slice_ns);
     } else if (m->type == DV_LEASE_RECALL && m->serial == d->serial && state == GRANTED) {
         atomic_store(&d->state, RECALLED);
         atomic_store(&d->contended, true);
@@ -159,6 +133,7 @@ static void go_on_alone(struct dv_lease *lease)
     for (uint32_t i = 0; i < lease->device_count; i++)
         keep(&lease->devices[i]);
     pthread_mutex_unlock(&lease->lock);
+    dv_memory_daemon_gone(lease);
     for (uint32_t i = 0; i < lease->device_count; i++)
         lease->callbacks.granted(lease->callbacks.user, i);
 }
@@ -220,10 +195,15 @@ static void *serve(void *argument)
             (void)got;
         }
         if (fds[0].revents) {
-            struct dv_lease_message m;
+            union {
+                struct dv_lease_message lease;
+                struct dv_memory_message memory;
+            } m;
             ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT);
-            if (bytes == sizeof m)
-                handle(lease, &m);
+            if (bytes == sizeof m.lease)
+                handle(lease, &m.lease);
+            else if (bytes == sizeof m.memory)
+                dv_memory_handle(lease, &m.memory);
             else if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
                 go_on_alone(lease);
         }
@@ -232,6 +212,14 @@ static void *serve(void *argument)
 }
 
 /* ---- what front ends call ---- */
+
+static void forget(struct dv_lease *lease)
+{
+    pthread_mutex_destroy(&lease->lock);
+    pthread_mutex_destroy(&lease->asking);
+    pthread_cond_destroy(&lease->answered);
+    free(lease);
+}
 
 struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
                                  const struct dv_lease_callbacks *callbacks)
@@ -252,6 +240,8 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
     }
     lease->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&lease->lock, NULL);
+    pthread_mutex_init(&lease->asking, NULL);
+    pthread_cond_init(&lease->answered, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = lease->wake < 0 ? EMFILE : pthread_create(&lease->thread, NULL, serve, lease);
@@ -259,8 +249,7 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
     if (error) {
         if (lease->wake >= 0)
             close(lease->wake);
-        pthread_mutex_destroy(&lease->lock);
-        free(lease);
+        forget(lease);
         return NULL;
     }
     return lease;
@@ -281,8 +270,7 @@ void dv_lease_destroy(struct dv_lease *lease)
     if (lease->socket >= 0)
         close(lease->socket);
     close(lease->wake);
-    pthread_mutex_destroy(&lease->lock);
-    free(lease);
+    forget(lease);
 }
 
 uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device)

@@ -164,6 +164,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .free_slots = slots ? slots : 1,
                                  .least_weight = DV_WEIGHT_MAX,
                                  .longest_hold_ns = DV_SLICE_MAX_NS,
+                                 .moving_part_ppm = DV_MOVING_PART_PPM,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
 }
@@ -274,7 +275,8 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     if (alone && !policy->fixed_slice_ns && session->slice_ns < alone_ns)
         session->slice_ns = alone_ns;
     session->holding = true;
-    session->recalled = false;
+    session->recalled = session->moving = false;
+    session->moved_ns = 0;
     session->granted_at = now;
     session->rule = tenant->last_rule = pick->rule;
     session->guaranteed = pick->guaranteed;
@@ -331,6 +333,37 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     end_demand(policy, tenant, now);
 }
 
+void dv_policy_moves(struct dv_policy_session *session)
+{
+    session->moving = session->holding;
+}
+
+struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
+                                   dv_ns took_ns, dv_ns now)
+{
+    dv_ns used_ns = now - session->granted_at;
+
+    session->moving = false;
+    if (!session->holding || session->recalled)
+        return (struct dv_decision){.rule = DV_RULE_NONE};
+    session->moved_ns += took_ns < used_ns ? took_ns : used_ns;
+    dv_ns slice = policy->fixed_slice_ns ? policy->fixed_slice_ns : session->slice_ns;
+    dv_ns linger = dv_slice_linger(session);
+    if (!policy->fixed_slice_ns) {
+        dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
+        slice = fair > DV_SLICE_MOVING_MAX_NS ? DV_SLICE_MOVING_MAX_NS : fair > slice ? fair : slice;
+        /* who leaves in a pause shorter than what coming back costs loses by it */
+        if (linger < session->moved_ns)
+            linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns
+                                                                 : DV_LINGER_MOVING_MAX_NS;
+    }
+    session->slice_ns = used_ns + slice;
+    if (session->turn_ns < session->slice_ns)
+        session->turn_ns = session->tenant->slice_ns = session->slice_ns;
+    return (struct dv_decision){
+        .session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
+}
+
 /* The most recently begun hold loses least; batch work steps aside before standard work. */
 static struct dv_policy_session *victim(struct dv_policy *policy)
 {
@@ -338,7 +371,7 @@ static struct dv_policy_session *victim(struct dv_policy *policy)
 
     for (struct dv_policy_session *holder = policy->holders.last; holder; holder = holder->prev) {
         enum dv_class class = holder->tenant->share.class;
-        if (class != DV_CLASS_LATENCY && !holder->recalled &&
+        if (class != DV_CLASS_LATENCY && !holder->recalled && !holder->moving &&
             (!best || class > best->tenant->share.class))
             best = holder;
     }
@@ -362,7 +395,7 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
 
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
-        if (holder->recalled || (!wanted && !limited))
+        if (holder->recalled || holder->moving || (!wanted && !limited))
             continue;
         dv_ns at = wanted ? end_of_hold(holder)
                           : holder->granted_at + holder->slice_ns + GRACE_NS;

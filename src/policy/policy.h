@@ -42,6 +42,11 @@
 /* The same with a limit: long enough that the hand-overs, which the limit counts too, do not matter.
  */
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
+/* When memory had to be brought in, however long that took. */
+#define DV_SLICE_MOVING_MAX_NS (60 * DV_NS_PER_S)
+#define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
+/* The part of the time that may go into it. */
+#define DV_MOVING_PART_PPM (DV_PPM / 20)
 
 /* What an operator may fix instead. */
 #define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)
@@ -120,6 +125,8 @@ struct dv_policy_session {
     struct dv_burst burst; /* set by the caller whenever there is a report */
     bool waiting, holding;
     bool recalled; /* while holding: dv_policy_recall named it */
+    bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
+    dv_ns moved_ns; /* while holding: what that has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
     dv_ns turn_ns;              /* while holding: the part of the slice that is its own even when
@@ -217,6 +224,7 @@ struct dv_policy {
     uint32_t waiting_tenants;
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
+    uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
     /* the policy's own */
     struct dv_policy_tenant *tenants;
@@ -258,6 +266,12 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
+/* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile. */
+void dv_policy_moves(struct dv_policy_session *session);
+/* It is there. The slice begins anew, and is so long that moving memory stays a small part of the
+ * time (policy->moving_part_ppm); with a fixed slice it is that. */
+struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
+                                   dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the
  * turn of one who had been alone, or a slice that it did not end by itself) and somebody can run or
  * its limit says so. NULL: none, and then *again says when to ask again (0: not before something

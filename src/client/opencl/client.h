@@ -85,6 +85,7 @@ struct dv_device {
     size_t partition_count;
     cl_device_type type;
     bool unified;
+    uint32_t index; /* in the session's list; of a sub-device, its parent's */
     cl_ulong max_alloc_bytes;
     cl_uint base_align; /* bytes */
     size_t max_group, max_items[16];

@@ -105,6 +105,42 @@ static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
     return block;
 }
 
+/* Small objects are paid from the credit that stands in shared memory. */
+static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
+{
+    _Atomic uint64_t *credit = &((struct dv_shm_header *)s->shm)->credit[device];
+    uint64_t seen = atomic_load(credit);
+
+    do {
+        if (seen == DV_CREDIT_UNLIMITED)
+            return true;
+        if (seen < bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(credit, &seen, seen - bytes));
+    return true;
+}
+
+/* Whether the tenant's quota has room for a buffer. What the application has released counts until
+ * the worker has let it go. */
+static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claimed)
+{
+    struct dv_session *s = context->object.session;
+    struct dvw_claim_memory message = {.context = context->object.id, .bytes = bytes};
+
+    *claimed = 0;
+    if (take_credit(s, context->devices[0]->index, bytes))
+        return CL_SUCCESS;
+    *claimed = 1;
+    cl_int error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
+                           NULL);
+    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && atomic_load(&s->releasing_bytes)) {
+        wait_for_releases(s, 0, LAST_PATIENCE_NS);
+        error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
+                        NULL);
+    }
+    return error;
+}
+
 static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
 {
     struct dv_session *s = mem->object.session;
@@ -128,8 +164,11 @@ static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
             mem->arena = message.arena;
         }
     }
-    cl_int error =
-        dv_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
+    cl_int error = claim(mem->context, mem->size, &message.claimed);
+    if (error == CL_SUCCESS)
+        error = dv_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
+    if (error != CL_SUCCESS && message.initial && dv_session_alive(s))
+        dv_arena_free(&s->arena, message.arena);
     if (error == CL_SUCCESS)
         dv_object_keep_record(&mem->object, &message, sizeof message);
     return error;
@@ -553,7 +592,7 @@ static void mem_released(struct dv_mem *mem)
 {
     struct dvw_release message = {.kind = DV_KIND_MEM, .id = mem->object.id};
 
-    if (mem->arena_block)
+    if (!mem->parent)
         atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
     if (dv_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
         CL_SUCCESS)
@@ -600,7 +639,7 @@ void dv_mem_gone(struct dv_mem *mem)
 {
     struct dv_session *s = mem->object.session;
 
-    if (mem->arena_block)
+    if (!mem->parent)
         atomic_fetch_sub(&s->releasing_bytes, mem->size);
     if (!dv_session_alive(mem->object.session))
         mem->arena_block = 0;

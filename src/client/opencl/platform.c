@@ -96,6 +96,7 @@ static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_w
     device->platform = platform;
     device->type = wire->type;
     device->unified = wire->unified;
+    device->index = index;
     device->max_alloc_bytes = wire->max_alloc_bytes;
     device->base_align = wire->base_align;
     memcpy(device->name, wire->name, sizeof device->name);
@@ -456,6 +457,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
         made[i]->parent = device;
         made[i]->type = device->type;
         made[i]->unified = device->unified;
+        made[i]->index = device->index;
         made[i]->max_alloc_bytes = device->max_alloc_bytes;
         made[i]->base_align = device->base_align;
         made[i]->max_group = device->max_group;

@@ -5,6 +5,7 @@
  *   client:  WANT ----------------------> waiting
  *   divvyd:  <---------------------- GRANT (serial, slice)
  *   divvyd:  <---------------------- RECALL (serial)      somebody else is to run
+ *   divvyd:  <---------------------- EXTEND (serial, slice)   memory has been moved: from now on
  *   client:  RELEASE (serial) ----------> idle, or waiting again with DV_LEASE_AGAIN
  *   client:  CANCEL --------------------> wants no longer
  *
@@ -24,6 +25,7 @@ enum dv_lease_type {
     DV_LEASE_RELEASE = 3,
     DV_LEASE_GRANT = 16,
     DV_LEASE_RECALL = 17,
+    DV_LEASE_EXTEND = 18,
 };
 
 enum dv_lease_flag {
@@ -39,13 +41,13 @@ struct dv_lease_message {
     uint32_t device;    /* index in the session's list */
     uint32_t flags;     /* enum dv_lease_flag */
     uint64_t serial;    /* of the grant */
-    uint64_t slice_ns;   /* GRANT: how long work may be submitted */
+    uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted */
     uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
     uint64_t p90_ns;     /* 90th percentile of bursts */
     uint64_t last_ns;    /* last burst */
     uint64_t busy_ns;    /* RELEASE: how long the device was kept busy */
     uint64_t compile_ns; /* RELEASE: of that, first launches that had to compile */
-    uint64_t linger_ns;  /* GRANT: how long it may be kept without work */
+    uint64_t linger_ns;  /* GRANT, EXTEND: how long it may be kept without work */
 };
 static_assert(sizeof(struct dv_lease_message) == 80, "wire");
 

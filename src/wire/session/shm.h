@@ -43,6 +43,9 @@
 
 enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FAILED = 2 };
 
+/* A device whose memory nobody keeps books of. */
+#define DV_CREDIT_UNLIMITED UINT64_MAX
+
 /* Set in worker_life by the kernel when the worker's main thread is gone (a robust futex). */
 #define DV_LIFE_DIED 0x40000000u
 
@@ -81,11 +84,19 @@ struct dv_shm_header {
     uint8_t pad4[32];
 
     char text[512]; /* why the worker failed, when worker_state says so */
+
+    /* Bytes of objects that may be created on each device without asking: the worker adds, both take.
+     * The worker keeps its own books. */
+    _Atomic uint64_t credit[16];
+    _Atomic uint64_t reserved_bytes; /* all that the worker has reserved at divvyd, as it says */
+    _Atomic uint64_t placed_bytes;   /* all that it has on devices, as it says */
 };
 static_assert(offsetof(struct dv_shm_header, ring_tail) == 64, "wire");
 static_assert(offsetof(struct dv_shm_header, ring_head) == 128, "wire");
 static_assert(offsetof(struct dv_shm_header, worker_life) == 192, "wire");
 static_assert(offsetof(struct dv_shm_header, text) == 256, "wire");
+static_assert(offsetof(struct dv_shm_header, credit) == 768, "wire");
+static_assert(offsetof(struct dv_shm_header, reserved_bytes) == 896, "wire");
 static_assert(sizeof(struct dv_shm_header) <= DV_PAGE, "wire");
 
 /* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */

@@ -35,6 +35,26 @@ static void look(void *user)
         wake_main(runtime);
 }
 
+/* On the lease's thread. */
+static void placed(void *user, uint32_t device, uint64_t bytes, bool placed)
+{
+    dv_runtime_api_opencl.placed(user, device, bytes, placed);
+    wake_main(user);
+}
+
+/* On the lease's thread. */
+static void evict(void *user, uint32_t device, uint64_t bytes)
+{
+    dv_runtime_api_opencl.evict(user, device, bytes);
+    wake_main(user);
+}
+
+/* On the lease's thread. */
+static uint64_t call_back(void *user, uint32_t device)
+{
+    return dv_account_call_back(user, device);
+}
+
 /* While nobody else waits for the device, the end of the last command may be noticed later, which
  * saves waking the main thread for each. */
 static void hurry(struct dv_runtime *runtime, struct dv_gate *gate, bool on)
@@ -52,7 +72,8 @@ int dv_gates_start(struct dv_runtime *runtime)
 {
     const struct dv_worker_start *start = runtime->start;
     struct dv_lease_callbacks callbacks = {
-        .granted = changed, .recalled = changed, .look = look, .user = runtime};
+        .granted = changed, .recalled = changed, .look = look, .call_back = call_back,
+        .placed = placed, .evict = evict, .user = runtime};
     bool any = false;
 
     for (uint32_t i = 0; i < start->device_count; i++) {
@@ -95,7 +116,7 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     uint64_t ahead_ns = alone ? AHEAD_ALONE_NS : AHEAD_NS;
     uint64_t now = gate_time(gate, alone, cost_ns);
 
-    if (now >= end_ns)
+    if (end_ns == 0 || (now >= end_ns && !gate->bringing))
         return false;
     if (gate->serial != dv_lease_serial(runtime->lease, gate->device))
         return true;
@@ -140,7 +161,6 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     if (gate->in_flight == 0) /* it is not idle any more */
         dv_lease_want(lease, gate->device);
     if (fits(runtime, gate, cost_ns)) {
-        gate->serial = dv_lease_serial(lease, gate->device);
         if (dv_lease_contended(lease, gate->device))
             hurry(runtime, gate, true);
         return true;
@@ -150,6 +170,11 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     else if (gate->in_flight > 0 && gate->look_ns == 0)
         close_gate(runtime, gate);
     return false;
+}
+
+void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate)
+{
+    gate->serial = dv_lease_serial(runtime->lease, gate->device);
 }
 
 /* On the vendor's thread: the device is free, and commands wait that did not fit. */
@@ -200,7 +225,9 @@ void dv_gates_serve(struct dv_runtime *runtime)
         if (!dv_lease_held(runtime->lease, i))
             continue;
         bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);
-        if (gate->in_flight == 0 && (!open || !more)) {
+        if (gate->bringing) {
+            continue; /* divvyd knows that, and does not recall */
+        } else if (gate->in_flight == 0 && (!open || !more)) {
             dv_lease_drained(runtime->lease, i, more);
         } else if (!open) {
             hurry(runtime, gate, true);

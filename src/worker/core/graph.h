@@ -54,6 +54,7 @@ struct dv_gate {
     struct dv_node *_Atomic closing;
     struct dv_node *closes; /* the same, for the main thread alone */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
+    bool bringing;         /* memory for the next command is on its way: the slice does not run */
     bool full;             /* enough is with the vendor; more follows when half of it is done */
     bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
     uint64_t serial;        /* of the grant under which the last one was submitted */
@@ -150,7 +151,7 @@ struct dv_graph_backend {
     /* That was all that was reported together. */
     void (*all_measured)(struct dv_gate *gate);
     /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
-    bool (*admit)(struct dv_gate *gate, const struct dv_node *node);
+    bool (*admit)(struct dv_gate *gate, struct dv_node *node);
     /* Nothing of the gate is in flight any more. */
     void (*drained)(struct dv_gate *gate);
     /* The same, on the thread that reports, where gate->closing said so: sooner than the main thread

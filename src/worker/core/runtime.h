@@ -9,6 +9,14 @@
 #include "src/worker/core/graph.h"
 #include "src/worker/core/session.h"
 
+/* A device's books (account.c). */
+struct dv_account {
+    uint64_t used;     /* by objects that exist */
+    uint64_t promised; /* claimed for objects that are about to be created */
+    uint64_t credit;   /* for the client to take without asking */
+    uint64_t credit_most;
+};
+
 struct dv_runtime {
     const struct dv_worker_start *start;
     uint8_t *shm;
@@ -22,6 +30,8 @@ struct dv_runtime {
     size_t overflow_count, overflow_capacity;
     struct dv_lease *lease;      /* NULL: no device of the session is leased */
     struct dv_gate gates[DV_MAX_DEVICES];
+    struct dv_account accounts[DV_MAX_DEVICES];
+    pthread_mutex_t accounts_lock; /* objects end on threads of the vendor's */
     bool shares_a_device;        /* holds one that other tenants use as well */
     bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
@@ -37,12 +47,19 @@ struct dv_runtime_api {
     void (*handle)(struct dv_runtime *runtime, const struct dv_record *record);
     /* The ring is empty and the main thread is about to sleep. */
     void (*before_sleep)(struct dv_runtime *runtime);
+    /* A piece of what is to be done beside the commands. Returns whether there is more at once. */
+    bool (*work)(struct dv_runtime *runtime);
+    /* On the lease's thread: answers to dv_memory_place, and that others need room. */
+    void (*placed)(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool placed);
+    void (*evict)(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
 };
 
 /* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens
  * when the device is drained. For backends. */
 int dv_gates_start(struct dv_runtime *runtime);
 bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns);
+/* The command that dv_gate_admit let through goes to the vendor. */
+void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
@@ -52,6 +69,18 @@ void dv_gates_slept(struct dv_runtime *runtime);
 void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
 /* Acts on grants and recalls; main thread. */
 void dv_gates_serve(struct dv_runtime *runtime);
+
+/* Device memory (account.c). Any thread, unless said otherwise. */
+void dv_accounts_start(struct dv_runtime *runtime);
+/* May so much more be allocated on the device? Asks divvyd if need be; main thread. Returns 0 or
+ * -ENOMEM. What is claimed must be used or unclaimed. */
+int dv_account_claim(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
+/* An object of that size comes to be, from what was claimed or from the client's credit. */
+bool dv_account_use(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed);
+/* It has ceased to be. */
+void dv_account_drop(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
+/* All credit that the client has not taken is void; says how much that was. */
+uint64_t dv_account_call_back(struct dv_runtime *runtime, uint32_t device);
 
 /* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
 void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);

@@ -176,11 +176,13 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
             dv_graph_fence(&runtime->graph);
             api->before_sleep(runtime);
         }
-        if (atomic_load_explicit(&runtime->graph.done, memory_order_relaxed)) {
+        bool reaped = atomic_load_explicit(&runtime->graph.done, memory_order_relaxed) != NULL;
+        if (reaped) {
             dv_graph_reap(&runtime->graph);
             if (runtime->lease)
                 dv_gates_serve(runtime);
-        } else if (found == -EAGAIN) {
+        }
+        if (!api->work(runtime) && found == -EAGAIN && !reaped) {
             dv_graph_fence(&runtime->graph);
             api->before_sleep(runtime);
             sleep_until_woken(runtime);
@@ -232,6 +234,7 @@ int dv_worker_session_run(const struct dv_worker_start *start)
         fail_start(&runtime, "the worker could not start its lease client");
         return 1;
     }
+    dv_accounts_start(&runtime);
     if (api->init(&runtime, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;

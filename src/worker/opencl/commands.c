@@ -6,6 +6,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
 #include "src/worker/opencl/executor.h"
+#include "src/worker/opencl/residency.h"
 
 static struct dvk_command *command_of(struct dv_node *node)
 {
@@ -31,7 +32,7 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
 {
     struct dvk_mem *mem = dvk_find_mem(w, id);
 
-    if (!mem || !mem->vendor)
+    if (!mem || mem->error)
         return false;
     mem->refs++;
     mem->pins++;
@@ -48,7 +49,7 @@ bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, cons
         return false;
     for (; c->listed_count < count; c->listed_count++) {
         struct dvk_mem *mem = dvk_find_mem(w, ids[c->listed_count]);
-        if (!mem || !mem->vendor)
+        if (!mem || mem->error)
             return false;
         mem->refs++;
         mem->pins++;
@@ -195,7 +196,11 @@ static int32_t submit(struct dv_node *node)
         c->queue->prints &= !node->reports;
     }
     if (error == CL_SUCCESS)
+        error = c->refused;
+    if (error == CL_SUCCESS)
         error = c->info->submit(c->worker, c);
+    if (error == CL_SUCCESS)
+        dvk_residency_submitted(c);
     if (error != CL_SUCCESS)
         c->queue->prints |= c->may_print;
     if (c->waits) {
@@ -269,6 +274,7 @@ static void destroy(struct dv_node *node)
     struct dvk_command *c = command_of(node);
 
     let_go(c);
+    dvk_residency_done(c);
     dvk_timing_unref(c->timing);
     if (c->event)
         clReleaseEvent(c->event);
@@ -380,9 +386,13 @@ static void all_measured(struct dv_gate *gate)
     *ran = (struct dv_lease_work){0};
 }
 
-static bool admit(struct dv_gate *gate, const struct dv_node *node)
+static bool admit(struct dv_gate *gate, struct dv_node *node)
 {
-    return dv_gate_admit(node->graph->owner, gate, cost(node));
+    if (!dv_gate_admit(node->graph->owner, gate, cost(node)) ||
+        !dvk_residency_admit(command_of(node)))
+        return false;
+    dv_gate_passed(node->graph->owner, gate);
+    return true;
 }
 
 static void drained(struct dv_gate *gate)

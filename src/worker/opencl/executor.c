@@ -1,5 +1,6 @@
 /* The OpenCL part of a worker: initialises the vendor and executes records. */
 #include "src/worker/opencl/executor.h"
+#include "src/worker/opencl/residency.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,6 +65,7 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
             snprintf(text, text_bytes, "none of the devices granted to this session is there");
         return -ENODEV;
     }
+    dvk_residency_start(w);
     return 0;
 }
 
@@ -121,9 +123,27 @@ static void before_sleep(struct dv_runtime *runtime)
     dvk_flush(w);
 }
 
+static bool work(struct dv_runtime *runtime)
+{
+    return dvk_residency_work(dvk_worker_of(runtime));
+}
+
+static void placed(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool placed)
+{
+    dvk_residency_placed(dvk_worker_of(runtime), device, bytes, placed);
+}
+
+static void evict(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
+{
+    dvk_residency_evict(dvk_worker_of(runtime), device, bytes);
+}
+
 const struct dv_runtime_api dv_runtime_api_opencl = {
     .backend = &dvk_backend,
     .init = init,
     .handle = handle,
     .before_sleep = before_sleep,
+    .work = work,
+    .placed = placed,
+    .evict = evict,
 };

@@ -6,6 +6,7 @@
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 #include <stdalign.h>
+#include <sys/queue.h>
 
 #include "src/wire/session/opencl_replies.h"
 #include "src/worker/core/runtime.h"
@@ -40,6 +41,8 @@ struct dvk_context {
     uint32_t id;
     uint32_t device_count;
     struct dvk_device *devices[DV_MAX_DEVICES];
+    cl_command_queue mover; /* for residency; NULL: not needed yet */
+    uint64_t counted_bytes[DV_MAX_DEVICES]; /* on each: what the vendor itself is taken to need */
 };
 
 struct dvk_queue {
@@ -56,6 +59,15 @@ struct dvk_queue {
     struct dvk_queue *next_released;
 };
 
+/* How the vendor's object is made, as often as need be. */
+struct dvk_recipe {
+    struct dvk_context *context;
+    cl_mem_flags flags;
+    size_t origin, size; /* of a sub-buffer */
+    cl_image_format format;
+    cl_image_desc desc;
+};
+
 struct dvk_mem {
     uint32_t refs;  /* of this record: the table's, kernels' arguments', commands' */
     uint32_t pins;  /* commands not yet handed to the vendor: keep the vendor's object */
@@ -66,7 +78,52 @@ struct dvk_mem {
     uint32_t id;
     uint64_t bytes;
     uint64_t element_bytes;
+    uint32_t device; /* whose memory it is counted against; an index of the session's list */
+    bool counted;
     struct dvk_worker *worker;
+
+    /* Managed objects only (residency.h): the vendor's object comes and goes. */
+    struct dvk_mem *root;   /* NULL: not managed */
+    struct dvk_mem *parent; /* that it is a part or a view of */
+    LIST_ENTRY(dvk_mem) of_root;
+    struct dvk_recipe make;
+    uint64_t made; /* which making of the vendor's object it is */
+    /* roots only */
+    LIST_HEAD(, dvk_mem) children;
+    TAILQ_ENTRY(dvk_mem) in_resident; /* least recently used first */
+    uint8_t *backing;                 /* its bytes in host memory, or NULL */
+    uint64_t backing_bytes;
+    uint64_t moved;    /* bytes of a move under way */
+    size_t region[3];  /* of an image */
+    uint32_t in_use;   /* commands admitted and not complete */
+    bool resident;     /* on the device, all of it */
+    bool placing;      /* about to be */
+    bool arrives;      /* with the present piece */
+    bool wanted;       /* by the command that is waited for */
+    bool backed;       /* the backing is as the device has it */
+    bool has_content;  /* somebody has written it */
+    bool stuck;        /* it could not be evicted */
+};
+
+/* A session's place on a device. */
+struct dvk_room {
+    bool managed;
+    TAILQ_HEAD(, dvk_mem) resident;
+    uint64_t room;   /* granted by divvyd */
+    uint64_t placed; /* taken by objects */
+    struct dvk_command *bringing; /* whose objects are being brought, or NULL */
+    uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
+    bool asked;
+    uint64_t evict_due;
+    /* what divvyd said, on the lease's thread */
+    _Atomic uint64_t granted_in, evict_in;
+    _Atomic bool no_room;
+};
+
+/* An object that a command uses. */
+struct dvk_use {
+    struct dvk_mem *mem, *root;
+    bool writes;
 };
 
 struct dvk_sampler {
@@ -113,6 +170,8 @@ struct dvk_kernel {
     struct dvk_arguments *arguments;
     uint64_t versions;
     uint64_t *applied; /* version of each argument that the vendor's kernel has */
+    uint64_t *applied_made; /* and which making of a memory object */
+    bool *only_reads;  /* what each argument points to, as its type says */
 };
 
 #define DVK_KEPT 4
@@ -135,6 +194,10 @@ struct dvk_command {
     double items;              /* of its work */
     bool compiles;             /* perhaps: its time says nothing of the next run */
     bool may_print;
+    struct dvk_use *uses; /* managed objects */
+    uint32_t use_count, use_capacity;
+    bool holds;      /* they stay on the device for it */
+    cl_int refused;  /* they cannot all be there: what the command fails with */
     uint64_t free_after;    /* arena offset to tell the client of, or 0 */
     _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
     alignas(8) uint8_t record[];
@@ -152,6 +215,8 @@ struct dvk_worker {
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
+    struct dvk_room rooms[DV_MAX_DEVICES];
+    uint64_t made; /* objects of the vendor's, for all managed objects */
     uint8_t *scratch;
     size_t scratch_bytes;
     struct dvk_device *devices[DV_MAX_DEVICES];

@@ -98,10 +98,13 @@ cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments
 {
     for (uint32_t i = 0; i < arguments->count; i++) {
         const struct dvk_argument *argument = &arguments->list[i];
-        if (kernel->applied[i] == argument->version && argument->form)
+        uint64_t made = argument->mem ? argument->mem->made : 0;
+        if (kernel->applied[i] == argument->version && argument->form &&
+            kernel->applied_made[i] == made)
             continue;
         cl_int error = apply_argument(kernel->vendor, i, argument);
         kernel->applied[i] = error == CL_SUCCESS ? argument->version : 0;
+        kernel->applied_made[i] = made;
         if (error != CL_SUCCESS)
             return error;
     }
@@ -203,6 +206,26 @@ static void describe(cl_kernel kernel, struct dvk_reply *reply, cl_uint count)
     dvk_reply_put(reply, list, count * sizeof *list);
 }
 
+/* Which arguments say of themselves that the kernel does not write through them. */
+static void note_reads(struct dvk_kernel *kernel, cl_uint count)
+{
+    for (cl_uint i = 0; i < count; i++) {
+        cl_kernel_arg_address_qualifier address = 0;
+        cl_kernel_arg_access_qualifier access = 0;
+        cl_kernel_arg_type_qualifier type = 0;
+        if (clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address,
+                               &address, NULL) != CL_SUCCESS)
+            return;
+        clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access,
+                           NULL);
+        clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof type, &type,
+                           NULL);
+        kernel->only_reads[i] = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+                                access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
+                                type & CL_KERNEL_ARG_TYPE_CONST;
+    }
+}
+
 static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, bool may_print,
                           struct dvk_arguments *arguments, struct dvk_kernel **kept)
 {
@@ -218,10 +241,13 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         kernel->may_print = may_print;
         kernel->arguments = arguments ? copy_arguments(arguments) : new_arguments(count);
         kernel->applied = calloc(count ? count : 1, sizeof *kernel->applied);
+        kernel->applied_made = calloc(count ? count : 1, sizeof *kernel->applied_made);
+        kernel->only_reads = calloc(count ? count : 1, sizeof *kernel->only_reads);
         for (cl_uint i = 0; arguments && kernel->arguments && i < count; i++)
             kernel->arguments->list[i].version = ++kernel->versions;
     }
-    if (error == CL_SUCCESS && (!kernel || !kernel->arguments || !kernel->applied))
+    if (error == CL_SUCCESS && (!kernel || !kernel->arguments || !kernel->applied ||
+                                !kernel->applied_made || !kernel->only_reads))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_KERNEL, id, kernel);
@@ -230,10 +256,13 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         if (kernel) {
             dvk_arguments_unref(kernel->arguments);
             free(kernel->applied);
+            free(kernel->applied_made);
+            free(kernel->only_reads);
         }
         free(kernel);
         return error;
     }
+    note_reads(kernel, count);
     *kept = kernel;
     return CL_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include "src/base/log.h"
 #include "src/wire/session/opencl_pixels.h"
 #include "src/worker/opencl/executor.h"
+#include "src/worker/opencl/residency.h"
 
 /* ---- tables ---- */
 
@@ -61,6 +62,9 @@ int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices 
         cl_uint align_bits = 0;
         clGetDeviceInfo(device->vendor, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof max_alloc, &max_alloc,
                         NULL);
+        uint64_t quota = w->runtime->start->devices[i].memory_bytes;
+        if (quota && max_alloc > quota)
+            max_alloc = quota;
         clGetDeviceInfo(device->vendor, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits,
                         &align_bits, NULL);
         list[i] = (struct dv_wire_device){.id = i + 1,
@@ -159,6 +163,37 @@ static void idle_context(struct dvk_worker *w, struct dvk_context *context)
     w->idle_contexts = context;
 }
 
+/* What the vendor itself keeps on the device for a context, as configured. */
+static cl_int count_context(struct dvk_context *context)
+{
+    struct dv_runtime *runtime = context->worker->runtime;
+
+    for (uint32_t i = 0; i < context->device_count; i++) {
+        uint32_t device = context->devices[i]->index;
+        uint64_t bytes = runtime->start->devices[device].per_context_bytes;
+        if (bytes == 0)
+            continue;
+        if (dv_account_claim(runtime, device, bytes) < 0 ||
+            !dv_account_use(runtime, device, bytes, true))
+            return CL_OUT_OF_RESOURCES;
+        context->counted_bytes[i] = bytes;
+    }
+    return CL_SUCCESS;
+}
+
+static void close_context(struct dvk_context *context)
+{
+    if (context->mover)
+        clReleaseCommandQueue(context->mover);
+    if (context->vendor)
+        clReleaseContext(context->vendor);
+    for (uint32_t i = 0; i < context->device_count; i++)
+        if (context->counted_bytes[i])
+            dv_account_drop(context->worker->runtime, context->devices[i]->index,
+                            context->counted_bytes[i]);
+    idle_context(context->worker, context);
+}
+
 int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m,
                               const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -187,14 +222,14 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     }
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                           (cl_context_properties)context->devices[0]->platform, 0};
-    context->vendor =
-        clCreateContext(properties, m->device_count, devices, context_error, context, &error);
+    error = count_context(context);
+    if (error == CL_SUCCESS)
+        context->vendor =
+            clCreateContext(properties, m->device_count, devices, context_error, context, &error);
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_CONTEXT, m->id, context);
     if (error != CL_SUCCESS) {
-        if (context->vendor)
-            clReleaseContext(context->vendor);
-        idle_context(w, context);
+        close_context(context);
         return error;
     }
     for (uint32_t i = 0; i < m->device_count; i++)
@@ -277,12 +312,33 @@ void dvk_close_released_queues(struct dvk_worker *w)
 
 /* ---- memory ---- */
 
+/* Objects are counted against the first device of their context. */
+static uint32_t home_of(const struct dvk_context *context)
+{
+    return context->devices[0]->index;
+}
+
+static bool count_mem(struct dvk_mem *mem, const struct dvk_context *context, bool claimed)
+{
+    mem->device = home_of(context);
+    mem->counted = dv_account_use(mem->worker->runtime, mem->device, mem->bytes, claimed);
+    return mem->counted;
+}
+
+static void uncount_mem(struct dvk_mem *mem)
+{
+    if (mem->counted)
+        dv_account_drop(mem->worker->runtime, mem->device, mem->bytes);
+    mem->counted = false;
+}
+
 static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
 {
     struct dvk_mem *mem = user;
     dv_runtime_upcall(mem->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
+    uncount_mem(mem);
     free(mem);
 }
 
@@ -295,6 +351,20 @@ static void tell_when_gone(struct dvk_mem *mem)
     *copy = *mem;
     if (clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) != CL_SUCCESS)
         free(copy);
+}
+
+int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory *m,
+                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+{
+    const struct dvk_context *context = dvk_find_context(w, m->context);
+
+    if (!context)
+        return CL_INVALID_CONTEXT;
+    if (m->bytes > DV_SHM_BYTES_MAX)
+        return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    return dv_account_claim(w->runtime, home_of(context), m->bytes) < 0
+               ? CL_MEM_OBJECT_ALLOCATION_FAILURE
+               : CL_SUCCESS;
 }
 
 static struct dvk_mem *new_mem(struct dvk_worker *w, uint32_t id)
@@ -313,16 +383,20 @@ static struct dvk_mem *new_mem(struct dvk_worker *w, uint32_t id)
 static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
 {
     mem->error = error;
+    if (error != CL_SUCCESS)
+        uncount_mem(mem);
     if (dvk_put(w, DV_KIND_MEM, mem->id, mem) != CL_SUCCESS) {
         if (mem->vendor)
             clReleaseMemObject(mem->vendor);
+        uncount_mem(mem);
         free(mem);
         return;
     }
-    if (mem->vendor) {
-        atomic_fetch_add(&w->runtime->header->memory_bytes, mem->bytes);
+    if (error != CL_SUCCESS)
+        return;
+    atomic_fetch_add(&w->runtime->header->memory_bytes, mem->bytes);
+    if (!mem->root)
         tell_when_gone(mem);
-    }
 }
 
 /* What the host may do with an object is the client's business; our own transfers do it all. */
@@ -340,11 +414,17 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
 
     if (!mem)
         return;
+    mem->bytes = m->size;
     if (!context)
         error = CL_INVALID_CONTEXT;
     else if (m->arena && !(storage = dv_runtime_arena(w->runtime, m->arena, m->size)))
         error = CL_INVALID_VALUE;
-    else
+    else if (!count_mem(mem, context, m->claimed)) /* the client should not have sent it */
+        error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    else if (dvk_is_managed(context) && (!storage || m->initial)) {
+        mem->make = (struct dvk_recipe){.context = context, .flags = flags};
+        error = dvk_residency_add(mem, storage);
+    } else
         mem->vendor = clCreateBuffer(
             context->vendor,
             flags | (storage ? m->initial ? CL_MEM_COPY_HOST_PTR : CL_MEM_USE_HOST_PTR : 0), m->size,
@@ -352,7 +432,6 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     if (m->initial)
         dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                           false);
-    mem->bytes = m->size;
     keep_mem(w, mem, error);
 }
 
@@ -362,13 +441,23 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     struct dvk_mem *parent = dvk_find_mem(w, m->parent);
     struct dvk_mem *mem = new_mem(w, m->id);
     cl_buffer_region region = {.origin = m->origin, .size = m->size};
+    cl_mem_flags flags = m->flags & DVK_DEVICE_FLAGS;
     cl_int error = CL_INVALID_MEM_OBJECT;
 
     if (!mem)
         return;
-    if (parent && parent->vendor && !parent->is_image)
-        mem->vendor = clCreateSubBuffer(parent->vendor, m->flags & DVK_DEVICE_FLAGS,
-                                        CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
+    if (parent && !parent->error && parent->root && !parent->is_image && !parent->parent) {
+        mem->make = (struct dvk_recipe){
+            .context = parent->make.context, .flags = flags, .origin = m->origin, .size = m->size};
+        mem->device = parent->device;
+        mem->parent = parent;
+        error = m->origin > parent->bytes || m->size > parent->bytes - m->origin
+                    ? CL_INVALID_VALUE
+                    : dvk_residency_add(mem, NULL);
+    } else if (parent && parent->vendor && !parent->is_image) {
+        mem->vendor = clCreateSubBuffer(parent->vendor, flags, CL_BUFFER_CREATE_TYPE_REGION, &region,
+                                        &error);
+    }
     keep_mem(w, mem, error);
 }
 
@@ -403,11 +492,11 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
 
     if (!context)
         return CL_INVALID_CONTEXT;
-    if (m->parent && (!parent || !parent->vendor))
+    if (m->parent && (!parent || parent->error))
         return CL_INVALID_MEM_OBJECT;
     if (!parent)
         desc.image_row_pitch = desc.image_slice_pitch = 0; /* host pitches are the client's */
-    desc.buffer = parent ? parent->vendor : NULL;
+    bool managed = parent ? parent->root != NULL : dvk_is_managed(context);
     struct dvk_mem *mem = new_mem(w, m->id);
     if (!mem)
         return CL_OUT_OF_HOST_MEMORY;
@@ -417,10 +506,20 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         free(mem);
         return CL_INVALID_VALUE;
     }
-    mem->vendor = clCreateImage(
-        context->vendor, (m->flags & DVK_DEVICE_FLAGS) | (pixels ? CL_MEM_COPY_HOST_PTR : 0), &format,
-        &desc, pixels, &error);
+    mem->make = (struct dvk_recipe){
+        .context = context, .flags = m->flags & DVK_DEVICE_FLAGS, .format = format, .desc = desc};
+    if (managed) {
+        mem->parent = parent;
+        error = dvk_residency_try(mem);
+    } else {
+        desc.buffer = parent ? parent->vendor : NULL;
+        mem->vendor =
+            clCreateImage(context->vendor, mem->make.flags | (pixels ? CL_MEM_COPY_HOST_PTR : 0),
+                          &format, &desc, pixels, &error);
+    }
     if (error != CL_SUCCESS) {
+        if (managed)
+            dvk_residency_tried(mem);
         free(mem);
         return error;
     }
@@ -432,6 +531,24 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     clGetMemObjectInfo(mem->vendor, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
     mem->element_bytes = facts[0];
     mem->bytes = parent ? 0 : bytes;
+    if (managed) { /* from here on its vendor's object comes and goes */
+        if (parent)
+            mem->root = parent->root;
+        dvk_residency_tried(mem);
+    }
+    mem->device = home_of(context);
+    if (!parent && (dv_account_claim(w->runtime, home_of(context), bytes) < 0 ||
+                    !count_mem(mem, context, true)))
+        error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    if (error == CL_SUCCESS && managed)
+        error = dvk_residency_add(mem, pixels);
+    if (error != CL_SUCCESS) {
+        if (mem->vendor && !managed)
+            clReleaseMemObject(mem->vendor);
+        uncount_mem(mem);
+        free(mem);
+        return error;
+    }
     uint64_t answer[4] = {facts[0], facts[1], facts[2], bytes};
     dvk_reply_put(reply, answer, sizeof answer);
     keep_mem(w, mem, CL_SUCCESS);
@@ -472,6 +589,11 @@ void dvk_mem_unref(struct dvk_mem *mem)
 
 static void release_vendor_mem(struct dvk_mem *mem)
 {
+    if (mem->root) {
+        if (mem->in_use == 0) /* otherwise with the last command that uses it */
+            dvk_residency_remove(mem);
+        return;
+    }
     if (mem->vendor) {
         clReleaseMemObject(mem->vendor);
         mem->vendor = NULL;
@@ -505,6 +627,8 @@ void dvk_kernel_unref(struct dvk_kernel *kernel)
     dvk_timing_unref(kernel->timing);
     dvk_arguments_unref(kernel->arguments);
     free(kernel->applied);
+    free(kernel->applied_made);
+    free(kernel->only_reads);
     free(kernel);
 }
 
@@ -541,8 +665,7 @@ static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void 
         break;
     }
     case DV_KIND_CONTEXT:
-        clReleaseContext(((struct dvk_context *)object)->vendor);
-        idle_context(w, object);
+        close_context(object);
         break;
     case DV_KIND_DEVICE:
         /* A sub-device is kept as long as the process: PoCL 3.1 crashes now and then when one is

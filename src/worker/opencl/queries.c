@@ -75,6 +75,23 @@ int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const
     }
 }
 
+/* The tenant's quota is the device's memory, as far as it can see. */
+static void show_quota(struct dvk_worker *w, const struct dvw_query *m, struct dvk_reply *reply,
+                       size_t bytes)
+{
+    const struct dvk_device *device = dvk_find_device(w, m->object);
+    cl_ulong value;
+
+    if ((m->param != CL_DEVICE_GLOBAL_MEM_SIZE && m->param != CL_DEVICE_MAX_MEM_ALLOC_SIZE) ||
+        bytes != sizeof value || reply->capacity < sizeof value || !device)
+        return;
+    uint64_t quota = w->runtime->start->devices[device->index].memory_bytes;
+    memcpy(&value, reply->data, sizeof value);
+    if (quota && (value > quota || m->param == CL_DEVICE_GLOBAL_MEM_SIZE))
+        value = quota;
+    memcpy(reply->data, &value, sizeof value);
+}
+
 int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *tail,
                      size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -92,6 +109,8 @@ int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint
             error = dvk_query(w, m, tail, 0, NULL, &bytes);
         }
     }
+    if (error == CL_SUCCESS && m->function == DVW_QUERY_clGetDeviceInfo)
+        show_quota(w, m, reply, bytes);
     reply->bytes = bytes;
     return error;
 }

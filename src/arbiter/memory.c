@@ -1,0 +1,422 @@
+/* The memory ledger (see memory.h). */
+#include "src/arbiter/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/session.h"
+#include "src/arbiter/tenants.h"
+
+/* So long is waited for those who were asked to give back what they do not use. They answer on a
+ * thread that never enters a driver; who does not is stopped. */
+#define PATIENCE_US UINT64_C(100000)
+
+/* ---- sizes ---- */
+
+uint64_t dv_memory_capacity(const struct dv_arbiter *arbiter, uint32_t device)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, device, &arbiter->config);
+    return rule && rule->capacity_bytes ? rule->capacity_bytes
+                                        : arbiter->devices.reports[device].memory_bytes;
+}
+
+uint64_t dv_memory_per_context(const struct dv_arbiter *arbiter, uint32_t device)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, device, &arbiter->config);
+    return rule ? rule->per_context_bytes : 0;
+}
+
+uint64_t dv_memory_size_on(const struct dv_arbiter *arbiter, uint32_t device,
+                           const struct dv_memory_size *size)
+{
+    uint64_t capacity = dv_memory_capacity(arbiter, device);
+
+    if (size->bytes)
+        return size->bytes;
+    return size->ppm ? (uint64_t)((unsigned __int128)capacity * size->ppm / DV_PPM) : capacity;
+}
+
+/* ---- messages ---- */
+
+static void tell(struct dv_session_lease *lease, enum dv_memory_type type, uint64_t id,
+                 uint64_t bytes)
+{
+    struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC,
+                                  .version = DV_MEMORY_VERSION,
+                                  .type = (uint16_t)type,
+                                  .device = lease->index,
+                                  .id = id,
+                                  .bytes = bytes};
+
+    if (lease->session->control_fd >= 0)
+        send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static bool fits(const struct dv_tenant_memory *tenant, uint64_t bytes)
+{
+    return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved;
+}
+
+static void reserve(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
+{
+    lease->memory.reserved += bytes;
+    lease->tenant->memory.reserved += bytes;
+    tell(lease, DV_MEMORY_RESERVED, id, bytes);
+}
+
+/* Answers those who wait, as far as it is known what is left. */
+static void settle(struct dv_tenant_device *tenant)
+{
+    struct dv_session_lease *lease;
+    bool owed = false;
+
+    if (tenant->memory.askers == 0 && !tenant->memory.patience)
+        return;
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
+        owed |= lease->memory.owes_answer;
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
+        uint64_t bytes = lease->memory.asked;
+        if (bytes == 0 || (owed && !fits(&tenant->memory, bytes)))
+            continue;
+        lease->memory.asked = 0;
+        tenant->memory.askers--;
+        if (fits(&tenant->memory, bytes))
+            reserve(lease, lease->memory.asked_id, bytes);
+        else
+            tell(lease, DV_MEMORY_REFUSED, lease->memory.asked_id, bytes);
+    }
+    if (!owed)
+        tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);
+}
+
+static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_tenant_device *tenant = userdata;
+    struct dv_session_lease *lease;
+
+    (void)source;
+    (void)usec;
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
+        lease->memory.owes_answer = false;
+    settle(tenant);
+    return 0;
+}
+
+/* Asks all other sessions of the tenant to give back what they do not use. */
+static void call_back(struct dv_session_lease *asking)
+{
+    struct dv_tenant_device *tenant = asking->tenant;
+    struct dv_session_lease *lease;
+    bool owed = false;
+
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
+        if (lease != asking && lease->memory.reserved && !lease->memory.owes_answer) {
+            lease->memory.owes_answer = true;
+            tell(lease, DV_MEMORY_CALL_BACK, 1, 0);
+        }
+        owed |= lease->memory.owes_answer;
+    }
+    if (owed && !tenant->memory.patience)
+        sd_event_add_time_relative(asking->session->arbiter->event, &tenant->memory.patience,
+                                   CLOCK_MONOTONIC, PATIENCE_US, 0, on_impatience, tenant);
+}
+
+/* ---- room on the device ---- */
+
+/* Granted beside what is asked for, if there is plenty: the next objects need not ask. */
+#define EXTRA_BYTES (UINT64_C(32) << 20)
+#define EXTRA_PART 8 /* of what is free, at most */
+/* Whoever is asked to evict and has not for so long is passed over. */
+#define EVICTION_PATIENCE_US UINT64_C(2000000)
+
+static uint64_t beyond(uint64_t have, uint64_t more, uint64_t most)
+{
+    return have + more > most ? have + more - most : 0;
+}
+
+/* Whom to ask next: who is idle before who waits, and then who has not run for longest. */
+static struct dv_session_lease *find_victim(const struct dv_lease_device *device,
+                                            const struct dv_session_lease *asking, bool own_tenant)
+{
+    struct dv_session_lease *lease, *best = NULL;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
+        if (lease == asking || lease->policy.holding || lease->memory.stays ||
+            lease->memory.placed <= lease->memory.evicting ||
+            (own_tenant && lease->tenant != asking->tenant))
+            continue;
+        if (!best || (best->policy.waiting && !lease->policy.waiting) ||
+            (best->policy.waiting == lease->policy.waiting && lease->changed_at < best->changed_at))
+            best = lease;
+    }
+    return best;
+}
+
+static void settle_places(struct dv_lease_device *device);
+
+static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_lease_device *device = userdata;
+    struct dv_session_lease *lease;
+
+    (void)source;
+    (void)usec;
+    device->memory.patience = sd_event_source_disable_unref(device->memory.patience);
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (lease->memory.evicting) {
+            lease->memory.evicting = 0;
+            lease->memory.stays = true;
+        }
+    settle_places(device);
+    return 0;
+}
+
+/* Asks others for what lacks. Returns false when there is nobody to ask or to wait for. */
+static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease *asking,
+                         uint64_t lacks, bool own_tenant)
+{
+    struct dv_session_lease *lease;
+    uint64_t coming = 0;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (!own_tenant || lease->tenant == asking->tenant)
+            coming += lease->memory.evicting;
+    while (coming < lacks && (lease = find_victim(device, asking, own_tenant))) {
+        uint64_t has = lease->memory.placed - lease->memory.evicting;
+        uint64_t bytes = has < lacks - coming ? has : lacks - coming;
+        lease->memory.evicting += bytes;
+        coming += bytes;
+        tell(lease, DV_MEMORY_EVICT, 0, bytes);
+    }
+    if (coming && !device->memory.patience)
+        sd_event_add_time_relative(device->arbiter->event, &device->memory.patience, CLOCK_MONOTONIC,
+                                   EVICTION_PATIENCE_US, 0, on_eviction_impatience, device);
+    return coming > 0;
+}
+
+/* Answers those who wait for room, as far as there is any. */
+static void settle_places(struct dv_lease_device *device)
+{
+    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
+    struct dv_session_lease *lease;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
+        struct dv_tenant_memory *tenant = &lease->tenant->memory;
+        uint64_t bytes = lease->memory.place_asked;
+        if (bytes == 0)
+            continue;
+        uint64_t lacks = beyond(device->memory.placed, bytes, capacity);
+        uint64_t lacks_own = beyond(tenant->placed, bytes, tenant->quota);
+        if (lacks == 0 && lacks_own == 0) {
+            uint64_t free = capacity - device->memory.placed - bytes;
+            uint64_t own = tenant->quota - tenant->placed - bytes;
+            uint64_t extra = (free < own ? free : own) / EXTRA_PART;
+            bytes += extra < EXTRA_BYTES ? extra : EXTRA_BYTES;
+            lease->memory.place_asked = 0;
+            lease->memory.placed += bytes;
+            tenant->placed += bytes;
+            device->memory.placed += bytes;
+            tell(lease, DV_MEMORY_PLACED, 0, bytes);
+            continue;
+        }
+        bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
+                              : ask_for_room(device, lease, lacks, false);
+        if (!hope) {
+            lease->memory.place_asked = 0;
+            tell(lease, DV_MEMORY_NO_ROOM, 0, bytes);
+        }
+    }
+}
+
+static void unplace(struct dv_session_lease *lease, uint64_t bytes)
+{
+    if (bytes > lease->memory.placed)
+        bytes = lease->memory.placed;
+    lease->memory.placed -= bytes;
+    lease->memory.evicting -= bytes < lease->memory.evicting ? bytes : lease->memory.evicting;
+    lease->tenant->memory.placed -= bytes;
+    dv_lease_device_of(lease)->memory.placed -= bytes;
+}
+
+/* Only who holds the device brings memory in: two who did would take it from each other for ever. */
+static void take_place(struct dv_session_lease *lease, const struct dv_memory_message *m)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+
+    switch (m->type) {
+    case DV_MEMORY_PLACE:
+        lease->memory.stays = false;
+        lease->memory.brings = true;
+        lease->memory.asked_at = dv_now();
+        dv_policy_moves(&lease->policy);
+        lease->memory.place_asked = m->bytes;
+        settle_places(device);
+        break;
+    case DV_MEMORY_IN_PLACE:
+        if (!lease->memory.brings)
+            break;
+        lease->memory.brings = false;
+        lease->memory.place_asked = 0;
+        lease->memory.moved_ns += dv_now() - lease->memory.asked_at;
+        dv_leases_moved(lease, dv_now() - lease->memory.asked_at);
+        break;
+    default: /* UNPLACE */
+        unplace(lease, m->bytes);
+        if (m->flags & DV_MEMORY_NO_MORE) {
+            lease->memory.stays = true;
+            lease->memory.evicting = 0;
+        }
+        settle_places(device);
+        break;
+    }
+}
+
+void dv_memory_fini(struct dv_device_memory *device)
+{
+    device->patience = sd_event_source_disable_unref(device->patience);
+}
+
+void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m)
+{
+    struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    if (m->bytes > DV_MEMORY_BYTES_MOST)
+        return;
+    switch (m->type) {
+    case DV_MEMORY_RESERVE:
+        if (lease->memory.asked || m->bytes == 0) /* it did not wait for the answer to the first */
+            break;
+        if (fits(tenant, m->bytes)) {
+            reserve(lease, m->id, m->bytes);
+            break;
+        }
+        lease->memory.asked = m->bytes;
+        lease->memory.asked_id = m->id;
+        tenant->askers++;
+        if (m->bytes <= tenant->quota)
+            call_back(lease);
+        settle(lease->tenant);
+        break;
+    case DV_MEMORY_RETURN: {
+        uint64_t bytes = m->bytes < lease->memory.reserved ? m->bytes : lease->memory.reserved;
+        lease->memory.reserved -= bytes;
+        tenant->reserved -= bytes;
+        if (m->id)
+            lease->memory.owes_answer = false;
+        settle(lease->tenant);
+        break;
+    }
+    case DV_MEMORY_PLACE:
+    case DV_MEMORY_IN_PLACE:
+    case DV_MEMORY_UNPLACE:
+        take_place(lease, m);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- coming and going ---- */
+
+void dv_memory_join(struct dv_session_lease *lease)
+{
+    DL_APPEND2(lease->tenant->memory.members, lease, memory.prev, memory.next);
+    DL_APPEND2(dv_lease_device_of(lease)->memory.sessions, lease, memory.prev_there,
+               memory.next_there);
+}
+
+void dv_memory_part(struct dv_session_lease *lease)
+{
+    lease->tenant->memory.reserved -= lease->memory.reserved;
+    if (lease->memory.asked)
+        lease->tenant->memory.askers--;
+    DL_DELETE2(lease->tenant->memory.members, lease, memory.prev, memory.next);
+    settle(lease->tenant);
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    unplace(lease, lease->memory.placed);
+    DL_DELETE2(device->memory.sessions, lease, memory.prev_there, memory.next_there);
+    settle_places(device);
+}
+
+void dv_memory_leave(struct dv_tenant_device *tenant)
+{
+    tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);
+}
+
+/* A quota below what is there: the rest goes to host memory, from whoever does not compute now. */
+static void shrink(struct dv_tenant_device *tenant)
+{
+    struct dv_session_lease *lease;
+    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
+
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
+        uint64_t has = lease->memory.placed - lease->memory.evicting;
+        uint64_t bytes = has < over ? has : over;
+        if (bytes == 0)
+            continue;
+        lease->memory.evicting += bytes;
+        over -= bytes;
+        tell(lease, DV_MEMORY_EVICT, 0, bytes);
+    }
+}
+
+void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota)
+{
+    tenant->memory.quota = quota;
+    settle(tenant);
+    shrink(tenant);
+}
+
+/* ---- checking ---- */
+
+static void complain(char *text, size_t bytes, unsigned *count, const char *what, const char *who,
+                     uint64_t ledger, uint64_t truth)
+{
+    size_t used = strlen(text);
+
+    ++*count;
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "%s of %s: the ledger says %" PRIu64 ", it is %" PRIu64 "\n",
+                 what, who, ledger, truth);
+}
+
+unsigned dv_memory_check(struct dv_arbiter *arbiter, char *text, size_t bytes)
+{
+    unsigned count = 0;
+
+    text[0] = '\0';
+    for (const struct dv_tenant *tenant = arbiter->tenants; tenant; tenant = tenant->hh.next)
+        for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+            const struct dv_session_lease *lease;
+            uint64_t reserved = 0;
+            if (!tenant->devices[i])
+                continue;
+            DL_FOREACH2 (tenant->devices[i]->memory.members, lease, memory.next)
+                reserved += lease->memory.reserved;
+            if (reserved != tenant->devices[i]->memory.reserved)
+                complain(text, bytes, &count, "reserved bytes", tenant->name,
+                         tenant->devices[i]->memory.reserved, reserved);
+        }
+    for (const struct dv_session *session = arbiter->sessions; session; session = session->hh.next) {
+        struct dv_session_figures figures;
+        uint64_t reserved = 0, placed = 0;
+        char who[32];
+        if (session->state != DV_SESSION_SERVED || !session->leases)
+            continue;
+        for (uint32_t i = 0; i < session->device_count; i++)
+            if (session->leases[i].tenant) {
+                reserved += session->leases[i].memory.reserved;
+                placed += session->leases[i].memory.placed;
+            }
+        dv_session_read_figures(session, &figures);
+        snprintf(who, sizeof who, "session %" PRIu64, session->id);
+        if (placed < figures.placed_bytes)
+            complain(text, bytes, &count, "bytes on devices", who, placed, figures.placed_bytes);
+        if (reserved != figures.reserved_bytes)
+            complain(text, bytes, &count, "reserved bytes", who, reserved, figures.reserved_bytes);
+    }
+    return count;
+}

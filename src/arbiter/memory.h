@@ -1,0 +1,71 @@
+/* The memory ledger: how much of each device's memory every tenant has reserved, and how much of it is
+ * resident. A reservation is bounded by the tenant's quota, over all its processes; what is resident
+ * by the device's capacity. Numbers are kept by session, so whoever goes takes its part with it. */
+#ifndef DV_ARBITER_MEMORY_H
+#define DV_ARBITER_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "src/arbiter/config.h"
+#include "src/wire/lease/memory.h"
+
+struct dv_arbiter;
+struct dv_session;
+struct dv_session_lease;
+struct dv_tenant_device;
+
+/* A session's part on one device. */
+struct dv_session_memory {
+    uint64_t reserved;
+    uint64_t asked;    /* bytes it waits for; 0: none */
+    uint64_t asked_id;
+    bool owes_answer;  /* was asked to give back what it does not use */
+    uint64_t placed;   /* room on the device that it has */
+    uint64_t evicting; /* of that, what it was asked to give up */
+    bool stays;        /* it has nothing more to give up, or does not answer */
+    bool brings;       /* it brings memory in */
+    uint64_t place_asked; /* room that it waits for; 0: none */
+    uint64_t asked_at;    /* since when, or since when it was asked to evict */
+    uint64_t moved_ns;    /* so long it has spent on bringing memory in */
+    struct dv_session_lease *prev_there, *next_there; /* all sessions on the device */
+    struct dv_session_lease *prev, *next; /* of the same tenant on the same device */
+};
+
+/* A tenant's part on one device. */
+struct dv_tenant_memory {
+    uint64_t quota;
+    uint64_t reserved; /* the sum of its sessions' */
+    uint64_t placed;
+    unsigned askers;   /* sessions that wait for an answer */
+    struct dv_session_lease *members;
+    sd_event_source *patience; /* for those who owe an answer */
+};
+
+/* A device. */
+struct dv_device_memory {
+    uint64_t placed; /* the sum of all sessions' */
+    struct dv_session_lease *sessions;
+    sd_event_source *patience; /* for those who are asked to evict */
+};
+
+/* What the configuration says of a device: its capacity, what each context costs. */
+uint64_t dv_memory_capacity(const struct dv_arbiter *arbiter, uint32_t device);
+uint64_t dv_memory_per_context(const struct dv_arbiter *arbiter, uint32_t device);
+uint64_t dv_memory_size_on(const struct dv_arbiter *arbiter, uint32_t device,
+                           const struct dv_memory_size *size);
+
+void dv_memory_join(struct dv_session_lease *lease);
+void dv_memory_part(struct dv_session_lease *lease);
+void dv_memory_leave(struct dv_tenant_device *tenant);
+void dv_memory_fini(struct dv_device_memory *device);
+void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m);
+void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota);
+
+/* Compares the ledger with itself and with what the workers say of themselves. Returns the number of
+ * differences; the first few are put into words, a line each. */
+unsigned dv_memory_check(struct dv_arbiter *arbiter, char *text, size_t bytes);
+
+#endif

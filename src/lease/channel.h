@@ -1,0 +1,52 @@
+/* The inside of the lease client, shared by its parts. */
+#ifndef DV_LEASE_CHANNEL_H
+#define DV_LEASE_CHANNEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "include/divvy/lease.h"
+#include "src/policy/burst.h"
+#include "src/wire/lease/memory.h"
+
+enum state { IDLE, WAITING, GRANTED, RECALLED };
+
+struct device {
+    _Atomic int state;
+    _Atomic uint64_t slice_end_ns;
+    _Atomic uint64_t serial;
+    _Atomic bool contended, alone;
+    bool wanted;         /* there is work */
+    uint64_t idle_since; /* 0: not idle */
+    uint64_t linger_ns;  /* of this grant */
+    uint64_t bridge_ns;  /* pauses up to this belong to a burst */
+    uint64_t busy_ns, compile_ns;
+    struct dv_burst_monitor monitor;
+};
+
+struct dv_lease {
+    struct dv_lease_callbacks callbacks;
+    int socket;
+    int wake;               /* eventfd: the thread has an earlier deadline */
+    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: not before something
+                               happens */
+    pthread_mutex_t lock;
+    pthread_t thread;
+    _Atomic bool ending;
+    /* the one question about memory that is waited for (memory.c) */
+    pthread_mutex_t asking;   /* whoever asks */
+    pthread_cond_t answered;
+    uint64_t memory_id;       /* of the last question */
+    uint64_t memory_answer_id;
+    bool memory_granted;
+    uint32_t device_count;
+    struct device devices[];
+};
+
+/* On the lease's thread: a message about memory has come, or the daemon is gone. */
+void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m);
+void dv_memory_daemon_gone(struct dv_lease *lease);
+
+#endif

@@ -1,0 +1,126 @@
+/* Device memory on the lease channel (see include/divvy/memory.h). */
+#include "include/divvy/memory.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "src/lease/channel.h"
+
+/* With the lock held. False: there is no daemon. */
+static bool tell(struct dv_lease *lease, enum dv_memory_type type, uint32_t device, uint64_t id,
+                 uint64_t bytes, uint32_t flags)
+{
+    struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC,
+                                  .version = DV_MEMORY_VERSION,
+                                  .type = (uint16_t)type,
+                                  .device = device,
+                                  .flags = flags,
+                                  .id = id,
+                                  .bytes = bytes};
+    return lease->socket >= 0 && send(lease->socket, &m, sizeof m, MSG_NOSIGNAL) == sizeof m;
+}
+
+int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+{
+    bool granted = true;
+
+    pthread_mutex_lock(&lease->asking);
+    pthread_mutex_lock(&lease->lock);
+    uint64_t id = ++lease->memory_id;
+    if (tell(lease, DV_MEMORY_RESERVE, device, id, bytes, 0)) {
+        while (lease->memory_answer_id != id && lease->socket >= 0)
+            pthread_cond_wait(&lease->answered, &lease->lock);
+        granted = lease->memory_answer_id != id || lease->memory_granted;
+    }
+    pthread_mutex_unlock(&lease->lock);
+    pthread_mutex_unlock(&lease->asking);
+    return granted ? 0 : -ENOMEM;
+}
+
+void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+{
+    pthread_mutex_lock(&lease->lock);
+    tell(lease, DV_MEMORY_RETURN, device, 0, bytes, 0);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+{
+    pthread_mutex_lock(&lease->lock);
+    bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, 0);
+    pthread_mutex_unlock(&lease->lock);
+    if (!told)
+        lease->callbacks.placed(lease->callbacks.user, device, bytes, true);
+}
+
+void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns)
+{
+    struct device *d = &lease->devices[device];
+
+    pthread_mutex_lock(&lease->lock);
+    tell(lease, DV_MEMORY_IN_PLACE, device, 0, took_ns, 0);
+    uint64_t end = atomic_load(&d->slice_end_ns);
+    if (end != UINT64_MAX) /* divvyd will say more */
+        atomic_store(&d->slice_end_ns, end + took_ns);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool no_more)
+{
+    pthread_mutex_lock(&lease->lock);
+    tell(lease, DV_MEMORY_UNPLACE, device, 0, bytes, no_more ? DV_MEMORY_NO_MORE : 0);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+/* ---- the lease's thread ---- */
+
+static void answer(struct dv_lease *lease, uint64_t id, bool granted)
+{
+    pthread_mutex_lock(&lease->lock);
+    if (id == lease->memory_id) {
+        lease->memory_answer_id = id;
+        lease->memory_granted = granted;
+        pthread_cond_broadcast(&lease->answered);
+    }
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
+{
+    const struct dv_lease_callbacks *callbacks = &lease->callbacks;
+
+    if (m->magic != DV_MEMORY_MAGIC || m->version != DV_MEMORY_VERSION ||
+        m->device >= lease->device_count)
+        return;
+    switch (m->type) {
+    case DV_MEMORY_RESERVED:
+    case DV_MEMORY_REFUSED:
+        answer(lease, m->id, m->type == DV_MEMORY_RESERVED);
+        break;
+    case DV_MEMORY_CALL_BACK: {
+        uint64_t bytes = callbacks->call_back ? callbacks->call_back(callbacks->user, m->device) : 0;
+        pthread_mutex_lock(&lease->lock);
+        tell(lease, DV_MEMORY_RETURN, m->device, m->id, bytes, 0);
+        pthread_mutex_unlock(&lease->lock);
+        break;
+    }
+    case DV_MEMORY_PLACED:
+    case DV_MEMORY_NO_ROOM:
+        if (callbacks->placed)
+            callbacks->placed(callbacks->user, m->device, m->bytes, m->type == DV_MEMORY_PLACED);
+        break;
+    case DV_MEMORY_EVICT:
+        if (callbacks->evict)
+            callbacks->evict(callbacks->user, m->device, m->bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+void dv_memory_daemon_gone(struct dv_lease *lease)
+{
+    pthread_mutex_lock(&lease->lock);
+    pthread_cond_broadcast(&lease->answered);
+    pthread_mutex_unlock(&lease->lock);
+}

@@ -1,0 +1,300 @@
+"""Device memory: quotas that hold for a whole tenant, and more memory than the device has."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+import divvytest
+
+MIB = 1 << 20
+ALLOCATION_FAILURE = "error -4"
+
+
+def config(capacity, memory=None, unified="no", more=""):
+    text = 'devices:\n  - match: "*"\n    unified: %s\n    capacity: %s\n%s' % (
+        unified, capacity, more)
+    if memory:
+        text += "tenants:\n  - name: everybody\n    memory: %s\n" % memory
+    return text
+
+
+class Tenant:
+    """The program `memory`, told what to do line by line."""
+
+    def __init__(self, daemon, program, **kwargs):
+        self.child = daemon.popen([program("memory")], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, **kwargs)
+        words = self.child.stdout.readline().split()
+        assert words and words[0] == "ready", words
+        self.memory, self.most = int(words[1]), int(words[2])
+
+    def send(self, *words):
+        self.child.stdin.write(" ".join(str(word) for word in words) + "\n")
+        self.child.stdin.flush()
+
+    def answer(self):
+        return self.child.stdout.readline().strip()
+
+    def ask(self, *words):
+        self.send(*words)
+        return self.answer()
+
+    def do(self, *words):
+        answer = self.ask(*words)
+        assert answer == "ok", "%s: %s" % (words, answer)
+
+    def end(self):
+        self.child.stdin.close()
+        assert self.child.wait(timeout=60) == 0
+
+
+def tenants(daemon):
+    return json.loads(daemon.cli("tenants", "--json"))["tenants"]
+
+
+def check(daemon):
+    daemon.cli("check")
+
+
+def sessions(daemon):
+    return daemon.sessions()
+
+
+# ---- quotas ----
+
+
+@pytest.mark.parametrize("unified", ["yes", "no"])
+def test_the_quota_is_what_the_device_reports(program, unified):
+    with divvytest.Daemon(config("1GiB", "300MiB", unified)) as daemon:
+        tenant = Tenant(daemon, program)
+        assert tenant.memory == 300 * MIB
+        assert tenant.most <= 300 * MIB
+        tenant.end()
+
+
+@pytest.mark.parametrize("unified", ["yes", "no"])
+def test_allocation_beyond_the_quota_fails(program, unified):
+    with divvytest.Daemon(config("1GiB", "100MiB", unified)) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 60 * MIB)
+        assert tenant.ask("alloc", 1, 60 * MIB) == ALLOCATION_FAILURE
+        tenant.do("fill", 0, 7)
+        tenant.do("alloc", 2, 39 * MIB)
+        tenant.do("free", 0)
+        tenant.do("alloc", 1, 60 * MIB)
+        tenant.do("fill", 1, 8)
+        tenant.do("check", 1, 8, 0)
+        check(daemon)
+        tenant.end()
+        divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
+        check(daemon)
+
+
+def test_small_buffers_stop_at_the_quota(program):
+    with divvytest.Daemon(config("1GiB", "20MiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        made = 0
+        while tenant.ask("alloc", made, 256 << 10) == "ok":
+            made += 1
+        assert made == 80
+        check(daemon)
+        tenant.do("free", 0)
+        tenant.do("alloc", 0, 256 << 10)
+        tenant.end()
+
+
+def test_processes_of_a_tenant_share_its_quota(program):
+    with divvytest.Daemon(config("2GiB", "100MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        first.do("alloc", 0, 1000)  # takes a credit that the second will need
+        second.do("alloc", 0, 99 * MIB)
+        assert first.ask("alloc", 1, 2 * MIB) == ALLOCATION_FAILURE
+        check(daemon)
+        second.child.kill()
+        second.child.wait()
+        divvytest.wait_for(lambda: len(sessions(daemon)) == 1, 20, "it did not come to that")
+        first.do("alloc", 1, 99 * MIB)
+        check(daemon)
+        first.end()
+
+
+def test_eight_processes_never_pass_the_quota(program):
+    with divvytest.Daemon(config("2GiB", "64MiB")) as daemon:
+        workers = [Tenant(daemon, program) for _ in range(8)]
+        for number, worker in enumerate(workers):
+            worker.send("steps", 1500, number + 1, 32 * MIB)
+        seen = 0
+        while any(worker.child.poll() is None and seen < 40 for worker in workers):
+            reserved = [device["memory_reserved_bytes"] for tenant in tenants(daemon)
+                        for device in tenant["devices"]]
+            assert sum(reserved) <= 64 * MIB
+            seen += 1
+            time.sleep(0.05)
+        assert [worker.answer() for worker in workers] == ["ok"] * 8
+        check(daemon)
+        for worker in workers:
+            worker.end()
+
+
+def test_a_tenant_at_its_quota_does_not_hurt_another(program):
+    text = ('devices:\n  - match: "*"\n    unified: no\n    capacity: 1GiB\n'
+            "tenants:\n  - per: program\n    memory: 50MiB\n")
+    with divvytest.Daemon(text) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        first.do("alloc", 0, 50 * MIB)
+        assert first.ask("alloc", 1, MIB) == ALLOCATION_FAILURE
+        second.do("alloc", 0, 49 * MIB)
+        second.do("fill", 0, 1)
+        second.do("check", 0, 1, 0)
+        first.end()
+        second.end()
+
+
+def test_the_quota_can_be_changed_live(program):
+    with divvytest.Daemon(config("1GiB", "100MiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 80 * MIB)
+        tenant.do("fill", 0, 5)
+        daemon.cli("set", "everybody", "--memory", "200MiB")
+        tenant.do("alloc", 1, 100 * MIB)
+        tenant.do("fill", 1, 6)
+        daemon.cli("set", "everybody", "--memory", "120MiB")
+        assert tenant.ask("alloc", 2, 8 * MIB) == ALLOCATION_FAILURE
+        tenant.do("check", 0, 5, 0)
+        tenant.do("check", 1, 6, 0)
+        check(daemon)
+        tenant.end()
+
+
+def test_contexts_cost_what_is_configured(program):
+    with divvytest.Daemon(config("1GiB", "100MiB", more="    per-context: 40MiB\n")) as daemon:
+        tenant = Tenant(daemon, program)
+        assert tenant.ask("alloc", 0, 70 * MIB) == ALLOCATION_FAILURE
+        tenant.do("alloc", 0, 50 * MIB)
+        tenant.end()
+
+
+# ---- more than the device has ----
+
+
+def placed(daemon):
+    return sum(session["placed_bytes"] for session in sessions(daemon))
+
+
+def test_memory_is_taken_when_it_is_first_used(program):
+    with divvytest.Daemon(config("256MiB", "1GiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        for number in range(4):
+            tenant.do("alloc", number, 200 * MIB)
+        assert placed(daemon) == 0
+        tenant.do("fill", 1, 1)
+        assert placed(daemon) == 200 * MIB
+        tenant.end()
+
+
+def test_one_program_with_more_than_fits(program):
+    with divvytest.Daemon(config("64MiB", "1GiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        for number in range(10):
+            tenant.do("alloc", number, 20 * MIB)
+            tenant.do("fill", number, number)
+        for number in range(10):
+            tenant.do("bump", number)
+            assert placed(daemon) <= 64 * MIB
+        tenant.do("part", 3)
+        tenant.do("sum", 0, 1)
+        for number in (1, 2, 4, 5, 6, 7, 8, 9):
+            tenant.do("check", number, number, 1)
+        check(daemon)
+        tenant.end()
+
+
+def test_a_command_that_needs_more_than_the_device_has_fails(program):
+    with divvytest.Daemon(config("64MiB", "1GiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 40 * MIB)
+        tenant.do("alloc", 1, 40 * MIB)
+        tenant.do("fill", 0, 3)
+        tenant.do("fill", 1, 4)
+        assert tenant.ask("sum", 0, 1) == ALLOCATION_FAILURE
+        tenant.do("check", 0, 3, 0)
+        tenant.do("check", 1, 4, 0)
+        tenant.end()
+
+
+def test_two_programs_that_do_not_fit_together(program):
+    with divvytest.Daemon(config("100MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        for tenant in (first, second):
+            tenant.do("alloc", 0, 40 * MIB)
+            tenant.do("alloc", 1, 40 * MIB)
+        for turn in range(4):
+            for tenant, seed in ((first, 10), (second, 20)):
+                if turn == 0:
+                    tenant.do("fill", 0, seed)
+                    tenant.do("fill", 1, seed + 1)
+                else:
+                    tenant.do("bump", 0)
+                    tenant.do("bump", 1)
+                assert placed(daemon) <= 100 * MIB
+        for tenant, seed in ((first, 10), (second, 20)):
+            tenant.do("check", 0, seed, 3)
+            tenant.do("check", 1, seed + 1, 3)
+        check(daemon)
+        first.end()
+        second.end()
+
+
+def test_images_are_evicted_too(program):
+    with divvytest.Daemon(config("16MiB", "1GiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        for number in range(8):
+            tenant.do("image", number, 1021, 1000 + number, number)
+        for number in range(8):
+            tenant.do("imagecheck", number, number)
+        tenant.end()
+
+
+def test_a_killed_program_leaves_its_room_to_others(program):
+    with divvytest.Daemon(config("100MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        first.do("alloc", 0, 90 * MIB)
+        first.do("fill", 0, 1)
+        first.child.kill()
+        first.child.wait()
+        second.do("alloc", 0, 90 * MIB)
+        second.do("fill", 0, 2)
+        second.do("check", 0, 2, 0)
+        check(daemon)
+        second.end()
+
+
+def test_random_steps_of_many_programs(program):
+    with divvytest.Daemon(config("24MiB", "1GiB")) as daemon:
+        workers = [Tenant(daemon, program) for _ in range(6)]
+        for number, worker in enumerate(workers):
+            worker.send("steps", 1200, number + 77, 16 * MIB)
+        workers[5].child.kill()
+        workers[5].child.wait()
+        assert [worker.answer() for worker in workers[:5]] == ["ok"] * 5
+        check(daemon)
+        for worker in workers[:5]:
+            worker.end()
+        divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
+        check(daemon)
+
+
+def test_shrinking_a_quota_evicts(program):
+    with divvytest.Daemon(config("256MiB", "200MiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        for number in range(4):
+            tenant.do("alloc", number, 40 * MIB)
+            tenant.do("fill", number, number)
+        daemon.cli("set", "everybody", "--memory", "60MiB")
+        divvytest.wait_for(lambda: placed(daemon) <= 60 * MIB, 20, "it did not come to that")
+        for number in range(4):
+            tenant.do("check", number, number, 0)
+            assert placed(daemon) <= 60 * MIB
+        tenant.end()
