@@ -29,6 +29,7 @@
 
 /* libcyaml takes any word for true where a boolean is expected, so yes and no are enumerations. */
 static const cyaml_strval_t yes_no[] = {{"no", 0}, {"yes", 1}, {"false", 0}, {"true", 1}};
+static const cyaml_strval_t swap_words[] = {{"yes", 0}, {"no", 1}, {"true", 0}, {"false", 1}};
 static const cyaml_strval_t unified_words[] = {{"auto", DV_UNIFIED_AUTO},
                                                {"yes", DV_UNIFIED_YES},
                                                {"no", DV_UNIFIED_NO},
@@ -68,6 +69,8 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
                      COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
+    CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
+                     COUNT(swap_words)),
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dv_device_rule, capacity, 1, 32),
     CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dv_device_rule, per_context, 1,
                            32),
@@ -82,7 +85,7 @@ static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
                                              {"standard", DV_CLASS_STANDARD + 1},
                                              {"batch", DV_CLASS_BATCH + 1}};
 #define SHARE_TEXT_MAX 16
-#define CAPACITY_LEAST (UINT64_C(1) << 20)
+#define CAPACITY_LEAST (UINT64_C(4) << 10)
 
 static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dv_tenant_rule, user, 1, 64),
@@ -98,6 +101,8 @@ static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dv_tenant_rule, limit, 1,
                            SHARE_TEXT_MAX),
     CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dv_tenant_rule, memory, 1, 32),
+    CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dv_tenant_rule, host_memory, 1,
+                           32),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_tenant_rule, weight),
     CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dv_tenant_rule, class, class_words,
                      COUNT(class_words)),
@@ -145,8 +150,10 @@ static const struct {
     {"policy", "none, elastic, fair, fifo or band"},
     {"slots", "a number from 1 to 64"},
     {"slice", "learned, or a time from 100us to 10s, such as 10ms"},
-    {"capacity", "a size from 1MiB to 256TiB, such as 8GiB"},
+    {"swap", "yes or no"},
+    {"capacity", "a size from 4KiB to 256TiB, such as 8GiB"},
     {"per-context", "a size of at most 256TiB, such as 64MiB"},
+    {"host-memory", "a size such as 4GiB"},
     {"memory", "a size such as 2GiB, or a part of the device such as 50%"},
     {"hidden", "yes or no"},
     {"arena", "a size such as 16GiB"},
@@ -485,6 +492,9 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
         status = read_weight(place, "weight", rule->weight, &terms->share.weight);
     if (status == 0)
         status = read_memory(place, rule->memory, &terms->memory);
+    if (status == 0 && rule->host_memory &&
+        (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0))
+        status = wrong(place, "host-memory", rule->host_memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;
     terms->may_class =

@@ -22,6 +22,7 @@ struct dv_memory_size {
 struct dv_tenant_terms {
     struct dv_share share;
     struct dv_memory_size memory; /* its quota on each device */
+    uint64_t host_bytes;          /* what it may have in host memory beyond that; 0: no limit */
     uint32_t may_request_ppm;
     uint32_t may_weight;
     enum dv_class may_class;
@@ -38,6 +39,7 @@ struct dv_device_rule {
     int hidden;     /* not offered to anybody */
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
+    int no_swap;       /* objects stay where the driver puts them */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
@@ -55,6 +57,7 @@ struct dv_tenant_rule {
     int per;      /* enum dv_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
     char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
+    char *host_memory; /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
     /* what the texts mean */

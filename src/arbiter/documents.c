@@ -84,7 +84,7 @@ static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_sess
             waiting_ns = dv_now() - lease->policy.waiting_since;
     }
     uint64_t age_us = dv_arbiter_now(arbiter) - session->started_us;
-    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o}",
+    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
                      "id",
                      number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
@@ -94,7 +94,8 @@ static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_sess
                      number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
                      session->tenant ? session->tenant->name : "", "waiting_s",
                      (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",
-                     number(figures.placed_bytes));
+                     number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes),
+                     "moving_s", (double)figures.moving_ns / DV_NS_PER_S);
 }
 
 char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)

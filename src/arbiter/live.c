@@ -310,6 +310,8 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
 
     if (s->waiting)
         explain_waiting(policy, lease, now, why, sizeof why);
+    else if (s->holding && s->moving)
+        snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
     else if (s->holding && s->recalled)
         snprintf(why, sizeof why, "was asked to give the device back: somebody waits");
     else
@@ -317,7 +319,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
                  s->holding ? dv_rule_text(s->rule) : "has no work for this device");
     json_t *object = describe_share(arbiter, index, lease->tenant);
     json_t *more = json_pack(
-        "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f}", "state",
+        "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f}", "state",
         s->holding   ? "holds"
         : s->waiting ? "waits"
                      : "idle",
@@ -326,7 +328,8 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
         "slice_ms", MS(s->slice_ns), "kernel_ms", MS(s->burst.kernel_ns), "burst_ms",
         MS(s->learned_ns), "compiling_s", SECONDS(lease->compile_ns), "grants",
         (json_int_t)lease->grants, "recalls", (int)lease->recalls, "held_s",
-        SECONDS(lease->used_ns));
+        SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
+        SECONDS(lease->memory.moved_ns));
     json_object_update(object, more);
     json_decref(more);
     add_fares(arbiter, object, lease->tenant, index);

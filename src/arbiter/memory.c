@@ -14,6 +14,10 @@
  * thread that never enters a driver; who does not is stopped. */
 #define PATIENCE_US UINT64_C(100000)
 
+/* Larger questions than this are put to the host as well; so much is left to it. */
+#define HOST_ASKED_FROM (UINT64_C(1) << 20)
+#define HOST_RESERVE (UINT64_C(128) << 20)
+
 /* ---- sizes ---- */
 
 uint64_t dv_memory_capacity(const struct dv_arbiter *arbiter, uint32_t device)
@@ -55,9 +59,42 @@ static void tell(struct dv_session_lease *lease, enum dv_memory_type type, uint6
         send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static bool fits(const struct dv_tenant_memory *tenant, uint64_t bytes)
+static uint64_t available_on_host(void)
 {
-    return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved;
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long long kib;
+    uint64_t bytes = UINT64_MAX; /* who cannot know does not refuse */
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            bytes = kib << 10;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+/* Every object may come to lie in host memory: where a device computes in it, or when it is evicted.
+ * Whoever asks for what the host has not gets an error now, so that nobody is killed for it later. */
+static bool fits_on_host(const struct dv_session_lease *lease, uint64_t bytes)
+{
+    const struct dv_tenant *tenant = lease->tenant->tenant;
+    const struct dv_session *session = lease->session;
+    uint64_t capacity =
+        dv_memory_capacity(session->arbiter, session->device_indices[lease->index]);
+
+    if (tenant->terms.host_bytes &&
+        lease->tenant->memory.reserved + bytes > capacity + tenant->terms.host_bytes)
+        return false;
+    return bytes < HOST_ASKED_FROM || bytes + HOST_RESERVE < available_on_host();
+}
+
+static bool fits(const struct dv_session_lease *lease, uint64_t bytes)
+{
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved &&
+           fits_on_host(lease, bytes);
 }
 
 static void reserve(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
@@ -79,11 +116,12 @@ static void settle(struct dv_tenant_device *tenant)
         owed |= lease->memory.owes_answer;
     DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
         uint64_t bytes = lease->memory.asked;
-        if (bytes == 0 || (owed && !fits(&tenant->memory, bytes)))
+        bool enough = bytes && fits(lease, bytes);
+        if (bytes == 0 || (owed && !enough))
             continue;
         lease->memory.asked = 0;
         tenant->memory.askers--;
-        if (fits(&tenant->memory, bytes))
+        if (enough)
             reserve(lease, lease->memory.asked_id, bytes);
         else
             tell(lease, DV_MEMORY_REFUSED, lease->memory.asked_id, bytes);
@@ -251,7 +289,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         lease->memory.stays = false;
         lease->memory.brings = true;
         lease->memory.asked_at = dv_now();
-        dv_policy_moves(&lease->policy);
+        dv_policy_moves(&lease->policy, dv_now());
         lease->memory.place_asked = m->bytes;
         settle_places(device);
         break;
@@ -289,7 +327,7 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
     case DV_MEMORY_RESERVE:
         if (lease->memory.asked || m->bytes == 0) /* it did not wait for the answer to the first */
             break;
-        if (fits(tenant, m->bytes)) {
+        if (fits(lease, m->bytes)) {
             reserve(lease, m->id, m->bytes);
             break;
         }

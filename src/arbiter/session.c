@@ -579,6 +579,10 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
         if (!place)
             continue;
         request->devices[i].memory_bytes = place->memory.quota;
+        request->devices[i].capacity_bytes = dv_memory_capacity(session->arbiter, device);
+        const struct dv_device_rule *rule =
+            dv_devices_rule(&session->arbiter->devices, device, &session->arbiter->config);
+        request->devices[i].swapped = !(rule && rule->no_swap);
         request->devices[i].per_context_bytes = dv_memory_per_context(session->arbiter, device);
     }
     fds[0] = session->shm_fd;
@@ -702,5 +706,7 @@ void dv_session_read_figures(const struct dv_session *session, struct dv_session
     figures->memory_bytes = header.memory_bytes;
     figures->reserved_bytes = header.reserved_bytes;
     figures->placed_bytes = header.placed_bytes;
+    figures->moved_bytes = header.moved_bytes;
+    figures->moving_ns = header.moving_ns;
     figures->device_mask = header.device_mask;
 }

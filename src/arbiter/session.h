@@ -79,6 +79,7 @@ struct dv_session_figures {
     uint64_t commands;
     uint64_t memory_bytes;
     uint64_t reserved_bytes, placed_bytes; /* what its worker has of divvyd's ledger, as it says */
+    uint64_t moved_bytes, moving_ns;       /* what it has moved for lack of room */
     uint64_t device_mask;
 };
 

@@ -92,6 +92,19 @@ static void print_estimates(const json_t *device)
     }
 }
 
+static void print_memory(const json_t *device)
+{
+    double moving_s = number_of(device, "moving_s");
+    char placed[32], moving[32];
+
+    if (number_of(device, "placed_bytes") <= 0 && moving_s <= 0)
+        return;
+    dv_text_format_size(placed, sizeof placed, (uint64_t)number_of(device, "placed_bytes"));
+    dv_value_format_duration(moving, sizeof moving, moving_s);
+    printf("  %-11s room for %s on the device, %s spent on bringing memory in%s\n", "memory", placed,
+           moving, moving_s > 0 ? ": turns are longer for it" : "");
+}
+
 static void print_share(const json_t *device)
 {
     char request[32], limit[32];
@@ -157,6 +170,7 @@ static void print_device(const json_t *device)
     printf("  %-11s %.0f turns, %.0f recalled before their end\n", "so far",
            number_of(device, "grants"), number_of(device, "recalls"));
     print_estimates(device);
+    print_memory(device);
     print_share(device);
     putchar('\n');
     print_windows(device);

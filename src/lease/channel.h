@@ -21,6 +21,9 @@ struct device {
     bool wanted;         /* there is work */
     uint64_t idle_since; /* 0: not idle */
     uint64_t linger_ns;  /* of this grant */
+    uint64_t short_linger_ns; /* the same before memory was moved for it */
+    uint64_t went_idle_ns;    /* when the work last ended; 0: not yet */
+    uint64_t pause_ns;        /* how long it then takes until there is more, lately */
     uint64_t bridge_ns;  /* pauses up to this belong to a burst */
     uint64_t busy_ns, compile_ns;
     struct dv_burst_monitor monitor;

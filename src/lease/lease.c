@@ -81,6 +81,7 @@ static void take_grant(struct device *d, const struct dv_lease_message *m)
     d->idle_since = 0;
     d->bridge_ns = m->linger_ns;
     d->linger_ns = contended || m->linger_ns > LINGER_ALONE_NS ? m->linger_ns : LINGER_ALONE_NS;
+    d->short_linger_ns = d->linger_ns;
     atomic_store(&d->slice_end_ns, dv_now() + m->slice_ns);
     atomic_store(&d->state, GRANTED);
 }
@@ -141,8 +142,13 @@ static void go_on_alone(struct dv_lease *lease)
 /* When an idle holder has to give back: it may neither linger nor keep a slice for longer. */
 static uint64_t keeps_until(const struct device *d)
 {
-    uint64_t end = atomic_load(&d->slice_end_ns), lingers = d->idle_since + d->linger_ns;
-    return lingers < end ? lingers : end;
+    uint64_t end = atomic_load(&d->slice_end_ns), linger = d->linger_ns;
+
+    /* Whose memory was moved may linger for as long as that took; in a pause that lasts longer anyway
+     * it would only keep others waiting. */
+    if (d->pause_ns > linger)
+        linger = d->short_linger_ns;
+    return d->idle_since + linger < end ? d->idle_since + linger : end;
 }
 
 /* Gives back what has been idle for long enough; says when to look again. */
@@ -313,8 +319,12 @@ void dv_lease_want(struct dv_lease *lease, uint32_t device)
     struct device *d = &lease->devices[device];
 
     pthread_mutex_lock(&lease->lock);
-    if (!d->wanted)
-        dv_burst_work(&d->monitor, dv_now(), d->bridge_ns);
+    if (!d->wanted) {
+        uint64_t now = dv_now();
+        dv_burst_work(&d->monitor, now, d->bridge_ns);
+        if (d->went_idle_ns && now - d->went_idle_ns > d->bridge_ns)
+            d->pause_ns = (d->pause_ns + (now - d->went_idle_ns)) / 2;
+    }
     d->wanted = true;
     d->idle_since = 0;
     if (atomic_load(&d->state) == IDLE) {
@@ -331,8 +341,10 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
     bool wake = false;
 
     pthread_mutex_lock(&lease->lock);
-    if (d->wanted && !more)
+    if (d->wanted && !more) {
         dv_burst_idle(&d->monitor, now);
+        d->went_idle_ns = now;
+    }
     d->wanted = more;
     int state = atomic_load(&d->state);
     if (state == RECALLED || (state == GRANTED && now >= atomic_load(&d->slice_end_ns))) {

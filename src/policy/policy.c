@@ -333,9 +333,15 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     end_demand(policy, tenant, now);
 }
 
-void dv_policy_moves(struct dv_policy_session *session)
+void dv_policy_moves(struct dv_policy_session *session, dv_ns now)
 {
     session->moving = session->holding;
+    session->moving_since = now;
+}
+
+static bool is_moving(const struct dv_policy_session *session, dv_ns now)
+{
+    return session->moving && dv_before(now, session->moving_since + DV_MOVING_MAX_NS);
 }
 
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
@@ -365,13 +371,13 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
 }
 
 /* The most recently begun hold loses least; batch work steps aside before standard work. */
-static struct dv_policy_session *victim(struct dv_policy *policy)
+static struct dv_policy_session *victim(struct dv_policy *policy, dv_ns now)
 {
     struct dv_policy_session *best = NULL;
 
     for (struct dv_policy_session *holder = policy->holders.last; holder; holder = holder->prev) {
         enum dv_class class = holder->tenant->share.class;
-        if (class != DV_CLASS_LATENCY && !holder->recalled && !holder->moving &&
+        if (class != DV_CLASS_LATENCY && !holder->recalled && !is_moving(holder, now) &&
             (!best || class > best->tenant->share.class))
             best = holder;
     }
@@ -395,9 +401,10 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
 
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
-        if (holder->recalled || holder->moving || (!wanted && !limited))
+        if (holder->recalled || (!wanted && !limited))
             continue;
-        dv_ns at = wanted ? end_of_hold(holder)
+        dv_ns at = is_moving(holder, now) ? holder->moving_since + DV_MOVING_MAX_NS
+                   : wanted ? end_of_hold(holder)
                           : holder->granted_at + holder->slice_ns + GRACE_NS;
         if (!limited)
             at = dv_later(at, from);
@@ -418,7 +425,7 @@ static struct dv_policy_session *in_the_way(struct dv_policy *policy, dv_ns now)
     for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
          holder = holder->next)
         wanted -= holder->recalled || holder->tenant->share.class == DV_CLASS_LATENCY;
-    return wanted ? victim(policy) : NULL;
+    return wanted ? victim(policy, now) : NULL;
 }
 
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again)

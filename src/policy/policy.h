@@ -45,6 +45,8 @@
 /* When memory had to be brought in, however long that took. */
 #define DV_SLICE_MOVING_MAX_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
+/* Bringing memory in cannot take longer. */
+#define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
 /* The part of the time that may go into it. */
 #define DV_MOVING_PART_PPM (DV_PPM / 20)
 
@@ -126,6 +128,7 @@ struct dv_policy_session {
     bool waiting, holding;
     bool recalled; /* while holding: dv_policy_recall named it */
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
+    dv_ns moving_since;
     dv_ns moved_ns; /* while holding: what that has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
@@ -266,8 +269,9 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-/* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile. */
-void dv_policy_moves(struct dv_policy_session *session);
+/* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile, unless
+ * that takes longer than DV_MOVING_MAX_NS. */
+void dv_policy_moves(struct dv_policy_session *session, dv_ns now);
 /* It is there. The slice begins anew, and is so long that moving memory stays a small part of the
  * time (policy->moving_part_ppm); with a fixed slice it is that. */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import os
 import struct
+import threading
 
 import pytest
 
@@ -20,6 +21,10 @@ LONG = os.environ.get("DIVVY_LONG", "0") not in ("", "0")
 REQUIRE_ALL = os.environ.get("DIVVY_REQUIRE_APPS", "0") not in ("", "0")
 
 KERNEL_LAUNCHES = ("clEnqueueNDRangeKernel", "clEnqueueTask")
+
+# How much memory the device has when programs are to swap: more than their largest command needs.
+SWAP_CAPACITY = {"others": "8MiB"}
+only_long = pytest.mark.skipif(not LONG, reason="DIVVY_LONG is not set")
 
 every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
@@ -63,16 +68,41 @@ def run_bare(program, work):
     return result, launches
 
 
+class Moved:
+    """How many bytes sessions have moved between device and host memory, as far as seen."""
+
+    def __init__(self, daemon):
+        self.daemon, self.bytes, self.over = daemon, 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+
+    def watch(self):
+        while not self.over.wait(0.02):
+            self.bytes = max([self.bytes] + [s["moved_bytes"] for s in self.daemon.sessions()])
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        return self.bytes
+
+
 def run_through_divvy(program, work, path):
     log = work / "calls.log"
-    with divvytest.Daemon(divvytest.DATA_PATHS[path], env=program.device_environment()) as daemon:
+    config = divvytest.swapped(SWAP_CAPACITY.get(program.name, SWAP_CAPACITY["others"])) \
+        if path == "swapped" else divvytest.DATA_PATHS[path]
+    with divvytest.Daemon(config, env=program.device_environment()) as daemon:
         program.prepare()
         env = program.environment(work, home_of(path), bare=False, base={})
         env["DIVVY_LOG"] = str(log)
         command = program.command(work, LONG)
-        done = daemon.run(command, present_as=program.present_as, timeout=program.timeout,
-                          env=env, cwd=work, errors="replace")
+        moved = Moved(daemon) if path == "swapped" else None
+        try:
+            done = daemon.run(command, present_as=program.present_as, timeout=program.timeout,
+                              env=env, cwd=work, errors="replace")
+        finally:
+            moved = moved.end() if moved else None
         result = finish_run(program, work, done)
+        assert moved != 0, "the program never had to swap"
         divvytest.wait_for(lambda: not daemon.sessions(), 5,
                            "the program has ended, its session has not")
     assert log.exists(), "the program made no OpenCL call through divvy"
@@ -143,7 +173,7 @@ def test_comparison_notices_a_spoiled_result(program, reference):
 
 
 @every_program
-@pytest.mark.parametrize("path", divvytest.DATA_PATHS)
+@pytest.mark.parametrize("path", [*divvytest.DATA_PATHS, pytest.param("swapped", marks=only_long)])
 def test_same_through_divvy(program, path, reference, tmp_path):
     expected = reference(program)
     assert_same(program, expected, run_through_divvy(program, tmp_path, path))

@@ -24,6 +24,12 @@ DATA_PATHS = {
     "discrete": 'devices:\n  - match: "*"\n    unified: no\n',
 }
 
+def swapped(capacity):
+    """The second path on a device that has less memory than it says, so that programs must swap."""
+    return (DATA_PATHS["discrete"] + "    capacity: %s\n" % capacity +
+            "tenants:\n  - per: program\n    memory: 4GiB\n")
+
+
 # Set for divvyd and inherited by everything it starts, so that processes can be found again even
 # when they have been reparented.
 MARK = "DIVVY_TEST_MARK"

@@ -373,6 +373,54 @@ static void test_alone_until_somebody_comes(void **state)
     assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
 }
 
+static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
+{
+    struct stage stage;
+    dv_ns again;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    stage.policy.fixed_slice_ns = 0;
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    struct dv_policy_session *holder = &stage.sessions[who];
+    dv_policy_moves(holder, stage.now);
+    stage.now += 300 * MS;
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    assert_int_equal(again, stage.now - 300 * MS + DV_MOVING_MAX_NS); /* that would be too long */
+    struct dv_decision decision = dv_policy_moved(&stage.policy, holder, 300 * MS, stage.now);
+    assert_ptr_equal(decision.session, holder);
+    assert_int_equal(decision.slice_ns, 19 * 300 * MS); /* moving is 5 % of all */
+    assert_int_equal(decision.linger_ns, 300 * MS);
+    stage.now += 19 * 300 * MS;
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    stage.now += 2 * MS;
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), holder);
+    assert_null(dv_policy_moved(&stage.policy, holder, 300 * MS, stage.now).session);
+    dv_policy_release(&stage.policy, holder, stage.now);
+
+    /* The next one has all it needs: its turn is short again. */
+    who = grant(&stage, DV_RULE_ONLY_ONE);
+    assert_true(stage.sessions[who].turn_ns <= DV_SLICE_MAX_NS);
+}
+
+static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    dv_policy_moves(&stage.sessions[who], stage.now);
+    stage.now += 300 * MS;
+    struct dv_decision decision =
+        dv_policy_moved(&stage.policy, &stage.sessions[who], 300 * MS, stage.now);
+    assert_int_equal(decision.slice_ns, 10 * MS);
+}
+
 static void test_overdue_holders_are_recalled(void **state)
 {
     struct stage stage;
@@ -647,6 +695,8 @@ int main(void)
         cmocka_unit_test(test_standard_before_batch),
         cmocka_unit_test(test_latency_takes_only_the_slots_it_needs),
         cmocka_unit_test(test_alone_until_somebody_comes),
+        cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
+        cmocka_unit_test(test_a_fixed_slice_begins_when_memory_is_there),
         cmocka_unit_test(test_overdue_holders_are_recalled),
         cmocka_unit_test(test_share_and_policy_change_while_waiting),
         cmocka_unit_test(test_fair_ignores_requests),

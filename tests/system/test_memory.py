@@ -1,6 +1,7 @@
 """Device memory: quotas that hold for a whole tenant, and more memory than the device has."""
 
 import json
+import os
 import subprocess
 import time
 
@@ -176,6 +177,16 @@ def test_contexts_cost_what_is_configured(program):
         tenant.end()
 
 
+def test_host_memory_has_a_limit_of_its_own(program):
+    text = config("64MiB", "1GiB") + "    host-memory: 36MiB\n"
+    with divvytest.Daemon(text) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 60 * MIB)
+        assert tenant.ask("alloc", 1, 60 * MIB) == ALLOCATION_FAILURE
+        tenant.do("alloc", 1, 30 * MIB)
+        tenant.end()
+
+
 # ---- more than the device has ----
 
 
@@ -272,16 +283,21 @@ def test_a_killed_program_leaves_its_room_to_others(program):
 
 
 def test_random_steps_of_many_programs(program):
+    """Allocate, use, map, read, free, kill; in the long form a million steps."""
+    rounds, steps = (25, 5000) if os.environ.get("DIVVY_LONG") else (1, 1200)
     with divvytest.Daemon(config("24MiB", "1GiB")) as daemon:
-        workers = [Tenant(daemon, program) for _ in range(6)]
-        for number, worker in enumerate(workers):
-            worker.send("steps", 1200, number + 77, 16 * MIB)
-        workers[5].child.kill()
-        workers[5].child.wait()
-        assert [worker.answer() for worker in workers[:5]] == ["ok"] * 5
-        check(daemon)
-        for worker in workers[:5]:
-            worker.end()
+        for turn in range(rounds):
+            workers = [Tenant(daemon, program) for _ in range(8)]
+            for number, worker in enumerate(workers):
+                worker.send("steps", steps, 100 * turn + number + 1, 16 * MIB)
+            for worker in workers[6:]:
+                time.sleep(0.1)
+                worker.child.kill()
+                worker.child.wait()
+            assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
+            check(daemon)
+            for worker in workers[:6]:
+                worker.end()
         divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
         check(daemon)
 

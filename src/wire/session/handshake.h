@@ -95,12 +95,13 @@ struct dv_device_grant {
     uint32_t unified;    /* enum dv_unified */
     uint32_t present_as; /* enum dv_present_as */
     uint32_t leased;     /* 1: its time is shared out by leases */
-    uint32_t reserved;
+    uint32_t swapped;    /* 1: what does not fit goes to host memory */
     uint64_t memory_bytes;      /* what the tenant may allocate on it; 0: as much as the vendor has */
+    uint64_t capacity_bytes;    /* what it has for all together; 0: as much as the vendor says */
     uint64_t per_context_bytes; /* what each context is taken to cost */
     char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
 };
-static_assert(sizeof(struct dv_device_grant) == 40 + DV_MAX_DEVICE_NAME, "wire");
+static_assert(sizeof(struct dv_device_grant) == 48 + DV_MAX_DEVICE_NAME, "wire");
 
 enum dv_zygote_op {
     DV_ZYGOTE_FORK = 1,  /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd */

@@ -90,6 +90,8 @@ struct dv_shm_header {
     _Atomic uint64_t credit[16];
     _Atomic uint64_t reserved_bytes; /* all that the worker has reserved at divvyd, as it says */
     _Atomic uint64_t placed_bytes;   /* all that it has on devices, as it says */
+    _Atomic uint64_t moved_bytes;    /* copied to devices and back for lack of room, so far */
+    _Atomic uint64_t moving_ns;      /* the time that took */
 };
 static_assert(offsetof(struct dv_shm_header, ring_tail) == 64, "wire");
 static_assert(offsetof(struct dv_shm_header, ring_head) == 128, "wire");

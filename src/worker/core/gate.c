@@ -165,6 +165,8 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
             hurry(runtime, gate, true);
         return true;
     }
+    if (dv_lease_end_ns(lease, gate->device) == 0)
+        gate->bringing = false;
     if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
         dv_lease_yield(lease, gate->device);
     else if (gate->in_flight > 0 && gate->look_ns == 0)
@@ -225,9 +227,10 @@ void dv_gates_serve(struct dv_runtime *runtime)
         if (!dv_lease_held(runtime->lease, i))
             continue;
         bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);
-        if (gate->bringing) {
-            continue; /* divvyd knows that, and does not recall */
-        } else if (gate->in_flight == 0 && (!open || !more)) {
+        if (gate->bringing && dv_lease_end_ns(runtime->lease, i) != 0)
+            continue; /* the slice does not run meanwhile */
+        gate->bringing = false; /* recalled all the same: it took too long */
+        if (gate->in_flight == 0 && (!open || !more)) {
             dv_lease_drained(runtime->lease, i, more);
         } else if (!open) {
             hurry(runtime, gate, true);

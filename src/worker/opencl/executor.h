@@ -98,16 +98,24 @@ struct dvk_mem {
     uint32_t in_use;   /* commands admitted and not complete */
     bool resident;     /* on the device, all of it */
     bool placing;      /* about to be */
-    bool arrives;      /* with the present piece */
     bool wanted;       /* by the command that is waited for */
     bool backed;       /* the backing is as the device has it */
     bool has_content;  /* somebody has written it */
     bool stuck;        /* it could not be evicted */
 };
 
+struct dvk_list {
+    struct dvk_mem **roots;
+    uint32_t count, capacity;
+};
+
 /* A session's place on a device. */
 struct dvk_room {
     bool managed;
+    uint64_t capacity; /* of the device, for everybody */
+    struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
+    struct dvk_context *moves;      /* whose mover has something to do */
+    bool head_only;                 /* nothing is brought in ahead: there is no room */
     TAILQ_HEAD(, dvk_mem) resident;
     uint64_t room;   /* granted by divvyd */
     uint64_t placed; /* taken by objects */

@@ -13,6 +13,11 @@
 #define PIECE_OBJECTS 256
 /* Room on the device that is kept though nothing is there. */
 #define SPARE_BYTES (UINT64_C(32) << 20)
+/* Objects up to this size are made with their bytes in them. */
+#define SMALL_BYTES (UINT64_C(64) << 10)
+/* What the commands behind the next one need is brought in with it, up to so much. */
+#define AHEAD_BYTES (UINT64_C(64) << 20)
+#define AHEAD_OBJECTS 4096
 /* Smaller backing memory comes from malloc. */
 #define MAP_FROM (UINT64_C(128) << 10)
 
@@ -32,7 +37,9 @@ void dvk_residency_start(struct dvk_worker *w)
     for (uint32_t i = 0; i < w->device_count; i++) {
         TAILQ_INIT(&w->rooms[i].resident);
         w->rooms[i].managed =
-            !w->devices[i]->unified && runtime->lease && runtime->start->devices[i].leased;
+            !w->devices[i]->unified && runtime->lease && runtime->start->devices[i].leased &&
+            runtime->start->devices[i].swapped;
+        w->rooms[i].capacity = runtime->start->devices[i].capacity_bytes;
     }
 }
 
@@ -49,7 +56,10 @@ static uint8_t *new_backing(uint64_t bytes)
         return malloc(bytes);
     void *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory == MAP_FAILED)
+        return NULL;
+    madvise(memory, bytes, MADV_HUGEPAGE); /* most of the time of a first copy goes into page faults */
+    return memory;
 }
 
 static void free_backing(struct dvk_mem *root)
@@ -80,6 +90,13 @@ static cl_mem make_image(const struct dvk_mem *mem, cl_mem parent, cl_int *error
                          error);
 }
 
+/* Whether the vendor's object is made with its bytes in it: of a small one copying them in later would
+ * cost more than the bytes. */
+static bool brings_bytes(const struct dvk_mem *root)
+{
+    return root->backed && root->bytes <= SMALL_BYTES;
+}
+
 /* The root must be on the device. */
 static cl_int make_vendor(struct dvk_mem *mem)
 {
@@ -100,8 +117,12 @@ static cl_int make_vendor(struct dvk_mem *mem)
         mem->vendor = clCreateSubBuffer(parent, mem->make.flags, CL_BUFFER_CREATE_TYPE_REGION,
                                         &region, &error);
     } else {
-        mem->vendor =
-            clCreateBuffer(mem->make.context->vendor, mem->make.flags, mem->bytes, NULL, &error);
+        bool filled = brings_bytes(mem);
+        mem->vendor = clCreateBuffer(mem->make.context->vendor,
+                                     mem->make.flags | (filled ? CL_MEM_COPY_HOST_PTR : 0),
+                                     mem->bytes, filled ? mem->backing : NULL, &error);
+        if (filled)
+            mem->moved = mem->bytes;
     }
     if (error != CL_SUCCESS)
         mem->vendor = NULL;
@@ -193,6 +214,14 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
     return error;
 }
 
+static void note_moving(struct dvk_worker *w, uint64_t bytes, uint64_t began)
+{
+    if (bytes == 0)
+        return;
+    atomic_fetch_add(&w->runtime->header->moved_bytes, bytes);
+    atomic_fetch_add(&w->runtime->header->moving_ns, dv_now() - began);
+}
+
 /* ---- out ---- */
 
 static bool must_copy_out(const struct dvk_mem *root)
@@ -210,7 +239,7 @@ static bool evictable(const struct dvk_mem *root)
 static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
 {
     struct dvk_mem *batch[PIECE_OBJECTS], *root, *next;
-    uint64_t budget = PIECE_BYTES, freed = 0;
+    uint64_t budget = PIECE_BYTES, freed = 0, began = dv_now();
     uint32_t count = 0;
 
     *more = false;
@@ -244,6 +273,8 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
         unplace(root);
         freed += root->bytes;
     }
+    if (count)
+        note_moving(batch[0]->worker, PIECE_BYTES - budget, began);
     return freed;
 }
 
@@ -308,31 +339,6 @@ static bool list_uses(struct dvk_command *c)
     return all;
 }
 
-static void unmark(struct dvk_command *c)
-{
-    for (uint32_t i = 0; i < c->use_count; i++)
-        c->uses[i].root->wanted = false;
-}
-
-/* Marks what is to stay or to come for the command's sake; says how much room that takes. */
-static uint64_t mark_wanted(struct dvk_command *c, bool *lacking)
-{
-    uint64_t bytes = 0;
-
-    *lacking = false;
-    unmark(c);
-    for (uint32_t i = 0; i < c->use_count; i++) {
-        struct dvk_mem *root = c->uses[i].root;
-        if (root->wanted)
-            continue;
-        root->wanted = true;
-        *lacking |= !root->resident;
-        if (!root->resident && !root->placing)
-            bytes += root->bytes;
-    }
-    return bytes;
-}
-
 static void hold(struct dvk_command *c)
 {
     for (uint32_t i = 0; i < c->use_count; i++) {
@@ -347,33 +353,6 @@ static void hold(struct dvk_command *c)
         TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
     }
     c->holds = true;
-}
-
-bool dvk_residency_admit(struct dvk_command *c)
-{
-    uint32_t device = c->queue->device->index;
-    struct dvk_room *room = &c->worker->rooms[device];
-    bool lacking;
-
-    if (!room->managed || c->refused || c->holds)
-        return true;
-    if (c->use_count == 0 && !list_uses(c)) {
-        c->refused = CL_OUT_OF_HOST_MEMORY;
-        return true;
-    }
-    mark_wanted(c, &lacking);
-    if (!lacking) {
-        unmark(c);
-        hold(c);
-        return true;
-    }
-    if (room->bringing != c) {
-        room->bringing = c;
-        room->started_ns = 0;
-        room->asked = false;
-        c->worker->runtime->gates[device].bringing = true;
-    }
-    return false; /* dvk_residency_work brings it in */
 }
 
 void dvk_residency_submitted(struct dvk_command *c)
@@ -401,49 +380,140 @@ void dvk_residency_done(struct dvk_command *c)
 
 /* ---- in ---- */
 
-/* Copies a piece of what is lacking. Returns CL_SUCCESS; *more: there is more to copy. */
-static cl_int bring_piece(struct dvk_room *room, struct dvk_command *c, bool *more)
+/* What is to be brought in: what the command at the gate needs, then what those behind it in its queue
+ * need, as far as that is not much. */
+struct set {
+    uint32_t count, head_count; /* all; of the command at the gate */
+    uint64_t need, head_need;   /* room that they take */
+    bool copies;                /* bytes are copied for some of them */
+    bool short_of_memory;
+};
+
+static bool append(struct dvk_list *list, struct dvk_mem *root)
 {
-    uint64_t budget = PIECE_BYTES;
-    uint32_t objects = 0;
+    if (list->count == list->capacity) {
+        uint32_t capacity = list->capacity ? list->capacity * 2 : 256;
+        void *grown = realloc(list->roots, capacity * sizeof *list->roots);
+        if (!grown)
+            return false;
+        list->roots = grown;
+        list->capacity = capacity;
+    }
+    list->roots[list->count++] = root;
+    return true;
+}
+
+/* Whatever is wanted is not evicted, and stays known until it is forgotten. */
+static void forget_wanted(struct dvk_room *room)
+{
+    for (uint32_t i = 0; i < room->wanted.count; i++) {
+        room->wanted.roots[i]->wanted = false;
+        dvk_mem_unref(room->wanted.roots[i]);
+    }
+    room->wanted.count = 0;
+}
+
+static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_command *c)
+{
+    set->short_of_memory |= c->use_count == 0 && !list_uses(c);
+    for (uint32_t i = 0; i < c->use_count; i++) {
+        struct dvk_mem *root = c->uses[i].root;
+        if (root->wanted)
+            continue;
+        if ((!root->resident && !append(&room->set, root)) || !append(&room->wanted, root)) {
+            set->short_of_memory = true;
+            return;
+        }
+        root->wanted = true;
+        root->refs++;
+        if (root->resident)
+            continue;
+        set->need += root->placing ? 0 : root->bytes;
+        set->copies |= root->backed;
+    }
+    set->count = room->set.count;
+}
+
+static struct set gather(struct dvk_room *room, struct dvk_command *c)
+{
+    struct set set = {0};
+    struct dv_node *node = c->node.detached ? NULL : TAILQ_NEXT(&c->node, in_active);
+
+    forget_wanted(room);
+    room->set.count = 0;
+    add_to_set(room, &set, c);
+    set.head_count = set.count;
+    set.head_need = set.need;
+    uint64_t most = set.head_need + (room->capacity / 4 < AHEAD_BYTES ? room->capacity / 4 : AHEAD_BYTES);
+    for (; node && !room->head_only && set.need < most && room->wanted.count < AHEAD_OBJECTS;
+         node = TAILQ_NEXT(node, in_active))
+        if (node->place == DV_PLACE_DEVICE && !node->doomed)
+            add_to_set(room, &set, (struct dvk_command *)node);
+    return set;
+}
+
+/* Makes one of the set on the device, as far as the piece reaches. Returns CL_SUCCESS, or an error. */
+static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *budget)
+{
+    if (!root->placing) {
+        root->moved = 0;
+        cl_int error = make_vendor(root);
+        if (error != CL_SUCCESS)
+            return error;
+        root->placing = true;
+        room->placed += root->bytes;
+        *budget -= root->moved < *budget ? root->moved : *budget;
+    }
+    if (root->backed && root->moved < root->backing_bytes) {
+        room->moves = root->make.context;
+        return move(root, false, budget);
+    }
+    return CL_SUCCESS;
+}
+
+static void finish_moves(struct dvk_room *room)
+{
+    if (room->moves)
+        clFinish(room->moves->mover);
+    room->moves = NULL;
+}
+
+static void settle_in(struct dvk_room *room, struct dvk_mem *root)
+{
+    root->placing = false;
+    root->resident = true;
+    root->moved = 0;
+    TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
+}
+
+/* Brings in a piece of the set. *more: there is more of it that there is room for. */
+static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const struct set *set,
+                          bool *more)
+{
+    uint64_t budget = PIECE_BYTES, began = dv_now();
+    uint32_t count = 0;
     cl_int error = CL_SUCCESS;
 
     *more = false;
-    for (uint32_t i = 0; i < c->use_count && !*more && error == CL_SUCCESS; i++) {
-        struct dvk_mem *root = c->uses[i].root;
-        if (root->resident || root->arrives)
-            continue;
-        if (budget == 0 || objects++ == PIECE_OBJECTS) {
-            *more = true;
+    while (count < set->count && count < PIECE_OBJECTS && budget > 0 && error == CL_SUCCESS) {
+        struct dvk_mem *root = room->set.roots[count];
+        if (!root->placing && root->bytes > room->room - room->placed)
+            break; /* one behind the head: for that there is room */
+        if (room->moves && room->moves != root->make.context)
+            finish_moves(room);
+        error = bring_one(room, root, &budget);
+        if (error != CL_SUCCESS || (root->backed && root->moved < root->backing_bytes))
             break;
-        }
-        if (!root->placing) {
-            error = make_vendor(root);
-            if (error != CL_SUCCESS)
-                break;
-            root->placing = true;
-            root->moved = 0;
-            room->placed += root->bytes;
-        }
-        if (root->backed)
-            error = move(root, false, &budget);
-        *more = root->backed && root->moved < root->backing_bytes;
-        root->arrives = error == CL_SUCCESS && !*more;
+        count++;
     }
-    struct dvk_context *context = NULL;
-    for (uint32_t i = 0; i < c->use_count; i++) {
-        struct dvk_mem *root = c->uses[i].root;
-        if ((root->placing && root->backed) && root->make.context != context) {
-            context = root->make.context;
-            clFinish(context->mover);
-        }
-        if (!root->arrives)
-            continue;
-        root->arrives = root->placing = false;
-        root->resident = true;
-        root->moved = 0;
-        TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
-    }
+    finish_moves(room);
+    for (uint32_t i = 0; i < count; i++)
+        settle_in(room, room->set.roots[i]);
+    note_moving(w, PIECE_BYTES - budget, began);
+    if (error != CL_SUCCESS && count >= set->head_count)
+        return CL_SUCCESS; /* it will be seen when it is that command's turn */
+    *more = error == CL_SUCCESS && count < set->count &&
+            (count < set->head_count || count == PIECE_OBJECTS || budget == 0);
     return error;
 }
 
@@ -451,9 +521,10 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
 {
     struct dvk_room *room = &w->rooms[device];
 
-    unmark(room->bringing);
+    forget_wanted(room);
     room->bringing->refused = refused;
     room->bringing = NULL;
+    room->head_only = false;
     atomic_store(&room->no_room, false);
     w->runtime->gates[device].bringing = false;
     atomic_store(&w->runtime->header->placed_bytes, room->placed);
@@ -462,46 +533,82 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
     atomic_store(&w->runtime->gates_changed, true);
 }
 
-static bool copies_in(const struct dvk_command *c)
+bool dvk_residency_admit(struct dvk_command *c)
 {
+    uint32_t device = c->queue->device->index;
+    struct dvk_room *room = &c->worker->rooms[device];
+    bool lacking = false;
+
+    if (!room->managed || c->refused || c->holds)
+        return true;
+    if (c->use_count == 0 && !list_uses(c)) {
+        c->refused = CL_OUT_OF_HOST_MEMORY;
+        return true;
+    }
     for (uint32_t i = 0; i < c->use_count; i++)
-        if (!c->uses[i].root->resident && c->uses[i].root->backed)
-            return true;
-    return false;
+        lacking |= !c->uses[i].root->resident;
+    if (!lacking) {
+        if (room->bringing == c)
+            end_bringing(c->worker, device, CL_SUCCESS);
+        hold(c);
+        return true;
+    }
+    if (room->bringing != c || !c->worker->runtime->gates[device].bringing) {
+        room->bringing = c;
+        room->started_ns = 0;
+        room->asked = room->head_only = false;
+        c->worker->runtime->gates[device].bringing = true;
+    }
+    return false; /* dvk_residency_work brings it in */
+}
+
+/* The room is too small for the command at the gate, and nobody else has any to give. Returns whether
+ * there is more to do at once. */
+static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const struct set *set)
+{
+    struct dvk_room *room = &w->rooms[device];
+    bool more;
+
+    if (!room->head_only) { /* asked for too much, perhaps */
+        room->head_only = true;
+        room->asked = false;
+        return true;
+    }
+    uint64_t freed = evict_piece(room, set->head_need - (room->room - room->placed), &more);
+    if (freed == 0 && !more && w->runtime->gates[device].in_flight == 0)
+        end_bringing(w, device, CL_MEM_OBJECT_ALLOCATION_FAILURE);
+    return freed > 0 || more;
 }
 
 /* Returns whether there is more to do at once. */
 static bool bring_in(struct dvk_worker *w, uint32_t device)
 {
     struct dvk_room *room = &w->rooms[device];
-    struct dvk_command *c = room->bringing;
-    uint64_t granted = atomic_exchange(&room->granted_in, 0);
-    bool lacking, more;
+    bool more;
 
-    room->room += granted;
-    if (!c)
+    room->room += atomic_exchange(&room->granted_in, 0);
+    if (!room->bringing || !w->runtime->gates[device].bringing)
         return false;
-    uint64_t need = mark_wanted(c, &lacking), spare = room->room - room->placed;
-    if (!room->asked && (need > spare || copies_in(c))) {
+    struct set set = gather(room, room->bringing);
+    uint64_t spare = room->room - room->placed;
+    if (set.short_of_memory) {
+        end_bringing(w, device, CL_OUT_OF_HOST_MEMORY);
+        return false;
+    }
+    if (!room->asked && (set.need > spare || set.copies)) {
         /* also without a need for room: divvyd should know what the time goes into */
         room->asked = true;
-        room->started_ns = dv_now();
+        if (!room->started_ns)
+            room->started_ns = dv_now();
         atomic_store(&room->no_room, false);
-        dv_memory_place(w->runtime->lease, device, need > spare ? need - spare : 0);
+        dv_memory_place(w->runtime->lease, device, set.need > spare ? set.need - spare : 0);
     }
-    if (need > spare) {
-        if (!atomic_load(&room->no_room))
-            return false; /* until the answer comes */
-        /* nobody else has anything to give: what this command does not need has to go */
-        uint64_t freed = evict_piece(room, need - spare, &more);
-        if (freed == 0 && !more && w->runtime->gates[device].in_flight == 0)
-            end_bringing(w, device, CL_MEM_OBJECT_ALLOCATION_FAILURE);
-        return freed > 0 || more;
-    }
-    cl_int error = bring_piece(room, c, &more);
+    if (set.head_need > spare) /* until the answer comes */
+        return atomic_load(&room->no_room) && make_room_for_itself(w, device, &set);
+    cl_int error = bring_piece(w, room, &set, &more);
     if (error != CL_SUCCESS || !more)
         end_bringing(w, device, error);
-    return error == CL_SUCCESS && more;
+    return more;
 }
 
 bool dvk_residency_work(struct dvk_worker *w)

@@ -1,0 +1,211 @@
+"""bench/run memory: programs that together need more memory than the device has. The device is PoCL
+with one thread, pinned to core 0, told to behave as one with memory of its own (unified: no) and with
+a capacity that the head of the table names; the programs' own work is on core 1. All copies are real: an evicted object is
+copied to host memory of its worker and released."""
+import json
+import subprocess
+
+import harness
+from harness import Arrangement, Daemon, Figure, Instance, Side
+
+MIB = 1 << 20
+FIXED_SLICE = "10ms"
+SMALL_BUFFERS = 100_000
+GROUPS = ["phases", "fits", "crowd", "swap", "small"]
+PATIENCE_S = 1800
+
+
+class Plan:
+    def __init__(self, quick):
+        self.capacity = (128 if quick else 512) * MIB
+        self.buffer = self.capacity // 16
+        self.large_set = 13 * self.buffer   # 81 % of the device
+        self.small_set = 6 * self.buffer    # two of them fit
+        self.phase_s = 1.5 if quick else 8.0   # device and host phase together
+        self.rounds = 2 if quick else 4
+        self.fixed_rounds = 1
+        self.fits = 2 if quick else 5
+        self.fits_s = 0.4 if quick else 1.0
+        self.crowd_s = 0.4 if quick else 1.0
+        self.crowd_rounds = 2 if quick else 6
+        self.small_buffers = 20_000 if quick else SMALL_BUFFERS
+
+
+def config(capacity, slice_text=None, swap=True):
+    text = f'devices:\n  - match: "*"\n    unified: no\n    capacity: {capacity}\n'
+    if slice_text:
+        text += f"    slice: {slice_text}\n"
+    if not swap:
+        text += "    swap: no\n"
+    return text
+
+
+class Bench:
+    def __init__(self, plan, scratch):
+        self.plan = plan
+        self.scratch = scratch
+        self.arrangement = Arrangement("apart")
+        self.program = str(harness.build_dir() / "bench" / "bench-memory")
+        self.figures = []
+        side = self.side(self.config())
+        self.calibrate(side)   # fills the kernel cache
+        self.pass_ns, self.unit_ns = self.calibrate(side)
+        side.daemon.stop()
+
+    def config(self, capacity=None, **kwargs):
+        return config(capacity or self.plan.capacity, **kwargs)
+
+    def side(self, text):
+        daemon = Daemon(self.arrangement, self.scratch, text)
+        return Side("divvy", self.arrangement, daemon.tenant_environment(),
+                    [harness.divvy_command(), "run", "--"], daemon)
+
+    def calibrate(self, side):
+        process = side.popen([self.program, "calibrate", str(self.plan.buffer)], stdout=subprocess.PIPE)
+        text, _ = process.communicate(timeout=120)
+        answer = json.loads(text)
+        return answer["pass_ns"], max(answer["unit_ns"], 1)
+
+    def work(self, device_s, host_s, rounds, memory=None):
+        """A program's arguments: so long on the device and on the host in each round, if alone."""
+        memory = memory or self.plan.large_set
+        buffers = memory // self.plan.buffer
+        return ["phases", "--set", str(memory), "--buffers", str(buffers),
+                "--passes", str(max(1, round(device_s * 1e9 / self.pass_ns))),
+                "--host", str(round(host_s * 1e9 / self.unit_ns)), "--rounds", str(rounds)]
+
+    def together(self, side, works):
+        """Seconds until the last of them is done."""
+        programs = [Instance(side, [self.program] + work) for work in works]
+        try:
+            for program in programs:
+                program.say("go")
+            answers = [program.read_answer(PATIENCE_S) for program in programs]
+        finally:
+            for program in programs:
+                program.stop()
+        begun = min(a["ended_ns"] - a["wall_ns"] for a in answers)
+        return (max(a["ended_ns"] for a in answers) - begun) / 1e9
+
+    def serially(self, side, works):
+        return sum(self.together(side, [work]) for work in works)
+
+    def add(self, key, label, value, bar=None, bare=(), other=(), unit=""):
+        figure = Figure(key, label, bar, unit)
+        figure.add_round([value], list(bare), list(other))
+        self.figures.append(figure)
+
+    # ---- groups ----
+
+    def phases(self):
+        for key, device_part, bar in (("5050", 0.5, 0.80), ("9010", 0.9, 1.0)):
+            def works(rounds):
+                return [self.work(self.plan.phase_s * device_part,
+                                  self.plan.phase_s * (1 - device_part), rounds)] * 2
+            side = self.side(self.config())
+            serial = self.serially(side, works(self.plan.rounds))
+            learned = self.together(side, works(self.plan.rounds))
+            side.daemon.stop()
+            name = f"device:host {key[:2]}/{key[2:]}"
+            self.add(f"makespan_{key}", f"{name}: two programs together, of one after the other",
+                     learned / serial, ("<=", bar), [serial], [learned], "s")
+            side = self.side(self.config(slice_text=FIXED_SLICE))
+            serial = self.serially(side, works(self.plan.fixed_rounds))
+            fixed = self.together(side, works(self.plan.fixed_rounds))
+            side.daemon.stop()
+            self.add(f"thrash_{key}", f"  the same with fixed slices of {FIXED_SLICE}",
+                     fixed / serial, (">=", 1.2), [serial], [fixed], "s")
+
+    def fits(self):
+        figure = Figure("fits", "programs that fit together, of memory management off",
+                        ("<=", 1.03), "s")
+        works = [self.work(self.plan.fits_s, self.plan.fits_s, 2, self.plan.small_set)] * 2
+        managed, plain = self.side(self.config()), self.side(self.config(swap=False))
+        for _ in range(self.plan.fits):
+            off = self.together(plain, works)
+            on = self.together(managed, works)
+            figure.add_round([on / off], [off], [on])
+        managed.daemon.stop()
+        plain.daemon.stop()
+        self.figures.append(figure)
+
+    def crowd(self):
+        """Eight programs; device and host phases of different lengths."""
+        parts = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.3, 0.2]
+        memory = self.plan.capacity // 4   # of each
+        for percent in (115, 130, 150):
+            capacity = memory * 8 * 100 // percent
+            works = [self.work(self.plan.crowd_s * part, self.plan.crowd_s * (1 - part),
+                               self.plan.crowd_rounds, memory) for part in parts]
+            side = self.side(self.config(capacity))
+            serial = self.serially(side, works)
+            made = self.together(side, works)
+            side.daemon.stop()
+            self.add(f"crowd_{percent}", f"eight programs at {percent} %: throughput, of one after "
+                     "the other", serial / made, None, [serial], [made], "s")
+
+    def swap(self):
+        size = self.plan.large_set
+        copies = []
+        for _ in range(5):
+            out = subprocess.run([self.program, "copy", str(size)], capture_output=True, text=True,
+                                 timeout=60, check=True)
+            copies.append(json.loads(out.stdout))
+        fresh = sorted(size / c["fresh_ns"] for c in copies)[2]
+        warm = sorted(size / c["warm_ns"] for c in copies)[2]
+        side = self.side(self.config())
+        programs = [Instance(side, [self.program] + self.work(0.3, 0.3, self.plan.rounds, size))
+                    for _ in range(2)]
+        for program in programs:
+            program.say("go")
+        moved = seconds = 0
+        while any(p.process.poll() is None for p in programs):
+            sessions = side.daemon.ps()["sessions"]
+            now = sum(s["moved_bytes"] for s in sessions), sum(s["moving_s"] for s in sessions)
+            if now[0] >= moved:
+                moved, seconds = now
+            if len(sessions) < 2:
+                break
+            harness.time.sleep(0.2)
+        for program in programs:
+            program.read_answer(PATIENCE_S)
+            program.stop()
+        side.daemon.stop()
+        speed = moved / max(seconds, 1e-9) / 1e9
+        self.add("swap_bandwidth", "moving memory, of memcpy into fresh pages", speed / fresh,
+                 (">=", 0.8), [fresh], [speed], "GB/s")
+        self.add("memcpy_warm", "  memcpy into warm pages, of into fresh ones", warm / fresh)
+
+    def small(self):
+        """Many small buffers that are evicted for another program and come back."""
+        count = self.plan.small_buffers
+        side = self.side(self.config(capacity=count * 4096 + 16 * MIB))
+        many = Instance(side, [self.program, "small", str(count), "4096"])
+        many.ask("go")
+        many.ask("go")           # the first run of this kernel
+        there = many.ask("go")   # all are on the device
+        other = Instance(side, [self.program] + self.work(0.01, 0, 1, count * 4096 // self.plan.buffer
+                                                          * self.plan.buffer))
+        other.ask("go")
+        back = many.ask("go")
+        other.stop()
+        many.stop()
+        side.daemon.stop()
+        cost_us = (back["used_ns"] - there["used_ns"]) / count / 1e3
+        self.add("small_cost_us", f"{count:,} buffers of 4 KiB evicted and brought back: us each",
+                 cost_us, ("<=", 5.0))
+        self.add("small_made_us", "  creating them: us each", back["made_ns"] / count / 1e3)
+
+
+def main(arguments):
+    parser = harness.argument_parser("memory", __doc__)
+    parser.add_argument("--only", action="append", choices=GROUPS,
+                        help="take only this group of figures; may be repeated")
+    options = parser.parse_args(arguments)
+    with harness.Scratch() as scratch:
+        bench = Bench(Plan(options.quick), scratch)
+        for group in options.only or GROUPS:
+            getattr(bench, group)()
+    harness.print_table(f"The device has {bench.plan.capacity // MIB} MiB; programs that do not fit "
+                        f"together have {bench.plan.large_set // MIB} MiB each.", "together", bench.figures)
+    return harness.conclude("memory", bench.figures, options.compare)
