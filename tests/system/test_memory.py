@@ -258,6 +258,28 @@ def test_two_programs_that_do_not_fit_together(program):
         second.end()
 
 
+def test_clean_and_changed_objects_leave_together(program):
+    """What is only read needs no copy when it leaves; what leaves with it does."""
+    with divvytest.Daemon(config("24MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        for number in range(4):
+            first.do("alloc", number, 4 * MIB)
+            first.do("fill", number, number)
+        second.do("alloc", 0, 20 * MIB)
+        for turn in range(1, 9):
+            second.do("fill", 0, turn)
+            first.do("check", 0, 0, 0)
+            first.do("check", 1, 1, 0)
+            first.do("bump", 2)
+            first.do("bump", 3)
+            second.do("check", 0, turn, 0)
+            first.do("check", 2, 2, turn)
+            first.do("check", 3, 3, turn)
+        check(daemon)
+        first.end()
+        second.end()
+
+
 def test_images_are_evicted_too(program):
     with divvytest.Daemon(config("16MiB", "1GiB")) as daemon:
         tenant = Tenant(daemon, program)

@@ -260,12 +260,16 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
         freed += root->bytes;
     }
     freed = 0;
+    const struct dvk_context *finished = NULL;
+    cl_int error = CL_SUCCESS;
     for (uint32_t i = 0; i < count; i++) {
         root = batch[i];
         bool copied = must_copy_out(root);
-        if (copied && (i == 0 || batch[i - 1]->make.context != root->make.context) &&
-            clFinish(root->make.context->mover) != CL_SUCCESS)
-            root->stuck = true;
+        if (copied && root->make.context != finished) {
+            finished = root->make.context;
+            error = clFinish(finished->mover);
+        }
+        root->stuck = copied && error != CL_SUCCESS;
         if (root->stuck || (copied && root->moved < root->backing_bytes))
             continue; /* the rest of it in the next piece */
         root->backed |= copied;
@@ -349,6 +353,7 @@ static void hold(struct dvk_command *c)
             c->refused = error;
         root->in_use++;
         root->moved = 0; /* if it was on its way out, that starts anew */
+        root->stuck = false;
         TAILQ_REMOVE(&room->resident, root, in_resident);
         TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
     }
@@ -517,14 +522,29 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     return error;
 }
 
+/* What is there only in part cannot stay so: nobody could evict it. */
+static void stop_bringing(struct dvk_room *room)
+{
+    for (uint32_t i = 0; i < room->wanted.count; i++) {
+        struct dvk_mem *root = room->wanted.roots[i];
+        if (!root->placing)
+            continue;
+        drop_vendor(root);
+        root->placing = false;
+        root->moved = 0;
+        room->placed -= root->bytes;
+    }
+    forget_wanted(room);
+    room->bringing = NULL;
+    room->head_only = false;
+}
+
 static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
 {
     struct dvk_room *room = &w->rooms[device];
 
-    forget_wanted(room);
     room->bringing->refused = refused;
-    room->bringing = NULL;
-    room->head_only = false;
+    stop_bringing(room);
     atomic_store(&room->no_room, false);
     w->runtime->gates[device].bringing = false;
     atomic_store(&w->runtime->header->placed_bytes, room->placed);
@@ -587,7 +607,9 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     bool more;
 
     room->room += atomic_exchange(&room->granted_in, 0);
-    if (!room->bringing || !w->runtime->gates[device].bringing)
+    if (room->bringing && !w->runtime->gates[device].bringing)
+        stop_bringing(room); /* the device was taken away meanwhile */
+    if (!room->bringing)
         return false;
     struct set set = gather(room, room->bringing);
     uint64_t spare = room->room - room->placed;
@@ -703,10 +725,6 @@ void dvk_residency_remove(struct dvk_mem *mem)
     } else {
         if (mem->resident)
             unplace(mem);
-        else if (mem->placing) { /* a command that wanted it was refused meanwhile */
-            drop_vendor(mem);
-            room_of(mem)->placed -= mem->bytes;
-        }
         give_back_spare(mem->worker, mem->device);
         free_backing(mem);
         atomic_fetch_sub(&runtime->header->memory_bytes, mem->bytes);
