@@ -71,6 +71,7 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
     CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
+    CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dv_device_rule, swap_part, 1, 16),
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dv_device_rule, capacity, 1, 32),
     CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dv_device_rule, per_context, 1,
                            32),
@@ -151,6 +152,7 @@ static const struct {
     {"slots", "a number from 1 to 64"},
     {"slice", "learned, or a time from 100us to 10s, such as 10ms"},
     {"swap", "yes or no"},
+    {"swap-part", "a part of the time from 1% to 50%"},
     {"capacity", "a size from 4KiB to 256TiB, such as 8GiB"},
     {"per-context", "a size of at most 256TiB, such as 64MiB"},
     {"host-memory", "a size such as 4GiB"},
@@ -525,6 +527,9 @@ static int check_memory(struct dv_config *config, const char *path, const char *
                                rule->capacity_bytes < CAPACITY_LEAST ||
                                rule->capacity_bytes > DV_MEMORY_BYTES_MOST))
             return wrong(&place, "capacity", rule->capacity);
+        if (rule->swap_part && (dv_text_parse_share(rule->swap_part, &rule->swap_part_ppm) < 0 ||
+                                rule->swap_part_ppm < DV_PPM / 100 || rule->swap_part_ppm > DV_PPM / 2))
+            return wrong(&place, "swap-part", rule->swap_part);
         if (rule->per_context &&
             (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
              rule->per_context_bytes > DV_MEMORY_BYTES_MOST))

@@ -40,6 +40,8 @@ struct dv_device_rule {
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
     int no_swap;       /* objects stay where the driver puts them */
+    char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
+    uint32_t swap_part_ppm; /* what that means; 0: absent */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */

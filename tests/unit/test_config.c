@@ -168,6 +168,52 @@ static void tenants_have_terms(void **state)
     dv_config_fini(&config);
 }
 
+static void memory_has_sizes(void **state)
+{
+    struct dv_config config;
+    assert_int_equal(load(&config, "devices:\n"
+                                   "  - match: \"*\"\n"
+                                   "    capacity: 8GiB\n"
+                                   "    per-context: 64 MiB\n"
+                                   "    swap: no\n"
+                                   "    swap-part: 10%\n"
+                                   "  - match: x\n"
+                                   "tenants:\n"
+                                   "  - memory: 2GiB\n"
+                                   "    host-memory: 1GiB\n"
+                                   "  - memory: 150%\n"),
+                     -EINVAL); /* a part is at most the whole; more than that is a size */
+    assert_int_equal(load(&config, "devices:\n"
+                                   "  - match: \"*\"\n"
+                                   "    capacity: 8GiB\n"
+                                   "    per-context: 64 MiB\n"
+                                   "    swap: no\n"
+                                   "    swap-part: 10%\n"
+                                   "  - match: x\n"
+                                   "tenants:\n"
+                                   "  - memory: 2GiB\n"
+                                   "    host-memory: 1GiB\n"
+                                   "  - memory: 25%\n"),
+                     0);
+    const struct dv_device_rule *rules = config.file->devices;
+    assert_true(rules[0].capacity_bytes == UINT64_C(8) << 30);
+    assert_true(rules[0].per_context_bytes == UINT64_C(64) << 20);
+    assert_int_equal(rules[0].no_swap, 1);
+    assert_int_equal(rules[0].swap_part_ppm, 100000);
+    assert_int_equal(rules[1].no_swap, 0);
+    assert_true(rules[1].capacity_bytes == 0);
+    assert_true(config.file->tenants[0].terms.memory.bytes == UINT64_C(2) << 30);
+    assert_true(config.file->tenants[0].terms.host_bytes == UINT64_C(1) << 30);
+    assert_int_equal(config.file->tenants[1].terms.memory.ppm, 250000);
+    dv_config_fini(&config);
+    REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");
+    REFUSED("devices:\n  - match: x\n  - match: y\n    capacity: much\n", 4, "much", "such as 8GiB");
+    REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");
+    REFUSED("devices:\n  - match: x\n    swap-part: 60%\n", 3, "60%", "1% to 50%");
+    REFUSED("tenants:\n  - memory: 0\n", 2, "memory is '0'", "2GiB");
+    REFUSED("tenants:\n  - host-memory: none\n", 2, "none", "4GiB");
+}
+
 static void nothing_but_comments_means_the_defaults(void **state)
 {
     struct dv_config config;
@@ -362,6 +408,7 @@ int main(void)
         CONFIG_TEST(a_file_that_must_exist_must_exist),
         CONFIG_TEST(every_key_is_understood),
         CONFIG_TEST(tenants_have_terms),
+        CONFIG_TEST(memory_has_sizes),
         CONFIG_TEST(nothing_but_comments_means_the_defaults),
         CONFIG_TEST(unknown_keys_are_named),
         CONFIG_TEST(wrong_values_are_named),

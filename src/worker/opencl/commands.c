@@ -248,6 +248,8 @@ static void turn(struct dv_node *node)
         dv_futex_wake(&reply->state, INT_MAX);
 }
 
+#define FAILURES_LOGGED 20 /* of a session: the log is everybody's */
+
 static void failed(struct dv_node *node, int32_t status)
 {
     struct dvk_command *c = command_of(node);
@@ -261,7 +263,10 @@ static void failed(struct dv_node *node, int32_t status)
                           true);
     if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
         return;
-    dv_warning("%s failed after it was accepted: error %d", c->info ? c->info->name : "fence", status);
+    if (c->worker->failures < FAILURES_LOGGED)
+        dv_warning("%s failed after it was accepted: error %d%s", c->info ? c->info->name : "fence",
+                   status,
+                   ++c->worker->failures == FAILURES_LOGGED ? "; more such failures are not logged" : "");
     dv_runtime_upcall(c->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
                                           .a = c->queue->context->id,

@@ -225,6 +225,7 @@ struct dvk_worker {
     struct dvk_queue *released_queues; /* waiting for their last command */
     struct dvk_room rooms[DV_MAX_DEVICES];
     uint64_t made; /* objects of the vendor's, for all managed objects */
+    uint32_t failures; /* commands that failed after they were accepted, as far as logged */
     uint8_t *scratch;
     size_t scratch_bytes;
     struct dvk_device *devices[DV_MAX_DEVICES];
