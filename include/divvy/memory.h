@@ -17,6 +17,9 @@ void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 /* The holder of a device begins to bring in what its next work needs, and asks for so much more room
  * (perhaps none); the answer comes to the callback `placed`. Its slice does not run meanwhile. */
 void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes);
+/* The same for somebody who waits for the device: as much room as is free, and `placed` may tell of
+ * less than was asked for. */
+void dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 /* It is there, or has been given up. */
 void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns);
 /* So many bytes of room are not needed any more. no_more: there is nothing else to evict. */

@@ -235,6 +235,14 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     return coming > 0;
 }
 
+static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
+{
+    lease->memory.placed += bytes;
+    lease->tenant->memory.placed += bytes;
+    dv_lease_device_of(lease)->memory.placed += bytes;
+    tell(lease, DV_MEMORY_PLACED, 0, bytes);
+}
+
 /* Answers those who wait for room, as far as there is any. */
 static void settle_places(struct dv_lease_device *device)
 {
@@ -254,10 +262,7 @@ static void settle_places(struct dv_lease_device *device)
             uint64_t extra = (free < own ? free : own) / EXTRA_PART;
             bytes += extra < EXTRA_BYTES ? extra : EXTRA_BYTES;
             lease->memory.place_asked = 0;
-            lease->memory.placed += bytes;
-            tenant->placed += bytes;
-            device->memory.placed += bytes;
-            tell(lease, DV_MEMORY_PLACED, 0, bytes);
+            grant_place(lease, bytes);
             continue;
         }
         bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
@@ -279,13 +284,41 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
     dv_lease_device_of(lease)->memory.placed -= bytes;
 }
 
-/* Only who holds the device brings memory in: two who did would take it from each other for ever. */
+/* For one whose turn has not come: what nobody has, unless somebody waits for it. */
+static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
+    struct dv_session_lease *other;
+
+    bytes -= beyond(device->memory.placed, bytes, capacity) < bytes
+                 ? beyond(device->memory.placed, bytes, capacity)
+                 : bytes;
+    bytes -= beyond(tenant->placed, bytes, tenant->quota) < bytes
+                 ? beyond(tenant->placed, bytes, tenant->quota)
+                 : bytes;
+    DL_FOREACH2 (device->memory.sessions, other, memory.next_there)
+        if (other->memory.place_asked || lease->memory.evicting)
+            bytes = 0;
+    lease->memory.stays = false;
+    if (bytes)
+        grant_place(lease, bytes);
+    else
+        tell(lease, DV_MEMORY_NO_ROOM, 0, 0);
+}
+
+/* Only who holds the device makes others give up memory: two who did would take it from each other for ever. */
 static void take_place(struct dv_session_lease *lease, const struct dv_memory_message *m)
 {
     struct dv_lease_device *device = dv_lease_device_of(lease);
 
     switch (m->type) {
     case DV_MEMORY_PLACE:
+        if (m->flags & DV_MEMORY_AHEAD) {
+            place_ahead(lease, m->bytes);
+            break;
+        }
         lease->memory.stays = false;
         lease->memory.brings = true;
         lease->memory.asked_at = dv_now();

@@ -44,13 +44,23 @@ void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes)
     pthread_mutex_unlock(&lease->lock);
 }
 
-void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+static void ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes, uint32_t flags)
 {
     pthread_mutex_lock(&lease->lock);
-    bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, 0);
+    bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, flags);
     pthread_mutex_unlock(&lease->lock);
     if (!told)
         lease->callbacks.placed(lease->callbacks.user, device, bytes, true);
+}
+
+void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+{
+    ask_for_room(lease, device, bytes, 0);
+}
+
+void dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+{
+    ask_for_room(lease, device, bytes, DV_MEMORY_AHEAD);
 }
 
 void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns)

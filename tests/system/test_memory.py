@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import time
 
@@ -275,6 +276,39 @@ def test_clean_and_changed_objects_leave_together(program):
             second.do("check", 0, turn, 0)
             first.do("check", 2, 2, turn)
             first.do("check", 3, 3, turn)
+        check(daemon)
+        first.end()
+        second.end()
+
+
+def test_memory_comes_back_while_another_computes(program):
+    """A program that waits for its turn has what fits brought in meanwhile."""
+    with divvytest.Daemon(config("100MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        first.do("alloc", 0, 20 * MIB)
+        first.do("fill", 0, 1)
+        second.do("alloc", 0, 90 * MIB)
+        second.do("fill", 0, 2)      # evicts the first
+        second.do("free", 0)         # and leaves room
+        session = daemon.session_of(first.child.pid)["id"]
+
+        def is_back():
+            return [s["placed_bytes"] for s in sessions(daemon) if s["id"] == session] == [20 * MIB]
+
+        assert not is_back()
+        computes = daemon.popen([program("turns"), "5000000", "1"], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE)   # kernels of a second or so
+        assert computes.stdout.readline() == "ready\n"
+        computes.stdin.write("go\n")
+        computes.stdin.flush()
+        time.sleep(0.2)
+        first.send("bump", 0)
+        divvytest.wait_for(is_back, 20, "its memory did not come back")
+        waits = not select.select([first.child.stdout], [], [], 0)[0]
+        assert first.answer() == "ok"
+        assert waits, "the device was not in use when its memory came back"
+        first.do("check", 0, 1, 1)
+        computes.communicate(timeout=60)
         check(daemon)
         first.end()
         second.end()

@@ -39,6 +39,7 @@ enum dv_memory_type {
 
 enum dv_memory_flag {
     DV_MEMORY_NO_MORE = 1, /* UNPLACE: there is nothing else to evict */
+    DV_MEMORY_AHEAD = 2,   /* PLACE: its turn has not come; as much as there is, nobody is to make room */
 };
 
 struct dv_memory_message {

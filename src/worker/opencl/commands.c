@@ -393,8 +393,14 @@ static void all_measured(struct dv_gate *gate)
 
 static bool admit(struct dv_gate *gate, struct dv_node *node)
 {
-    if (!dv_gate_admit(node->graph->owner, gate, cost(node)) ||
-        !dvk_residency_admit(command_of(node)))
+    struct dv_runtime *runtime = node->graph->owner;
+
+    if (!dv_gate_admit(runtime, gate, cost(node))) {
+        if (!dv_lease_held(runtime->lease, gate->device))
+            dvk_residency_ahead(command_of(node));
+        return false;
+    }
+    if (!dvk_residency_admit(command_of(node)))
         return false;
     dv_gate_passed(node->graph->owner, gate);
     return true;

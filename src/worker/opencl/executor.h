@@ -122,10 +122,11 @@ struct dvk_room {
     struct dvk_command *bringing; /* whose objects are being brought, or NULL */
     uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
     bool asked;
+    bool ahead; /* the device is not ours yet */
     uint64_t evict_due;
     /* what divvyd said, on the lease's thread */
     _Atomic uint64_t granted_in, evict_in;
-    _Atomic bool no_room;
+    _Atomic bool no_room, answered;
 };
 
 /* An object that a command uses. */

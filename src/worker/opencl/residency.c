@@ -282,28 +282,6 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
     return freed;
 }
 
-/* Gives room back: first what is not used, then by eviction. Returns whether more is to be done. */
-static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
-{
-    struct dvk_room *room = &w->rooms[device];
-    struct dv_lease *lease = w->runtime->lease;
-    bool more = true;
-
-    room->evict_due += atomic_exchange(&room->evict_in, 0);
-    if (room->evict_due == 0)
-        return false;
-    if (room->room - room->placed < room->evict_due)
-        evict_piece(room, room->evict_due - (room->room - room->placed), &more);
-    uint64_t back = room->room - room->placed;
-    if (back > room->evict_due)
-        back = room->evict_due;
-    room->room -= back;
-    room->evict_due = more ? room->evict_due - back : 0;
-    if (back || !more)
-        dv_memory_unplace(lease, device, back, !more);
-    return room->evict_due > 0;
-}
-
 /* ---- what a command uses ---- */
 
 static bool add_use(struct dvk_command *c, struct dvk_mem *mem, bool writes)
@@ -358,6 +336,23 @@ static void hold(struct dvk_command *c)
         TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
     }
     c->holds = true;
+}
+
+void dvk_residency_ahead(struct dvk_command *c)
+{
+    struct dvk_room *room = &c->worker->rooms[c->queue->device->index];
+    bool lacking = false;
+
+    if (!room->managed || room->bringing || c->refused || (c->use_count == 0 && !list_uses(c)))
+        return;
+    for (uint32_t i = 0; i < c->use_count; i++)
+        lacking |= !c->uses[i].root->resident && c->uses[i].root->backed;
+    if (!lacking)
+        return;
+    room->bringing = c;
+    room->ahead = true;
+    room->asked = false;
+    room->started_ns = 0; /* of no interest to divvyd */
 }
 
 void dvk_residency_submitted(struct dvk_command *c)
@@ -536,7 +531,7 @@ static void stop_bringing(struct dvk_room *room)
     }
     forget_wanted(room);
     room->bringing = NULL;
-    room->head_only = false;
+    room->head_only = room->ahead = false;
 }
 
 static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
@@ -576,7 +571,7 @@ bool dvk_residency_admit(struct dvk_command *c)
     if (room->bringing != c || !c->worker->runtime->gates[device].bringing) {
         room->bringing = c;
         room->started_ns = 0;
-        room->asked = room->head_only = false;
+        room->asked = room->head_only = room->ahead = false;
         c->worker->runtime->gates[device].bringing = true;
     }
     return false; /* dvk_residency_work brings it in */
@@ -600,6 +595,29 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
     return freed > 0 || more;
 }
 
+/* Before the device is ours: as much as there is room for. */
+static bool bring_ahead(struct dvk_worker *w, uint32_t device)
+{
+    struct dvk_room *room = &w->rooms[device];
+    struct set set = gather(room, room->bringing);
+    uint64_t spare = room->room - room->placed;
+    bool more = false;
+
+    if (!room->asked && set.need > spare) {
+        room->asked = true;
+        atomic_store(&room->answered, false);
+        dv_memory_place_ahead(w->runtime->lease, device, set.need - spare);
+    }
+    if (room->asked && !atomic_load(&room->answered))
+        return false;
+    if (set.count == 0 || set.short_of_memory ||
+        bring_piece(w, room, &set, &more) != CL_SUCCESS || !more) {
+        atomic_store(&w->runtime->header->placed_bytes, room->placed);
+        stop_bringing(room);
+    }
+    return room->bringing != NULL;
+}
+
 /* Returns whether there is more to do at once. */
 static bool bring_in(struct dvk_worker *w, uint32_t device)
 {
@@ -607,10 +625,12 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     bool more;
 
     room->room += atomic_exchange(&room->granted_in, 0);
-    if (room->bringing && !w->runtime->gates[device].bringing)
+    if (room->bringing && !room->ahead && !w->runtime->gates[device].bringing)
         stop_bringing(room); /* the device was taken away meanwhile */
     if (!room->bringing)
         return false;
+    if (room->ahead)
+        return bring_ahead(w, device);
     struct set set = gather(room, room->bringing);
     uint64_t spare = room->room - room->placed;
     if (set.short_of_memory) {
@@ -631,6 +651,30 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     if (error != CL_SUCCESS || !more)
         end_bringing(w, device, error);
     return more;
+}
+
+/* Gives room back: first what is not used, then by eviction. Returns whether more is to be done. */
+static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
+{
+    struct dvk_room *room = &w->rooms[device];
+    struct dv_lease *lease = w->runtime->lease;
+    bool more = true;
+
+    room->evict_due += atomic_exchange(&room->evict_in, 0);
+    if (room->evict_due == 0)
+        return false;
+    if (room->ahead)
+        stop_bringing(room);
+    if (room->room - room->placed < room->evict_due)
+        evict_piece(room, room->evict_due - (room->room - room->placed), &more);
+    uint64_t back = room->room - room->placed;
+    if (back > room->evict_due)
+        back = room->evict_due;
+    room->room -= back;
+    room->evict_due = more ? room->evict_due - back : 0;
+    if (back || !more)
+        dv_memory_unplace(lease, device, back, !more);
+    return room->evict_due > 0;
 }
 
 bool dvk_residency_work(struct dvk_worker *w)
@@ -654,6 +698,7 @@ void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t bytes,
         atomic_fetch_add(&w->rooms[device].granted_in, bytes);
     else
         atomic_store(&w->rooms[device].no_room, true);
+    atomic_store(&w->rooms[device].answered, true);
 }
 
 void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t bytes)

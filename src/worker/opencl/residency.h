@@ -25,6 +25,9 @@ void dvk_residency_remove(struct dvk_mem *mem);
  * dvk_residency_done. If not, it is brought there, and the gate is tried again when it is.
  * A command whose objects can never be there at once passes with c->refused set. */
 bool dvk_residency_admit(struct dvk_command *c);
+/* The command waits for the device: what it needs is brought there meanwhile, as far as there is
+ * room. */
+void dvk_residency_ahead(struct dvk_command *c);
 /* What the command changes on the device is no longer as the host has it. */
 void dvk_residency_submitted(struct dvk_command *c);
 void dvk_residency_done(struct dvk_command *c);
