@@ -235,6 +235,14 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     return coming > 0;
 }
 
+static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+
+    device->askers += (bytes != 0) - (lease->memory.place_asked != 0);
+    lease->memory.place_asked = bytes;
+}
+
 static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
 {
     lease->memory.placed += bytes;
@@ -246,9 +254,11 @@ static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
 /* Answers those who wait for room, as far as there is any. */
 static void settle_places(struct dv_lease_device *device)
 {
-    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
     struct dv_session_lease *lease;
 
+    if (device->memory.askers == 0) /* as always when there is enough: sessions can be many */
+        return;
+    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
         struct dv_tenant_memory *tenant = &lease->tenant->memory;
         uint64_t bytes = lease->memory.place_asked;
@@ -261,14 +271,14 @@ static void settle_places(struct dv_lease_device *device)
             uint64_t own = tenant->quota - tenant->placed - bytes;
             uint64_t extra = (free < own ? free : own) / EXTRA_PART;
             bytes += extra < EXTRA_BYTES ? extra : EXTRA_BYTES;
-            lease->memory.place_asked = 0;
+            wait_for_room(lease, 0);
             grant_place(lease, bytes);
             continue;
         }
         bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
                               : ask_for_room(device, lease, lacks, false);
         if (!hope) {
-            lease->memory.place_asked = 0;
+            wait_for_room(lease, 0);
             tell(lease, DV_MEMORY_NO_ROOM, 0, bytes);
         }
     }
@@ -290,7 +300,6 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
     struct dv_lease_device *device = dv_lease_device_of(lease);
     const struct dv_tenant_memory *tenant = &lease->tenant->memory;
     uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
-    struct dv_session_lease *other;
 
     bytes -= beyond(device->memory.placed, bytes, capacity) < bytes
                  ? beyond(device->memory.placed, bytes, capacity)
@@ -298,9 +307,8 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
     bytes -= beyond(tenant->placed, bytes, tenant->quota) < bytes
                  ? beyond(tenant->placed, bytes, tenant->quota)
                  : bytes;
-    DL_FOREACH2 (device->memory.sessions, other, memory.next_there)
-        if (other->memory.place_asked || lease->memory.evicting)
-            bytes = 0;
+    if (device->memory.askers || lease->memory.evicting)
+        bytes = 0;
     lease->memory.stays = false;
     if (bytes)
         grant_place(lease, bytes);
@@ -323,14 +331,14 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         lease->memory.brings = true;
         lease->memory.asked_at = dv_now();
         dv_policy_moves(&lease->policy, dv_now());
-        lease->memory.place_asked = m->bytes;
+        wait_for_room(lease, m->bytes);
         settle_places(device);
         break;
     case DV_MEMORY_IN_PLACE:
         if (!lease->memory.brings)
             break;
         lease->memory.brings = false;
-        lease->memory.place_asked = 0;
+        wait_for_room(lease, 0);
         lease->memory.moved_ns += dv_now() - lease->memory.asked_at;
         dv_leases_moved(lease, dv_now() - lease->memory.asked_at);
         break;
@@ -407,6 +415,7 @@ void dv_memory_part(struct dv_session_lease *lease)
     DL_DELETE2(lease->tenant->memory.members, lease, memory.prev, memory.next);
     settle(lease->tenant);
     struct dv_lease_device *device = dv_lease_device_of(lease);
+    wait_for_room(lease, 0);
     unplace(lease, lease->memory.placed);
     DL_DELETE2(device->memory.sessions, lease, memory.prev_there, memory.next_there);
     settle_places(device);
