@@ -131,9 +131,10 @@ static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claime
     if (take_credit(s, context->devices[0]->index, bytes))
         return CL_SUCCESS;
     *claimed = 1;
+    bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
     cl_int error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
                            NULL);
-    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && atomic_load(&s->releasing_bytes)) {
+    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
         wait_for_releases(s, 0, LAST_PATIENCE_NS);
         error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
                         NULL);
@@ -381,8 +382,14 @@ static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, s
 
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    bool releasing = atomic_load(&s->releasing_bytes) > 0;
     cl_int error = dv_call(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, NULL, 0, facts,
                            sizeof facts, NULL);
+    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
+        wait_for_releases(s, 0, LAST_PATIENCE_NS);
+        error = dv_call(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, NULL, 0, facts,
+                        sizeof facts, NULL);
+    }
     if (message.data && dv_session_alive(s))
         dv_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)

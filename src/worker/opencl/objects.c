@@ -335,10 +335,10 @@ static void uncount_mem(struct dvk_mem *mem)
 static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
 {
     struct dvk_mem *mem = user;
+    atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
+    uncount_mem(mem); /* first: whoever hears of it may ask for the same bytes again */
     dv_runtime_upcall(mem->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
-    atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
-    uncount_mem(mem);
     free(mem);
 }
 
