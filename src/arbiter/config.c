@@ -495,7 +495,8 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
     if (status == 0)
         status = read_memory(place, rule->memory, &terms->memory);
     if (status == 0 && rule->host_memory &&
-        (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0))
+        (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0 ||
+         terms->host_bytes > DV_MEMORY_BYTES_MOST))
         status = wrong(place, "host-memory", rule->host_memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;

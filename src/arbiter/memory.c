@@ -18,6 +18,11 @@
 #define HOST_ASKED_FROM (UINT64_C(1) << 20)
 #define HOST_RESERVE (UINT64_C(128) << 20)
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- sizes ---- */
 
 uint64_t dv_memory_capacity(const struct dv_arbiter *arbiter, uint32_t device)
@@ -175,6 +180,16 @@ static uint64_t beyond(uint64_t have, uint64_t more, uint64_t most)
     return have + more > most ? have + more - most : 0;
 }
 
+/* What nobody has, of the device and of the tenant's quota. */
+static uint64_t free_room(const struct dv_session_lease *lease)
+{
+    const struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
+
+    return least(beyond(capacity, 0, device->memory.placed), beyond(tenant->quota, 0, tenant->placed));
+}
+
 /* Whom to ask next: who is idle before who waits, and then who has not run for longest. */
 static struct dv_session_lease *find_victim(const struct dv_lease_device *device,
                                             const struct dv_session_lease *asking, bool own_tenant)
@@ -204,12 +219,21 @@ static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *
     (void)usec;
     device->memory.patience = sd_event_source_disable_unref(device->memory.patience);
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease->memory.evicting) {
+        if (lease->memory.evicting &&
+            dv_now() - lease->memory.heard_at >= EVICTION_PATIENCE_US * DV_NS_PER_US) {
             lease->memory.evicting = 0;
             lease->memory.stays = true;
         }
-    settle_places(device);
+    settle_places(device); /* which asks, and waits, again */
     return 0;
+}
+
+static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
+{
+    if (lease->memory.evicting == 0)
+        lease->memory.heard_at = dv_now();
+    lease->memory.evicting += bytes;
+    tell(lease, DV_MEMORY_EVICT, 0, bytes);
 }
 
 /* Asks others for what lacks. Returns false when there is nobody to ask or to wait for. */
@@ -223,11 +247,9 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
         if (!own_tenant || lease->tenant == asking->tenant)
             coming += lease->memory.evicting;
     while (coming < lacks && (lease = find_victim(device, asking, own_tenant))) {
-        uint64_t has = lease->memory.placed - lease->memory.evicting;
-        uint64_t bytes = has < lacks - coming ? has : lacks - coming;
-        lease->memory.evicting += bytes;
+        uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, lacks - coming);
         coming += bytes;
-        tell(lease, DV_MEMORY_EVICT, 0, bytes);
+        ask_to_evict(lease, bytes);
     }
     if (coming && !device->memory.patience)
         sd_event_add_time_relative(device->arbiter->event, &device->memory.patience, CLOCK_MONOTONIC,
@@ -267,12 +289,8 @@ static void settle_places(struct dv_lease_device *device)
         uint64_t lacks = beyond(device->memory.placed, bytes, capacity);
         uint64_t lacks_own = beyond(tenant->placed, bytes, tenant->quota);
         if (lacks == 0 && lacks_own == 0) {
-            uint64_t free = capacity - device->memory.placed - bytes;
-            uint64_t own = tenant->quota - tenant->placed - bytes;
-            uint64_t extra = (free < own ? free : own) / EXTRA_PART;
-            bytes += extra < EXTRA_BYTES ? extra : EXTRA_BYTES;
             wait_for_room(lease, 0);
-            grant_place(lease, bytes);
+            grant_place(lease, bytes + least((free_room(lease) - bytes) / EXTRA_PART, EXTRA_BYTES));
             continue;
         }
         bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
@@ -289,7 +307,8 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
     if (bytes > lease->memory.placed)
         bytes = lease->memory.placed;
     lease->memory.placed -= bytes;
-    lease->memory.evicting -= bytes < lease->memory.evicting ? bytes : lease->memory.evicting;
+    lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    lease->memory.heard_at = dv_now();
     lease->tenant->memory.placed -= bytes;
     dv_lease_device_of(lease)->memory.placed -= bytes;
 }
@@ -297,17 +316,8 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
 /* For one whose turn has not come: what nobody has, unless somebody waits for it. */
 static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
 {
-    struct dv_lease_device *device = dv_lease_device_of(lease);
-    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
-    uint64_t capacity = dv_memory_capacity(device->arbiter, device->index);
-
-    bytes -= beyond(device->memory.placed, bytes, capacity) < bytes
-                 ? beyond(device->memory.placed, bytes, capacity)
-                 : bytes;
-    bytes -= beyond(tenant->placed, bytes, tenant->quota) < bytes
-                 ? beyond(tenant->placed, bytes, tenant->quota)
-                 : bytes;
-    if (device->memory.askers || lease->memory.evicting)
+    bytes = least(bytes, free_room(lease));
+    if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
     lease->memory.stays = false;
     if (bytes)
@@ -316,10 +326,12 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
         tell(lease, DV_MEMORY_NO_ROOM, 0, 0);
 }
 
-/* Only who holds the device makes others give up memory: two who did would take it from each other for ever. */
+/* Only who holds the device makes others give up memory: two who did would take it from each other for
+ * ever. Who says so without holding it has been recalled meanwhile, or lies. */
 static void take_place(struct dv_session_lease *lease, const struct dv_memory_message *m)
 {
     struct dv_lease_device *device = dv_lease_device_of(lease);
+    dv_ns now = dv_now();
 
     switch (m->type) {
     case DV_MEMORY_PLACE:
@@ -327,10 +339,13 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
             place_ahead(lease, m->bytes);
             break;
         }
+        if (!lease->policy.holding)
+            break;
         lease->memory.stays = false;
+        if (!lease->memory.brings)
+            lease->memory.brings_since = now;
         lease->memory.brings = true;
-        lease->memory.asked_at = dv_now();
-        dv_policy_moves(&lease->policy, dv_now());
+        dv_policy_moves(&lease->policy, now);
         wait_for_room(lease, m->bytes);
         settle_places(device);
         break;
@@ -339,15 +354,14 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
             break;
         lease->memory.brings = false;
         wait_for_room(lease, 0);
-        lease->memory.moved_ns += dv_now() - lease->memory.asked_at;
-        dv_leases_moved(lease, dv_now() - lease->memory.asked_at);
+        lease->memory.moved_ns += now - lease->memory.brings_since;
+        dv_leases_moved(lease, now - lease->memory.brings_since);
         break;
     default: /* UNPLACE */
         unplace(lease, m->bytes);
-        if (m->flags & DV_MEMORY_NO_MORE) {
-            lease->memory.stays = true;
+        lease->memory.stays = m->flags & DV_MEMORY_NO_MORE;
+        if (lease->memory.stays)
             lease->memory.evicting = 0;
-        }
         settle_places(device);
         break;
     }
@@ -362,8 +376,11 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
 {
     struct dv_tenant_memory *tenant = &lease->tenant->memory;
 
-    if (m->bytes > DV_MEMORY_BYTES_MOST)
+    if (m->bytes > DV_MEMORY_BYTES_MOST) {
+        if (m->type == DV_MEMORY_RESERVE)
+            tell(lease, DV_MEMORY_REFUSED, m->id, m->bytes);
         return;
+    }
     switch (m->type) {
     case DV_MEMORY_RESERVE:
         if (lease->memory.asked || m->bytes == 0) /* it did not wait for the answer to the first */
@@ -380,7 +397,7 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
         settle(lease->tenant);
         break;
     case DV_MEMORY_RETURN: {
-        uint64_t bytes = m->bytes < lease->memory.reserved ? m->bytes : lease->memory.reserved;
+        uint64_t bytes = least(m->bytes, lease->memory.reserved);
         lease->memory.reserved -= bytes;
         tenant->reserved -= bytes;
         if (m->id)
@@ -433,13 +450,10 @@ static void shrink(struct dv_tenant_device *tenant)
     uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
 
     DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
-        uint64_t has = lease->memory.placed - lease->memory.evicting;
-        uint64_t bytes = has < over ? has : over;
-        if (bytes == 0)
-            continue;
-        lease->memory.evicting += bytes;
+        uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, over);
         over -= bytes;
-        tell(lease, DV_MEMORY_EVICT, 0, bytes);
+        if (bytes)
+            ask_to_evict(lease, bytes);
     }
 }
 

@@ -28,7 +28,8 @@ struct dv_session_memory {
     bool stays;        /* it has nothing more to give up, or does not answer */
     bool brings;       /* it brings memory in */
     uint64_t place_asked; /* room that it waits for; 0: none */
-    uint64_t asked_at;    /* since when, or since when it was asked to evict */
+    uint64_t heard_at;     /* when it last gave something up, or began to be asked to */
+    uint64_t brings_since;
     uint64_t moved_ns;    /* so long it has spent on bringing memory in */
     struct dv_session_lease *prev_there, *next_there; /* all sessions on the device */
     struct dv_session_lease *prev, *next; /* of the same tenant on the same device */

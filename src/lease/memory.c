@@ -49,7 +49,7 @@ static void ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes
     pthread_mutex_lock(&lease->lock);
     bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, flags);
     pthread_mutex_unlock(&lease->lock);
-    if (!told)
+    if (!told && lease->callbacks.placed)
         lease->callbacks.placed(lease->callbacks.user, device, bytes, true);
 }
 

@@ -335,13 +335,27 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
 
 void dv_policy_moves(struct dv_policy_session *session, dv_ns now)
 {
+    if (session->moving) /* who says so again gains nothing */
+        return;
     session->moving = session->holding;
     session->moving_since = now;
 }
 
+/* When a holder that brings memory in can be recalled although it still does. */
+static dv_ns moving_ends(const struct dv_policy_session *session)
+{
+    dv_ns had_ns = session->moved_ns < DV_MOVING_MAX_NS ? session->moved_ns : DV_MOVING_MAX_NS;
+    return session->moving_since + DV_MOVING_MAX_NS - had_ns;
+}
+
 static bool is_moving(const struct dv_policy_session *session, dv_ns now)
 {
-    return session->moving && dv_before(now, session->moving_since + DV_MOVING_MAX_NS);
+    return session->moving && dv_before(now, moving_ends(session));
+}
+
+static dv_ns beyond(dv_ns a, dv_ns b)
+{
+    return a > b ? a - b : 0;
 }
 
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
@@ -352,20 +366,27 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     session->moving = false;
     if (!session->holding || session->recalled)
         return (struct dv_decision){.rule = DV_RULE_NONE};
-    session->moved_ns += took_ns < used_ns ? took_ns : used_ns;
-    dv_ns slice = policy->fixed_slice_ns ? policy->fixed_slice_ns : session->slice_ns;
-    dv_ns linger = dv_slice_linger(session);
+    if (took_ns > used_ns - session->moved_ns)
+        took_ns = used_ns - session->moved_ns;
+    session->moved_ns += took_ns;
+    /* What was left of the slice is left still, */
+    dv_ns slice = beyond(session->slice_ns, used_ns - took_ns);
+    dv_ns turn = beyond(session->turn_ns, used_ns - took_ns), linger = dv_slice_linger(session);
     if (!policy->fixed_slice_ns) {
+        /* and there may be so much more that moving is a small part of the hold. */
         dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
-        slice = fair > DV_SLICE_MOVING_MAX_NS ? DV_SLICE_MOVING_MAX_NS : fair > slice ? fair : slice;
+        dv_ns more = beyond(fair, used_ns - session->moved_ns);
+        dv_ns most = beyond(DV_SLICE_MOVING_MAX_NS, used_ns);
+        more = more < most ? more : most;
+        turn = turn > more ? turn : more;
+        slice = slice > turn ? slice : turn;
         /* who leaves in a pause shorter than what coming back costs loses by it */
         if (linger < session->moved_ns)
             linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns
                                                                  : DV_LINGER_MOVING_MAX_NS;
     }
     session->slice_ns = used_ns + slice;
-    if (session->turn_ns < session->slice_ns)
-        session->turn_ns = session->tenant->slice_ns = session->slice_ns;
+    session->turn_ns = session->tenant->slice_ns = used_ns + turn;
     return (struct dv_decision){
         .session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
 }
@@ -403,9 +424,9 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
         if (holder->recalled || (!wanted && !limited))
             continue;
-        dv_ns at = is_moving(holder, now) ? holder->moving_since + DV_MOVING_MAX_NS
-                   : wanted ? end_of_hold(holder)
-                          : holder->granted_at + holder->slice_ns + GRACE_NS;
+        dv_ns at = is_moving(holder, now) ? moving_ends(holder)
+                   : wanted               ? end_of_hold(holder)
+                                          : holder->granted_at + holder->slice_ns + GRACE_NS;
         if (!limited)
             at = dv_later(at, from);
         if (!dv_before(now, at))

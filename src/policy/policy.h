@@ -42,10 +42,10 @@
 /* The same with a limit: long enough that the hand-overs, which the limit counts too, do not matter.
  */
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
-/* When memory had to be brought in, however long that took. */
+/* A hold for which memory had to be brought in, however long that took. */
 #define DV_SLICE_MOVING_MAX_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
-/* Bringing memory in cannot take longer. */
+/* Bringing memory in cannot take longer, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
 /* The part of the time that may go into it. */
 #define DV_MOVING_PART_PPM (DV_PPM / 20)
@@ -272,8 +272,8 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
 /* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile, unless
  * that takes longer than DV_MOVING_MAX_NS. */
 void dv_policy_moves(struct dv_policy_session *session, dv_ns now);
-/* It is there. The slice begins anew, and is so long that moving memory stays a small part of the
- * time (policy->moving_part_ppm); with a fixed slice it is that. */
+/* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
+ * that moving memory stays a small part of the hold (policy->moving_part_ppm). */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the

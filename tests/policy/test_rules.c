@@ -405,6 +405,41 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
     assert_true(stage.sessions[who].turn_ns <= DV_SLICE_MAX_NS);
 }
 
+static void test_moving_again_and_again_is_no_way_to_stay(void **state)
+{
+    struct stage stage;
+    dv_ns again;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    stage.policy.fixed_slice_ns = 0;
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    struct dv_policy_session *holder = &stage.sessions[who];
+    dv_ns began = stage.now;
+    while (!holder->recalled && stage.now - began < 200 * DV_NS_PER_S) {
+        dv_policy_moves(holder, stage.now);
+        stage.now += MS / 10; /* next to nothing, 500 times a second */
+        dv_policy_moved(&stage.policy, holder, MS / 10, stage.now);
+        stage.now += 2 * MS;
+        dv_policy_recall(&stage.policy, stage.now, &again);
+    }
+    assert_true(holder->recalled); /* moving is 5 % of all that time: so far it may go on */
+    assert_true(stage.now - began <= DV_SLICE_MOVING_MAX_NS + 10 * MS);
+
+    dv_policy_release(&stage.policy, holder, stage.now);
+    wait_for(&stage, (unsigned)who);
+    who = grant(&stage, DV_RULE_LEAST_SERVED);
+    holder = &stage.sessions[who];
+    for (began = stage.now; !holder->recalled && stage.now - began < 200 * DV_NS_PER_S;) {
+        dv_policy_moves(holder, stage.now); /* it never says that it is done */
+        stage.now += DV_NS_PER_S;
+        dv_policy_recall(&stage.policy, stage.now, &again);
+    }
+    assert_true(stage.now - began <= DV_MOVING_MAX_NS + DV_NS_PER_S);
+}
+
 static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
 {
     struct stage stage;
@@ -696,6 +731,7 @@ int main(void)
         cmocka_unit_test(test_latency_takes_only_the_slots_it_needs),
         cmocka_unit_test(test_alone_until_somebody_comes),
         cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
+        cmocka_unit_test(test_moving_again_and_again_is_no_way_to_stay),
         cmocka_unit_test(test_a_fixed_slice_begins_when_memory_is_there),
         cmocka_unit_test(test_overdue_holders_are_recalled),
         cmocka_unit_test(test_share_and_policy_change_while_waiting),

@@ -14,6 +14,9 @@
 #define CREDIT_MOST (UINT64_C(64) << 20)
 #define CREDIT_PART 64 /* of the quota */
 
+static_assert(sizeof((struct dv_shm_header *)0)->credit / sizeof(uint64_t) == DV_MAX_DEVICES,
+              "one for each device");
+
 /* A device whose time is not shared out is not kept books of. */
 static bool is_managed(const struct dv_runtime *runtime, uint32_t device)
 {

@@ -38,15 +38,19 @@ static void look(void *user)
 /* On the lease's thread. */
 static void placed(void *user, uint32_t device, uint64_t bytes, bool placed)
 {
-    dv_runtime_api_opencl.placed(user, device, bytes, placed);
-    wake_main(user);
+    struct dv_runtime *runtime = user;
+
+    runtime->ops->placed(runtime, device, bytes, placed);
+    wake_main(runtime);
 }
 
 /* On the lease's thread. */
 static void evict(void *user, uint32_t device, uint64_t bytes)
 {
-    dv_runtime_api_opencl.evict(user, device, bytes);
-    wake_main(user);
+    struct dv_runtime *runtime = user;
+
+    runtime->ops->evict(runtime, device, bytes);
+    wake_main(runtime);
 }
 
 /* On the lease's thread. */
@@ -116,7 +120,11 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     uint64_t ahead_ns = alone ? AHEAD_ALONE_NS : AHEAD_NS;
     uint64_t now = gate_time(gate, alone, cost_ns);
 
-    if (end_ns == 0 || (now >= end_ns && !gate->bringing))
+    if (end_ns == 0)
+        return false;
+    if (gate->bringing) /* the slice does not run meanwhile */
+        return true;
+    if (now >= end_ns)
         return false;
     if (gate->serial != dv_lease_serial(runtime->lease, gate->device))
         return true;

@@ -9,6 +9,8 @@
 #include "src/worker/core/graph.h"
 #include "src/worker/core/session.h"
 
+struct dv_runtime_api;
+
 /* A device's books (account.c). */
 struct dv_account {
     uint64_t used;     /* by objects that exist */
@@ -35,7 +37,8 @@ struct dv_runtime {
     bool shares_a_device;        /* holds one that other tenants use as well */
     bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
-    void *api; /* the executing part's own state */
+    const struct dv_runtime_api *ops; /* the executing part */
+    void *api;                        /* its own state */
 };
 
 /* The part that executes an API. */

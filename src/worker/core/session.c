@@ -207,6 +207,7 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     pthread_t watcher;
 
     runtime.start = start;
+    runtime.ops = api;
     runtime.shm_bytes = start->shm_bytes;
     if (start->shm_bytes < DV_SHM_BYTES_MIN || start->shm_bytes > DV_SHM_BYTES_MAX)
         return 1;
