@@ -1,9 +1,10 @@
 """bench/run memory: programs that together need more memory than the device has. The device is PoCL
 with one thread, pinned to core 0, told to behave as one with memory of its own (unified: no) and with
-a capacity that the head of the table names; the programs' own work is on core 1. All copies are real: an evicted object is
-copied to host memory of its worker and released."""
+a capacity that the head of the table names; the programs' own work is on core 1. All copies are real:
+an evicted object is copied to host memory of its worker and released."""
 import json
 import subprocess
+import time
 
 import harness
 from harness import Arrangement, Daemon, Figure, Instance, Side
@@ -167,7 +168,7 @@ class Bench:
                 moved, seconds = now
             if len(sessions) < 2:
                 break
-            harness.time.sleep(0.2)
+            time.sleep(0.2)
         for program in programs:
             program.read_answer(PATIENCE_S)
             program.stop()

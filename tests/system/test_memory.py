@@ -1,14 +1,17 @@
 """Device memory: quotas that hold for a whole tenant, and more memory than the device has."""
 
+import contextlib
 import json
 import os
 import select
+import struct
 import subprocess
 import time
 
 import pytest
 
 import divvytest
+import test_lease_sessions
 
 MIB = 1 << 20
 ALLOCATION_FAILURE = "error -4"
@@ -62,6 +65,23 @@ def check(daemon):
 
 def sessions(daemon):
     return daemon.sessions()
+
+
+def test_a_refused_view_takes_nothing_from_its_buffer(program):
+    with divvytest.Daemon(config("16MiB", "64MiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 8 * MIB)
+        tenant.do("fill", 0, 7)
+        tenant.do("view", 0, 1024)
+        assert tenant.ask("view", 0, 1 << 40).startswith("error")
+        tenant.do("check", 0, 7, 0)
+        tenant.do("alloc", 1, 12 * MIB)  # the first must leave
+        tenant.do("fill", 1, 8)
+        tenant.do("view", 0, 1024)
+        assert tenant.ask("view", 0, 1 << 40).startswith("error")
+        tenant.do("check", 0, 7, 0)
+        check(daemon)
+        tenant.end()
 
 
 # ---- quotas ----
@@ -313,6 +333,29 @@ def test_memory_comes_back_while_another_computes(program):
         check(daemon)
         first.end()
         second.end()
+
+
+def test_only_who_holds_the_device_makes_others_leave_it(program):
+    place, placed = 3, 19
+    message = struct.Struct("=IHHIIQQ")
+    with divvytest.Daemon(config("16MiB")) as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 12 * MIB)
+        tenant.do("fill", 0, 5)
+        with contextlib.closing(test_lease_sessions.Session(daemon)) as stranger:
+            asks = message.pack(0x6f6d656d, 1, place, 0, 0, 0, 12 * MIB)
+            stranger.socket.send(asks)
+            time.sleep(0.3)
+            assert sessions(daemon)[0]["placed_bytes"] == 12 * MIB
+            stranger.say(test_lease_sessions.WANT)
+            stranger.granted()
+            stranger.socket.send(asks)
+            stranger.socket.settimeout(test_lease_sessions.PROMPT_S)
+            while (answer := stranger.socket.recv(4096))[:4] != b"memo":
+                pass
+            assert message.unpack(answer)[2] == placed
+        tenant.do("check", 0, 5, 0)
+        tenant.end()
 
 
 def test_images_are_evicted_too(program):

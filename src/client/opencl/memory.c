@@ -108,7 +108,7 @@ static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
 /* Small objects are paid from the credit that stands in shared memory. */
 static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
 {
-    _Atomic uint64_t *credit = &((struct dv_shm_header *)s->shm)->credit[device];
+    _Atomic uint64_t *credit = &s->header->credit[device];
     uint64_t seen = atomic_load(credit);
 
     do {
@@ -120,8 +120,22 @@ static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
     return true;
 }
 
-/* Whether the tenant's quota has room for a buffer. What the application has released counts until
- * the worker has let it go. */
+/* A call that takes memory of the tenant's quota. What the application has released counts until the
+ * worker has let it go. */
+static cl_int call_for_memory(struct dv_session *s, uint16_t op, struct dv_call_head *head,
+                              size_t bytes, void *answer, size_t answer_bytes)
+{
+    bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
+    cl_int error = dv_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
+
+    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
+        wait_for_releases(s, 0, LAST_PATIENCE_NS);
+        error = dv_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
+    }
+    return error;
+}
+
+/* Whether the tenant's quota has room for a buffer. */
 static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claimed)
 {
     struct dv_session *s = context->object.session;
@@ -131,15 +145,7 @@ static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claime
     if (take_credit(s, context->devices[0]->index, bytes))
         return CL_SUCCESS;
     *claimed = 1;
-    bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
-    cl_int error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
-                           NULL);
-    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
-        wait_for_releases(s, 0, LAST_PATIENCE_NS);
-        error = dv_call(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0, NULL, 0,
-                        NULL);
-    }
-    return error;
+    return call_for_memory(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0);
 }
 
 static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
@@ -382,14 +388,8 @@ static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, s
 
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
-    bool releasing = atomic_load(&s->releasing_bytes) > 0;
-    cl_int error = dv_call(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, NULL, 0, facts,
-                           sizeof facts, NULL);
-    if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
-        wait_for_releases(s, 0, LAST_PATIENCE_NS);
-        error = dv_call(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, NULL, 0, facts,
-                        sizeof facts, NULL);
-    }
+    cl_int error = call_for_memory(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, facts,
+                                   sizeof facts);
     if (message.data && dv_session_alive(s))
         dv_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)

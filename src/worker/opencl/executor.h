@@ -116,6 +116,7 @@ struct dvk_room {
     struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
     struct dvk_context *moves;      /* whose mover has something to do */
     bool head_only;                 /* nothing is brought in ahead: there is no room */
+    bool lacks_less;                /* something was evicted since divvyd was asked for room */
     TAILQ_HEAD(, dvk_mem) resident;
     uint64_t room;   /* granted by divvyd */
     uint64_t placed; /* taken by objects */
@@ -273,6 +274,8 @@ static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, uint32_t 
 }
 
 void dvk_mem_unref(struct dvk_mem *mem);
+/* Its bytes count no longer for the tenant. */
+void dvk_mem_uncount(struct dvk_mem *mem);
 void dvk_mem_unpin(struct dvk_mem *mem);
 void dvk_sampler_unref(struct dvk_sampler *sampler);
 void dvk_kernel_unref(struct dvk_kernel *kernel);

@@ -166,8 +166,11 @@ static void copy_text(char *into, size_t room, const char *text)
     into[length] = '\0';
 }
 
-static void describe(cl_kernel kernel, struct dvk_reply *reply, cl_uint count)
+/* Also notes which arguments say of themselves that the kernel does not write through them. */
+static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
 {
+    cl_kernel kernel = described->vendor;
+    cl_uint count = described->arguments->count;
     struct dv_wire_kernel answer = {.argument_count = count, .has_info = 1};
     DV_AUTO_FREE struct dv_wire_argument *list = calloc(count ? count : 1, sizeof *list);
     char attributes[4096] = "";
@@ -194,6 +197,9 @@ static void describe(cl_kernel kernel, struct dvk_reply *reply, cl_uint count)
         list[i].address = address;
         list[i].access = access;
         list[i].type_qualifier = qualifier;
+        described->only_reads[i] = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+                                   access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
+                                   qualifier & CL_KERNEL_ARG_TYPE_CONST;
         if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof text - 1, text, NULL) ==
             CL_SUCCESS)
             copy_text(list[i].type_name, sizeof list[i].type_name, text);
@@ -204,26 +210,6 @@ static void describe(cl_kernel kernel, struct dvk_reply *reply, cl_uint count)
     }
     dvk_reply_put(reply, &answer, sizeof answer);
     dvk_reply_put(reply, list, count * sizeof *list);
-}
-
-/* Which arguments say of themselves that the kernel does not write through them. */
-static void note_reads(struct dvk_kernel *kernel, cl_uint count)
-{
-    for (cl_uint i = 0; i < count; i++) {
-        cl_kernel_arg_address_qualifier address = 0;
-        cl_kernel_arg_access_qualifier access = 0;
-        cl_kernel_arg_type_qualifier type = 0;
-        if (clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address,
-                               &address, NULL) != CL_SUCCESS)
-            return;
-        clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access,
-                           NULL);
-        clGetKernelArgInfo(kernel->vendor, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof type, &type,
-                           NULL);
-        kernel->only_reads[i] = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
-                                access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
-                                type & CL_KERNEL_ARG_TYPE_CONST;
-    }
 }
 
 static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, bool may_print,
@@ -262,7 +248,6 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         free(kernel);
         return error;
     }
-    note_reads(kernel, count);
     *kept = kernel;
     return CL_SUCCESS;
 }
@@ -286,7 +271,7 @@ int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kerne
         return error;
     error = keep_kernel(w, m->id, vendor, program->may_print, NULL, &kernel);
     if (error == CL_SUCCESS)
-        describe(vendor, reply, kernel->arguments->count);
+        describe(kernel, reply);
     return error;
 }
 
@@ -303,7 +288,11 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
     cl_kernel vendor = clCloneKernel(source->vendor, &error);
     if (error != CL_SUCCESS)
         return error;
-    return keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
+    error = keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
+    if (error == CL_SUCCESS)
+        memcpy(kernel->only_reads, source->only_reads,
+               source->arguments->count * sizeof *source->only_reads);
+    return error;
 }
 
 void dvk_timing_unref(struct dvk_timing *timing)

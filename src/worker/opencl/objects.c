@@ -325,7 +325,7 @@ static bool count_mem(struct dvk_mem *mem, const struct dvk_context *context, bo
     return mem->counted;
 }
 
-static void uncount_mem(struct dvk_mem *mem)
+void dvk_mem_uncount(struct dvk_mem *mem)
 {
     if (mem->counted)
         dv_account_drop(mem->worker->runtime, mem->device, mem->bytes);
@@ -336,7 +336,7 @@ static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
 {
     struct dvk_mem *mem = user;
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
-    uncount_mem(mem); /* first: whoever hears of it may ask for the same bytes again */
+    dvk_mem_uncount(mem); /* first: whoever hears of it may ask for the same bytes again */
     dv_runtime_upcall(mem->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     free(mem);
@@ -382,18 +382,21 @@ static struct dvk_mem *new_mem(struct dvk_worker *w, uint32_t id)
  * reason, as creation itself needed no answer. */
 static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
 {
+    cl_int kept = dvk_put(w, DV_KIND_MEM, mem->id, mem);
+
     mem->error = error;
-    if (error != CL_SUCCESS)
-        uncount_mem(mem);
-    if (dvk_put(w, DV_KIND_MEM, mem->id, mem) != CL_SUCCESS) {
-        if (mem->vendor)
+    if (error != CL_SUCCESS || kept != CL_SUCCESS) {
+        if (mem->root)
+            dvk_residency_forget(mem);
+        else if (mem->vendor)
             clReleaseMemObject(mem->vendor);
-        uncount_mem(mem);
-        free(mem);
+        mem->root = NULL;
+        mem->vendor = NULL;
+        dvk_mem_uncount(mem);
+        if (kept != CL_SUCCESS)
+            free(mem);
         return;
     }
-    if (error != CL_SUCCESS)
-        return;
     atomic_fetch_add(&w->runtime->header->memory_bytes, mem->bytes);
     if (!mem->root)
         tell_when_gone(mem);
@@ -510,6 +513,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         .context = context, .flags = m->flags & DVK_DEVICE_FLAGS, .format = format, .desc = desc};
     if (managed) {
         mem->parent = parent;
+        mem->root = parent ? parent->root : NULL;
         error = dvk_residency_try(mem);
     } else {
         desc.buffer = parent ? parent->vendor : NULL;
@@ -531,11 +535,8 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     clGetMemObjectInfo(mem->vendor, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
     mem->element_bytes = facts[0];
     mem->bytes = parent ? 0 : bytes;
-    if (managed) { /* from here on its vendor's object comes and goes */
-        if (parent)
-            mem->root = parent->root;
+    if (managed) /* from here on its vendor's object comes and goes */
         dvk_residency_tried(mem);
-    }
     mem->device = home_of(context);
     if (!parent && (dv_account_claim(w->runtime, home_of(context), bytes) < 0 ||
                     !count_mem(mem, context, true)))
@@ -545,7 +546,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     if (error != CL_SUCCESS) {
         if (mem->vendor && !managed)
             clReleaseMemObject(mem->vendor);
-        uncount_mem(mem);
+        dvk_mem_uncount(mem);
         free(mem);
         return error;
     }

@@ -151,6 +151,13 @@ void dvk_residency_tried(struct dvk_mem *mem)
         drop_vendor(mem);
 }
 
+/* How much of the room is taken; `check` compares what all devices have with divvyd's ledger. */
+static void count_placed(struct dvk_worker *w, struct dvk_room *room, uint64_t more, uint64_t less)
+{
+    room->placed += more - less;
+    atomic_fetch_add(&w->runtime->header->placed_bytes, more - less);
+}
+
 /* The root's place on the device is free again. */
 static void unplace(struct dvk_mem *root)
 {
@@ -162,31 +169,25 @@ static void unplace(struct dvk_mem *root)
     drop_vendor(root);
     TAILQ_REMOVE(&room->resident, root, in_resident);
     root->resident = false;
-    room->placed -= root->bytes;
-    atomic_store(&root->worker->runtime->header->placed_bytes, room->placed);
+    count_placed(root->worker, room, 0, root->bytes);
 }
 
 /* ---- moving ---- */
 
-static cl_command_queue mover(struct dvk_context *context, uint32_t device)
+/* A managed context has one device (and its parts). */
+static cl_command_queue mover(struct dvk_context *context)
 {
     cl_int error;
 
-    for (uint32_t i = 0; i < context->device_count; i++) {
-        if (context->devices[i]->index != device)
-            continue;
-        if (!context->mover)
-            context->mover =
-                clCreateCommandQueue(context->vendor, context->devices[i]->vendor, 0, &error);
-        return context->mover;
-    }
-    return NULL;
+    if (!context->mover)
+        context->mover = clCreateCommandQueue(context->vendor, context->devices[0]->vendor, 0, &error);
+    return context->mover;
 }
 
 /* Moves bytes from `moved` on, as many as a piece has left. Images move whole. */
 static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
 {
-    cl_command_queue queue = mover(root->make.context, root->device);
+    cl_command_queue queue = mover(root->make.context);
     cl_int error;
 
     if (!queue)
@@ -461,7 +462,7 @@ static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *b
         if (error != CL_SUCCESS)
             return error;
         root->placing = true;
-        room->placed += root->bytes;
+        count_placed(root->worker, room, root->bytes, 0);
         *budget -= root->moved < *budget ? root->moved : *budget;
     }
     if (root->backed && root->moved < root->backing_bytes) {
@@ -527,11 +528,11 @@ static void stop_bringing(struct dvk_room *room)
         drop_vendor(root);
         root->placing = false;
         root->moved = 0;
-        room->placed -= root->bytes;
+        count_placed(root->worker, room, 0, root->bytes);
     }
     forget_wanted(room);
     room->bringing = NULL;
-    room->head_only = room->ahead = false;
+    room->head_only = room->lacks_less = room->ahead = false;
 }
 
 static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
@@ -542,7 +543,6 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
     stop_bringing(room);
     atomic_store(&room->no_room, false);
     w->runtime->gates[device].bringing = false;
-    atomic_store(&w->runtime->header->placed_bytes, room->placed);
     if (room->started_ns)
         dv_memory_in_place(w->runtime->lease, device, dv_now() - room->started_ns);
     atomic_store(&w->runtime->gates_changed, true);
@@ -571,7 +571,7 @@ bool dvk_residency_admit(struct dvk_command *c)
     if (room->bringing != c || !c->worker->runtime->gates[device].bringing) {
         room->bringing = c;
         room->started_ns = 0;
-        room->asked = room->head_only = room->ahead = false;
+        room->asked = room->head_only = room->lacks_less = room->ahead = false;
         c->worker->runtime->gates[device].bringing = true;
     }
     return false; /* dvk_residency_work brings it in */
@@ -590,9 +590,16 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         return true;
     }
     uint64_t freed = evict_piece(room, set->head_need - (room->room - room->placed), &more);
-    if (freed == 0 && !more && w->runtime->gates[device].in_flight == 0)
+    room->lacks_less |= freed > 0;
+    if (freed > 0 || more)
+        return true;
+    if (room->lacks_less) { /* the rest may be free for everybody */
+        room->asked = room->lacks_less = false;
+        return true;
+    }
+    if (w->runtime->gates[device].in_flight == 0)
         end_bringing(w, device, CL_MEM_OBJECT_ALLOCATION_FAILURE);
-    return freed > 0 || more;
+    return false;
 }
 
 /* Before the device is ours: as much as there is room for. */
@@ -611,10 +618,8 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
     if (room->asked && !atomic_load(&room->answered))
         return false;
     if (set.count == 0 || set.short_of_memory ||
-        bring_piece(w, room, &set, &more) != CL_SUCCESS || !more) {
-        atomic_store(&w->runtime->header->placed_bytes, room->placed);
+        bring_piece(w, room, &set, &more) != CL_SUCCESS || !more)
         stop_bringing(room);
-    }
     return room->bringing != NULL;
 }
 
@@ -624,7 +629,8 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     struct dvk_room *room = &w->rooms[device];
     bool more;
 
-    room->room += atomic_exchange(&room->granted_in, 0);
+    if (atomic_load(&room->granted_in))
+        room->room += atomic_exchange(&room->granted_in, 0);
     if (room->bringing && !room->ahead && !w->runtime->gates[device].bringing)
         stop_bringing(room); /* the device was taken away meanwhile */
     if (!room->bringing)
@@ -660,7 +666,8 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     struct dv_lease *lease = w->runtime->lease;
     bool more = true;
 
-    room->evict_due += atomic_exchange(&room->evict_in, 0);
+    if (atomic_load(&room->evict_in))
+        room->evict_due += atomic_exchange(&room->evict_in, 0);
     if (room->evict_due == 0)
         return false;
     if (room->ahead)
@@ -758,24 +765,30 @@ static void give_back_spare(struct dvk_worker *w, uint32_t device)
     dv_memory_unplace(w->runtime->lease, device, spare - SPARE_BYTES, false);
 }
 
-void dvk_residency_remove(struct dvk_mem *mem)
+void dvk_residency_forget(struct dvk_mem *mem)
 {
-    struct dv_runtime *runtime = mem->worker->runtime;
-
     if (mem->parent) {
         drop_vendor(mem);
         LIST_REMOVE(mem, of_root);
         dvk_mem_unref(mem->parent);
         mem->parent = NULL;
     } else {
-        if (mem->resident)
-            unplace(mem);
-        give_back_spare(mem->worker, mem->device);
         free_backing(mem);
+    }
+}
+
+void dvk_residency_remove(struct dvk_mem *mem)
+{
+    struct dv_runtime *runtime = mem->worker->runtime;
+    bool is_root = mem->root == mem;
+
+    if (is_root && mem->resident)
+        unplace(mem);
+    dvk_residency_forget(mem);
+    if (is_root) {
+        give_back_spare(mem->worker, mem->device);
         atomic_fetch_sub(&runtime->header->memory_bytes, mem->bytes);
-        if (mem->counted)
-            dv_account_drop(runtime, mem->device, mem->bytes);
-        mem->counted = false;
+        dvk_mem_uncount(mem);
     }
     mem->error = CL_INVALID_MEM_OBJECT;
     dv_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);

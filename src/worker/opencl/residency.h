@@ -15,9 +15,12 @@ bool dvk_is_managed(const struct dvk_context *context);
 /* A managed object has come to be (mem->make says how); initial: its bytes so far, or NULL, tightly
  * packed. Returns CL_SUCCESS or an error. */
 cl_int dvk_residency_add(struct dvk_mem *mem, const void *initial);
-/* Makes the vendor's object for a moment, to learn of it, also where its root is not on the device. */
+/* Makes the vendor's object for a moment, to learn of it, also where its root (mem->root, NULL if it
+ * will be one itself) is not on the device. */
 cl_int dvk_residency_try(struct dvk_mem *mem);
 void dvk_residency_tried(struct dvk_mem *mem);
+/* The opposite of dvk_residency_add, for an object that was never used. */
+void dvk_residency_forget(struct dvk_mem *mem);
 /* It is not needed any more and nothing uses it: all of its memory is free again. */
 void dvk_residency_remove(struct dvk_mem *mem);
 

@@ -1,5 +1,6 @@
 /* memory: says "ready", the device's memory and its largest allocation, then does with device memory
- * what it is told on its standard input, a command a line, and answers each with a line: "ok ...", or "error NUMBER", or "wrong ...".
+ * what it is told on its standard input, a command a line, and answers each with a line: "ok", or
+ * "error NUMBER", or "wrong ...".
  *
  *   alloc N BYTES      creates buffer N (it is not used yet)
  *   free N
@@ -8,6 +9,7 @@
  *   sum N M            a kernel adds buffer M, which it only reads, to buffer N
  *   check N SEED PLUS  reads buffer N: is it the pattern, plus so much?
  *   part N             bumps the second half of it through a sub-buffer
+ *   view N WIDTH       creates an image of so many pixels over it, looks at one, lets go of it
  *   image N W H SEED   creates image N and writes a pattern into it
  *   imagecheck N SEED
  *   steps COUNT SEED MOST  random steps with buffers of at most MOST bytes in all, checked
@@ -110,6 +112,23 @@ static cl_int bump_part(struct slot *s)
     if (error == CL_SUCCESS) {
         error = run_on(bump, part, region.size);
         clReleaseMemObject(part);
+    }
+    return error;
+}
+
+static cl_int look_through_view(struct slot *s, size_t width)
+{
+    cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+    cl_image_desc desc = {
+        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = width, .buffer = s->mem};
+    size_t origin[3] = {0, 0, 0}, region[3] = {1, 1, 1};
+    uint32_t pixel;
+    cl_int error;
+    cl_mem view = clCreateImage(context, 0, &format, &desc, NULL, &error);
+
+    if (error == CL_SUCCESS) {
+        error = clEnqueueReadImage(queue, view, CL_TRUE, origin, region, 0, 0, &pixel, 0, NULL, NULL);
+        clReleaseMemObject(view);
     }
     return error;
 }
@@ -257,6 +276,8 @@ static void obey(char *line)
     } else if (strcmp(verb, "check") == 0) {
         long long wrong = check_words(s, (cl_uint)a[1], (cl_uint)a[2], &error);
         answer_check(wrong, error);
+    } else if (strcmp(verb, "view") == 0) {
+        answer(look_through_view(s, a[1]));
     } else if (strcmp(verb, "part") == 0) {
         answer(bump_part(s));
     } else if (strcmp(verb, "image") == 0) {
