@@ -75,6 +75,7 @@ def vendor_environment(cache, extra=None):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("POCL_", "OCL_ICD_", "DIVVY_", "OPENCL_"))}
     env["POCL_CACHE_DIR"] = str(cache)
+    env["DIVVY_CACHE"] = str(cache / "divvy")
     env["POCL_MEMORY_LIMIT"] = "4"
     env.update(extra or {})
     return env

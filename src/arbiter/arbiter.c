@@ -157,6 +157,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     arbiter->config_loads++;
     dv_control_apply_config(arbiter);
     dv_leases_apply_config(arbiter);
+    dv_cages_apply_config(arbiter);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
     dv_zygote_request_probe(arbiter); /* the drivers may be others now */
@@ -277,6 +278,7 @@ static void release_directory(struct dv_arbiter *arbiter)
 
     if (arbiter->lock_fd < 0)
         return; /* not ours */
+    dv_cages_fini(arbiter);
     dv_vendors_remove(arbiter->vendors_directory);
     snprintf(path, sizeof path, "%s/" LOCK_NAME, arbiter->directory);
     unlink(path);
@@ -423,6 +425,7 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
     if (count == 0)
         dv_warning("no OpenCL driver is announced in " DV_VENDORS_PUBLIC
                    " or by the configuration: there will be no device");
+    dv_cages_init(arbiter);
     int status = dv_zygote_start(arbiter);
     if (status < 0)
         dv_error("cannot start %s: %s", arbiter->worker_path, strerror(-status));
@@ -443,7 +446,8 @@ static void tell_ready(struct dv_arbiter *arbiter)
 
 int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options)
 {
-    *arbiter = (struct dv_arbiter){.options = *options, .lock_fd = -1, .owner = geteuid()};
+    *arbiter = (struct dv_arbiter){
+        .options = *options, .lock_fd = -1, .owner = geteuid(), .cages.caches_fd = -1};
     arbiter->listener.fd = -1;
     arbiter->control.fd = -1;
     dv_zygote_init(&arbiter->zygote);

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/cages.h"
 #include "src/arbiter/config.h"
 #include "src/arbiter/control.h"
 #include "src/arbiter/devices.h"
@@ -50,6 +51,7 @@ struct dv_arbiter {
 
     struct dv_devices devices;
     struct dv_zygote zygote;
+    struct dv_cages cages;
     struct dv_listener listener;
     struct dv_control control;
     struct dv_leases leases;

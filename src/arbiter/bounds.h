@@ -14,7 +14,7 @@
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
 #define DV_LIMIT_SESSIONS 16384
 #define DV_LIMIT_SESSIONS_PER_UID 1024
-#define DV_WORKER_DESCRIPTORS 5  /* a session with a worker */
+#define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
 #define DV_LEASE_DESCRIPTORS 1   /* one without */
 #define DV_PROCESS_DESCRIPTORS 1 /* their process, once */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
@@ -46,8 +46,22 @@
 #define DV_LIMIT_TENANT_NAME 96 /* bytes, the ending NUL included */
 #define DV_LIMIT_SLOTS 64 /* sessions that may keep one device busy at a time */
 #define DV_LIMIT_VENDORS 64
+#define DV_LIMIT_CAGE_PATHS 64
+#define DV_LIMIT_CAGE_CALLS 64
 #define DV_LIMIT_ICD_BYTES 4096
 #define DV_LIMIT_PATH 4096
+
+/* Lines that a worker may write into the log, and how often in how long its pipe is read. */
+#define DV_WORKER_LINES_PER_S 10
+#define DV_WORKER_LINES_BURST 500
+#define DV_WORKER_READS 8
+#define DV_WORKER_READS_US (100 * DV_MS)
+
+/* How often a tenant's compiled kernels are counted while it has sessions, and how many tenants' at
+ * once. */
+#define DV_SWEEP_PAUSE_US (20 * DV_S)
+#define DV_SWEEP_LOOK_US (5 * DV_S)
+#define DV_SWEEPS_AT_ONCE 8
 
 /* The control socket. */
 #define DV_LIMIT_CONTROL_CONNECTIONS 64

@@ -57,6 +57,20 @@ const char *dv_config_policy_word(int policy)
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 
+static const cyaml_schema_value_t path_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_LIMIT_PATH - 1)};
+static const cyaml_schema_value_t word_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, 64)};
+
+static const cyaml_schema_field_t cage_fields[] = {
+    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dv_cage_rule, paths, paths_count,
+                               &path_schema, 0, DV_LIMIT_CAGE_PATHS),
+    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dv_cage_rule, groups,
+                               groups_count, &word_schema, 0, DV_CAGE_GROUPS_MOST),
+    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dv_cage_rule, calls, calls_count,
+                               &word_schema, 0, DV_LIMIT_CAGE_CALLS),
+    CYAML_FIELD_END};
+
 static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dv_device_rule, match, 1,
                            DV_MAX_DEVICE_NAME - 1),
@@ -77,6 +91,7 @@ static const cyaml_schema_field_t device_fields[] = {
                            32),
     CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dv_device_rule, slice, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
+    CYAML_FIELD_MAPPING_PTR("cage", OPTIONAL_POINTER, struct dv_device_rule, cage, cage_fields),
     CYAML_FIELD_END};
 static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
                                            {"group", DV_PER_GROUP},
@@ -117,8 +132,11 @@ static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_tenant_rule, tenant_fields)};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_device_rule, device_fields)};
-static const cyaml_schema_value_t vendor_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_LIMIT_PATH - 1)};
+static const cyaml_strval_t cage_words[] = {{"yes", DV_CAGE_YES},
+                                            {"no", DV_CAGE_NO},
+                                            {"true", DV_CAGE_YES},
+                                            {"false", DV_CAGE_NO},
+                                            {"if-possible", DV_CAGE_IF_POSSIBLE}};
 
 static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dv_config_file, devices,
@@ -127,13 +145,18 @@ static const cyaml_schema_field_t file_fields[] = {
                                tenants_count, &tenant_schema, 0, DV_LIMIT_TENANT_RULES),
     CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dv_config_file, arena, 1, 32),
     CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dv_config_file, vendors,
-                               vendors_count, &vendor_schema, 1, DV_LIMIT_VENDORS),
+                               vendors_count, &path_schema, 1, DV_LIMIT_VENDORS),
     CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dv_config_file,
                            operator_group, 1, 64),
     CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dv_config_file, tenants_see_own,
                      yes_no, COUNT(yes_no)),
     CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dv_config_file,
                          sessions_per_user),
+    CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dv_config_file, cage, cage_words,
+                     COUNT(cage_words)),
+    CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
+    CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dv_config_file, worker_users, 1,
+                           32),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t file_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dv_config_file, file_fields)};
@@ -162,6 +185,12 @@ static const struct {
     {"vendors", "a list of 1 to 64 paths of .icd files"},
     {"operator-group", "the name of a group"},
     {"tenants-see-own", "yes or no"},
+    {"cage", "yes, no or if-possible; in a device rule a mapping of paths, groups and calls"},
+    {"paths", "a list of at most 64 absolute paths"},
+    {"groups", "a list of at most 8 names or numbers of groups"},
+    {"calls", "a list of at most 64 names of system calls"},
+    {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
+    {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
     {"user", "the name or number of a user"},
@@ -182,7 +211,7 @@ struct complaint {
     char what[256];
     char key[64]; /* innermost key, empty when there is none */
     int line;     /* 0: unknown */
-    bool in_devices, in_tenants;
+    bool in_devices, in_tenants, in_cage;
 };
 
 static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
@@ -211,6 +240,8 @@ static void take_complaint(cyaml_log_t level, void *context, const char *format,
         snprintf(complaint->key, sizeof complaint->key, "%s", key);
     if (strcmp(key, "devices") == 0)
         complaint->in_devices = true;
+    if (strcmp(key, "cage") == 0)
+        complaint->in_cage = true;
     if (strcmp(key, "tenants") == 0)
         complaint->in_tenants = true;
 }
@@ -326,12 +357,14 @@ static void explain(struct complaint *complaint, const char *path, const char *d
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
         /* libcyaml gives the place where it began to look for a key, not the key's own */
         list_keys(text, sizeof text,
-                  complaint->in_devices   ? device_fields
+                  complaint->in_cage      ? cage_fields
+                  : complaint->in_devices ? device_fields
                   : complaint->in_tenants ? tenant_fields
                                           : file_fields);
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
                  find_line(data, rest, line), rest,
-                 complaint->in_devices   ? " in a device rule"
+                 complaint->in_cage      ? " in a device's cage"
+                 : complaint->in_devices ? " in a device rule"
                  : complaint->in_tenants ? " in a tenant rule"
                                          : "",
                  text);
@@ -539,6 +572,52 @@ static int check_memory(struct dv_config *config, const char *path, const char *
     return 0;
 }
 
+static int check_cage(const struct place *place, struct dv_cage_rule *rule)
+{
+    for (uint64_t i = 0; i < rule->paths_count; i++)
+        if (rule->paths[i][0] != '/' || strstr(rule->paths[i], "/.."))
+            return wrong(place, "paths", rule->paths[i]);
+    for (uint64_t i = 0; i < rule->groups_count; i++) {
+        const struct group *group = getgrnam(rule->groups[i]);
+        if (group)
+            rule->gids[i] = group->gr_gid;
+        else if (!read_number(rule->groups[i], &rule->gids[i]))
+            return wrong(place, "groups", rule->groups[i]);
+    }
+    return 0;
+}
+
+static int check_cages(struct dv_config *config, const char *path, const char *data, char *error,
+                       size_t error_bytes)
+{
+    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    const struct dv_config_file *file = config->file;
+    unsigned long first, last;
+    char rest;
+
+    config->cage = file->cage;
+    if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
+                             config->cache_bytes < DV_CACHE_BYTES_LEAST ||
+                             config->cache_bytes > DV_MEMORY_BYTES_MOST))
+        return wrong(&place, "cache-size", file->cache_size);
+    if (file->worker_users) {
+        if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 ||
+            last < first || last >= UINT32_MAX)
+            return wrong(&place, "worker-users", file->worker_users);
+        config->worker_uid_first = (uid_t)first;
+        config->worker_uid_last = (uid_t)last;
+    }
+    for (uint64_t i = 0; i < file->devices_count; i++) {
+        if (!file->devices[i].cage)
+            continue;
+        place.line = find_line(data, "cage", place.line + 1);
+        int status = check_cage(&place, file->devices[i].cage);
+        if (status < 0)
+            return status;
+    }
+    return 0;
+}
+
 static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
@@ -587,6 +666,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
         return -EINVAL;
     if (check_slices(config, path, data, error, error_bytes) < 0 ||
         check_memory(config, path, data, error, error_bytes) < 0 ||
+        check_cages(config, path, data, error, error_bytes) < 0 ||
         check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {
@@ -654,7 +734,10 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     const cyaml_config_t settings = cyaml_settings(&complaint);
 
     *config = (struct dv_config){.arena_bytes = default_arena(),
-                                 .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID};
+                                 .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID,
+                                 .cache_bytes = DV_CACHE_BYTES_USUAL,
+                                 .worker_uid_first = DV_WORKER_UID_FIRST,
+                                 .worker_uid_last = DV_WORKER_UID_LAST};
     int status = path ? read_file(path, &data) : 0;
     if (!path || (status == -ENOENT && !must_exist))
         return 0;

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "src/policy/policy.h"
+#include "src/wire/session/handshake.h"
 
 /* Bytes, or a part of a device's memory; both 0: all of it. */
 struct dv_memory_size {
@@ -30,6 +31,17 @@ struct dv_tenant_terms {
 
 enum dv_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
+/* What a driver needs in the cage of its workers besides what every worker has. */
+struct dv_cage_rule {
+    char **paths; /* shown read-only; device nodes work as ever */
+    uint64_t paths_count;
+    char **groups; /* that the worker is a member of */
+    uint64_t groups_count;
+    char **calls; /* names of system calls */
+    uint64_t calls_count;
+    gid_t gids[DV_CAGE_GROUPS_MOST]; /* what the groups' names mean */
+};
+
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
 struct dv_device_rule {
     char *match;    /* glob on the device's name */
@@ -45,6 +57,7 @@ struct dv_device_rule {
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
+    struct dv_cage_rule *cage; /* NULL: nothing more than usual */
     char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns; /* what that means; 0: learned */
 };
@@ -80,6 +93,16 @@ struct dv_config_file {
     char *operator_group;
     int tenants_see_own;
     uint64_t *sessions_per_user; /* NULL: absent */
+    int cage;                    /* enum dv_cage_choice */
+    char *cache_size;            /* "1GiB" */
+    char *worker_users;          /* "FIRST-LAST" */
+};
+
+enum dv_cage_choice {
+    DV_CAGE_BY_MODE, /* yes for the system's daemon, if-possible for a user's own */
+    DV_CAGE_YES,
+    DV_CAGE_NO,
+    DV_CAGE_IF_POSSIBLE,
 };
 
 enum dv_policy_choice {
@@ -96,7 +119,16 @@ struct dv_config {
     unsigned sessions_per_user;
     bool has_operator_group;
     gid_t operator_group;
+    int cage;             /* enum dv_cage_choice */
+    uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
+    uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
 };
+
+/* Above all that systemd and distributions hand out. */
+#define DV_WORKER_UID_FIRST 1879048192u
+#define DV_WORKER_UID_LAST 1879113727u
+#define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
+#define DV_CACHE_BYTES_LEAST (UINT64_C(1) << 20)
 
 /* Loads and checks a file. With must_exist false a missing file means the defaults. Returns 0, or a
  * negative errno with a message that names file, line and what was expected. */

@@ -89,6 +89,7 @@ static void session_destroy(struct dv_session *session)
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);
     dv_tenants_leave(arbiter, session);
+    dv_cages_leave(session);
     drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
@@ -96,6 +97,10 @@ static void session_destroy(struct dv_session *session)
     close_fd(&session->shm_fd);
     close_fd(&session->control_fd);
     close_fd(&session->worker_control_fd);
+    close_fd(&session->worker_log_fd);
+    if (session->log)
+        dv_worker_log_close(session->log);
+    free(session->log);
     dv_process_detach(session);
     if (session->counted)
         count_session(arbiter, session->uid, false);
@@ -374,7 +379,8 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
                                    .worker_pidfd = -1,
                                    .shm_fd = -1,
                                    .control_fd = -1,
-                                   .worker_control_fd = -1};
+                                   .worker_control_fd = -1,
+                                   .worker_log_fd = -1};
     dv_process_attach(process, session);
     find_user_name(peer->uid, session->user, sizeof session->user);
     find_command(peer->pid, session->command, sizeof session->command);
@@ -444,6 +450,19 @@ static int make_control_channel(struct dv_session *session)
     session->control_fd = pair[0];
     session->worker_control_fd = pair[1];
     return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int make_log(struct dv_session *session)
+{
+    char name[32];
+
+    session->log = malloc(sizeof *session->log);
+    if (!session->log)
+        return -ENOMEM;
+    dv_worker_log_init(session->log);
+    snprintf(name, sizeof name, "session %llu", ID(session));
+    session->worker_log_fd = dv_worker_log_open(session->log, session->arbiter->event, name);
+    return session->worker_log_fd < 0 ? session->worker_log_fd : 0;
 }
 
 /* Returns 0 or a negative errno. */
@@ -542,6 +561,8 @@ static void session_start_worker(struct dv_session *session)
     int error = make_shared_memory(session);
     if (error == 0)
         error = make_control_channel(session);
+    if (error == 0)
+        error = make_log(session);
     session->state = DV_SESSION_FORKING;
     if (error == 0)
         error = dv_zygote_request_fork(arbiter, session->id);
@@ -564,7 +585,7 @@ void dv_sessions_advance(struct dv_arbiter *arbiter)
 }
 
 bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_request *request,
-                             int fds[3])
+                             int fds[5])
 {
     if (session->state != DV_SESSION_FORKING || session->request_sent)
         return false;
@@ -588,6 +609,8 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
     fds[0] = session->shm_fd;
     fds[1] = session->worker_control_fd;
     fds[2] = session->process->pidfd;
+    fds[3] = session->worker_log_fd;
+    fds[4] = dv_cages_fill(session->arbiter, session, &request->cage);
     return true;
 }
 
@@ -596,6 +619,7 @@ void dv_session_request_sent(struct dv_session *session)
     session->request_sent = true;
     session->zygote_generation = session->arbiter->zygote.generation;
     close_fd(&session->worker_control_fd);
+    close_fd(&session->worker_log_fd);
 }
 
 void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)

@@ -14,9 +14,11 @@
 #include "src/arbiter/leases.h"
 #include "src/arbiter/processes.h"
 #include "src/arbiter/tenants.h"
+#include "src/arbiter/worker_log.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
+struct dv_kernel_cache;
 
 enum dv_session_state {
     DV_SESSION_WAITING, /* for the devices to be known and the zygote to run */
@@ -55,6 +57,7 @@ struct dv_session {
     struct dv_device_grant *grants;         /* device_count of them; NULL: it has no worker */
     struct dv_session_lease *leases;        /* device_count of them */
 
+    struct dv_kernel_cache *cache; /* NULL: it has no worker, or no cage */
     struct dv_process *process;
     struct dv_session *prev_of_process, *next_of_process;
     int client_fd; /* -1 once the client has closed it */
@@ -63,6 +66,8 @@ struct dv_session {
     uint64_t shm_bytes;
     int control_fd;        /* our end */
     int worker_control_fd; /* the worker's end, until it has been sent */
+    struct dv_worker_log *log; /* NULL: it has no worker */
+    int worker_log_fd;         /* the worker's end, likewise */
 
     sd_event_source *client_io;
     bool in_channels; /* its lease channel is listened to */
@@ -102,9 +107,9 @@ int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_sta
                             uint64_t session, uint64_t shm_bytes, int shm_fd, const char *text);
 
 /* For the zygote's side: the request of a session that still wants a worker (false: it does not),
- * then what became of it. */
+ * then what became of it. The last descriptor is the caller's to close; it may be -1. */
 bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_request *request,
-                             int fds[3]);
+                             int fds[5]);
 void dv_session_request_sent(struct dv_session *session);
 void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd);
 void dv_session_fork_failed(struct dv_session *session, int error, const char *text);

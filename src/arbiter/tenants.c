@@ -150,6 +150,11 @@ static void name_tenant(enum dv_tenant_per per, const struct dv_tenant_rule *rul
         snprintf(name, bytes, "%s", session->user);
 }
 
+bool dv_tenant_is_program(const struct dv_tenant *tenant)
+{
+    return strncmp(tenant->name, "pid:", 4) == 0 || strncmp(tenant->name, "session:", 8) == 0;
+}
+
 /* Without a rule: users are tenants and may not raise themselves; where all programs are one user's,
  * each is a tenant and may ask for anything. */
 static void default_terms(const struct dv_arbiter *arbiter, struct dv_tenant_terms *terms)

@@ -49,6 +49,8 @@ struct dv_share_wish {
  * it wishes. Returns 0, or a negative errno with words for the tenant. */
 int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
                      const struct dv_share_wish *wish, char *text, size_t bytes);
+/* Whether the tenant is one program alone, and so comes and goes with it. */
+bool dv_tenant_is_program(const struct dv_tenant *tenant);
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
 
 /* Forgets those who have had no session for a while, or all who have none. */

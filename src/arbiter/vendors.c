@@ -150,6 +150,29 @@ int dv_vendors_prepare(const char *directory, const struct dv_config *config, ch
     return taken;
 }
 
+size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes)
+{
+    AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
+    struct dirent *entry;
+    char path[DV_LIMIT_PATH];
+    char library[DV_LIMIT_ICD_BYTES];
+    size_t used = 0;
+
+    while (open_directory && (entry = readdir(open_directory))) {
+        int length = snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        if (!is_icd_name(entry->d_name) || (size_t)length >= sizeof path ||
+            read_icd(path, library) < 0 || library[0] != '/' || strncmp(library, "/usr/", 5) == 0 ||
+            strncmp(library, "/lib", 4) == 0)
+            continue;
+        size_t more = strlen(library) + 1;
+        if (used + more + 1 > bytes)
+            break;
+        memcpy(list + used, library, more);
+        used += more;
+    }
+    return used;
+}
+
 static bool directory_names(const char *directory, const char *library)
 {
     AUTO_CLOSEDIR DIR *open_directory = opendir(directory);

@@ -16,6 +16,10 @@
 int dv_vendors_prepare(const char *directory, const struct dv_config *config, char *error,
                        size_t error_bytes);
 
+/* Writes the paths of drivers that are outside of the usual places for libraries, each with its NUL.
+ * Returns how many bytes they take. */
+size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes);
+
 /* Removes the directory and its files. */
 void dv_vendors_remove(const char *directory);
 

@@ -22,8 +22,6 @@
 #include "src/base/text.h"
 #include "src/worker/core/zygote.h"
 
-#define CACHE_SYSTEM "/var/cache/divvy"
-
 struct dv_zygote_errand {
     enum dv_zygote_op op;
     uint64_t session;
@@ -34,61 +32,53 @@ static int on_restart(sd_event_source *source, uint64_t usec, void *userdata);
 
 /* ---- starting the process ---- */
 
-/* Variables that must not reach a worker: they choose OpenCL drivers, speak to a tenant's client
- * library, or belong to divvyd and its own supervisor. */
-static bool is_private_variable(const char *entry)
+static bool begins_with_one_of(const char *entry, const char *const *beginnings)
 {
-    static const char *const names[] = {
-        "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH", "OPENCL_LAYERS",
-        "DIVVY_DIR",       "DIVVY_PRESENT_AS",  "DIVVY_LOG",          "DIVVY_VENDORS",
-        "NOTIFY_SOCKET",   "WATCHDOG_PID",      "WATCHDOG_USEC",      "LISTEN_PID",
-        "LISTEN_FDS",      "LISTEN_FDNAMES"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t length = strlen(names[i]);
-        if (strncmp(entry, names[i], length) == 0 && entry[length] == '=')
+    for (; *beginnings; beginnings++)
+        if (strncmp(entry, *beginnings, strlen(*beginnings)) == 0)
             return true;
-    }
     return false;
 }
 
-/* Where workers keep compiled kernels unless the daemon's environment says it. A user's own daemon
- * serves one user, who has a home; the system's daemon has none. This is the place for a directory
- * of each tenant's own, which has to come with workers that run under their tenant's name: until
- * then every worker runs as divvyd's user and could read the others' anyway. */
-static const char *cache_directory(const struct dv_arbiter *arbiter)
+/* What reaches a worker, where a tenant's native code can read it: how programs find each other and
+ * speak, and what drivers and their tools are told by variables. Not among it: what speaks to a
+ * tenant's client library or belongs to divvyd. */
+static bool is_for_workers(const char *entry)
 {
-    return arbiter->options.user || getenv("POCL_CACHE_DIR") ? NULL : CACHE_SYSTEM;
+    static const char *const ours[] = {
+        "PATH=",  "LANG=",  "LC_",       "TZ=",        "LD_",      "POCL_",  "CUDA_", "NVIDIA_",
+        "HSA_",   "ROC",    "AMD_",      "GPU_",       "HIP_",     "NEO",    "ZE_",   "ONEAPI_",
+        "SYCL_",  "IGC_",   "MESA_",     "RUSTICL_",   "GALLIUM_", "CL_",    "OCL_",  "OMP_",
+        "ASAN_",  "UBSAN_", "TSAN_",     "LSAN_",      "MALLOC_",  "GLIBC_", "DIVVY_VENDOR_",
+        "HOME=",  "XDG_CACHE_HOME=", "DIVVY_TEST_", NULL};
+    static const char *const not_ours[] = {"OCL_ICD_", NULL};
+
+    return begins_with_one_of(entry, ours) && !begins_with_one_of(entry, not_ours);
 }
 
 /* The environment of zygote and workers; one allocation holds it all. */
 static char **build_environment(const struct dv_arbiter *arbiter)
 {
-    const char *cache = cache_directory(arbiter);
     size_t count = 0;
-    size_t text_bytes = 64 + sizeof arbiter->vendors_directory + sizeof CACHE_SYSTEM;
+    size_t text_bytes = 64 + sizeof arbiter->vendors_directory;
 
     while (environ[count])
         count++;
-    char **variables = malloc((count + 3) * sizeof *variables + text_bytes);
+    char **variables = malloc((count + 2) * sizeof *variables + text_bytes);
     if (!variables)
         return NULL;
-    char *text = (char *)(variables + count + 3);
+    char *text = (char *)(variables + count + 2);
     size_t used = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_private_variable(environ[i]))
+        if (is_for_workers(environ[i]))
             variables[used++] = environ[i];
     variables[used++] = text;
-    text += sprintf(text, "OCL_ICD_VENDORS=%s", arbiter->vendors_directory) + 1;
-    if (cache) {
-        variables[used++] = text;
-        sprintf(text, "POCL_CACHE_DIR=%s", cache);
-    }
+    sprintf(text, "OCL_ICD_VENDORS=%s", arbiter->vendors_directory);
     variables[used] = NULL;
     return variables;
 }
 
-static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_fd,
+static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_fd, int log_fd,
                                   char *const *environment)
 {
     char *const arguments[] = {(char *)"divvy-worker", (char *)"--zygote", NULL};
@@ -106,7 +96,8 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
     int null_fd = open("/dev/null", O_RDONLY);
     if (null_fd >= 0)
         dup2(null_fd, STDIN_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO); /* what a driver prints belongs in the log */
+    dup2(log_fd, STDERR_FILENO);
+    dup2(log_fd, STDOUT_FILENO); /* what a driver prints belongs in the log */
     if (socket_fd == DV_ZYGOTE_SOCKET_FD)
         fcntl(socket_fd, F_SETFD, 0);
     else
@@ -209,15 +200,25 @@ static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
 static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand *errand)
 {
     struct dv_zygote_request request = {.magic = DV_WIRE_MAGIC, .op = (uint32_t)errand->op};
-    int fds[3] = {-1, -1, -1};
+    int fds[5] = {-1, -1, -1, -1, -1};
     int fd_count = 0;
     struct dv_session *session = NULL;
+    DV_AUTO_CLOSE int cache_fd = -1;
 
     if (errand->op == DV_ZYGOTE_FORK) {
         session = dv_session_find(arbiter, errand->session);
         if (!session || !dv_session_fill_request(session, &request, fds))
             return 0;
-        fd_count = 3;
+        cache_fd = fds[4];
+        fd_count = cache_fd < 0 ? 4 : 5;
+    } else if (errand->op == DV_ZYGOTE_SWEEP) {
+        cache_fd = fds[0] = dv_cages_next_sweep(arbiter, &request.cage);
+        fd_count = 1;
+        if (cache_fd < 0)
+            return 0;
+    } else {
+        cache_fd = fds[0] = dv_cages_fill(arbiter, NULL, &request.cage);
+        fd_count = cache_fd < 0 ? 0 : 1;
     }
     int error = dv_fd_send(arbiter->zygote.fd, &request, sizeof request, fds, fd_count);
     if (error == 0 || error == -EAGAIN) {
@@ -230,7 +231,7 @@ static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand
     dv_error("cannot ask the zygote: %s", strerror(-error));
     if (session)
         dv_session_fork_failed(session, error, "the request could not be sent");
-    else
+    else if (errand->op == DV_ZYGOTE_PROBE)
         arbiter->zygote.probing = false;
     return 0;
 }
@@ -267,6 +268,12 @@ static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t
 int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session)
 {
     return add_errand(arbiter, DV_ZYGOTE_FORK, session);
+}
+
+void dv_zygote_request_sweep(struct dv_arbiter *arbiter)
+{
+    if (arbiter->zygote.fd >= 0)
+        add_errand(arbiter, DV_ZYGOTE_SWEEP, 0);
 }
 
 int dv_zygote_request_probe(struct dv_arbiter *arbiter)
@@ -307,6 +314,10 @@ static void take_forked(struct dv_arbiter *arbiter, struct dv_session *session, 
 static void take_probed(struct dv_arbiter *arbiter)
 {
     arbiter->zygote.probing = false;
+    if (arbiter->zygote.answer.uncaged && dv_cages_impossible(arbiter, arbiter->zygote.answer.text)) {
+        dv_zygote_request_probe(arbiter);
+        return;
+    }
     if (!dv_devices_take(&arbiter->devices, &arbiter->zygote.answer, dv_arbiter_now(arbiter))) {
         dv_error("the probe's answer makes no sense: ignored");
         return;
@@ -391,6 +402,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
 void dv_zygote_init(struct dv_zygote *zygote)
 {
     *zygote = (struct dv_zygote){.fd = -1};
+    dv_worker_log_init(&zygote->log);
 }
 
 int dv_zygote_start(struct dv_arbiter *arbiter)
@@ -399,6 +411,7 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     DV_AUTO_FREE char **environment = build_environment(arbiter);
     DV_AUTO_CLOSE int theirs = -1;
     DV_AUTO_CLOSE int ours = -1;
+    DV_AUTO_CLOSE int log_fd = -1;
     int pair[2];
 
     if (!environment)
@@ -409,12 +422,15 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     theirs = pair[1];
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
+    log_fd = dv_worker_log_open(&zygote->log, arbiter->event, "zygote");
+    if (log_fd < 0)
+        return log_fd;
 
     pid_t pid = fork();
     if (pid < 0)
         return -errno;
     if (pid == 0)
-        exec_zygote(arbiter, theirs, environment);
+        exec_zygote(arbiter, theirs, log_fd, environment);
 
     int error = sd_event_add_child(arbiter->event, &zygote->child, pid, WEXITED, on_child, arbiter);
     if (error >= 0)
@@ -445,6 +461,7 @@ void dv_zygote_fini(struct dv_arbiter *arbiter)
     struct dv_zygote_errand *errand, *next;
 
     drop_socket(zygote);
+    dv_worker_log_close(&zygote->log);
     zygote->child = sd_event_source_disable_unref(zygote->child);
     zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
     if (zygote->pid > 0) {

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/worker_log.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
@@ -22,6 +23,7 @@ struct dv_zygote {
     sd_event_source *io;
     sd_event_source *child;
     sd_event_source *restart_timer;
+    struct dv_worker_log log;
     struct dv_zygote_errand *errands; /* requests not sent yet, in order */
     struct dv_zygote_answer answer;   /* the one being read */
 };
@@ -36,6 +38,8 @@ void dv_zygote_fini(struct dv_arbiter *arbiter);
 
 /* Asks for a worker; dv_session_forked or dv_session_fork_failed is the answer. */
 int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session);
+/* Asks to keep a directory of compiled kernels within its limit (dv_cages_next_sweep says which). */
+void dv_zygote_request_sweep(struct dv_arbiter *arbiter);
 /* Asks for the devices unless that is under way. */
 int dv_zygote_request_probe(struct dv_arbiter *arbiter);
 

@@ -97,6 +97,7 @@ class Program:
         pocl_cache.mkdir(exist_ok=True)
         return {
             "POCL_CACHE_DIR": str(pocl_cache),
+            "DIVVY_CACHE": str(pocl_cache / "divvy"),
             "POCL_MEMORY_LIMIT": os.environ.get("POCL_MEMORY_LIMIT", "4"),
             **self.device,
         }

@@ -144,9 +144,11 @@ class Daemon:
 
     config_text  YAML configuration, or None for the defaults
     env          additions to divvyd's environment (and so to its workers')
+    system       it serves every user, as the system's daemon does
+    user         number of the user who starts it, if not whoever runs the test
     """
 
-    def __init__(self, config_text=None, env=None, system=False):
+    def __init__(self, config_text=None, env=None, system=False, user=None):
         self.config_text = config_text
         self.extra_env = dict(env or {})
         self.mark = uuid.uuid4().hex
@@ -154,9 +156,14 @@ class Daemon:
         self.home = tempfile.mkdtemp(prefix="dv-", dir="/tmp")
         self.dir = os.path.join(self.home, "run")
         self.log_path = os.path.join(self.home, "divvyd.log")
-        self.system = system  # serves every user, as the system's daemon does
+        self.system = system
+        self.identity = {}
         if system:
             os.chmod(self.home, 0o755)
+        if user is not None:
+            self.identity = {"user": user, "group": user, "extra_groups": []}
+            os.chown(self.home, user, user)
+        self.program = binary("divvyd")
         self.process = None
 
     def __enter__(self):
@@ -189,7 +196,7 @@ class Daemon:
     def start(self):
         """Starts divvyd and waits until it accepts sessions. Also used to start it again."""
         self._killed = False
-        cmd = [binary("divvyd"), "--dir", self.dir] + ([] if self.system else ["--user"])
+        cmd = [self.program, "--dir", self.dir] + ([] if self.system else ["--user"])
         if self.config_text is not None:
             config = os.path.join(self.home, "config.yaml")
             with open(config, "w") as out:
@@ -198,10 +205,12 @@ class Daemon:
         env = bare_env()
         env.pop("OCL_ICD_VENDORS", None)
         env[MARK] = self.mark
+        env["DIVVY_CACHE"] = os.path.join(cache_dir(), "divvy")
         env.update(self.extra_env)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(cmd, env=env, stdout=log, stderr=log,
-                                            stdin=subprocess.DEVNULL, start_new_session=True)
+                                            stdin=subprocess.DEVNULL, start_new_session=True,
+                                            **self.identity)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._accepts():
             if self.process.poll() is not None:
@@ -237,7 +246,7 @@ class Daemon:
         """Runs cmd to its end through `divvy run`. Returns a CompletedProcess, output as text."""
         full_env = self.env()
         full_env.update(env or {})
-        return _run(self.command(cmd, present_as), timeout, full_env, **kwargs)
+        return _run(self.command(cmd, present_as), timeout, full_env, **{**self.identity, **kwargs})
 
     def popen(self, cmd, present_as=None, env=None, **kwargs):
         """Starts cmd through `divvy run` and returns the Popen object. The caller ends it."""
@@ -246,11 +255,12 @@ class Daemon:
         kwargs.setdefault("text", True)
         kwargs.setdefault("stdin", subprocess.DEVNULL)
         kwargs.setdefault("start_new_session", True)
-        return subprocess.Popen(self.command(cmd, present_as), env=full_env, **kwargs)
+        return subprocess.Popen(self.command(cmd, present_as), env=full_env,
+                                **{**self.identity, **kwargs})
 
     def cli(self, *arguments, timeout=30):
         """Runs `divvy ARGUMENTS` against this daemon and returns its standard output."""
-        done = _run([binary("divvy"), *arguments], timeout, self.env())
+        done = _run([binary("divvy"), *arguments], timeout, self.env(), **self.identity)
         assert done.returncode == 0, "divvy %s: code %d\n%s%s" % (
             " ".join(arguments), done.returncode, done.stdout, done.stderr)
         return done.stdout

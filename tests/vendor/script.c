@@ -20,7 +20,7 @@
 #define MAX_WORDS 8
 
 enum target { TARGET_FUNCTION, TARGET_ANY_CALL, TARGET_COMPLETION };
-enum action { ACT_RETURN, ACT_HANG, ACT_CRASH, ACT_ABORT, ACT_EXIT, ACT_DELAY };
+enum action { ACT_RETURN, ACT_HANG, ACT_CRASH, ACT_ABORT, ACT_EXIT, ACT_DELAY, ACT_INTRUDE };
 
 struct rule {
     enum target target;
@@ -166,7 +166,7 @@ static bool parse_action(char **words, unsigned count, struct rule *rule)
     } actions[] = {
         {"return", ACT_RETURN, 1}, {"status", ACT_RETURN, 1}, {"hang", ACT_HANG, 0},
         {"crash", ACT_CRASH, 0},   {"abort", ACT_ABORT, 0},   {"exit", ACT_EXIT, 1},
-        {"delay", ACT_DELAY, 1},
+        {"delay", ACT_DELAY, 1},   {"intrude", ACT_INTRUDE, 0},
     };
     for (size_t i = 0; i < sizeof actions / sizeof actions[0] && count > 0; i++) {
         if (strcmp(words[0], actions[i].word) != 0) {
@@ -437,6 +437,8 @@ static bool chance(const struct rule *rule, uint64_t count)
 
 static cl_int perform(const struct rule *rule, const char *what, const char *function)
 {
+    volatile int *volatile nowhere = (int *)(uintptr_t)64;
+
     dv_script_log(what, function, rule->action == ACT_RETURN ? rule->value : 0);
     switch (rule->action) {
     case ACT_RETURN:
@@ -446,14 +448,17 @@ static cl_int perform(const struct rule *rule, const char *what, const char *fun
             pause();
         }
     case ACT_CRASH:
-        raise(SIGSEGV);
-        abort(); /* a handler came back: a crash does not */
+        *nowhere = 1; /* a signal that is sent does not end the first process of a pid namespace */
+        abort();
     case ACT_ABORT:
         abort();
     case ACT_EXIT:
         _exit(rule->value);
     case ACT_DELAY:
         sleep_ns(rule->delay_ns);
+        return CL_SUCCESS;
+    case ACT_INTRUDE:
+        dv_intrude();
         return CL_SUCCESS;
     }
     return CL_SUCCESS;

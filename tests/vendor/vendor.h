@@ -304,6 +304,8 @@ cl_int dv_script_complete(const char *function);
 bool dv_script_add_rule(const char *line, char *message, size_t message_size);
 /* Writes a line into the log of calls, if there is one. */
 void dv_script_log(const char *what, const char *detail, long number);
+/* Tries what a worker must not do (intrude.c). */
+void dv_intrude(void);
 bool dv_device_is_lost(void);
 /* Counts a command that starts; false when the device is lost before it. */
 bool dv_device_start_command(void);

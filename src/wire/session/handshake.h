@@ -103,9 +103,37 @@ struct dv_device_grant {
 };
 static_assert(sizeof(struct dv_device_grant) == 48 + DV_MAX_DEVICE_NAME, "wire");
 
+#define DV_CAGE_GROUPS_MOST 8
+#define DV_CAGE_ROOT_BYTES 128
+#define DV_CAGE_PATHS_BYTES 4096
+#define DV_CAGE_CALLS_BYTES 1024
+
+/* The cage that a worker or probe enters before it touches the vendor (src/worker/core/cage.h).
+ * paths and calls are lists of strings, each with its NUL, that an empty one ends. */
+struct dv_cage {
+    uint32_t on;   /* 0: no cage */
+    uint32_t uid;  /* who the worker becomes; DV_CAGE_SAME_USER: whoever the zygote is */
+    uint32_t gid;
+    uint32_t group_count; /* at most DV_CAGE_GROUPS_MOST */
+    uint32_t groups[DV_CAGE_GROUPS_MOST];
+    char root[DV_CAGE_ROOT_BYTES];   /* directory on which its view of the files is put together */
+    char paths[DV_CAGE_PATHS_BYTES]; /* what it sees besides what every worker does */
+    char calls[DV_CAGE_CALLS_BYTES]; /* system calls it may make besides those of every worker */
+    uint64_t file_bytes;             /* no file that it writes becomes longer */
+};
+#define DV_CAGE_SAME_USER UINT32_MAX
+static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
+                                            DV_CAGE_CALLS_BYTES + 8,
+              "wire");
+
 enum dv_zygote_op {
-    DV_ZYGOTE_FORK = 1,  /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd */
-    DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; no descriptor */
+    /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd, what becomes the
+     * worker's standard error and, with a cage, the directory of the tenant's compiled kernels */
+    DV_ZYGOTE_FORK = 1,
+    DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; descriptor: the directory likewise */
+    /* divvyd -> zygote; descriptor: the directory, in which at most cage.file_bytes may stay. Has no
+     * answer */
+    DV_ZYGOTE_SWEEP = 3,
 };
 
 struct dv_zygote_request {
@@ -116,8 +144,10 @@ struct dv_zygote_request {
     uint32_t device_count; /* at most DV_MAX_DEVICES */
     uint32_t api;          /* enum dv_api */
     struct dv_device_grant devices[DV_MAX_DEVICES];
+    struct dv_cage cage;
 };
-static_assert(sizeof(struct dv_zygote_request) == 32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant),
+static_assert(sizeof(struct dv_zygote_request) ==
+                  32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_cage),
               "wire");
 
 enum dv_zygote_event {
@@ -135,7 +165,7 @@ struct dv_zygote_answer {
     int32_t pid;
     int32_t status;
     uint32_t device_count;
-    uint32_t reserved;
+    uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: it could not be put into a cage, and text says why */
     char text[DV_MAX_MESSAGE_TEXT];
     struct dv_device_report devices[DV_MAX_DEVICES];
 };

@@ -13,6 +13,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
+#include "src/worker/core/cage.h"
 #include "src/worker/core/runtime.h"
 
 /* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
@@ -224,6 +225,10 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     pthread_mutex_init(&runtime.upcall_lock, NULL);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     tie_life(runtime.header);
+    if (start->cage->on && dv_cage_enter(start->cage, start->cache_fd, text, sizeof text) < 0) {
+        fail_start(&runtime, text);
+        return 1;
+    }
 
     if (pthread_create(&watcher, NULL, watch_tenant, &runtime) != 0 ||
         dv_output_start(&runtime) < 0) {

@@ -19,10 +19,13 @@
 #include <unistd.h>
 
 #include "src/base/fd.h"
+#include "src/base/cleanup.h"
 #include "src/base/log.h"
+#include "src/worker/core/cage.h"
 #include "src/worker/core/session.h"
+#include "src/worker/core/sweep.h"
 
-enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_COUNT };
+enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_LOG, FD_CACHE, FD_COUNT };
 
 /* A child that has not been reaped yet, so that its end can be told by session. */
 struct child {
@@ -34,7 +37,9 @@ struct zygote {
     int socket_fd;
     int signal_fd;
     pid_t probe_pid;  /* 0: none is running */
-    bool probe_again; /* asked for while one was running */
+    bool probe_again; /* asked for while one was running, with: */
+    struct dv_cage next_cage;
+    int next_cache_fd;
     struct child *children;
     size_t child_count;
     size_t child_capacity;
@@ -55,13 +60,20 @@ static void answer_failure(struct zygote *zygote, uint64_t session, int error, c
 {
     zygote->answer =
         (struct dv_zygote_answer){.event = DV_ZYGOTE_FAILED, .session = session, .status = error};
-    snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s: %s", text, strerror(-error));
+    snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
     send_answer(zygote, -1);
 }
 
-static void answer_probe_failure(struct zygote *zygote, const char *text)
+static void close_fd(int *fd)
 {
-    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void answer_probe_failure(struct zygote *zygote, const char *text, bool uncaged)
+{
+    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED, .uncaged = uncaged};
     snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
     send_answer(zygote, -1);
 }
@@ -73,6 +85,7 @@ static void become_child(const char *name)
 
     for (int number = 1; number < NSIG; number++)
         signal(number, SIG_DFL); /* fails harmlessly for the few that cannot change */
+    signal(SIGPIPE, SIG_IGN);    /* the reader of its log may end before it does */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NAME, name);
@@ -85,6 +98,57 @@ static void become_child(const char *name)
     }
 }
 
+/* What the process between zygote and worker tells the zygote. */
+struct fork_report {
+    pid_t pid; /* or a negative errno */
+    char text[DV_MAX_MESSAGE_TEXT - 64];
+};
+
+/* Forks a child; with a cage as the first of a pid namespace, which takes a process in between. It
+ * is the zygote's child all the same, for the zygote adopts orphans. Returns as fork(2), or a
+ * negative errno with words. */
+static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
+{
+    struct fork_report report = {.pid = -EIO};
+    int ends[2];
+
+    if (!cage->on) {
+        pid_t pid = fork();
+        if (pid < 0)
+            snprintf(text, bytes, "cannot fork: %s", strerror(errno));
+        return pid < 0 ? -errno : pid;
+    }
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        snprintf(text, bytes, "cannot make a pipe: %s", strerror(errno));
+        return -errno;
+    }
+    pid_t between = fork();
+    if (between == 0) {
+        report.pid = dv_cage_leave_host(cage, report.text, sizeof report.text);
+        if (report.pid == 0) {
+            report.pid = fork();
+            if (report.pid == 0) {
+                close(ends[0]);
+                close(ends[1]);
+                return 0;
+            }
+            if (report.pid < 0)
+                report.pid = -errno;
+        }
+        _exit(write(ends[1], &report, sizeof report) == sizeof report ? 0 : 1);
+    }
+    close(ends[1]);
+    if (between > 0 && read(ends[0], &report, sizeof report) != sizeof report)
+        report = (struct fork_report){.pid = -EIO};
+    close(ends[0]);
+    if (between > 0)
+        waitpid(between, NULL, 0);
+    if (report.pid < 0)
+        snprintf(text, bytes, "%s",
+                 report.text[0] ? report.text : "the process that makes a worker's cage failed");
+    return report.pid;
+}
+
 static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_request *request,
                                  const int *fds)
 {
@@ -94,8 +158,13 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
                                     .shm_fd = fds[FD_SHM],
                                     .control_fd = fds[FD_CONTROL],
                                     .tenant_pidfd = fds[FD_TENANT],
+                                    .cage = &request->cage,
+                                    .cache_fd = fds[FD_CACHE],
                                     .device_count = request->device_count};
 
+    dup2(fds[FD_LOG], STDERR_FILENO);
+    dup2(fds[FD_LOG], STDOUT_FILENO);
+    close(fds[FD_LOG]);
     close(zygote->socket_fd);
     close(zygote->signal_fd);
     memcpy(start.devices, request->devices, sizeof start.devices);
@@ -104,7 +173,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     _exit(dv_worker_session_run(&start));
 }
 
-static _Noreturn void run_probe(struct zygote *zygote)
+static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cage, int cache_fd)
 {
     struct dv_zygote_answer *answer = &zygote->answer;
 
@@ -112,6 +181,11 @@ static _Noreturn void run_probe(struct zygote *zygote)
     become_child("divvy-probe");
     alarm(DV_ZYGOTE_PROBE_LIMIT_S);
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
+    if (cage->on && dv_cage_enter(cage, cache_fd, answer->text, sizeof answer->text) < 0) {
+        answer->uncaged = 1;
+        send_answer(zygote, -1);
+        _exit(0);
+    }
     int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, answer->text, sizeof answer->text);
     answer->status = count < 0 ? count : 0;
     answer->device_count = count < 0 ? 0 : (uint32_t)count;
@@ -138,13 +212,15 @@ static bool reserve_child(struct zygote *zygote)
 static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *request,
                         const int *fds)
 {
+    char text[DV_MAX_MESSAGE_TEXT - 64] = "";
+
     if (!reserve_child(zygote)) {
         answer_failure(zygote, request->session, -ENOMEM, "cannot note a new worker");
         return;
     }
-    pid_t pid = fork();
+    pid_t pid = fork_child(&request->cage, text, sizeof text);
     if (pid < 0) {
-        answer_failure(zygote, request->session, -errno, "cannot fork a worker");
+        answer_failure(zygote, request->session, pid, text);
         return;
     }
     if (pid == 0)
@@ -156,7 +232,8 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
     if (pidfd < 0) {
         int error = -errno;
         kill(pid, SIGKILL);
-        answer_failure(zygote, request->session, error, "cannot watch a new worker");
+        snprintf(text, sizeof text, "cannot watch a new worker: %s", strerror(-error));
+        answer_failure(zygote, request->session, error, text);
         return;
     }
     zygote->answer = (struct dv_zygote_answer){
@@ -165,27 +242,52 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
     close(pidfd);
 }
 
-static void fork_probe(struct zygote *zygote)
+/* Owns the descriptor. */
+static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int cache_fd)
 {
-    if (zygote->probe_pid > 0) {
-        zygote->probe_again = true; /* the running one may have answered already */
+    char text[DV_MAX_MESSAGE_TEXT - 64] = "";
+
+    if (zygote->probe_pid > 0) { /* the running one may have answered already */
+        if (zygote->probe_again)
+            close_fd(&zygote->next_cache_fd);
+        zygote->probe_again = true;
+        zygote->next_cage = *cage;
+        zygote->next_cache_fd = cache_fd;
         return;
     }
-    pid_t pid = fork();
-    if (pid < 0) {
-        answer_probe_failure(zygote, "cannot fork a process that looks for devices");
-        return;
-    }
+    pid_t pid = fork_child(cage, text, sizeof text);
     if (pid == 0)
-        run_probe(zygote);
-    zygote->probe_pid = pid;
+        run_probe(zygote, cage, cache_fd);
+    close_fd(&cache_fd);
+    if (pid < 0)
+        answer_probe_failure(zygote, text, cage->on);
+    else
+        zygote->probe_pid = pid;
+}
+
+/* Nobody waits for it; what goes wrong is seen in the next one. */
+static void fork_sweeper(struct zygote *zygote, const struct dv_cage *cage, int directory_fd)
+{
+    char text[256];
+
+    if (fork() != 0)
+        return;
+    close(zygote->socket_fd);
+    close(zygote->signal_fd);
+    become_child("divvy-sweep");
+    alarm(DV_ZYGOTE_SWEEP_LIMIT_S);
+    if (dv_cage_become_user(cage, text, sizeof text) < 0)
+        dv_error("cannot look after compiled kernels: %s", text);
+    else
+        dv_sweep(directory_fd, cage->file_bytes);
+    _exit(0);
 }
 
 /* Returns false when divvyd is gone. */
 static bool serve_request(struct zygote *zygote)
 {
     struct dv_zygote_request request;
-    int fds[FD_COUNT];
+    int fds[FD_COUNT] = {-1, -1, -1, -1, -1};
     int fd_count;
     ssize_t length =
         dv_fd_receive(zygote->socket_fd, &request, sizeof request, fds, FD_COUNT, &fd_count, 0);
@@ -198,15 +300,19 @@ static bool serve_request(struct zygote *zygote)
     }
     if (length != sizeof request || request.magic != DV_WIRE_MAGIC)
         dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
+    else if (request.cage.on && !dv_cage_is_sound(&request.cage))
+        answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
     else if (request.op == DV_ZYGOTE_PROBE)
-        fork_probe(zygote);
-    else if (request.op != DV_ZYGOTE_FORK || fd_count != FD_COUNT ||
+        fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
+    else if (request.op == DV_ZYGOTE_SWEEP && fd_count == 1)
+        fork_sweeper(zygote, &request.cage, fds[0]);
+    else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE ||
              request.device_count > DV_MAX_DEVICES)
         answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
     else
         fork_worker(zygote, &request, fds);
-    while (fd_count > 0)
-        close(fds[--fd_count]);
+    for (int i = 0; i < FD_COUNT; i++)
+        close_fd(&fds[i]);
     return true;
 }
 
@@ -216,7 +322,8 @@ static void tell_probe_end(struct zygote *zygote, int status)
 
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return; /* it has answered by itself */
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    int caged_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE : 0;
+    if (caged_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
         snprintf(text, sizeof text, "the vendor's driver did not list its devices within %d s",
                  DV_ZYGOTE_PROBE_LIMIT_S);
     else if (WIFSIGNALED(status))
@@ -226,7 +333,7 @@ static void tell_probe_end(struct zygote *zygote, int status)
         snprintf(text, sizeof text,
                  "the vendor's driver ended the process (code %d) while listing its devices",
                  WEXITSTATUS(status));
-    answer_probe_failure(zygote, text);
+    answer_probe_failure(zygote, text, false);
 }
 
 static void tell_worker_end(struct zygote *zygote, pid_t pid, int status)
@@ -261,7 +368,7 @@ static void reap_children(struct zygote *zygote)
         zygote->probe_pid = 0;
         if (zygote->probe_again) {
             zygote->probe_again = false;
-            fork_probe(zygote);
+            fork_probe(zygote, &zygote->next_cage, dv_take_fd(&zygote->next_cache_fd));
         }
     }
 }
@@ -285,6 +392,8 @@ int dv_zygote_run(int socket_fd)
     dv_log_set_name("zygote");
     prctl(PR_SET_NAME, "divvy-zygote");
     fcntl(socket_fd, F_SETFD, FD_CLOEXEC);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* see fork_child */
+    zygote.next_cache_fd = -1;
     zygote.socket_fd = socket_fd;
     zygote.signal_fd = open_signals();
     if (zygote.signal_fd < 0) {

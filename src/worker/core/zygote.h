@@ -8,6 +8,9 @@
 /* A probe that takes longer is ended: a vendor's driver may hang. */
 #define DV_ZYGOTE_PROBE_LIMIT_S 20
 
+/* So does one who removes old compiled kernels. */
+#define DV_ZYGOTE_SWEEP_LIMIT_S 60
+
 /* Serves requests on the socket until its other end is closed; workers live on after that.
  * Returns the process's exit status. In a forked worker it does not return. */
 int dv_zygote_run(int socket_fd);

@@ -1,0 +1,404 @@
+/* What each worker's cage looks like (see cages.h).
+ *
+ * Compiled kernels are machine code, so tenants never share them: each has a directory of its own,
+ * which belongs to the user its workers run as. That user is one of a range that nobody else uses,
+ * and the directory's name, NUMBER-TENANT, is where the choice is remembered. */
+#include "src/arbiter/cages.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uthash.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/session.h"
+#include "src/arbiter/vendors.h"
+#include "src/base/cleanup.h"
+
+#define CACHE_SYSTEM "/var/cache/divvy"
+#define PROBE_NAME "probe"
+#define NAME_BYTES 224 /* of a directory without its number */
+
+struct dv_kernel_cache {
+    char name[NAME_BYTES];
+    uid_t uid;
+    unsigned sessions; /* whose workers may write there */
+    bool used;         /* since it was last swept */
+    uint64_t swept_us;
+    UT_hash_handle hh;
+};
+
+static bool privileged(const struct dv_arbiter *arbiter)
+{
+    return arbiter->owner == 0;
+}
+
+static bool wanted(const struct dv_arbiter *arbiter)
+{
+    return arbiter->config.cage != DV_CAGE_NO;
+}
+
+/* ---- the directories ---- */
+
+/* Where all tenants' directories are. */
+static bool name_caches(const struct dv_arbiter *arbiter, char *path, size_t bytes)
+{
+    const char *given = getenv("DIVVY_CACHE"), *base = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int length;
+
+    if (given && given[0] == '/')
+        length = snprintf(path, bytes, "%s", given);
+    else if (!arbiter->options.user)
+        length = snprintf(path, bytes, CACHE_SYSTEM);
+    else if (base && base[0] == '/')
+        length = snprintf(path, bytes, "%s/divvy", base);
+    else if (home && home[0] == '/')
+        length = snprintf(path, bytes, "%s/.cache/divvy", home);
+    else
+        return false;
+    return length > 0 && (size_t)length < bytes;
+}
+
+static int make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0755); /* the last one tells whether it went well */
+        *slash = '/';
+    }
+    return mkdir(path, 0711) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static struct dv_kernel_cache *remember(struct dv_cages *cages, const char *name, uid_t uid)
+{
+    struct dv_kernel_cache *cache = calloc(1, sizeof *cache);
+
+    if (!cache)
+        return NULL;
+    snprintf(cache->name, sizeof cache->name, "%s", name);
+    cache->uid = uid;
+    HASH_ADD_STR(cages->caches, name, cache);
+    return cache;
+}
+
+static bool may_be(const struct dv_arbiter *arbiter, uid_t uid)
+{
+    return privileged(arbiter) ? uid >= arbiter->config.worker_uid_first &&
+                                     uid <= arbiter->config.worker_uid_last
+                               : uid == arbiter->owner;
+}
+
+/* Learns which tenant has which number from the names of the directories. */
+static void learn_caches(struct dv_arbiter *arbiter)
+{
+    DIR *directory = fdopendir(dup(arbiter->cages.caches_fd));
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        char *rest;
+        unsigned long number = strtoul(entry->d_name, &rest, 10);
+        struct dv_kernel_cache *known;
+        if (!isdigit((unsigned char)entry->d_name[0]) || *rest != '-' || !rest[1] ||
+            strlen(rest + 1) >= NAME_BYTES || number >= UINT32_MAX ||
+            !may_be(arbiter, (uid_t)number))
+            continue;
+        HASH_FIND_STR(arbiter->cages.caches, rest + 1, known);
+        if (!known)
+            remember(&arbiter->cages, rest + 1, (uid_t)number);
+    }
+    if (directory)
+        closedir(directory);
+}
+
+static void open_caches(struct dv_arbiter *arbiter)
+{
+    char path[DV_LIMIT_PATH];
+
+    if (!name_caches(arbiter, path, sizeof path)) {
+        dv_warning("no place for compiled kernels (neither XDG_CACHE_HOME nor HOME is set): every "
+                   "program is compiled anew");
+        return;
+    }
+    int status = make_directories(path);
+    arbiter->cages.caches_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (arbiter->cages.caches_fd < 0) {
+        dv_warning("cannot keep compiled kernels in %s: %s; every program is compiled anew", path,
+                   strerror(status < 0 ? -status : errno));
+        return;
+    }
+    learn_caches(arbiter);
+}
+
+/* ---- one tenant's directory ---- */
+
+/* A name that is safe as a file's, and no other tenant's. */
+static bool escape(char *into, size_t bytes, const char *name)
+{
+    size_t used = 0;
+
+    for (; *name; name++) {
+        bool plain = isalnum((unsigned char)*name) || strchr("._@+-", *name);
+        int more = snprintf(into + used, bytes - used, plain ? "%c" : "%%%02x",
+                            plain ? *name : (unsigned char)*name);
+        if (more < 0 || (size_t)more >= bytes - used)
+            return false;
+        used += (size_t)more;
+    }
+    return true;
+}
+
+/* Strangers may be members of one tenant, so its users are kept apart, too. */
+static bool name_cache(const struct dv_session *session, char name[NAME_BYTES])
+{
+    char tenant[NAME_BYTES - 16];
+
+    if (!session)
+        return snprintf(name, NAME_BYTES, PROBE_NAME) > 0;
+    if (dv_tenant_is_program(session->tenant))
+        return snprintf(name, NAME_BYTES, "user.%u", (unsigned)session->uid) > 0;
+    if (!escape(tenant, sizeof tenant, session->tenant->name))
+        return false;
+    return snprintf(name, NAME_BYTES, "%s.%u", tenant, (unsigned)session->uid) > 0;
+}
+
+static bool is_taken(const struct dv_cages *cages, uid_t uid)
+{
+    for (const struct dv_kernel_cache *cache = cages->caches; cache; cache = cache->hh.next)
+        if (cache->uid == uid)
+            return true;
+    return false;
+}
+
+static bool choose_uid(const struct dv_arbiter *arbiter, uid_t *uid)
+{
+    const struct dv_config *config = &arbiter->config;
+    unsigned known = HASH_COUNT(arbiter->cages.caches);
+
+    if (!privileged(arbiter)) {
+        *uid = arbiter->owner;
+        return true;
+    }
+    /* usually the next one is free */
+    for (uint64_t i = 0; i <= config->worker_uid_last - config->worker_uid_first; i++) {
+        *uid = config->worker_uid_first +
+               (uid_t)((known + i) % (config->worker_uid_last - config->worker_uid_first + 1));
+        if (!is_taken(&arbiter->cages, *uid))
+            return true;
+    }
+    return false;
+}
+
+static struct dv_kernel_cache *find_cache(struct dv_arbiter *arbiter, const char *name)
+{
+    struct dv_kernel_cache *cache;
+    uid_t uid;
+
+    HASH_FIND_STR(arbiter->cages.caches, name, cache);
+    if (cache)
+        return cache;
+    return choose_uid(arbiter, &uid) ? remember(&arbiter->cages, name, uid) : NULL;
+}
+
+static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *cache)
+{
+    char name[NAME_BYTES + 16];
+    int directory = arbiter->cages.caches_fd;
+    struct stat info;
+
+    if (directory < 0)
+        return -1;
+    snprintf(name, sizeof name, "%u-%s", (unsigned)cache->uid, cache->name);
+    if (mkdirat(directory, name, 0700) == 0 && privileged(arbiter) &&
+        fchownat(directory, name, cache->uid, cache->uid, AT_SYMLINK_NOFOLLOW) < 0)
+        return -1;
+    DV_AUTO_CLOSE int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &info) < 0 || info.st_uid != cache->uid) {
+        dv_warning("cannot use %s for compiled kernels: %s", name,
+                   fd < 0 ? strerror(errno) : "it belongs to somebody else");
+        return -1;
+    }
+    return dv_take_fd(&fd);
+}
+
+/* ---- the cage ---- */
+
+static void append(char *list, size_t bytes, size_t *used, const char *word)
+{
+    size_t length = strlen(word) + 1;
+
+    if (*used + length + 1 > bytes) {
+        dv_warning("too many paths or calls for the cage of a worker: '%s' is left out", word);
+        return;
+    }
+    memcpy(list + *used, word, length);
+    *used += length;
+}
+
+/* The drivers are one for all devices of a worker, so what any of them needs all workers get. */
+static void add_needs(struct dv_arbiter *arbiter, struct dv_cage *cage)
+{
+    const struct dv_config_file *file = arbiter->config.file;
+    size_t paths = dv_vendors_list_libraries(arbiter->vendors_directory, cage->paths,
+                                             sizeof cage->paths);
+    size_t calls = 0;
+
+    for (uint64_t i = 0; file && i < file->devices_count; i++) {
+        const struct dv_cage_rule *rule = file->devices[i].cage;
+        if (!rule)
+            continue;
+        for (uint64_t j = 0; j < rule->paths_count; j++)
+            append(cage->paths, sizeof cage->paths, &paths, rule->paths[j]);
+        for (uint64_t j = 0; j < rule->calls_count; j++)
+            append(cage->calls, sizeof cage->calls, &calls, rule->calls[j]);
+        for (uint64_t j = 0; j < rule->groups_count && cage->group_count < DV_CAGE_GROUPS_MOST; j++)
+            cage->groups[cage->group_count++] = rule->gids[j];
+    }
+}
+
+static void put_session(struct dv_session *session, struct dv_kernel_cache *cache)
+{
+    if (!session || !cache || session->cache)
+        return;
+    session->cache = cache;
+    cache->sessions++;
+    cache->used = true;
+}
+
+void dv_cages_leave(struct dv_session *session)
+{
+    if (session->cache)
+        session->cache->sessions--;
+    session->cache = NULL;
+}
+
+static void be_user(const struct dv_arbiter *arbiter, const struct dv_kernel_cache *cache,
+                    struct dv_cage *cage)
+{
+    cage->uid = cage->gid = DV_CAGE_SAME_USER;
+    if (privileged(arbiter)) /* without a directory: as somebody who has nothing */
+        cage->uid = cage->gid = cache ? cache->uid : arbiter->config.worker_uid_last;
+    cage->file_bytes = arbiter->config.cache_bytes;
+}
+
+int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage)
+{
+    char name[NAME_BYTES];
+
+    *cage = (struct dv_cage){0};
+    if (arbiter->cages.off || !wanted(arbiter))
+        return -1;
+    struct dv_kernel_cache *cache = name_cache(session, name) ? find_cache(arbiter, name) : NULL;
+    cage->on = 1;
+    be_user(arbiter, cache, cage);
+    put_session(session, cache);
+    snprintf(cage->root, sizeof cage->root, "%s", arbiter->cages.root);
+    add_needs(arbiter, cage);
+    return cache ? open_cache(arbiter, cache) : -1;
+}
+
+bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why)
+{
+    if (arbiter->config.cage == DV_CAGE_YES) {
+        dv_error("workers cannot be caged: %s", why);
+        return false;
+    }
+    dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
+               (unsigned)arbiter->owner, why);
+    arbiter->cages.off = true;
+    snprintf(arbiter->cages.why, sizeof arbiter->cages.why, "%s", why);
+    return true;
+}
+
+/* ---- keeping kernels within their limit ---- */
+
+static bool is_due(const struct dv_kernel_cache *cache, uint64_t now_us)
+{
+    return cache->used && now_us - cache->swept_us >= DV_SWEEP_PAUSE_US;
+}
+
+int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_cage *cage)
+{
+    uint64_t now_us = dv_arbiter_now(arbiter);
+    struct dv_kernel_cache *cache = arbiter->cages.caches;
+
+    while (cache && !is_due(cache, now_us))
+        cache = cache->hh.next;
+    if (!cache)
+        return -1;
+    cache->swept_us = now_us;
+    cache->used = cache->sessions > 0;
+    *cage = (struct dv_cage){0};
+    be_user(arbiter, cache, cage);
+    snprintf(cage->root, sizeof cage->root, "/");
+    return open_cache(arbiter, cache);
+}
+
+static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    uint64_t now_us = dv_arbiter_now(arbiter);
+    int asked = 0;
+
+    (void)usec;
+    for (const struct dv_kernel_cache *cache = arbiter->cages.caches;
+         cache && asked < DV_SWEEPS_AT_ONCE; cache = cache->hh.next)
+        if (is_due(cache, now_us)) {
+            dv_zygote_request_sweep(arbiter);
+            asked++;
+        }
+    sd_event_source_set_time_relative(source, DV_SWEEP_LOOK_US);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+/* ---- life ---- */
+
+void dv_cages_apply_config(struct dv_arbiter *arbiter)
+{
+    arbiter->cages.off = false; /* the next probe tells */
+    arbiter->cages.why[0] = '\0';
+    if (arbiter->config.cage == DV_CAGE_BY_MODE)
+        arbiter->config.cage = arbiter->options.user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
+}
+
+void dv_cages_init(struct dv_arbiter *arbiter)
+{
+    struct dv_cages *cages = &arbiter->cages;
+
+    cages->caches_fd = -1;
+    dv_cages_apply_config(arbiter);
+    snprintf(cages->root, sizeof cages->root, "%s/cage", arbiter->directory);
+    if (mkdir(cages->root, 0755) < 0 && errno != EEXIST)
+        dv_error("cannot make %s: %s", cages->root, strerror(errno));
+    if (!wanted(arbiter))
+        return;
+    open_caches(arbiter);
+    if (sd_event_add_time_relative(arbiter->event, &cages->sweep_timer, CLOCK_MONOTONIC,
+                                   DV_SWEEP_LOOK_US, DV_S, on_sweep, arbiter) < 0)
+        dv_warning("compiled kernels will not be kept within cache-size: no timer");
+}
+
+void dv_cages_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    struct dv_kernel_cache *cache, *next;
+
+    HASH_ITER(hh, cages->caches, cache, next)
+    {
+        HASH_DEL(cages->caches, cache);
+        free(cache);
+    }
+    cages->sweep_timer = sd_event_source_disable_unref(cages->sweep_timer);
+    if (cages->root[0])
+        rmdir(cages->root);
+    if (cages->caches_fd >= 0)
+        close(cages->caches_fd);
+    cages->caches_fd = -1;
+}

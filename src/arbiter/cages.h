@@ -1,0 +1,43 @@
+/* What each worker's cage looks like (the cage itself: src/worker/core/cage.h): the user a worker
+ * becomes, its tenant's directory of compiled kernels, and what drivers need besides the usual. */
+#ifndef DV_ARBITER_CAGES_H
+#define DV_ARBITER_CAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "src/base/rundir.h"
+#include "src/wire/session/handshake.h"
+
+struct dv_arbiter;
+struct dv_session;
+struct dv_kernel_cache;
+
+struct dv_cages {
+    bool off;       /* workers have none: so configured, or impossible here */
+    char why[DV_MAX_MESSAGE_TEXT]; /* why they are off though wanted; empty: they are not */
+    char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
+    int caches_fd;  /* directory of all tenants' directories, -1: none */
+    struct dv_kernel_cache *caches; /* hash table by name */
+    sd_event_source *sweep_timer;
+};
+
+/* Finds or makes directories. What is missing is said in the log, and is not fatal. */
+void dv_cages_init(struct dv_arbiter *arbiter);
+void dv_cages_fini(struct dv_arbiter *arbiter);
+/* A configuration was loaded again. */
+void dv_cages_apply_config(struct dv_arbiter *arbiter);
+
+/* Fills the cage of a session's worker, or of the probe (NULL). Returns the descriptor of the
+ * directory for compiled kernels, which the caller closes, or -1: it has none, or no cage. */
+int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
+/* The session is over. */
+void dv_cages_leave(struct dv_session *session);
+/* The next directory in which kernels may have become too many: fills who may remove them, and
+ * returns its descriptor, which the caller closes, or -1: there is none. */
+int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_cage *cage);
+/* The probe could not be caged. Returns whether to go on without cages. */
+bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why);
+
+#endif

@@ -1,0 +1,118 @@
+/* Lines from workers (see worker_log.h). */
+#include "src/arbiter/worker_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/arbiter/bounds.h"
+#include "src/base/cleanup.h"
+#include "src/base/clock.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+
+static bool may_show(struct dv_worker_log *log)
+{
+    uint64_t now = dv_now() / DV_NS_PER_US;
+
+    log->allowance += (double)(now - log->refilled_us) * DV_WORKER_LINES_PER_S / (double)DV_S;
+    if (log->allowance > DV_WORKER_LINES_BURST)
+        log->allowance = DV_WORKER_LINES_BURST;
+    log->refilled_us = now;
+    if (log->allowance < 1) {
+        log->dropped++;
+        return false;
+    }
+    log->allowance--;
+    return true;
+}
+
+static void show_line(struct dv_worker_log *log)
+{
+    if (log->length > 0 && may_show(log)) {
+        if (log->dropped)
+            dv_warning("%s: %llu lines were dropped: it wrote too many", log->name,
+                       (unsigned long long)log->dropped);
+        log->dropped = 0;
+        log->line[log->length] = '\0';
+        dv_text_clean(log->line, sizeof log->line);
+        dv_info("%s: | %s", log->name, log->line);
+    }
+    log->length = 0;
+}
+
+static void take(struct dv_worker_log *log, const char *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (data[i] == '\n') {
+            show_line(log);
+            log->skipping = false;
+        } else if (!log->skipping) {
+            log->line[log->length++] = data[i];
+            if (log->length == sizeof log->line - 1) {
+                show_line(log);
+                log->skipping = true;
+            }
+        }
+    }
+}
+
+/* Returns whether there may be more. */
+static bool read_some(struct dv_worker_log *log)
+{
+    char data[4096];
+    ssize_t bytes = read(log->fd, data, sizeof data);
+
+    if (bytes > 0)
+        take(log, data, (size_t)bytes);
+    return bytes == sizeof data;
+}
+
+static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_worker_log *log = userdata;
+
+    (void)fd;
+    read_some(log); /* the rest in later turns */
+    if ((events & EPOLLHUP) && !(events & EPOLLIN))
+        sd_event_source_set_enabled(source, SD_EVENT_OFF); /* all who could write are gone */
+    return 0;
+}
+
+void dv_worker_log_init(struct dv_worker_log *log)
+{
+    *log = (struct dv_worker_log){.fd = -1, .allowance = DV_WORKER_LINES_BURST};
+}
+
+int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name)
+{
+    int ends[2];
+
+    dv_worker_log_close(log);
+    dv_text_copy(log->name, sizeof log->name, name);
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    DV_AUTO_CLOSE int theirs = ends[1];
+    log->fd = ends[0];
+    log->refilled_us = dv_now() / DV_NS_PER_US;
+    fcntl(log->fd, F_SETFL, O_NONBLOCK);
+    int error = sd_event_add_io(event, &log->io, log->fd, EPOLLIN, on_io, log);
+    if (error < 0) {
+        dv_worker_log_close(log);
+        return error;
+    }
+    sd_event_source_set_ratelimit(log->io, DV_WORKER_READS_US, DV_WORKER_READS);
+    return dv_take_fd(&theirs);
+}
+
+void dv_worker_log_close(struct dv_worker_log *log)
+{
+    for (int i = 0; log->fd >= 0 && i < DV_LIMIT_BATCH && read_some(log); i++)
+        ;
+    show_line(log);
+    log->io = sd_event_source_disable_unref(log->io);
+    if (log->fd >= 0)
+        close(log->fd);
+    log->fd = -1;
+}

@@ -1,0 +1,33 @@
+/* What the zygote or a worker writes to its standard error. They have no access to divvyd's own log: a
+ * pipe of its own brings each one's lines here, where they are cleaned, marked as its, and counted, so
+ * that none can forge an entry, fill a disk, or hold another up. */
+#ifndef DV_ARBITER_WORKER_LOG_H
+#define DV_ARBITER_WORKER_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#define DV_WORKER_LINE_BYTES 1024
+
+struct dv_worker_log {
+    int fd; /* -1: none */
+    char name[32]; /* whose they are */
+    sd_event_source *io;
+    char line[DV_WORKER_LINE_BYTES]; /* what has come of the next one */
+    size_t length;
+    bool skipping;       /* the rest of a line that was too long */
+    double allowance;    /* lines that may come at once */
+    uint64_t refilled_us;
+    uint64_t dropped; /* lines since the last that was shown */
+};
+
+void dv_worker_log_init(struct dv_worker_log *log);
+/* Begins to read a new pipe of somebody. Returns its end for writing, which the caller closes, or a negative
+ * errno. */
+int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name);
+/* Shows what has come and stops. */
+void dv_worker_log_close(struct dv_worker_log *log);
+
+#endif

@@ -1,0 +1,404 @@
+/* Putting on the cage (see cage.h). */
+#include "src/worker/core/cage.h"
+
+#include <cap-ng.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "src/base/cleanup.h"
+
+#define SCRATCH_OPTIONS "mode=0700,size=256m,nr_inodes=16k"
+#define ROOT_OPTIONS "mode=0755,size=1m,nr_inodes=1k"
+#define DESCRIPTORS_MOST 4096
+#define PROCESSES_MOST 16384 /* threads of all workers of the tenant */
+
+#define CACHE_PLACE "/cache"
+#define SCRATCH_PLACE "/tmp"
+
+/* What every vendor's driver may see; whatever is missing on a machine is left out. Programs and
+ * libraries, for PoCL runs a linker when it compiles; the processors, to count them. */
+static const char *const usual_paths[] = {
+    "/usr",           "/bin",           "/sbin",
+    "/lib",           "/lib32",         "/lib64",
+    "/libx32",        "/etc/ld.so.cache", "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL",
+    "/etc/localtime", "/sys/devices/system", "/dev/null",
+    "/dev/zero",      "/dev/full",      "/dev/random",
+    "/dev/urandom",
+};
+
+/* A path on the way into the cage, and below the directory where its view is put together. */
+struct view {
+    const char *root;
+    char place[PATH_MAX];
+    char *text; /* for words about what failed */
+    size_t text_bytes;
+};
+
+static int failed(const struct view *view, const char *what, const char *path)
+{
+    int error = errno ? errno : EIO;
+
+    snprintf(view->text, view->text_bytes, "%s %s: %s", what, path, strerror(error));
+    return -error;
+}
+
+/* ---- checks ---- */
+
+static bool is_list(const char *list, size_t bytes)
+{
+    size_t at = 0;
+
+    while (at < bytes && list[at]) {
+        size_t length = strnlen(list + at, bytes - at);
+        if (length == bytes - at)
+            return false;
+        at += length + 1;
+    }
+    return at < bytes;
+}
+
+bool dv_cage_is_sound(const struct dv_cage *cage)
+{
+    return cage->group_count <= DV_CAGE_GROUPS_MOST && cage->root[0] == '/' &&
+           memchr(cage->root, '\0', sizeof cage->root) &&
+           is_list(cage->paths, sizeof cage->paths) && is_list(cage->calls, sizeof cage->calls);
+}
+
+/* ---- namespaces ---- */
+
+static int write_file(const char *path, const char *words)
+{
+    DV_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+    size_t length = strlen(words);
+
+    if (fd < 0)
+        return -errno;
+    return write(fd, words, length) == (ssize_t)length ? 0 : -errno;
+}
+
+/* In a user namespace of its own a process has the rights that the rest needs. */
+static int own_user_namespace(char *text, size_t bytes)
+{
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    char map[64];
+
+    if (unshare(CLONE_NEWUSER) < 0) {
+        int error = errno;
+        snprintf(text, bytes,
+                 "this machine gives users no namespaces of their own (%s); let it (kernel.unprivileged_"
+                 "userns_clone, user.max_user_namespaces or the security module's rule), run divvyd "
+                 "as root, or set cage: no",
+                 strerror(error));
+        return -error;
+    }
+    snprintf(map, sizeof map, "%u %u 1", (unsigned)uid, (unsigned)uid);
+    int status = write_file("/proc/self/uid_map", map);
+    if (status == 0)
+        status = write_file("/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "%u %u 1", (unsigned)gid, (unsigned)gid);
+    if (status == 0)
+        status = write_file("/proc/self/gid_map", map);
+    if (status < 0)
+        snprintf(text, bytes, "cannot set up a user namespace: %s", strerror(-status));
+    return status;
+}
+
+int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
+{
+    int status = cage->uid == DV_CAGE_SAME_USER ? own_user_namespace(text, bytes) : 0;
+
+    if (status < 0)
+        return status;
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
+                CLONE_NEWCGROUP) < 0) {
+        status = -errno;
+        snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
+                              "for that, or cage: no",
+                 strerror(-status));
+    }
+    return status;
+}
+
+/* ---- files ---- */
+
+static int make_parents(struct view *view)
+{
+    for (char *slash = strchr(view->place + strlen(view->root) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int status = mkdir(view->place, 0755) < 0 && errno != EEXIST ? -errno : 0;
+        *slash = '/';
+        if (status < 0)
+            return status;
+    }
+    return 0;
+}
+
+/* Everything that is mounted at or below the place, too. */
+static int make_read_only(const char *place, bool is_device)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                (is_device ? MOUNT_ATTR_NOEXEC : 0)};
+
+    if (syscall(SYS_mount_setattr, AT_FDCWD, place, AT_RECURSIVE, &attributes,
+                sizeof attributes) == 0)
+        return 0;
+    if (errno != ENOSYS)
+        return -errno;
+    /* Linux before 5.12: the top one only; what others put below it has its own permissions */
+    return mount(NULL, place, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno
+                                                                                            : 0;
+}
+
+static int set_place(struct view *view, const char *path)
+{
+    int length = snprintf(view->place, sizeof view->place, "%s%s", view->root, path);
+
+    if (length < 0 || (size_t)length >= sizeof view->place) {
+        errno = ENAMETOOLONG;
+        return failed(view, "cannot show", path);
+    }
+    return make_parents(view) < 0 ? failed(view, "cannot make a place for", path) : 0;
+}
+
+/* Copies a symbolic link as it is. */
+static int show_link(struct view *view, const char *path)
+{
+    char target[PATH_MAX];
+    ssize_t length = readlink(path, target, sizeof target - 1);
+
+    if (length < 0)
+        return failed(view, "cannot read the link", path);
+    target[length] = '\0';
+    return symlink(target, view->place) < 0 && errno != EEXIST ? failed(view, "cannot show", path) : 0;
+}
+
+/* Shows a file, directory or device as it is, read-only. */
+static int show(struct view *view, const char *path)
+{
+    struct stat info;
+
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT || errno == EACCES ? 0 : failed(view, "cannot look at", path);
+    int status = set_place(view, path);
+    if (status < 0)
+        return status;
+    if (S_ISLNK(info.st_mode))
+        return show_link(view, path);
+    if (S_ISDIR(info.st_mode))
+        status = mkdir(view->place, 0755) < 0 && errno != EEXIST ? -errno : 0;
+    else
+        status = mknod(view->place, S_IFREG | 0644, 0) < 0 && errno != EEXIST ? -errno : 0;
+    if (status < 0 || mount(path, view->place, NULL, MS_BIND | MS_REC, NULL) < 0 ||
+        make_read_only(view->place, S_ISCHR(info.st_mode)) < 0)
+        return failed(view, "cannot show", path);
+    return 0;
+}
+
+static int show_fresh(struct view *view, const char *path, const char *type, unsigned long flags,
+                      const char *options)
+{
+    int status = set_place(view, path);
+
+    if (status < 0)
+        return status;
+    if ((mkdir(view->place, 0755) < 0 && errno != EEXIST) ||
+        mount(type, view->place, type, flags | MS_NOSUID | MS_NODEV, options) < 0)
+        return failed(view, "cannot mount a private", path);
+    return 0;
+}
+
+/* The tenant's compiled kernels: the one place that outlives the worker. The descriptor comes from
+ * another mount namespace, so it cannot be mounted itself; it tells the directory's name, and that it
+ * is the right one. */
+static int show_cache(struct view *view, int cache_fd)
+{
+    char link[64], source[PATH_MAX];
+    struct stat wanted, found;
+    int status = set_place(view, CACHE_PLACE);
+
+    if (status < 0 || cache_fd < 0)
+        return status;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", cache_fd);
+    ssize_t length = readlink(link, source, sizeof source - 1);
+    source[length < 0 ? 0 : length] = '\0';
+    if ((mkdir(view->place, 0755) < 0 && errno != EEXIST) ||
+        mount(source, view->place, NULL, MS_BIND, NULL) < 0 || fstat(cache_fd, &wanted) < 0 ||
+        stat(view->place, &found) < 0)
+        return failed(view, "cannot show", "the directory for compiled kernels");
+    if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino) {
+        errno = ESTALE;
+        return failed(view, "cannot show", "the directory for compiled kernels");
+    }
+    if (mount(NULL, view->place, NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, NULL) < 0)
+        return failed(view, "cannot restrict", "the directory for compiled kernels");
+    return 0;
+}
+
+/* The scratch directory belongs to whom the worker becomes. */
+static int give_scratch(struct view *view, const struct dv_cage *cage)
+{
+    char options[128];
+
+    if (cage->uid == DV_CAGE_SAME_USER)
+        snprintf(options, sizeof options, SCRATCH_OPTIONS);
+    else
+        snprintf(options, sizeof options, SCRATCH_OPTIONS ",uid=%u,gid=%u", cage->uid, cage->gid);
+    return show_fresh(view, SCRATCH_PLACE, "tmpfs", 0, options);
+}
+
+static int put_view_together(struct view *view, const struct dv_cage *cage, int cache_fd)
+{
+    const char *vendors = getenv("OCL_ICD_VENDORS");
+    int status = 0;
+
+    if (mount("divvy", view->root, "tmpfs", MS_NOSUID | MS_NODEV, ROOT_OPTIONS) < 0)
+        return failed(view, "cannot mount a view of the files on", view->root);
+    for (size_t i = 0; status == 0 && i < sizeof usual_paths / sizeof usual_paths[0]; i++)
+        status = show(view, usual_paths[i]);
+    if (status == 0) /* before what may be shown below it */
+        status = give_scratch(view, cage);
+    if (status == 0 && vendors)
+        status = show(view, vendors);
+    for (const char *path = cage->paths; status == 0 && *path; path += strlen(path) + 1)
+        status = show(view, path);
+    if (status == 0)
+        status = show_fresh(view, "/proc", "proc", MS_RDONLY | MS_NOEXEC, NULL);
+    if (status == 0)
+        status = show_cache(view, cache_fd);
+    return status;
+}
+
+static int change_view(struct view *view, const struct dv_cage *cage, int cache_fd)
+{
+    /* what is mounted here stays here; what is unmounted on the machine goes away here too */
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+        return failed(view, "cannot part from the machine's mounts at", "/");
+    int status = put_view_together(view, cage, cache_fd);
+    if (status < 0)
+        return status;
+    if (chdir(view->root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
+        umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ||
+        mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+        return failed(view, "cannot change the root directory to", view->root);
+    return 0;
+}
+
+static void name_places(int cache_fd)
+{
+    const char *cache = cache_fd >= 0 ? CACHE_PLACE : SCRATCH_PLACE;
+
+    setenv("HOME", SCRATCH_PLACE, 1);
+    setenv("TMPDIR", SCRATCH_PLACE, 1);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    setenv("POCL_CACHE_DIR", cache, 1);
+    setenv("CUDA_CACHE_PATH", cache, 1);
+}
+
+/* ---- rights ---- */
+
+static int limit(const struct view *view, __rlimit_resource_t resource, rlim_t most, const char *name)
+{
+    struct rlimit now;
+
+    if (getrlimit(resource, &now) < 0)
+        return failed(view, "cannot limit", name);
+    if (now.rlim_max < most)
+        most = now.rlim_max;
+    now = (struct rlimit){.rlim_cur = most, .rlim_max = most};
+    return setrlimit(resource, &now) < 0 ? failed(view, "cannot limit", name) : 0;
+}
+
+static int set_limits(const struct view *view, const struct dv_cage *cage)
+{
+    int status = limit(view, RLIMIT_CORE, 0, "core files");
+
+    if (status == 0)
+        status = limit(view, RLIMIT_NOFILE, DESCRIPTORS_MOST, "descriptors");
+    if (status == 0 && cage->file_bytes)
+        status = limit(view, RLIMIT_FSIZE, cage->file_bytes, "the length of files");
+    /* counted for each user; where the worker stays its tenant, that is not for us to limit */
+    if (status == 0 && cage->uid != DV_CAGE_SAME_USER)
+        status = limit(view, RLIMIT_NPROC, PROCESSES_MOST, "processes");
+    return status;
+}
+
+static int drop_rights(const struct view *view, const struct dv_cage *cage)
+{
+    gid_t groups[DV_CAGE_GROUPS_MOST];
+    int error;
+
+    for (uint32_t i = 0; i < cage->group_count; i++)
+        groups[i] = cage->groups[i];
+    capng_clear(CAPNG_SELECT_BOTH);
+    if (cage->uid == DV_CAGE_SAME_USER) {
+        error = capng_apply(CAPNG_SELECT_BOTH);
+    } else {
+        if (setgroups(cage->group_count, groups) < 0)
+            return failed(view, "cannot set", "the worker's groups");
+        error = capng_change_id((int)cage->uid, (int)cage->gid, CAPNG_CLEAR_BOUNDING);
+    }
+    if (error) {
+        errno = EPERM;
+        return failed(view, "cannot give up", "the worker's rights");
+    }
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0)
+        return failed(view, "cannot give up", "the worker's rights for good");
+    return 0;
+}
+
+int dv_cage_become_user(const struct dv_cage *cage, char *text, size_t bytes)
+{
+    return drop_rights(&(struct view){.root = cage->root, .text = text, .text_bytes = bytes}, cage);
+}
+
+static void end_by_signal(int number)
+{
+    _exit(DV_CAGE_SIGNAL_BASE + number);
+}
+
+/* The first process of a pid namespace is spared what it does not handle. */
+static void die_as_others_do(void)
+{
+    static const int deadly[] = {SIGTERM, SIGABRT, SIGALRM, SIGINT, SIGHUP, SIGXCPU};
+
+    for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++)
+        signal(deadly[i], end_by_signal);
+}
+
+int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t bytes)
+{
+    struct view view = {.root = cage->root, .text = text, .text_bytes = bytes};
+    int status = change_view(&view, cage, cache_fd);
+
+    name_places(cache_fd);
+    if (cache_fd >= 0)
+        close(cache_fd);
+    if (status == 0 && sethostname("divvy", strlen("divvy")) < 0)
+        status = failed(&view, "cannot set", "the host's name");
+    if (status == 0)
+        status = set_limits(&view, cage);
+    if (status == 0)
+        status = drop_rights(&view, cage);
+    die_as_others_do();
+    if (status == 0)
+        status = dv_cage_restrict_calls(cage->calls, text, bytes);
+    return status;
+}

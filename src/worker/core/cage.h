@@ -1,0 +1,35 @@
+/* The worker's cage: what stands between native code of one tenant and everything else on the
+ * machine. It is put on after the zygote's fork and before the vendor initialises; nothing in the
+ * worker can take it off. docs/security.md lists what is allowed and why.
+ *
+ * Two steps, for only a child can be in a new pid namespace:
+ *   dv_cage_leave_host  in a short-lived child of the zygote: namespaces of its own
+ *   dv_cage_enter       in that one's child: files, user, limits, system calls */
+#ifndef DV_WORKER_CORE_CAGE_H
+#define DV_WORKER_CORE_CAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "src/wire/session/handshake.h"
+
+/* What a process that is the first of its pid namespace exits with instead of dying of a signal: the
+ * kernel ignores signals for it that it does not handle. */
+#define DV_CAGE_SIGNAL_BASE 128
+
+/* Whether all numbers and texts are within their bounds. */
+bool dv_cage_is_sound(const struct dv_cage *cage);
+
+/* Both return 0, or a negative errno with words. cache_fd: the tenant's directory of compiled
+ * kernels, -1: there is none that outlives the worker. It is closed. */
+int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes);
+int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t bytes);
+
+/* Only the rights of the cage's user, without the rest of a cage. */
+int dv_cage_become_user(const struct dv_cage *cage, char *text, size_t bytes);
+
+/* The last step of dv_cage_enter (syscalls.c): from here on only listed system calls work; the
+ * others fail with EPERM. */
+int dv_cage_restrict_calls(const char *more, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,163 @@
+"""The worker's cage: native code in a worker reaches nothing but its own tenant's things.
+
+The intruder is tests/vendor/intrude.c: the scripted vendor, loaded by workers like any driver, tries
+out what a worker must not do and says what became of it in divvyd's log.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+import divvytest
+
+NOBODY = 65534
+ATTEMPTS_LEAST = 40
+WORKER_UIDS = range(1879048192, 1879113728)
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be several users")
+
+
+def readable_by_nobody(path):
+    return subprocess.run(["test", "-x", path], user=NOBODY, group=NOBODY, extra_groups=[]
+                          ).returncode == 0
+
+
+class Scene:
+    """A daemon with the scripted vendor, and around it everything an intruder might want."""
+
+    def __init__(self, stack, config="", system=False, user=None):
+        self.place = tempfile.mkdtemp(prefix="dv-cage-", dir="/tmp")
+        stack.callback(shutil.rmtree, self.place, ignore_errors=True)
+        os.chmod(self.place, 0o755)
+        owner = user if user is not None else os.geteuid()
+        home, caches = (os.path.join(self.place, name) for name in ("home", "caches"))
+        for directory in (home, caches, os.path.join(caches, "1879100000-other.7")):
+            os.makedirs(directory)
+            os.chmod(directory, 0o755)
+            os.chown(directory, owner, owner)
+        self.cache = os.path.join(caches, "1879100000-other.7", "kernel")
+        for path in (os.path.join(home, "secret"), self.cache):
+            with open(path, "w") as out:
+                out.write("secret\n")
+        shm = os.path.join("/dev/shm", os.path.basename(self.place))
+        with open(shm, "w") as out:
+            out.write("secret\n")
+        stack.callback(os.unlink, shm)
+
+        server = stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0))))
+        abstract = stack.enter_context(contextlib.closing(socket.socket(socket.AF_UNIX)))
+        abstract.bind("\0" + os.path.basename(self.place))
+        abstract.listen()
+        bystander = subprocess.Popen(["sleep", "600"], user=owner, group=owner, extra_groups=[])
+        stack.callback(bystander.wait)
+        stack.callback(bystander.kill)
+
+        self.daemon = divvytest.Daemon("cache-size: 32MiB\n" + config, system=system, user=user)
+        prey = {"home": home, "cache": self.cache, "caches": caches, "shm": shm,
+                "dir": self.daemon.dir, "tcp": server.getsockname()[1],
+                "abstract": os.path.basename(self.place), "tenant": bystander.pid,
+                "daemon": os.getpid(), "sysv": "4711"}
+        self.daemon.extra_env.update({
+            "DIVVY_CACHE": caches,
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": "clCreateContext 1 intrude",
+            "DIVVY_VENDOR_PREY": ";".join("%s=%s" % pair for pair in prey.items())})
+        self.caches = caches
+        stack.enter_context(self.daemon)
+
+    def intrude(self, program, **kwargs):
+        """What became of each attempt: {name: True when it was allowed}."""
+        done = self.daemon.run([program("compute"), "1", "0"], **kwargs)
+        divvytest.wait_for(lambda: "intruder: done" in self.daemon.log, 20,
+                           lambda: "the intruder did not come in: %s%s" % (done.stdout, done.stderr))
+        found = re.findall(r"intruder: (.*): (ALLOWED|refused \(.*\))$", self.daemon.log, re.M)
+        return {name: result == "ALLOWED" for name, result in found}
+
+
+@pytest.fixture
+def scene():
+    with contextlib.ExitStack() as stack:
+        yield lambda **kwargs: Scene(stack, **kwargs)
+
+
+def assert_caged(results):
+    attempts = {name: allowed for name, allowed in results.items() if not name.startswith("own: ")}
+    own = {name: allowed for name, allowed in results.items() if name.startswith("own: ")}
+    assert not [name for name, allowed in attempts.items() if allowed], "were allowed"
+    assert not [name for name, allowed in own.items() if not allowed], "were refused"
+    assert len(attempts) >= ATTEMPTS_LEAST and len(own) >= 5
+
+
+@root_only
+@pytest.mark.parametrize("system", [True, False], ids=["system", "user"])
+def test_a_worker_of_roots_daemon_reaches_nothing(scene, program, system):
+    assert_caged(scene(system=system).intrude(program))
+
+
+@root_only
+def test_a_worker_of_a_users_daemon_reaches_nothing(scene, program):
+    if not readable_by_nobody(divvytest.binary("divvyd")):
+        pytest.skip("the build tree is not for everybody")
+    assert_caged(scene(user=NOBODY).intrude(program))
+
+
+@root_only
+def test_without_a_cage_the_intruder_succeeds(scene, program):
+    """So that the others cannot pass for the wrong reason."""
+    if not readable_by_nobody(divvytest.binary("divvyd")):
+        pytest.skip("the build tree is not for everybody")
+    results = scene(user=NOBODY, config="cage: no\n").intrude(program)
+    for name in ("read a file in a home directory", "read /etc/passwd",
+                 "read another tenant's compiled kernels", "find divvyd's sockets",
+                 "see other processes", "signal its tenant's process",
+                 "connect to a server on this machine", "connect to divvyd's control socket",
+                 "connect to a socket without a path", "use another's shared memory file"):
+        assert results[name], name
+
+
+@root_only
+def test_tenants_have_caches_and_users_of_their_own(program, tmp_path):
+    os.chmod(tmp_path, 0o755)
+    caches = tmp_path / "caches"
+    with divvytest.Daemon(system=True, env={"DIVVY_CACHE": str(caches)}) as daemon:
+        for uid in (NOBODY, 1234, 1234):
+            done = daemon.run([program("compute"), "1", "0"], user=uid, group=uid, extra_groups=[])
+            assert done.returncode == 0, done.stderr
+    names = {path.name.split("-", 1)[1]: path.stat() for path in caches.iterdir()}
+    assert set(names) == {"nobody.65534", "uid%3a1234.1234", "probe"}
+    owners = {info.st_uid for info in names.values()}
+    assert len(owners) == 3 and all(owner in WORKER_UIDS for owner in owners)
+    assert all(info.st_mode & 0o777 == 0o700 for info in names.values())
+    assert all(any(path.rglob("*.so")) for path in caches.iterdir() if "probe" not in path.name)
+
+
+def impossible(config):
+    """A daemon that believes to be root but may not become anybody else."""
+    daemon = divvytest.Daemon(config)
+    real = divvytest.binary("divvyd")
+    wrapper = os.path.join(daemon.home, "divvyd")
+    with open(wrapper, "w") as out:
+        out.write('#!/bin/sh\nexec unshare --user --map-root-user %s "$@"\n' % real)
+    os.chmod(wrapper, 0o755)
+    daemon.program = wrapper
+    return daemon
+
+
+def test_a_cage_that_cannot_be_is_said(program):
+    with impossible("cage: if-possible\n") as daemon:
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+        assert "WITHOUT a cage" in daemon.log
+
+
+def test_no_worker_without_the_cage_that_is_demanded(program):
+    with impossible("cage: yes\n") as daemon:
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode != 0
+        assert "workers cannot be caged: " in daemon.log
