@@ -76,6 +76,8 @@ class Scene:
         done = self.daemon.run([program("compute"), "1", "0"], **kwargs)
         divvytest.wait_for(lambda: "intruder: done" in self.daemon.log, 20,
                            lambda: "the intruder did not come in: %s%s" % (done.stdout, done.stderr))
+        assert all(line.startswith("divvyd: session 1: | ") for line in self.daemon.log.splitlines()
+                   if "intruder" in line), "a worker writes into divvyd's own log"
         found = re.findall(r"intruder: (.*): (ALLOWED|refused \(.*\))$", self.daemon.log, re.M)
         return {name: result == "ALLOWED" for name, result in found}
 
@@ -135,6 +137,34 @@ def test_tenants_have_caches_and_users_of_their_own(program, tmp_path):
     assert len(owners) == 3 and all(owner in WORKER_UIDS for owner in owners)
     assert all(info.st_mode & 0o777 == 0o700 for info in names.values())
     assert all(any(path.rglob("*.so")) for path in caches.iterdir() if "probe" not in path.name)
+
+
+def test_compiled_kernels_stay_within_their_limit(program, tmp_path):
+    """The oldest go first, and nothing but the directory's own files goes."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(bytes(1 << 20))
+    with divvytest.Daemon("cache-size: 4MiB\n", env={"DIVVY_CACHE": str(tmp_path / "c")}) as daemon:
+        tenant = daemon.popen([program("compute"), "1", "60000"], stdout=subprocess.PIPE)
+        assert tenant.stdout.readline() == "ready\n"
+        cache = next(path for path in (tmp_path / "c").iterdir() if "user" in path.name)
+        for number in range(8):
+            made = cache / "a" / ("%d" % number)
+            made.parent.mkdir(exist_ok=True)
+            made.write_bytes(bytes(1 << 20))
+            os.utime(made, (number, number))
+            for path in (made.parent, made):
+                os.chown(path, cache.stat().st_uid, cache.stat().st_gid)
+        (cache / "a" / "link").symlink_to(outside)
+        (cache / "up").symlink_to("..")
+
+        def size():
+            return sum(path.lstat().st_blocks * 512 for path in cache.rglob("*"))
+        divvytest.wait_for(lambda: size() <= 4 << 20, 40, lambda: "still %d bytes" % size())
+        assert (cache / "a" / "7").exists() and not (cache / "a" / "0").exists()
+        assert outside.stat().st_size == 1 << 20
+        tenant.kill()
+        tenant.wait()
+        tenant.stdout.close()
 
 
 def impossible(config):
