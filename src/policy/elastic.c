@@ -20,6 +20,11 @@
  * allowed it to run; otherwise waiting would cost it a part of what it may have. */
 #define LIMIT_MAKE_UP_NS DV_SLICE_MAX_NS
 
+/* Of each turn so much, and at most one in so many parts, goes into handing the device over. No kernel
+ * of the tenant runs then; if nobody else wants the device, its limit does not count it. */
+#define HAND_OVER_NS (200 * DV_NS_PER_US)
+#define HAND_OVER_PART 100
+
 /* Device time that latency work may save up while it is idle. */
 #define LATENCY_SAVED_NS (20 * DV_NS_PER_MS)
 
@@ -370,6 +375,12 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
     struct dv_policy_tenant *tenant = session->tenant;
     const struct dv_share *share = &tenant->share;
 
+    if (is_limited(tenant) && policy->demanding_tenants <= 1) {
+        dv_ns hand_over = device_ns / HAND_OVER_PART;
+        if (hand_over > HAND_OVER_NS)
+            hand_over = HAND_OVER_NS;
+        tenant->limit_time -= (uint64_t)dv_at_share((int64_t)hand_over, share->limit_ppm);
+    }
     stop_sharing(policy, tenant);
     tenant->at_request = false;
     if (session->guaranteed && policy->demanding_tenants > 1) {
