@@ -69,9 +69,9 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
 
     pthread_mutex_lock(&lease->lock);
     tell(lease, DV_MEMORY_IN_PLACE, device, 0, took_ns, 0);
-    uint64_t end = atomic_load(&d->slice_end_ns);
-    if (end != UINT64_MAX) /* divvyd will say more */
-        atomic_store(&d->slice_end_ns, end + took_ns);
+    /* divvyd will say how much time it gives for it. Until then the slice has no end: what was left of
+     * it is too short for many a command, and the device would be given back after the first. */
+    atomic_store(&d->slice_end_ns, UINT64_MAX);
     pthread_mutex_unlock(&lease->lock);
 }
 
