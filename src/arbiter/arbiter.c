@@ -508,6 +508,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
     arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
     sd_event_unref(arbiter->event);
     release_directory(arbiter);
+    free(arbiter->endings);
     dv_config_fini(&arbiter->config);
     dv_log(DV_LOG_DEBUG, "ended");
 }

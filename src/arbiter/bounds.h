@@ -19,6 +19,7 @@
 #define DV_PROCESS_DESCRIPTORS 1 /* their process, once */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
+#define DV_LIMIT_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
 #define DV_LIMIT_START_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */

@@ -138,6 +138,12 @@ static const cyaml_strval_t cage_words[] = {{"yes", DV_CAGE_YES},
                                             {"false", DV_CAGE_NO},
                                             {"if-possible", DV_CAGE_IF_POSSIBLE}};
 
+static const cyaml_schema_field_t deadline_fields[] = {
+    CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dv_deadlines, latency, 1, 16),
+    CYAML_FIELD_STRING_PTR("standard", OPTIONAL_POINTER, struct dv_deadlines, standard, 1, 16),
+    CYAML_FIELD_STRING_PTR("batch", OPTIONAL_POINTER, struct dv_deadlines, batch, 1, 16),
+    CYAML_FIELD_END};
+
 static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dv_config_file, devices,
                                devices_count, &device_schema, 0, DV_LIMIT_DEVICE_RULES),
@@ -154,6 +160,8 @@ static const cyaml_schema_field_t file_fields[] = {
                          sessions_per_user),
     CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dv_config_file, cage, cage_words,
                      COUNT(cage_words)),
+    CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
+                            deadline_fields),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
     CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dv_config_file, worker_users, 1,
                            32),
@@ -189,6 +197,10 @@ static const struct {
     {"paths", "a list of at most 64 absolute paths"},
     {"groups", "a list of at most 8 names or numbers of groups"},
     {"calls", "a list of at most 64 names of system calls"},
+    {"deadlines", "some of latency, standard and batch, each with a time such as 30s"},
+    {"latency", "a time from 100ms to 86400s, such as 30s"},
+    {"standard", "a time from 100ms to 86400s, such as 30s"},
+    {"batch", "a time from 100ms to 86400s, such as 30s"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
     {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
@@ -211,7 +223,7 @@ struct complaint {
     char what[256];
     char key[64]; /* innermost key, empty when there is none */
     int line;     /* 0: unknown */
-    bool in_devices, in_tenants, in_cage;
+    bool in_devices, in_tenants, in_cage, in_deadlines;
 };
 
 static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
@@ -242,6 +254,8 @@ static void take_complaint(cyaml_log_t level, void *context, const char *format,
         complaint->in_devices = true;
     if (strcmp(key, "cage") == 0)
         complaint->in_cage = true;
+    if (strcmp(key, "deadlines") == 0)
+        complaint->in_deadlines = true;
     if (strcmp(key, "tenants") == 0)
         complaint->in_tenants = true;
 }
@@ -357,13 +371,15 @@ static void explain(struct complaint *complaint, const char *path, const char *d
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
         /* libcyaml gives the place where it began to look for a key, not the key's own */
         list_keys(text, sizeof text,
-                  complaint->in_cage      ? cage_fields
+                  complaint->in_deadlines ? deadline_fields
+                  : complaint->in_cage    ? cage_fields
                   : complaint->in_devices ? device_fields
                   : complaint->in_tenants ? tenant_fields
                                           : file_fields);
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
                  find_line(data, rest, line), rest,
-                 complaint->in_cage      ? " in a device's cage"
+                 complaint->in_deadlines ? " among the deadlines"
+                 : complaint->in_cage    ? " in a device's cage"
                  : complaint->in_devices ? " in a device rule"
                  : complaint->in_tenants ? " in a tenant rule"
                                          : "",
@@ -618,6 +634,27 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
     return 0;
 }
 
+static int check_deadlines(struct dv_config *config, const char *path, const char *data, char *error,
+                           size_t error_bytes)
+{
+    const struct dv_deadlines *given = config->file->deadlines;
+    struct place place = {.path = path,
+                          .data = data,
+                          .line = find_line(data, "deadlines", 1),
+                          .error = error,
+                          .error_bytes = error_bytes};
+    const char *const texts[DV_CLASS_COUNT] = {[DV_CLASS_LATENCY] = given ? given->latency : NULL,
+                                               [DV_CLASS_STANDARD] = given ? given->standard : NULL,
+                                               [DV_CLASS_BATCH] = given ? given->batch : NULL};
+
+    for (int i = 0; i < DV_CLASS_COUNT; i++)
+        if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
+                         config->deadline_ns[i] < DV_DEADLINE_LEAST_NS ||
+                         config->deadline_ns[i] > DV_DEADLINE_MOST_NS))
+            return wrong(&place, dv_class_word((enum dv_class)i), texts[i]);
+    return 0;
+}
+
 static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
@@ -667,6 +704,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
     if (check_slices(config, path, data, error, error_bytes) < 0 ||
         check_memory(config, path, data, error, error_bytes) < 0 ||
         check_cages(config, path, data, error, error_bytes) < 0 ||
+        check_deadlines(config, path, data, error, error_bytes) < 0 ||
         check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {

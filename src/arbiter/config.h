@@ -96,6 +96,12 @@ struct dv_config_file {
     int cage;                    /* enum dv_cage_choice */
     char *cache_size;            /* "1GiB" */
     char *worker_users;          /* "FIRST-LAST" */
+    struct dv_deadlines *deadlines; /* NULL: none */
+};
+
+/* How long somebody of a class may keep a device after it was asked to give it back. */
+struct dv_deadlines {
+    char *latency, *standard, *batch; /* "30s"; NULL: for ever */
 };
 
 enum dv_cage_choice {
@@ -122,12 +128,15 @@ struct dv_config {
     int cage;             /* enum dv_cage_choice */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
+    uint64_t deadline_ns[DV_CLASS_COUNT];    /* 0: none */
 };
 
 /* Above all that systemd and distributions hand out. */
 #define DV_WORKER_UID_FIRST 1879048192u
 #define DV_WORKER_UID_LAST 1879113727u
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
+#define DV_DEADLINE_LEAST_NS (100 * DV_NS_PER_MS)
+#define DV_DEADLINE_MOST_NS (86400 * DV_NS_PER_S)
 #define DV_CACHE_BYTES_LEAST (UINT64_C(1) << 20)
 
 /* Loads and checks a file. With must_exist false a missing file means the defaults. Returns 0, or a

@@ -63,6 +63,7 @@ static void release(struct dv_session_lease *lease, dv_ns now)
     dv_usage_add(&lease->tenant->usage, now - (now - from) / device->policy.slots, now);
     dv_policy_release(&device->policy, &lease->policy, now);
     lease->memory.brings = false;
+    lease->overdue_at = 0;
     lease->changed_at = now;
 }
 
@@ -147,12 +148,40 @@ static void take_from_stopped(struct dv_lease_device *device, dv_ns now, dv_ns *
     }
 }
 
+/* Who does not give back what it was asked for is ended, if its class has a deadline: a kernel that
+ * never ends, or a worker that does not obey. Time runs only while somebody waits. */
+static void end_overdue(struct dv_lease_device *device, dv_ns now, dv_ns *again)
+{
+    const struct dv_config *config = &device->arbiter->config;
+    struct dv_policy_session *holder, *next;
+
+    for (holder = device->policy.holders.first; holder; holder = next) {
+        struct dv_session_lease *lease = dv_lease_of(holder);
+        enum dv_class class = holder->tenant->share.class;
+        next = holder->next;
+        if (!device->policy.waiting_tenants || !holder->recalled || !config->deadline_ns[class])
+            lease->overdue_at = 0;
+        else if (!lease->overdue_at)
+            lease->overdue_at = now + config->deadline_ns[class];
+        else if (now >= lease->overdue_at) {
+            dv_session_overdue(lease->session, class);
+            if (lease->session->api == DV_API_LEASE) { /* its process is not ours to end */
+                release(lease, now);
+                lease->serial = 0;
+            }
+            lease->overdue_at = now + config->deadline_ns[class];
+        }
+        sooner(again, lease->overdue_at);
+    }
+}
+
 static void dispatch(struct dv_lease_device *device)
 {
     dv_ns now = dv_now(), again = 0, recall_again = 0;
 
     if (device->policy.waiting_tenants)
         take_from_stopped(device, now, &again);
+    end_overdue(device, now, &again);
     while (device->policy.free_slots > 0) {
         struct dv_decision decision = dv_policy_next(&device->policy, now);
         if (!decision.session) {
@@ -178,6 +207,7 @@ static void dispatch(struct dv_lease_device *device)
         sooner(&again, now + STOPPED_AFTER_NS);
         send_lease(lease, DV_LEASE_RECALL, 0, NULL);
     }
+    end_overdue(device, now, &again);
     sooner(&again, recall_again);
     ask_again_at(device, again);
 }

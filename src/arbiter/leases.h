@@ -23,6 +23,7 @@ struct dv_session_lease {
     uint32_t index; /* in the session's list of devices */
     uint32_t recalls;
     dv_ns recalled_at; /* the present grant; 0: it is not recalled */
+    dv_ns overdue_at;  /* when its worker is ended, if it has not given back; 0: nobody waits for it */
     uint64_t serial; /* of the present or last grant */
     uint64_t grants;
     dv_ns changed_at;          /* began to wait, hold or be idle */

@@ -35,6 +35,17 @@ static struct dv_session *find_session(struct dv_arbiter *arbiter,
     return session && (peer->is_operator || peer->uid == session->uid) ? session : NULL;
 }
 
+static const struct dv_ending *find_ending(const struct dv_arbiter *arbiter,
+                                           const struct dv_control_peer *peer, const char *text)
+{
+    uint64_t id;
+
+    if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
+        return NULL;
+    const struct dv_ending *ending = dv_session_find_ending(arbiter, id);
+    return ending && (peer->is_operator || peer->uid == ending->uid) ? ending : NULL;
+}
+
 /* A tenant of whose sessions at least one is the caller's, unless an operator asks. */
 static struct dv_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
                                      const char *name)
@@ -340,8 +351,16 @@ unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_pee
                          const char *text, char **body)
 {
     const struct dv_session *session = find_session(arbiter, peer, text);
+    const struct dv_ending *ending = session ? NULL : find_ending(arbiter, peer, text);
     char problem[128];
 
+    if (ending) {
+        *body = dv_control_render(json_pack(
+            "{s:I, s:s, s:s, s:s, s:s, s:I, s:[]}", "id", (json_int_t)ending->id, "tenant",
+            ending->tenant, "command", ending->command, "state", "ended", "why", ending->why,
+            "ended", (json_int_t)ending->when, "devices"));
+        return MHD_HTTP_OK;
+    }
     if (!session) {
         snprintf(problem, sizeof problem, "there is no session %.64s; `divvy ps` lists them", text);
         return fail(body, MHD_HTTP_NOT_FOUND, problem);

@@ -20,6 +20,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/base/cleanup.h"
+#include "src/base/clock.h"
 #include "src/base/fd.h"
 #include "src/base/text.h"
 #include "src/wire/session/shm.h"
@@ -174,7 +175,11 @@ static void session_end(struct dv_session *session, const char *how, bool orderl
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
-    if (session->tenant_gone)
+    if (session->ended_because[0])
+        dv_warning("session %llu of %s (process %d): worker %d was ended: %s", ID(session),
+                   session->command, session->tenant_pid, session->worker_pid,
+                   session->ended_because);
+    else if (session->tenant_gone)
         dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session),
                 session->command, session->tenant_pid, session->worker_pid, how);
     else
@@ -227,6 +232,54 @@ void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
         return;
     describe_end(how, sizeof how, status);
     session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- ended by divvyd ---- */
+
+const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id)
+{
+    for (uint64_t i = 0; i < arbiter->ending_count && i < DV_LIMIT_ENDINGS; i++)
+        if (arbiter->endings[i].id == id)
+            return &arbiter->endings[i];
+    return NULL;
+}
+
+static void note_ending(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+
+    if (!arbiter->endings)
+        arbiter->endings = calloc(DV_LIMIT_ENDINGS, sizeof *arbiter->endings);
+    if (!arbiter->endings)
+        return;
+    struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
+    *ending = (struct dv_ending){.id = session->id, .uid = session->uid, .when = time(NULL)};
+    dv_text_copy(ending->tenant, sizeof ending->tenant, session->tenant->name);
+    dv_text_copy(ending->command, sizeof ending->command, session->command);
+    dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
+}
+
+void dv_session_overdue(struct dv_session *session, enum dv_class class)
+{
+    uint64_t deadline_ns = session->arbiter->config.deadline_ns[class];
+
+    if (session->ended_because[0])
+        return;
+    snprintf(session->ended_because, sizeof session->ended_because,
+             "it kept a device for %.1f s after it was asked to give it back, while others waited "
+             "(deadline of the class %s)",
+             (double)deadline_ns / (double)DV_NS_PER_S, dv_class_word(class));
+    note_ending(session);
+    if (session->api == DV_API_LEASE) {
+        dv_warning("session %llu of %s (process %d): %s; the device goes to the next", ID(session),
+                   session->command, session->tenant_pid, session->ended_because);
+        return;
+    }
+    /* where its program's library finds it; what it finds there is not trusted */
+    if (pwrite(session->shm_fd, session->ended_because, sizeof session->ended_because,
+               offsetof(struct dv_shm_header, text)) < 0)
+        dv_warning("session %llu: cannot say why it is ended: %s", ID(session), strerror(errno));
+    signal_worker(session, SIGKILL);
 }
 
 /* ---- the tenant's end ---- */

@@ -73,6 +73,7 @@ struct dv_session {
     bool in_channels; /* its lease channel is listened to */
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */
+    char ended_because[192]; /* divvyd has ended its worker; empty: it has not */
 
     UT_hash_handle hh;
 };
@@ -92,6 +93,20 @@ struct dv_session_figures {
  * also when the session is refused. */
 void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_process *process,
                       const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
+/* A session that divvyd had to end, for those who ask later. */
+struct dv_ending {
+    uint64_t id;
+    uid_t uid;
+    time_t when;
+    char tenant[DV_LIMIT_TENANT_NAME];
+    char command[DV_MAX_COMMAND_NAME];
+    char why[192];
+};
+
+/* It keeps a device that others wait for beyond the deadline of its class: its worker is ended. */
+void dv_session_overdue(struct dv_session *session, enum dv_class class);
+const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id);
+
 /* Its process has ended. */
 void dv_session_tenant_gone(struct dv_session *session);
 /* Nobody is at the other end of its lease channel any more. */

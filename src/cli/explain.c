@@ -185,6 +185,10 @@ static void print_session(const json_t *document)
     printf("session %" PRId64 ": %s, of the tenant %s\n",
            (int64_t)json_integer_value(json_object_get(document, "id")),
            dv_http_text(document, "command", "?"), dv_http_text(document, "tenant", "?"));
+    if (strcmp(dv_http_text(document, "state", ""), "ended") == 0) {
+        print_line("ended", dv_http_text(document, "why", "for a reason that is not known"));
+        return;
+    }
     if (json_array_size(devices) == 0)
         puts("It is on no device whose time is shared out: it has made no context yet, or the "
              "policy is none.");

@@ -358,6 +358,18 @@ static dv_ns beyond(dv_ns a, dv_ns b)
     return a > b ? a - b : 0;
 }
 
+/* So long a hold that moving is a small part of it. A burst that is not much longer is not cut: its
+ * rest would have to be brought in once more. A longer one is cut into equal parts. */
+static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy_session *session)
+{
+    dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
+    dv_ns burst = session->learned_ns + session->learned_ns / 20;
+
+    if (burst > fair && fair > 0)
+        fair = burst / ((burst + fair / 2) / fair);
+    return fair;
+}
+
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now)
 {
@@ -373,9 +385,8 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     dv_ns slice = beyond(session->slice_ns, used_ns - took_ns);
     dv_ns turn = beyond(session->turn_ns, used_ns - took_ns), linger = dv_slice_linger(session);
     if (!policy->fixed_slice_ns) {
-        /* and there may be so much more that moving is a small part of the hold. */
-        dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
-        dv_ns more = beyond(fair, used_ns - session->moved_ns);
+        /* and there may be more, so that it was worth it. */
+        dv_ns more = beyond(worth_moving(policy, session), used_ns - session->moved_ns);
         dv_ns most = beyond(DV_SLICE_MOVING_MAX_NS, used_ns);
         more = more < most ? more : most;
         turn = turn > more ? turn : more;

@@ -54,7 +54,7 @@
 #define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)
 #define DV_SLICE_FIXED_MAX_NS (10 * DV_NS_PER_S)
 
-enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH };
+enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH, DV_CLASS_COUNT };
 
 const char *dv_class_word(enum dv_class class);
 bool dv_class_by_word(const char *word, enum dv_class *class); /* false: there is none */

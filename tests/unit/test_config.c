@@ -194,6 +194,13 @@ static void memory_has_sizes(void **state)
     assert_true(config.file->tenants[0].terms.host_bytes == UINT64_C(1) << 30);
     assert_int_equal(config.file->tenants[1].terms.memory.ppm, 250000);
     dv_config_fini(&config);
+    REFUSED("deadlines:\n  standard: 1ms\n", 2, "standard is '1ms'", "100ms");
+    REFUSED("deadlines:\n  often: 1s\n", 2, "often", "latency, standard, batch");
+    REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
+    REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
+    REFUSED("cage: maybe\n", 1, "maybe", "if-possible");
+    REFUSED("devices:\n  - match: x\n    cage:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
+    REFUSED("devices:\n  - match: x\n    cage:\n      path: []\n", 4, "path", "paths, groups, calls");
     REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");
     REFUSED("devices:\n  - match: x\n  - match: y\n    capacity: much\n", 4, "much", "such as 8GiB");
     REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");

@@ -50,6 +50,8 @@ void dv_object_free(struct dv_object *object);
 /* The live object behind a handle of the kind, or NULL: any pointer may be asked about. */
 void *dv_object_find(enum dv_object_kind kind, const void *handle);
 void *dv_object_by_id(enum dv_object_kind kind, uint32_t id);
+/* No object of the kind has had a larger one. */
+uint32_t dv_object_most_id(enum dv_object_kind kind);
 void dv_object_keep_record(struct dv_object *object, const void *record, size_t bytes);
 void dv_object_after_fork(void);
 

@@ -3,6 +3,7 @@
  * functions, which may take long or call OpenCL. Both block all signals: the application's handlers
  * run on its own threads. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "src/client/opencl/client.h"
@@ -78,29 +79,52 @@ void dv_callback_post(void (*function)(void *), void *argument)
 struct context_error {
     struct dv_context *context;
     cl_int code;
+    char text[640];
 };
 
 static void tell_context(void *argument)
 {
     struct context_error *error = argument;
-    const char *text = error->code == CL_OUT_OF_RESOURCES
-                           ? "divvy: a command failed after it was accepted: out of resources"
-                           : "divvy: a command failed after it was accepted";
-    error->context->notify(text, &error->code, sizeof error->code, error->context->notify_user);
+
+    error->context->notify(error->text, &error->code, sizeof error->code,
+                           error->context->notify_user);
     dv_context_unuse(error->context);
     free(error);
 }
 
-static void context_failed(uint32_t id, cl_int code)
+static void context_failed(struct dv_context *context, cl_int code, const char *what,
+                           const char *why)
 {
-    struct dv_context *context = dv_object_by_id(DV_KIND_CONTEXT, id);
     struct context_error *error;
 
     if (!context || !context->notify || !(error = malloc(sizeof *error)))
         return;
     dv_object_use(&context->object);
-    *error = (struct context_error){context, code};
+    *error = (struct context_error){context, code, ""};
+    snprintf(error->text, sizeof error->text, "divvy: %s%s%s", what, why[0] ? ": " : "", why);
     dv_callback_post(tell_context, error);
+}
+
+/* The worker is gone: those who asked to hear of errors do, and so does what waits for an event. */
+static void worker_lost(struct dv_session *s)
+{
+    char why[sizeof s->header->text];
+
+    memcpy(why, s->header->text, sizeof why); /* the worker could write there, too */
+    why[sizeof why - 1] = '\0';
+    for (uint32_t id = 1; id <= dv_object_most_id(DV_KIND_CONTEXT); id++) {
+        struct dv_context *context = dv_object_by_id(DV_KIND_CONTEXT, id);
+        if (context && context->object.session == s)
+            context_failed(context, CL_OUT_OF_RESOURCES,
+                           "the process that runs this program's commands has ended, and with it all "
+                           "of its contexts",
+                           why);
+    }
+    for (uint32_t id = 1; id <= dv_object_most_id(DV_KIND_EVENT); id++) {
+        struct dv_event *event = dv_object_by_id(DV_KIND_EVENT, id);
+        if (event && event->object.session == s && event->callbacks)
+            dv_event_fire_callbacks(event);
+    }
 }
 
 static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
@@ -125,7 +149,9 @@ static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
         dv_arena_free(&s->arena, upcall->b);
         break;
     case DV_UPCALL_CONTEXT:
-        context_failed(upcall->a, (cl_int)(int64_t)upcall->b);
+        context_failed(dv_object_by_id(DV_KIND_CONTEXT, upcall->a), (cl_int)(int64_t)upcall->b,
+                       "a command failed after it was accepted",
+                       (cl_int)(int64_t)upcall->b == CL_OUT_OF_RESOURCES ? "out of resources" : "");
         break;
     default:
         break;
@@ -171,14 +197,7 @@ static void *help(void *argument)
         }
         dv_session_wait(s, &header->client_asleep, 1);
     }
-    /* The worker is gone: what waits for an event learns so. */
-    for (uint32_t id = 1; id < DV_SHM_EVENT_COUNT; id++) {
-        struct dv_event *event = dv_object_by_id(DV_KIND_EVENT, id);
-        if (event && event->object.session == s && event->callbacks)
-            dv_event_fire_callbacks(event);
-        if (!event && id > 4096)
-            break;
-    }
+    worker_lost(s);
     return NULL;
 }
 

@@ -155,6 +155,11 @@ void *dv_object_find(enum dv_object_kind kind, const void *handle)
     return atomic_load_explicit(&object->kind, memory_order_acquire) == kind ? object : NULL;
 }
 
+uint32_t dv_object_most_id(enum dv_object_kind kind)
+{
+    return (uint32_t)atomic_load(&stretches[kind].used);
+}
+
 void *dv_object_by_id(enum dv_object_kind kind, uint32_t id)
 {
     struct stretch *s = &stretches[kind];
