@@ -161,10 +161,13 @@ struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
 
 static void describe_end(char *text, size_t bytes, int status)
 {
-    if (WIFSIGNALED(status)) {
-        const char *name = sigabbrev_np(WTERMSIG(status));
-        snprintf(text, bytes, "was ended by signal %d (SIG%s)", WTERMSIG(status),
-                 name ? name : "?");
+    int number = WIFSIGNALED(status)                           ? WTERMSIG(status)
+                 : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
+                                                             : 0;
+
+    if (number) {
+        const char *name = sigabbrev_np(number);
+        snprintf(text, bytes, "was ended by signal %d (SIG%s)", number, name ? name : "?");
     } else {
         snprintf(text, bytes, "ended with code %d", WEXITSTATUS(status));
     }

@@ -440,6 +440,31 @@ static void test_moving_again_and_again_is_no_way_to_stay(void **state)
     assert_true(stage.now - began <= DV_MOVING_MAX_NS + DV_NS_PER_S);
 }
 
+/* Moving should be worth it, before the turn or in it; and a burst that is little longer than that is
+ * not cut. */
+static void test_turns_are_worth_what_was_moved(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    stage.policy.fixed_slice_ns = 0;
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    stage.sessions[0].ahead_ns = stage.sessions[1].ahead_ns = 100 * MS;
+    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    struct dv_policy_session *holder = &stage.sessions[who];
+    assert_in_range(holder->turn_ns, 1890 * MS, 1910 * MS); /* nineteen parts of twenty */
+    dv_policy_release(&stage.policy, holder, stage.now += 10 * MS);
+    assert_int_equal(holder->ahead_ns, 0);
+
+    wait_for(&stage, (unsigned)who);
+    stage.sessions[0].burst = stage.sessions[1].burst =
+        (struct dv_burst){.kernel_ns = MS, .p90_ns = 2400 * MS, .last_ns = 2400 * MS};
+    who = grant(&stage, DV_RULE_LEAST_SERVED);
+    assert_in_range(stage.sessions[who].turn_ns, 2500 * MS, 2540 * MS); /* all of it, and 5 % */
+}
+
 static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
 {
     struct stage stage;
@@ -732,6 +757,7 @@ int main(void)
         cmocka_unit_test(test_alone_until_somebody_comes),
         cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
         cmocka_unit_test(test_moving_again_and_again_is_no_way_to_stay),
+        cmocka_unit_test(test_turns_are_worth_what_was_moved),
         cmocka_unit_test(test_a_fixed_slice_begins_when_memory_is_there),
         cmocka_unit_test(test_overdue_holders_are_recalled),
         cmocka_unit_test(test_share_and_policy_change_while_waiting),

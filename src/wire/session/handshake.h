@@ -122,6 +122,9 @@ struct dv_cage {
     uint64_t file_bytes;             /* no file that it writes becomes longer */
 };
 #define DV_CAGE_SAME_USER UINT32_MAX
+/* A caged process is the first of its pid namespace, for which the kernel ignores signals that it does
+ * not handle. Where it would die of a signal that somebody sends, it exits with this plus the number. */
+#define DV_CAGE_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
                                             DV_CAGE_CALLS_BYTES + 8,
               "wire");

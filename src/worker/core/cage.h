@@ -13,10 +13,6 @@
 
 #include "src/wire/session/handshake.h"
 
-/* What a process that is the first of its pid namespace exits with instead of dying of a signal: the
- * kernel ignores signals for it that it does not handle. */
-#define DV_CAGE_SIGNAL_BASE 128
-
 /* Whether all numbers and texts are within their bounds. */
 bool dv_cage_is_sound(const struct dv_cage *cage);
 

@@ -1,0 +1,133 @@
+"""Hostile peers: clients that do with their sockets and their shared memory whatever they can. Others
+go on as if nothing were."""
+
+import array
+import contextlib
+import mmap
+import os
+import random
+import socket
+import struct
+import time
+
+import divvytest
+import pytest
+import test_lease_sessions as lease
+
+HEADER_BYTES = 4096
+SCRIBBLE_S = 3.0
+OPENCL = 1
+
+
+class RawClient:
+    """An OpenCL session without a client library: its shared memory is ours to write to."""
+
+    def __init__(self, daemon, fds=()):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30)
+        self.socket.connect(os.path.join(daemon.dir, "session.sock"))
+        hello = lease.HELLO.pack(lease.MAGIC, 1, 1, OPENCL, 0, 0, 0, 0, 0, 0)
+        self.socket.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                            if fds else [])
+        data, ancillary, _, _ = self.socket.recvmsg(lease.WELCOME.size, socket.CMSG_SPACE(4))
+        _, _, self.status, self.id, self.shm_bytes, text = lease.WELCOME.unpack(data)
+        self.text = text.split(b"\0")[0].decode()
+        self.fd = array.array("i", ancillary[0][2])[0] if ancillary else -1
+
+    def map(self, length):
+        return mmap.mmap(self.fd, length)
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.socket.close()
+
+
+@pytest.fixture
+def daemon():
+    with divvytest.Daemon() as running:
+        yield running
+
+
+def compute(daemon, program):
+    done = daemon.run([program("compute"), "1", "0"], timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scribbling_in_shared_memory_hurts_nobody_else(daemon, program, seed):
+    rng = random.Random(seed)
+    compute(daemon, program)
+    before = divvytest.Leftovers(daemon)
+    with contextlib.ExitStack() as stack:
+        end = time.monotonic() + SCRIBBLE_S
+        while time.monotonic() < end:
+            client = stack.enter_context(contextlib.closing(RawClient(daemon)))
+            assert client.status == 0, client.text
+            memory = stack.enter_context(contextlib.closing(client.map(16 << 20)))
+            for _ in range(rng.choice((100, 5000))):
+                at = rng.choice((rng.randrange(0, HEADER_BYTES), rng.randrange(0, 16 << 20))) & ~7
+                if rng.random() < 0.5:
+                    value = rng.choice((0, 1, 8, 64, 4096, 1 << 20, 1 << 32, (1 << 64) - 1,
+                                        rng.getrandbits(64)))
+                    memory[at:at + 8] = struct.pack("<Q", value)
+                else:
+                    memory[at:at + 8] = rng.randbytes(8)
+        compute(daemon, program)
+        daemon.cli("ps")
+    # the sessions' process is this one, which lives on: their workers go when it lets them go
+    for session in daemon.sessions():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(session["worker_pid"], 9)
+    before.assert_gone(within=5.0)
+
+
+def test_shared_memory_cannot_be_resized(daemon):
+    with contextlib.closing(RawClient(daemon)) as client:
+        assert client.status == 0, client.text
+        for size in (0, 4096, 1 << 50):
+            with pytest.raises(OSError):
+                os.ftruncate(client.fd, size)
+
+
+def test_descriptors_that_nobody_asked_for_are_closed(daemon, program):
+    before = divvytest.descriptors(daemon.pid)
+    for _ in range(50):
+        with contextlib.closing(RawClient(daemon, fds=(0, 1, 2))) as client:
+            assert client.status == 0, client.text
+    for session in daemon.sessions():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(session["worker_pid"], 9)
+    divvytest.wait_for(lambda: len(divvytest.descriptors(daemon.pid)) <= len(before) + 1, 10,
+                       lambda: "%s" % divvytest.descriptors(daemon.pid))
+
+
+def test_who_floods_and_does_not_listen_holds_up_nobody(program):
+    with contextlib.ExitStack() as stack:
+        # it gets the device, and does not hear that others want it
+        daemon = stack.enter_context(divvytest.Daemon("deadlines:\n  standard: 200ms\n"))
+        flooder = stack.enter_context(contextlib.closing(lease.Session(daemon)))
+        flooder.socket.setblocking(False)
+        for number in range(20000):
+            try:
+                flooder.say(lease.WANT if number % 2 else lease.RELEASE, number)
+            except BlockingIOError:
+                time.sleep(0.001)
+        compute(daemon, program)
+        other = stack.enter_context(contextlib.closing(lease.Session(daemon)))
+        other.say(lease.WANT)
+        other.granted()
+
+
+def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
+    with divvytest.Daemon("deadlines:\n  standard: 500ms\n") as daemon:
+        with contextlib.ExitStack() as stack:
+            deaf, other = (stack.enter_context(contextlib.closing(lease.Session(daemon)))
+                           for _ in range(2))
+            deaf.say(lease.WANT)
+            deaf.granted()
+            other.say(lease.WANT)
+            began = time.monotonic()
+            other.granted(within=10)
+            assert 0.4 < time.monotonic() - began < 2
+            assert "the device goes to the next" in daemon.log
