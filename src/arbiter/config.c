@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
-#include <yaml.h>
 
 #include "src/arbiter/bounds.h"
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/base/yaml_complaint.h"
 #include "src/wire/lease/memory.h"
 #include "src/wire/session/handshake.h"
 #include "src/wire/session/shm.h"
@@ -218,72 +218,6 @@ static const struct {
     {"may-class", "latency, standard or batch"},
 };
 
-/* What libcyaml says about a failure: first what, then where, from the inside out. */
-struct complaint {
-    char what[256];
-    char key[64]; /* innermost key, empty when there is none */
-    int line;     /* 0: unknown */
-    bool in_devices, in_tenants, in_cage, in_deadlines;
-};
-
-static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
-{
-    struct complaint *complaint = context;
-    char text[256];
-    char key[64] = "";
-    int line = 0;
-
-    (void)level;
-    vsnprintf(text, sizeof text, format, args);
-    text[strcspn(text, "\n")] = '\0';
-    const char *body = strncmp(text, "Load: ", 6) == 0 ? text + 6 : text;
-    const char *place = strstr(body, "(line: ");
-    if (place)
-        line = atoi(place + strlen("(line: "));
-    if (strncmp(body, "  in ", 5) != 0) {
-        if (!complaint->what[0])
-            snprintf(complaint->what, sizeof complaint->what, "%s", body);
-        return;
-    }
-    sscanf(body, "  in mapping field '%63[^']'", key);
-    if (complaint->line == 0)
-        complaint->line = line;
-    if (!complaint->key[0])
-        snprintf(complaint->key, sizeof complaint->key, "%s", key);
-    if (strcmp(key, "devices") == 0)
-        complaint->in_devices = true;
-    if (strcmp(key, "cage") == 0)
-        complaint->in_cage = true;
-    if (strcmp(key, "deadlines") == 0)
-        complaint->in_deadlines = true;
-    if (strcmp(key, "tenants") == 0)
-        complaint->in_tenants = true;
-}
-
-static cyaml_config_t cyaml_settings(struct complaint *complaint)
-{
-    return (cyaml_config_t){.log_fn = take_complaint,
-                            .log_ctx = complaint,
-                            .mem_fn = cyaml_mem,
-                            .log_level = CYAML_LOG_WARNING};
-}
-
-/* The line, from `from` on and no comment, that holds the text; `from` itself when none does. */
-static int find_line(const char *data, const char *text, int from)
-{
-    int number = 1;
-
-    for (const char *line = data; line; number++) {
-        const char *end = strchr(line, '\n');
-        size_t length = end ? (size_t)(end - line) : strlen(line);
-        if (number >= from && line[strspn(line, " ")] != '#' &&
-            memmem(line, length, text, strlen(text)))
-            return number;
-        line = end ? end + 1 : NULL;
-    }
-    return from;
-}
-
 static const char *hint_for(const char *key)
 {
     for (size_t i = 0; i < COUNT(hints); i++)
@@ -301,25 +235,6 @@ static void list_keys(char *list, size_t bytes, const cyaml_schema_field_t *fiel
         used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", fields->key);
 }
 
-/* libcyaml passes a syntax error on without its line. */
-static int find_syntax_error(const char *data)
-{
-    yaml_parser_t parser;
-    yaml_event_t event;
-    bool more = true;
-
-    if (!yaml_parser_initialize(&parser))
-        return 1;
-    yaml_parser_set_input_string(&parser, (const unsigned char *)data, strlen(data));
-    while (more && yaml_parser_parse(&parser, &event)) {
-        more = event.type != YAML_STREAM_END_EVENT;
-        yaml_event_delete(&event);
-    }
-    int line = (int)parser.problem_mark.line + 1;
-    yaml_parser_delete(&parser);
-    return line;
-}
-
 /* libcyaml's words begin with what happened; the rest, if any, is what it happened to. */
 static const char *rest_after(const char *what, const char *beginning)
 {
@@ -328,71 +243,75 @@ static const char *rest_after(const char *what, const char *beginning)
 }
 
 /* Says in plain words what is wrong, and sets the key whose hint helps. */
-static void put_plainly(struct complaint *complaint, char *text, size_t bytes)
+static void put_plainly(struct dv_yaml_complaint *complaint, char *text, size_t bytes)
 {
     const char *what = complaint->what;
     const char *rest;
 
     if ((rest = rest_after(what, "Invalid ENUM value: ")))
-        snprintf(text, bytes, "'%s' cannot be '%.60s'", complaint->key, rest);
+        snprintf(text, bytes, "'%s' cannot be '%.60s'", complaint->keys[0], rest);
     else if ((rest = rest_after(what, "Invalid uint64_t value: "))) /* in quotes already */
-        snprintf(text, bytes, "'%s' cannot be %.60s", complaint->key, rest);
+        snprintf(text, bytes, "'%s' cannot be %.60s", complaint->keys[0], rest);
     else if ((rest = rest_after(what, "Missing required mapping field: "))) {
         snprintf(text, bytes, "a device rule lacks '%.60s'", rest);
-        snprintf(complaint->key, sizeof complaint->key, "%.63s", rest);
+        snprintf(complaint->keys[0], sizeof complaint->keys[0], "%.63s", rest);
     } else if (rest_after(what, "STRING length > "))
-        snprintf(text, bytes, "the value of '%s' is too long", complaint->key);
+        snprintf(text, bytes, "the value of '%s' is too long", complaint->keys[0]);
     else if (rest_after(what, "STRING length < "))
-        snprintf(text, bytes, "the value of '%s' is empty", complaint->key);
+        snprintf(text, bytes, "the value of '%s' is empty", complaint->keys[0]);
     else if (rest_after(what, "Excessive entries"))
         snprintf(text, bytes, "the list has too many entries");
     else if (rest_after(what, "Insufficient entries"))
         snprintf(text, bytes, "the list has too few entries");
-    else if (rest_after(what, "Expecting ") && complaint->key[0])
-        snprintf(text, bytes, "'%s' has a value of the wrong kind", complaint->key);
+    else if (rest_after(what, "Expecting ") && complaint->keys[0][0])
+        snprintf(text, bytes, "'%s' has a value of the wrong kind", complaint->keys[0]);
     else if (rest_after(what, "Expecting MAPPING"))
         snprintf(text, bytes, "this is not a list of keys with values");
     else
         snprintf(text, bytes, "%s", what);
 }
 
-static void explain(struct complaint *complaint, const char *path, const char *data, char *error,
-                    size_t error_bytes)
+/* The part of the file that a complaint is about, innermost first. */
+static const struct {
+    const char *key, *words;
+    const cyaml_schema_field_t *fields;
+} parts[] = {
+    {"deadlines", " among the deadlines", deadline_fields},
+    {"cage", " in a device's cage", cage_fields},
+    {"devices", " in a device rule", device_fields},
+    {"tenants", " in a tenant rule", tenant_fields},
+};
+
+static void explain(struct dv_yaml_complaint *complaint, const char *path, const char *data,
+                    char *error, size_t error_bytes)
 {
     int line = complaint->line ? complaint->line : 1;
     const char *rest;
     char text[512];
 
     if ((rest = rest_after(complaint->what, "libyaml: "))) {
-        snprintf(error, error_bytes, "%s:%d: this is not YAML: %s", path, find_syntax_error(data),
-                 rest);
+        snprintf(error, error_bytes, "%s:%d: this is not YAML: %s", path,
+                 dv_yaml_find_syntax_error(data), rest);
         return;
     }
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
         /* libcyaml gives the place where it began to look for a key, not the key's own */
-        list_keys(text, sizeof text,
-                  complaint->in_deadlines ? deadline_fields
-                  : complaint->in_cage    ? cage_fields
-                  : complaint->in_devices ? device_fields
-                  : complaint->in_tenants ? tenant_fields
-                                          : file_fields);
+        size_t part = 0;
+        while (part < COUNT(parts) && !dv_yaml_is_in(complaint, parts[part].key))
+            part++;
+        list_keys(text, sizeof text, part < COUNT(parts) ? parts[part].fields : file_fields);
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
-                 find_line(data, rest, line), rest,
-                 complaint->in_deadlines ? " among the deadlines"
-                 : complaint->in_cage    ? " in a device's cage"
-                 : complaint->in_devices ? " in a device rule"
-                 : complaint->in_tenants ? " in a tenant rule"
-                                         : "",
-                 text);
+                 dv_yaml_find_line(data, rest, line), rest,
+                 part < COUNT(parts) ? parts[part].words : "", text);
         return;
     }
     if ((rest = rest_after(complaint->what, "Mapping field already seen: "))) {
         snprintf(error, error_bytes, "%s:%d: '%s' is given twice", path,
-                 find_line(data, rest, line + 1), rest);
+                 dv_yaml_find_line(data, rest, line + 1), rest);
         return;
     }
     put_plainly(complaint, text, sizeof text);
-    const char *hint = hint_for(complaint->key);
+    const char *hint = hint_for(complaint->keys[0]);
     snprintf(error, error_bytes, "%s:%d: %s%s%s", path, line, text, hint ? "; expected " : "",
              hint ? hint : "");
 }
@@ -427,7 +346,7 @@ static int check_arena(struct dv_config *config, const char *path, const char *d
     dv_text_format_size(most, sizeof most, DV_SHM_BYTES_MAX);
     snprintf(error, error_bytes,
              "%s:%d: arena is '%s'; expected a size from %s to %s, such as 16GiB", path,
-             find_line(data, "arena", 1), text, least, most);
+             dv_yaml_find_line(data, "arena", 1), text, least, most);
     return -EINVAL;
 }
 
@@ -439,7 +358,7 @@ static int check_group(struct dv_config *config, const char *path, const char *d
     if (!group) {
         snprintf(error, error_bytes,
                  "%s:%d: operator-group: there is no group '%s' on this machine", path,
-                 find_line(data, "operator-group", 1), config->file->operator_group);
+                 dv_yaml_find_line(data, "operator-group", 1), config->file->operator_group);
         return -EINVAL;
     }
     config->has_operator_group = true;
@@ -462,7 +381,7 @@ static int wrong(const struct place *place, const char *key, const char *value)
     const char *hint = hint_for(key);
 
     snprintf(place->error, place->error_bytes, "%s:%d: %s is '%s'; expected %s", place->path,
-             find_line(place->data, key, place->line), key, value, hint ? hint : "something else");
+             dv_yaml_find_line(place->data, key, place->line), key, value, hint ? hint : "something else");
     return -EINVAL;
 }
 
@@ -558,7 +477,7 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
     if (status == 0 && terms->share.request_ppm > terms->share.limit_ppm) {
         snprintf(place->error, place->error_bytes,
                  "%s:%d: the request of %s is above the limit of %s; expected at most the limit",
-                 place->path, find_line(place->data, "request", place->line), rule->request,
+                 place->path, dv_yaml_find_line(place->data, "request", place->line), rule->request,
                  rule->limit);
         status = -EINVAL;
     }
@@ -572,7 +491,7 @@ static int check_memory(struct dv_config *config, const char *path, const char *
 
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
         struct dv_device_rule *rule = &config->file->devices[i];
-        place.line = find_line(data, rule->match, place.line + 1);
+        place.line = dv_yaml_find_line(data, rule->match, place.line + 1);
         if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
                                rule->capacity_bytes < CAPACITY_LEAST ||
                                rule->capacity_bytes > DV_MEMORY_BYTES_MOST))
@@ -626,7 +545,7 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
     for (uint64_t i = 0; i < file->devices_count; i++) {
         if (!file->devices[i].cage)
             continue;
-        place.line = find_line(data, "cage", place.line + 1);
+        place.line = dv_yaml_find_line(data, "cage", place.line + 1);
         int status = check_cage(&place, file->devices[i].cage);
         if (status < 0)
             return status;
@@ -640,7 +559,7 @@ static int check_deadlines(struct dv_config *config, const char *path, const cha
     const struct dv_deadlines *given = config->file->deadlines;
     struct place place = {.path = path,
                           .data = data,
-                          .line = find_line(data, "deadlines", 1),
+                          .line = dv_yaml_find_line(data, "deadlines", 1),
                           .error = error,
                           .error_bytes = error_bytes};
     const char *const texts[DV_CLASS_COUNT] = {[DV_CLASS_LATENCY] = given ? given->latency : NULL,
@@ -664,7 +583,7 @@ static int check_slices(struct dv_config *config, const char *path, const char *
         struct dv_device_rule *rule = &config->file->devices[i];
         if (!rule->slice)
             continue;
-        place.line = find_line(data, "slice", place.line + 1);
+        place.line = dv_yaml_find_line(data, "slice", place.line + 1);
         if (strcmp(rule->slice, "learned") != 0 &&
             (dv_text_parse_time(rule->slice, &rule->slice_ns) < 0 ||
              rule->slice_ns < DV_SLICE_FIXED_MIN_NS || rule->slice_ns > DV_SLICE_FIXED_MAX_NS))
@@ -678,12 +597,12 @@ static int check_tenants(struct dv_config *config, const char *path, const char 
 {
     struct place place = {.path = path,
                           .data = data,
-                          .line = find_line(data, "tenants:", 1),
+                          .line = dv_yaml_find_line(data, "tenants:", 1),
                           .error = error,
                           .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->tenants_count; i++) {
-        place.line = find_line(data, "- ", place.line + 1); /* of the rule, near enough */
+        place.line = dv_yaml_find_line(data, "- ", place.line + 1); /* of the rule, near enough */
         int status = check_tenant(&place, &config->file->tenants[i]);
         if (status < 0)
             return status;
@@ -713,14 +632,14 @@ static int check_values(struct dv_config *config, const char *path, const char *
         snprintf(error, error_bytes,
                  "%s:%d: vendors: '%s' is not an absolute path; expected the full path of an .icd "
                  "file",
-                 path, find_line(data, file->vendors[i], 1), file->vendors[i]);
+                 path, dv_yaml_find_line(data, file->vendors[i], 1), file->vendors[i]);
         return -EINVAL;
     }
     int line = 0; /* of the rule's slots */
     for (uint64_t i = 0; i < file->devices_count; i++) {
         const uint64_t *slots = file->devices[i].slots;
         if (slots)
-            line = find_line(data, "slots", line + 1);
+            line = dv_yaml_find_line(data, "slots", line + 1);
         if (!slots || (*slots >= 1 && *slots <= DV_LIMIT_SLOTS))
             continue;
         snprintf(error, error_bytes, "%s:%d: slots is %llu; expected a number from 1 to %d", path,
@@ -732,7 +651,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
     if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_LIMIT_SESSIONS) {
         snprintf(error, error_bytes,
                  "%s:%d: sessions-per-user is %llu; expected a number from 1 to %d", path,
-                 find_line(data, "sessions-per-user", 1),
+                 dv_yaml_find_line(data, "sessions-per-user", 1),
                  (unsigned long long)*file->sessions_per_user, DV_LIMIT_SESSIONS);
         return -EINVAL;
     }
@@ -768,8 +687,8 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
                    size_t error_bytes)
 {
     DV_AUTO_FREE char *data = NULL;
-    struct complaint complaint = {0};
-    const cyaml_config_t settings = cyaml_settings(&complaint);
+    struct dv_yaml_complaint complaint = {0};
+    const cyaml_config_t settings = dv_yaml_settings(&complaint);
 
     *config = (struct dv_config){.arena_bytes = default_arena(),
                                  .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID,
@@ -803,8 +722,8 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
 
 void dv_config_fini(struct dv_config *config)
 {
-    struct complaint complaint = {0};
-    const cyaml_config_t settings = cyaml_settings(&complaint);
+    struct dv_yaml_complaint complaint = {0};
+    const cyaml_config_t settings = dv_yaml_settings(&complaint);
 
     if (config->file)
         cyaml_free(&settings, &file_schema, config->file, 0);

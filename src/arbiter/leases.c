@@ -63,7 +63,6 @@ static void release(struct dv_session_lease *lease, dv_ns now)
     dv_usage_add(&lease->tenant->usage, now - (now - from) / device->policy.slots, now);
     dv_policy_release(&device->policy, &lease->policy, now);
     lease->memory.brings = false;
-    lease->memory.ahead = 0;
     lease->overdue_at = 0;
     lease->changed_at = now;
 }

@@ -18,9 +18,6 @@
 #define HOST_ASKED_FROM (UINT64_C(1) << 20)
 #define HOST_RESERVE (UINT64_C(128) << 20)
 
-/* Nobody gets long turns by moving memory slowly: 10 MiB a second. */
-#define NS_PER_MIB_MOST (100 * DV_NS_PER_MS)
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -271,7 +268,6 @@ static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
 static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
 {
     lease->memory.placed += bytes;
-    lease->memory.brought += bytes;
     lease->tenant->memory.placed += bytes;
     dv_lease_device_of(lease)->memory.placed += bytes;
     tell(lease, DV_MEMORY_PLACED, 0, bytes);
@@ -306,34 +302,11 @@ static void settle_places(struct dv_lease_device *device)
     }
 }
 
-/* What was brought in before a turn should be worth it, too. */
-static void note_ahead(struct dv_session_lease *lease, uint64_t bytes)
-{
-    uint64_t ns_per_mib = dv_lease_device_of(lease)->memory.ns_per_mib;
-
-    lease->memory.ahead = bytes;
-    lease->policy.ahead_ns = (bytes >> 20) * ns_per_mib;
-}
-
-/* Memory has been brought in: how long does that take here? */
-static void learn_rate(struct dv_session_lease *lease, uint64_t took_ns)
-{
-    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
-    uint64_t mib = lease->memory.brought >> 20;
-
-    if (mib == 0)
-        return;
-    uint64_t ns_per_mib = least(took_ns / mib, NS_PER_MIB_MOST);
-    device->ns_per_mib =
-        device->ns_per_mib ? (3 * device->ns_per_mib + ns_per_mib) / 4 : ns_per_mib;
-}
-
 static void unplace(struct dv_session_lease *lease, uint64_t bytes)
 {
     if (bytes > lease->memory.placed)
         bytes = lease->memory.placed;
     lease->memory.placed -= bytes;
-    note_ahead(lease, lease->memory.ahead - least(bytes, lease->memory.ahead));
     lease->memory.evicting -= least(bytes, lease->memory.evicting);
     lease->memory.heard_at = dv_now();
     lease->tenant->memory.placed -= bytes;
@@ -347,12 +320,10 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
     if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
     lease->memory.stays = false;
-    if (bytes) {
+    if (bytes)
         grant_place(lease, bytes);
-        note_ahead(lease, lease->memory.ahead + bytes);
-    } else {
+    else
         tell(lease, DV_MEMORY_NO_ROOM, 0, 0);
-    }
 }
 
 /* Only who holds the device makes others give up memory: two who did would take it from each other for
@@ -371,10 +342,8 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         if (!lease->policy.holding)
             break;
         lease->memory.stays = false;
-        if (!lease->memory.brings) {
+        if (!lease->memory.brings)
             lease->memory.brings_since = now;
-            lease->memory.brought = 0;
-        }
         lease->memory.brings = true;
         dv_policy_moves(&lease->policy, now);
         wait_for_room(lease, m->bytes);
@@ -386,7 +355,6 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         lease->memory.brings = false;
         wait_for_room(lease, 0);
         lease->memory.moved_ns += now - lease->memory.brings_since;
-        learn_rate(lease, now - lease->memory.brings_since);
         dv_leases_moved(lease, now - lease->memory.brings_since);
         break;
     default: /* UNPLACE */

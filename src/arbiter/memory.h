@@ -30,8 +30,6 @@ struct dv_session_memory {
     uint64_t place_asked; /* room that it waits for; 0: none */
     uint64_t heard_at;     /* when it last gave something up, or began to be asked to */
     uint64_t brings_since;
-    uint64_t brought;     /* room that it got for that */
-    uint64_t ahead;       /* room that it got before its turn, since its last one */
     uint64_t moved_ns;    /* so long it has spent on bringing memory in */
     struct dv_session_lease *prev_there, *next_there; /* all sessions on the device */
     struct dv_session_lease *prev, *next; /* of the same tenant on the same device */
@@ -50,7 +48,6 @@ struct dv_tenant_memory {
 /* A device. */
 struct dv_device_memory {
     uint64_t placed; /* the sum of all sessions' */
-    uint64_t ns_per_mib; /* that bringing memory in takes, others' giving way included; 0: not known */
     unsigned askers; /* sessions that wait for room */
     struct dv_session_lease *sessions;
     sd_event_source *patience; /* for those who are asked to evict */

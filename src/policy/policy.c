@@ -266,8 +266,7 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
  * rest would have to be brought in once more. A longer one is cut into equal parts. */
 static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
-    dv_ns moved_ns = session->moved_ns + session->ahead_ns;
-    dv_ns fair = moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
+    dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
     dv_ns burst = session->learned_ns + session->learned_ns / 20;
 
     if (burst > fair && fair > 0)
@@ -290,14 +289,6 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     session->holding = true;
     session->recalled = session->moving = false;
     session->moved_ns = 0;
-    if (session->ahead_ns && !policy->fixed_slice_ns) {
-        dv_ns worth = worth_moving(policy, session);
-        worth = worth < DV_SLICE_MOVING_MAX_NS ? worth : DV_SLICE_MOVING_MAX_NS;
-        if (session->turn_ns < worth)
-            session->turn_ns = tenant->slice_ns = worth;
-        if (session->slice_ns < worth)
-            session->slice_ns = worth;
-    }
     session->granted_at = now;
     session->rule = tenant->last_rule = pick->rule;
     session->guaranteed = pick->guaranteed;
@@ -348,7 +339,6 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
         policy->ops->hold_ended(policy, session, device_ns, now);
     queue_remove(&policy->holders, session);
     session->holding = session->recalled = false;
-    session->ahead_ns = 0;
     tenant->holding_count--;
     policy->free_slots++;
     enter(policy, tenant, now);

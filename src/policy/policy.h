@@ -130,7 +130,6 @@ struct dv_policy_session {
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
     dv_ns moved_ns; /* while holding: what that has taken so far */
-    dv_ns ahead_ns; /* what was brought in before its turn has taken, about; void when it gives back */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
     dv_ns turn_ns;              /* while holding: the part of the slice that is its own even when

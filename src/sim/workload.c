@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 #include "src/base/cleanup.h"
+#include "src/base/yaml_complaint.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MAX_TEXT 64
@@ -96,58 +96,10 @@ static const cyaml_schema_value_t file_schema = {
 struct reader {
     const char *path;
     char *data;
-    char what[256]; /* libcyaml's first complaint */
-    char key[MAX_TEXT];
-    int line;
+    struct dv_yaml_complaint complaint;
     char *error;
     size_t error_bytes;
 };
-
-/* libcyaml first says what is wrong and then where, from the inside out. */
-static void take_complaint(cyaml_log_t level, void *context, const char *format, va_list args)
-{
-    struct reader *reader = context;
-    char text[256];
-
-    (void)level;
-    vsnprintf(text, sizeof text, format, args);
-    text[strcspn(text, "\n")] = '\0';
-    const char *body = strncmp(text, "Load: ", 6) == 0 ? text + 6 : text;
-    const char *place = strstr(body, "(line: ");
-    if (strncmp(body, "  in ", 5) != 0) {
-        if (!reader->what[0])
-            snprintf(reader->what, sizeof reader->what, "%s", body);
-        return;
-    }
-    if (!reader->line && place)
-        reader->line = atoi(place + strlen("(line: "));
-    if (!reader->key[0])
-        sscanf(body, "  in mapping field '%63[^']'", reader->key);
-}
-
-static cyaml_config_t cyaml_settings(struct reader *reader)
-{
-    return (cyaml_config_t){.log_fn = take_complaint,
-                            .log_ctx = reader,
-                            .mem_fn = cyaml_mem,
-                            .log_level = CYAML_LOG_WARNING};
-}
-
-/* The first line from `from` on that has the text and is no comment; `from` when none has. */
-static int find_line(const struct reader *reader, const char *text, int from)
-{
-    const char *line = reader->data;
-
-    for (int number = 1; line; number++) {
-        const char *end = strchr(line, '\n');
-        size_t length = end ? (size_t)(end - line) : strlen(line);
-        if (number >= from && line[strspn(line, " ")] != '#' &&
-            memmem(line, length, text, strlen(text)))
-            return number;
-        line = end ? end + 1 : NULL;
-    }
-    return from;
-}
 
 /* Where in the entry of that name the key is. */
 static int find_key(const struct reader *reader, const char *name, const char *key)
@@ -156,10 +108,10 @@ static int find_key(const struct reader *reader, const char *name, const char *k
     int from = 1;
 
     if (name) {
-        from = find_line(reader, "name:", 1);
+        from = dv_yaml_find_line(reader->data, "name:", 1);
         for (int line = from, before = 0; line != before;) {
-            int named = find_line(reader, name, line);
-            int with_key = find_line(reader, "name:", line);
+            int named = dv_yaml_find_line(reader->data, name, line);
+            int with_key = dv_yaml_find_line(reader->data, "name:", line);
             from = named;
             if (named == with_key)
                 break;
@@ -168,7 +120,7 @@ static int find_key(const struct reader *reader, const char *name, const char *k
         }
     }
     snprintf(text, sizeof text, "%s:", key);
-    return find_line(reader, text, from);
+    return dv_yaml_find_line(reader->data, text, from);
 }
 
 static int __attribute__((format(printf, 3, 4)))
@@ -406,40 +358,22 @@ static int check(struct reader *reader, struct dv_workload *workload)
     return check_requests(reader, workload);
 }
 
-/* libcyaml passes a syntax error on without its line. */
-static int find_syntax_error(const char *data)
-{
-    yaml_parser_t parser;
-    yaml_event_t event;
-    bool more = true;
-
-    if (!yaml_parser_initialize(&parser))
-        return 1;
-    yaml_parser_set_input_string(&parser, (const unsigned char *)data, strlen(data));
-    while (more && yaml_parser_parse(&parser, &event)) {
-        more = event.type != YAML_STREAM_END_EVENT;
-        yaml_event_delete(&event);
-    }
-    int line = (int)parser.problem_mark.line + 1;
-    yaml_parser_delete(&parser);
-    return line;
-}
-
 static void explain(struct reader *reader)
 {
     static const char unexpected[] = "Unexpected key: ";
-    int line = reader->line ? reader->line : 1;
+    const char *what = reader->complaint.what;
+    int line = reader->complaint.line ? reader->complaint.line : 1;
 
-    if (strncmp(reader->what, "libyaml: ", 9) == 0)
-        complain(reader, find_syntax_error(reader->data), "this is not YAML: %s", reader->what + 9);
-    else if (strncmp(reader->what, unexpected, sizeof unexpected - 1) == 0)
-        complain(reader, find_line(reader, reader->what + sizeof unexpected - 1, line),
+    if (strncmp(what, "libyaml: ", 9) == 0)
+        complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s", what + 9);
+    else if (strncmp(what, unexpected, sizeof unexpected - 1) == 0)
+        complain(reader, dv_yaml_find_line(reader->data, what + sizeof unexpected - 1, line),
                  "unknown key '%s'; divvy-sim(1) lists the keys",
-                 reader->what + sizeof unexpected - 1);
-    else if (reader->key[0])
-        complain(reader, line, "in '%s': %s", reader->key, reader->what);
+                 what + sizeof unexpected - 1);
+    else if (reader->complaint.keys[0][0])
+        complain(reader, line, "in '%s': %s", reader->complaint.keys[0], what);
     else
-        complain(reader, line, "%s", reader->what);
+        complain(reader, line, "%s", what);
 }
 
 static int read_file(struct reader *reader)
@@ -465,7 +399,7 @@ static int read_file(struct reader *reader)
 struct dv_workload *dv_workload_load(const char *path, char *error, size_t error_bytes)
 {
     struct reader reader = {.path = path, .error = error, .error_bytes = error_bytes};
-    const cyaml_config_t settings = cyaml_settings(&reader);
+    const cyaml_config_t settings = dv_yaml_settings(&reader.complaint);
     struct dv_workload *workload = NULL;
 
     int status = read_file(&reader);
@@ -478,8 +412,8 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
                                          &settings, &file_schema, (cyaml_data_t **)&workload, NULL);
     if (result != CYAML_OK) {
         workload = NULL;
-        if (!reader.what[0])
-            snprintf(reader.what, sizeof reader.what, "%s", cyaml_strerror(result));
+        if (!reader.complaint.what[0])
+            snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s", cyaml_strerror(result));
         explain(&reader);
     } else if (!workload) {
         complain(&reader, 1, "there is nothing in this file");
@@ -494,7 +428,7 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
 void dv_workload_free(struct dv_workload *workload)
 {
     struct reader reader = {0};
-    const cyaml_config_t settings = cyaml_settings(&reader);
+    const cyaml_config_t settings = dv_yaml_settings(&reader.complaint);
 
     for (uint64_t i = 0; workload && i < workload->tenants_count; i++)
         free(workload->tenants[i].trace_ns);
