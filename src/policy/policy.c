@@ -267,8 +267,9 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
     dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
-    dv_ns burst = session->learned_ns + session->learned_ns / 20;
+    dv_ns burst = session->burst.p90_ns; /* learned_ns follows too slowly for bursts of seconds */
 
+    burst = burst < DV_SLICE_MOVING_MAX_NS ? burst + burst / 20 : 0;
     if (burst > fair && fair > 0)
         fair = burst / ((burst + fair / 2) / fair);
     return fair;
