@@ -312,7 +312,6 @@ bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why)
     dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
                (unsigned)arbiter->owner, why);
     arbiter->cages.off = true;
-    snprintf(arbiter->cages.why, sizeof arbiter->cages.why, "%s", why);
     return true;
 }
 
@@ -362,27 +361,30 @@ static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata)
 
 void dv_cages_apply_config(struct dv_arbiter *arbiter)
 {
-    arbiter->cages.off = false; /* the next probe tells */
-    arbiter->cages.why[0] = '\0';
+    struct dv_cages *cages = &arbiter->cages;
+
     if (arbiter->config.cage == DV_CAGE_BY_MODE)
         arbiter->config.cage = arbiter->options.user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
+    if (arbiter->config.cage == DV_CAGE_YES) /* also where they were found to be impossible */
+        cages->off = false;
+    if (!wanted(arbiter))
+        return;
+    if (cages->caches_fd < 0)
+        open_caches(arbiter);
+    if (!cages->sweep_timer &&
+        sd_event_add_time_relative(arbiter->event, &cages->sweep_timer, CLOCK_MONOTONIC,
+                                   DV_SWEEP_LOOK_US, DV_S, on_sweep, arbiter) < 0)
+        dv_warning("compiled kernels will not be kept within cache-size: no timer");
 }
 
 void dv_cages_init(struct dv_arbiter *arbiter)
 {
     struct dv_cages *cages = &arbiter->cages;
 
-    cages->caches_fd = -1;
-    dv_cages_apply_config(arbiter);
     snprintf(cages->root, sizeof cages->root, "%s/cage", arbiter->directory);
     if (mkdir(cages->root, 0755) < 0 && errno != EEXIST)
         dv_error("cannot make %s: %s", cages->root, strerror(errno));
-    if (!wanted(arbiter))
-        return;
-    open_caches(arbiter);
-    if (sd_event_add_time_relative(arbiter->event, &cages->sweep_timer, CLOCK_MONOTONIC,
-                                   DV_SWEEP_LOOK_US, DV_S, on_sweep, arbiter) < 0)
-        dv_warning("compiled kernels will not be kept within cache-size: no timer");
+    dv_cages_apply_config(arbiter);
 }
 
 void dv_cages_fini(struct dv_arbiter *arbiter)

@@ -15,8 +15,7 @@ struct dv_session;
 struct dv_kernel_cache;
 
 struct dv_cages {
-    bool off;       /* workers have none: so configured, or impossible here */
-    char why[DV_MAX_MESSAGE_TEXT]; /* why they are off though wanted; empty: they are not */
+    bool off;       /* they are impossible here */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
     int caches_fd;  /* directory of all tenants' directories, -1: none */
     struct dv_kernel_cache *caches; /* hash table by name */

@@ -139,11 +139,18 @@ def test_tenants_have_caches_and_users_of_their_own(program, tmp_path):
     assert all(any(path.rglob("*.so")) for path in caches.iterdir() if "probe" not in path.name)
 
 
-def test_compiled_kernels_stay_within_their_limit(program, tmp_path):
+@root_only
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "nobody"])
+def test_compiled_kernels_stay_within_their_limit(program, tmp_path, user):
     """The oldest go first, and nothing but the directory's own files goes."""
+    if user and not readable_by_nobody(divvytest.binary("divvyd")):
+        pytest.skip("the build tree is not for everybody")
+    for directory in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        os.chmod(directory, 0o777)
     outside = tmp_path / "outside"
     outside.write_bytes(bytes(1 << 20))
-    with divvytest.Daemon("cache-size: 4MiB\n", env={"DIVVY_CACHE": str(tmp_path / "c")}) as daemon:
+    with divvytest.Daemon("cache-size: 4MiB\n", user=user,
+                          env={"DIVVY_CACHE": str(tmp_path / "c")}) as daemon:
         tenant = daemon.popen([program("compute"), "1", "60000"], stdout=subprocess.PIPE)
         assert tenant.stdout.readline() == "ready\n"
         cache = next(path for path in (tmp_path / "c").iterdir() if "user" in path.name)

@@ -218,15 +218,52 @@ static bool may_gain_rights(void)
     return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1;
 }
 
+/* A child, if there is one, has nothing to do. */
+static bool clones(long pid)
+{
+    if (pid == 0)
+        _exit(0);
+    return pid > 0 && waitpid((pid_t)pid, NULL, 0) == pid;
+}
+
 static bool clones_namespace(void)
 {
-    return calls(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0));
+    return clones(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0));
 }
 
 static bool clones3_namespace(void)
 {
     struct clone_args arguments = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
-    return calls(syscall(SYS_clone3, &arguments, sizeof arguments));
+    return clones(syscall(SYS_clone3, &arguments, sizeof arguments));
+}
+
+/* Where it succeeds, the process is another afterwards: so a child tries. */
+static bool in_child(bool (*attempt)(void))
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(attempt() ? 0 : errno ? errno & 127 : EPERM);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return false;
+    errno = WEXITSTATUS(status);
+    return errno == 0;
+}
+
+static bool is_traced(void)
+{
+    return calls(ptrace(PTRACE_TRACEME, 0, 0, 0));
+}
+
+static bool makes_user_namespace(void)
+{
+    return calls(unshare(CLONE_NEWUSER));
+}
+
+static bool makes_mount_namespace(void)
+{
+    return calls(unshare(CLONE_NEWNS));
 }
 
 static bool raises_limit(int resource)
@@ -387,7 +424,7 @@ static union {
     X("take a descriptor from its tenant", takes_descriptor())                                     \
     X("open its tenant's process", calls(syscall(SYS_pidfd_open, tenant(), 0)))                    \
     X("trace its tenant", calls(ptrace(PTRACE_ATTACH, tenant(), 0, 0)))                            \
-    X("be traced", calls(ptrace(PTRACE_TRACEME, 0, 0, 0)))                                         \
+    X("be traced", in_child(is_traced))                                                            \
     X("read its tenant's memory", reads_memory_of_tenant())                                        \
     X("run as root", is_root())                                                                    \
     X("become root", calls(setuid(0)))                                                             \
@@ -396,8 +433,8 @@ static union {
     X("hold capabilities", has_capabilities())                                                     \
     X("take capabilities", takes_capabilities())                                                   \
     X("gain rights from a program it runs", may_gain_rights())                                     \
-    X("make a user namespace", calls(unshare(CLONE_NEWUSER)))                                      \
-    X("make a mount namespace", calls(unshare(CLONE_NEWNS)))                                       \
+    X("make a user namespace", in_child(makes_user_namespace))                                     \
+    X("make a mount namespace", in_child(makes_mount_namespace))                                   \
     X("clone into a user namespace", clones_namespace())                                           \
     X("clone into a user namespace the new way", clones3_namespace())                              \
     X("join a namespace", calls(setns(open("/proc/self/ns/net", O_RDONLY), 0)))                    \

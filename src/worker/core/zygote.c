@@ -276,7 +276,7 @@ static void fork_sweeper(struct zygote *zygote, const struct dv_cage *cage, int 
     close(zygote->signal_fd);
     become_child("divvy-sweep");
     alarm(DV_ZYGOTE_SWEEP_LIMIT_S);
-    if (dv_cage_become_user(cage, text, sizeof text) < 0)
+    if (cage->uid != DV_CAGE_SAME_USER && dv_cage_become_user(cage, text, sizeof text) < 0)
         dv_error("cannot look after compiled kernels: %s", text);
     else
         dv_sweep(directory_fd, cage->file_bytes);
