@@ -174,6 +174,24 @@ def test_compiled_kernels_stay_within_their_limit(program, tmp_path, user):
         tenant.stdout.close()
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_program_includes_its_own_files(program, tmp_path, relative):
+    """Read by the program's own process; the worker sees none of its files."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "first.h").write_text('#pragma once\n  # include "sub/second.h"\n'
+                                      "#define VALUE (SECOND + OFFSET)\n")
+    (tmp_path / "sub" / "second.h").write_text("#ifndef SECOND\n#define SECOND 40\n#endif\n")
+    command = [program("includes"), "." if relative else str(tmp_path)]
+    bare = divvytest.run_bare(command, cwd=tmp_path)
+    with divvytest.Daemon() as daemon:
+        done = daemon.run(command, cwd=tmp_path)
+        assert (done.stdout, done.returncode) == (bare.stdout, bare.returncode) == ("42\n", 0)
+        (tmp_path / "first.h").write_text("#error not for you\n")
+        done = daemon.run(command, cwd=tmp_path)
+        assert done.returncode == 1 and "not for you" in done.stdout
+        assert "first.h:1" in done.stdout
+
+
 def impossible(config):
     """A daemon that believes to be root but may not become anybody else."""
     daemon = divvytest.Daemon(config)

@@ -197,10 +197,16 @@ struct dv_program {
     char *kernel_names;
     size_t kernel_count;
     bool built;
+    bool expanded; /* the worker has its source with included files in it */
     bool linked; /* from programs compiled apart: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
     void *build_record;
 };
+
+/* The source with the files that it includes from the options' directories put in (includes.c), or
+ * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
+char *dv_source_with_includes(const char *source, const char *options, const char *const *headers,
+                              size_t header_count);
 
 struct dv_kernel {
     struct dv_object object;

@@ -354,6 +354,35 @@ struct build {
     const char **names; /* of headers, or NULL */
 };
 
+/* The worker cannot see the application's files: what the source includes goes with it. */
+static cl_int send_source(struct dv_program *program, const struct build *b, const char *options)
+{
+    struct dv_session *s = program->object.session;
+    struct dvw_release release = {.kind = DV_KIND_PROGRAM, .id = program->object.id};
+    struct dvw_create_program create = {.id = program->object.id,
+                                        .context = program->context->object.id,
+                                        .form = DV_PROGRAM_SOURCE};
+
+    if (b->action == DV_LINK || !program->source || !strstr(program->source, "include"))
+        return CL_SUCCESS;
+    DV_AUTO_FREE char *text =
+        dv_source_with_includes(program->source, options, b->names, b->other_count);
+    if (!text && !program->expanded)
+        return CL_SUCCESS;
+    const char *source = text ? text : program->source;
+    create.data_bytes = strlen(source);
+    create.data = put_bulk(s, source, create.data_bytes);
+    if (!create.data)
+        return CL_OUT_OF_HOST_MEMORY;
+    cl_int error = dv_send(s, DVW_OP_RELEASE, &release.head, sizeof release, NULL, 0);
+    if (error == CL_SUCCESS)
+        error = dv_call(s, DVW_OP_CREATE_PROGRAM, &create.head, sizeof create, NULL, 0, NULL, 0, NULL);
+    if (dv_session_alive(s))
+        dv_arena_free(&s->arena, create.data);
+    program->expanded = text != NULL;
+    return error;
+}
+
 static cl_int run_build(const struct build *b)
 {
     struct dv_program *program = b->program;
@@ -365,6 +394,9 @@ static cl_int run_build(const struct build *b)
 
     if (!given)
         return CL_OUT_OF_HOST_MEMORY;
+    cl_int sent = send_source(program, b, given);
+    if (sent != CL_SUCCESS)
+        return sent;
     if (has_info)
         info_bytes = 0;
     for (cl_uint i = 0; b->names && i < b->other_count; i++)
