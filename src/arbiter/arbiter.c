@@ -157,9 +157,9 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     arbiter->config_loads++;
     dv_control_apply_config(arbiter);
     dv_leases_apply_config(arbiter);
-    dv_cages_apply_config(arbiter);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
+    dv_cages_apply_config(arbiter);
     dv_zygote_request_probe(arbiter); /* the drivers may be others now */
     dv_info("configuration reloaded; it holds for new sessions");
     return 0;

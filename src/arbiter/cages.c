@@ -294,12 +294,10 @@ int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct
     *cage = (struct dv_cage){0};
     if (arbiter->cages.off || !wanted(arbiter))
         return -1;
+    *cage = arbiter->cages.usual;
     struct dv_kernel_cache *cache = name_cache(session, name) ? find_cache(arbiter, name) : NULL;
-    cage->on = 1;
     be_user(arbiter, cache, cage);
     put_session(session, cache);
-    snprintf(cage->root, sizeof cage->root, "%s", arbiter->cages.root);
-    add_needs(arbiter, cage);
     return cache ? open_cache(arbiter, cache) : -1;
 }
 
@@ -369,6 +367,9 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
         cages->off = false;
     if (!wanted(arbiter))
         return;
+    cages->usual = (struct dv_cage){.on = 1};
+    snprintf(cages->usual.root, sizeof cages->usual.root, "%s", cages->root);
+    add_needs(arbiter, &cages->usual);
     if (cages->caches_fd < 0)
         open_caches(arbiter);
     if (!cages->sweep_timer &&

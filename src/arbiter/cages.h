@@ -17,6 +17,7 @@ struct dv_kernel_cache;
 struct dv_cages {
     bool off;       /* they are impossible here */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
+    struct dv_cage usual; /* what all have in common */
     int caches_fd;  /* directory of all tenants' directories, -1: none */
     struct dv_kernel_cache *caches; /* hash table by name */
     sd_event_source *sweep_timer;
@@ -25,7 +26,7 @@ struct dv_cages {
 /* Finds or makes directories. What is missing is said in the log, and is not fatal. */
 void dv_cages_init(struct dv_arbiter *arbiter);
 void dv_cages_fini(struct dv_arbiter *arbiter);
-/* A configuration was loaded again. */
+/* A configuration was loaded again, and the vendor directory made anew. */
 void dv_cages_apply_config(struct dv_arbiter *arbiter);
 
 /* Fills the cage of a session's worker, or of the probe (NULL). Returns the descriptor of the

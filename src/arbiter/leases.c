@@ -165,11 +165,11 @@ static void end_overdue(struct dv_lease_device *device, dv_ns now, dv_ns *again)
             lease->overdue_at = now + config->deadline_ns[class];
         else if (now >= lease->overdue_at) {
             dv_session_overdue(lease->session, class);
+            lease->overdue_at = now + config->deadline_ns[class];
             if (lease->session->api == DV_API_LEASE) { /* its process is not ours to end */
                 release(lease, now);
                 lease->serial = 0;
             }
-            lease->overdue_at = now + config->deadline_ns[class];
         }
         sooner(again, lease->overdue_at);
     }

@@ -63,13 +63,6 @@ static unsigned count_session(struct dv_arbiter *arbiter, uid_t uid, bool in)
     return before;
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static int signal_worker(const struct dv_session *session, int number)
 {
     if (session->worker_pidfd < 0)
@@ -80,7 +73,7 @@ static int signal_worker(const struct dv_session *session, int number)
 static void drop_client(struct dv_session *session)
 {
     session->client_io = sd_event_source_disable_unref(session->client_io);
-    close_fd(&session->client_fd);
+    dv_close_fd(&session->client_fd);
 }
 
 static void session_destroy(struct dv_session *session)
@@ -94,11 +87,11 @@ static void session_destroy(struct dv_session *session)
     drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
-    close_fd(&session->worker_pidfd);
-    close_fd(&session->shm_fd);
-    close_fd(&session->control_fd);
-    close_fd(&session->worker_control_fd);
-    close_fd(&session->worker_log_fd);
+    dv_close_fd(&session->worker_pidfd);
+    dv_close_fd(&session->shm_fd);
+    dv_close_fd(&session->control_fd);
+    dv_close_fd(&session->worker_control_fd);
+    dv_close_fd(&session->worker_log_fd);
     if (session->log)
         dv_worker_log_close(session->log);
     free(session->log);
@@ -674,8 +667,8 @@ void dv_session_request_sent(struct dv_session *session)
 {
     session->request_sent = true;
     session->zygote_generation = session->arbiter->zygote.generation;
-    close_fd(&session->worker_control_fd);
-    close_fd(&session->worker_log_fd);
+    dv_close_fd(&session->worker_control_fd);
+    dv_close_fd(&session->worker_log_fd);
 }
 
 void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)

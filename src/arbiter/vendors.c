@@ -150,18 +150,29 @@ int dv_vendors_prepare(const char *directory, const struct dv_config *config, ch
     return taken;
 }
 
+/* The next .icd file of a directory that can be read, and the driver it names. */
+static bool next_icd(DIR *directory, const char *name, char path[DV_LIMIT_PATH],
+                     char library[DV_LIMIT_ICD_BYTES])
+{
+    struct dirent *entry;
+
+    while (directory && (entry = readdir(directory))) {
+        int length = snprintf(path, DV_LIMIT_PATH, "%s/%s", name, entry->d_name);
+        if (is_icd_name(entry->d_name) && length < DV_LIMIT_PATH && read_icd(path, library) == 0)
+            return true;
+    }
+    return false;
+}
+
 size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes)
 {
     AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
-    struct dirent *entry;
     char path[DV_LIMIT_PATH];
     char library[DV_LIMIT_ICD_BYTES];
     size_t used = 0;
 
-    while (open_directory && (entry = readdir(open_directory))) {
-        int length = snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        if (!is_icd_name(entry->d_name) || (size_t)length >= sizeof path ||
-            read_icd(path, library) < 0 || library[0] != '/' || strncmp(library, "/usr/", 5) == 0 ||
+    while (next_icd(open_directory, directory, path, library)) {
+        if (library[0] != '/' || strncmp(library, "/usr/", 5) == 0 ||
             strncmp(library, "/lib", 4) == 0)
             continue;
         size_t more = strlen(library) + 1;
@@ -176,32 +187,25 @@ size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes
 static bool directory_names(const char *directory, const char *library)
 {
     AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
-    struct dirent *entry;
     char path[DV_LIMIT_PATH];
     char other[DV_LIMIT_ICD_BYTES];
 
-    while (open_directory && (entry = readdir(open_directory))) {
-        int length = snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        if (is_icd_name(entry->d_name) && (size_t)length < sizeof path &&
-            read_icd(path, other) == 0 && strcmp(library, other) == 0)
+    while (next_icd(open_directory, directory, path, other))
+        if (strcmp(library, other) == 0)
             return true;
-    }
     return false;
 }
 
 void dv_vendors_list_exposed(const char *directory, char *list, size_t bytes)
 {
     AUTO_CLOSEDIR DIR *public_directory = opendir(DV_VENDORS_PUBLIC);
-    struct dirent *entry;
     char path[DV_LIMIT_PATH];
     char library[DV_LIMIT_ICD_BYTES];
     size_t used = 0;
 
     list[0] = '\0';
-    while (public_directory && (entry = readdir(public_directory))) {
-        int length = snprintf(path, sizeof path, "%s/%s", DV_VENDORS_PUBLIC, entry->d_name);
-        if (!is_icd_name(entry->d_name) || (size_t)length >= sizeof path ||
-            read_icd(path, library) < 0 || !directory_names(directory, library))
+    while (next_icd(public_directory, DV_VENDORS_PUBLIC, path, library)) {
+        if (!directory_names(directory, library))
             continue;
         int more = snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", path);
         if (more < 0 || (size_t)more >= bytes - used)

@@ -19,6 +19,13 @@ static inline void dv_cleanup_close(int *fd)
 #define DV_AUTO_FREE __attribute__((cleanup(dv_cleanup_free)))
 #define DV_AUTO_CLOSE __attribute__((cleanup(dv_cleanup_close)))
 
+/* Closes a descriptor that may be none, and forgets it. */
+static inline void dv_close_fd(int *fd)
+{
+    dv_cleanup_close(fd);
+    *fd = -1;
+}
+
 /* Hand a descriptor or pointer over to a new owner. */
 static inline int dv_take_fd(int *fd)
 {

@@ -373,17 +373,23 @@ static void test_alone_until_somebody_comes(void **state)
     assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
 }
 
+/* Two want the device, with learned slices; returns which has it. */
+static int one_of_two(struct stage *stage)
+{
+    set_stage(stage, &dv_policy_elastic, 1);
+    stage->policy.fixed_slice_ns = 0;
+    wait_for(stage, 0);
+    wait_for(stage, 1);
+    return grant(stage, DV_RULE_LEAST_SERVED);
+}
+
 static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
 {
     struct stage stage;
     dv_ns again;
 
     (void)state;
-    set_stage(&stage, &dv_policy_elastic, 1);
-    stage.policy.fixed_slice_ns = 0;
-    wait_for(&stage, 0);
-    wait_for(&stage, 1);
-    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
     dv_policy_moves(holder, stage.now);
     stage.now += 300 * MS;
@@ -411,11 +417,7 @@ static void test_moving_again_and_again_is_no_way_to_stay(void **state)
     dv_ns again;
 
     (void)state;
-    set_stage(&stage, &dv_policy_elastic, 1);
-    stage.policy.fixed_slice_ns = 0;
-    wait_for(&stage, 0);
-    wait_for(&stage, 1);
-    int who = grant(&stage, DV_RULE_LEAST_SERVED);
+    int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
     dv_ns began = stage.now;
     while (!holder->recalled && stage.now - began < 200 * DV_NS_PER_S) {

@@ -180,7 +180,12 @@ def test_a_program_includes_its_own_files(program, tmp_path, relative):
     (tmp_path / "sub").mkdir()
     (tmp_path / "first.h").write_text('#pragma once\n  # include "sub/second.h"\n'
                                       "#define VALUE (SECOND + OFFSET)\n")
-    (tmp_path / "sub" / "second.h").write_text("#ifndef SECOND\n#define SECOND 40\n#endif\n")
+    # guarded, and including itself, its twin and the first again
+    for name in ("second", "third"):
+        (tmp_path / "sub" / (name + ".h")).write_text(
+            '#ifndef IN_%s\n#define IN_%s\n#include "../first.h"\n#include "third.h"\n'
+            '#include "second.h"\n#include "third.h"\n#define %s 40\n#endif\n'
+            % (name, name, name.upper()))
     command = [program("includes"), "." if relative else str(tmp_path)]
     bare = divvytest.run_bare(command, cwd=tmp_path)
     with divvytest.Daemon() as daemon:

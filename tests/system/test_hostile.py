@@ -124,10 +124,13 @@ def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
         with contextlib.ExitStack() as stack:
             deaf, other = (stack.enter_context(contextlib.closing(lease.Session(daemon)))
                            for _ in range(2))
-            deaf.say(lease.WANT)
-            deaf.granted()
-            other.say(lease.WANT)
-            began = time.monotonic()
-            other.granted(within=10)
-            assert 0.4 < time.monotonic() - began < 2
+            for _ in range(2):  # who was late once has all of its time again
+                deaf.say(lease.WANT)
+                while deaf.hear()[0] != lease.GRANT:
+                    pass
+                other.say(lease.WANT)
+                began = time.monotonic()
+                serial = other.granted(within=10)
+                assert 0.4 < time.monotonic() - began < 2
+                other.say(lease.RELEASE, serial)
             assert "the device goes to the next" in daemon.log

@@ -15,13 +15,24 @@
 #define DEPTH_MOST 64
 #define ONCE_MOST 1024 /* files that say they want to be included once */
 
+/* A file, whatever name leads to it. */
+struct file {
+    dev_t device;
+    ino_t number;
+    char path[PATH_MAX];
+    const struct file *includer; /* NULL: the program itself */
+};
+
 struct expansion {
     char *text;
     size_t length, room;
     const char *options;        /* with -I and absolute directories */
     const char *const *headers; /* names that the vendor is given by other means */
     size_t header_count;
-    ino_t once[ONCE_MOST];
+    struct {
+        dev_t device;
+        ino_t number;
+    } once[ONCE_MOST];
     size_t once_count;
     bool any; /* something was included */
     bool failed;
@@ -57,9 +68,9 @@ static void append_place(struct expansion *e, int line, const char *path)
     append(e, text, (size_t)length);
 }
 
-static char *read_file(const char *path, ino_t *id)
+static char *read_file(struct file *file)
 {
-    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    DV_AUTO_CLOSE int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
 
     if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) ||
@@ -72,7 +83,8 @@ static char *read_file(const char *path, ino_t *id)
         return NULL;
     }
     text[length] = '\0';
-    *id = info.st_ino;
+    file->device = info.st_dev;
+    file->number = info.st_ino;
     return text;
 }
 
@@ -97,23 +109,23 @@ static const char *next_directory(const char *options, const char *at, char dire
     return NULL;
 }
 
-/* The text of an included file, and its path; NULL: the compiler may know it. */
-static char *find_file(const struct expansion *e, const char *name, const char *beside,
-                       char path[PATH_MAX], ino_t *id)
+/* The text of an included file; NULL: the compiler may know it. */
+static char *find_file(const struct expansion *e, const char *name, bool quoted, struct file *file)
 {
+    const char *beside = quoted && file->includer ? file->includer->path : NULL;
     char directory[PATH_MAX];
     char *text = NULL;
 
     for (size_t i = 0; i < e->header_count; i++)
         if (strcmp(e->headers[i], name) == 0)
             return NULL;
-    if (beside && snprintf(path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside), beside,
-                           name) < PATH_MAX &&
-        (text = read_file(path, id)))
+    if (beside && snprintf(file->path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside),
+                           beside, name) < PATH_MAX &&
+        (text = read_file(file)))
         return text;
     for (const char *at = e->options; (at = next_directory(e->options, at, directory));)
-        if (snprintf(path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX &&
-            (text = read_file(path, id)))
+        if (snprintf(file->path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX &&
+            (text = read_file(file)))
             return text;
     return NULL;
 }
@@ -145,39 +157,65 @@ static bool included_name(const char *line, size_t length, char name[PATH_MAX], 
     return true;
 }
 
-static bool was_included(struct expansion *e, const char *text, ino_t id)
+static bool same(const struct file *file, dev_t device, ino_t number)
 {
+    return file->device == device && file->number == number;
+}
+
+/* Whether the file has been put in and does not want to be again: it says so, or it is being read just
+ * now, so that whatever guards it from being included twice has been defined. */
+static bool is_there(struct expansion *e, const char *text, const struct file *file)
+{
+    for (const struct file *f = file->includer; f; f = f->includer)
+        if (same(file, f->device, f->number))
+            return true;
     if (!strstr(text, "#pragma once"))
         return false;
     for (size_t i = 0; i < e->once_count; i++)
-        if (e->once[i] == id)
+        if (same(file, e->once[i].device, e->once[i].number))
             return true;
-    if (e->once_count < ONCE_MOST)
-        e->once[e->once_count++] = id;
+    if (e->once_count < ONCE_MOST) {
+        e->once[e->once_count].device = file->device;
+        e->once[e->once_count++].number = file->number;
+    }
     return false;
 }
 
-/* path: of the text; NULL: it is the program's own. */
-static void expand(struct expansion *e, const char *text, const char *path, int depth)
+static void expand(struct expansion *e, const char *text, const struct file *of, int depth);
+
+/* Puts a file in where a line includes it. Returns whether it does. */
+static bool put_in(struct expansion *e, const char *line, size_t length, const struct file *of,
+                   int depth)
+{
+    char name[PATH_MAX];
+    bool quoted;
+
+    if (depth == DEPTH_MOST || !included_name(line, length, name, &quoted))
+        return false;
+    DV_AUTO_FREE struct file *file = calloc(1, sizeof *file);
+    if (!file)
+        return false;
+    file->includer = of;
+    DV_AUTO_FREE char *text = find_file(e, name, quoted, file);
+    if (!text)
+        return false;
+    e->any = true;
+    if (!is_there(e, text, file)) {
+        append_place(e, 1, file->path);
+        expand(e, text, file, depth + 1);
+    }
+    return true;
+}
+
+/* of: the file that the text is of; NULL: it is the program's own. */
+static void expand(struct expansion *e, const char *text, const struct file *of, int depth)
 {
     int number = 1;
 
     for (const char *line = text; *line && !e->failed; number++) {
         size_t length = strcspn(line, "\n");
-        DV_AUTO_FREE char *name = malloc(2 * PATH_MAX);
-        char *found = name ? name + PATH_MAX : NULL, *inner = NULL;
-        bool quoted;
-        ino_t id;
-        if (name && depth < DEPTH_MOST && included_name(line, length, name, &quoted))
-            inner = find_file(e, name, quoted ? path : NULL, found, &id);
-        if (inner) {
-            e->any = true;
-            if (!was_included(e, inner, id)) {
-                append_place(e, 1, found);
-                expand(e, inner, found, depth + 1);
-            }
-            append_place(e, number + 1, path ? path : "program");
-            free(inner);
+        if (put_in(e, line, length, of, depth)) {
+            append_place(e, number + 1, of ? of->path : "program");
         } else {
             append(e, line, length);
             append(e, "\n", 1);

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/base/fd.h"
 #include "src/base/cleanup.h"
+#include "src/base/fd.h"
 #include "src/base/log.h"
 #include "src/worker/core/cage.h"
 #include "src/worker/core/session.h"
@@ -62,13 +62,6 @@ static void answer_failure(struct zygote *zygote, uint64_t session, int error, c
         (struct dv_zygote_answer){.event = DV_ZYGOTE_FAILED, .session = session, .status = error};
     snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
     send_answer(zygote, -1);
-}
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
 }
 
 static void answer_probe_failure(struct zygote *zygote, const char *text, bool uncaged)
@@ -249,7 +242,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
 
     if (zygote->probe_pid > 0) { /* the running one may have answered already */
         if (zygote->probe_again)
-            close_fd(&zygote->next_cache_fd);
+            dv_close_fd(&zygote->next_cache_fd);
         zygote->probe_again = true;
         zygote->next_cage = *cage;
         zygote->next_cache_fd = cache_fd;
@@ -258,7 +251,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
     pid_t pid = fork_child(cage, text, sizeof text);
     if (pid == 0)
         run_probe(zygote, cage, cache_fd);
-    close_fd(&cache_fd);
+    dv_close_fd(&cache_fd);
     if (pid < 0)
         answer_probe_failure(zygote, text, cage->on);
     else
@@ -312,7 +305,7 @@ static bool serve_request(struct zygote *zygote)
     else
         fork_worker(zygote, &request, fds);
     for (int i = 0; i < FD_COUNT; i++)
-        close_fd(&fds[i]);
+        dv_close_fd(&fds[i]);
     return true;
 }
 
