@@ -152,7 +152,10 @@ class Side:
         config = f'devices:\n  - {{match: "*", policy: {self.name}}}\ntenants:\n'
         config += "".join(tenant.rule(FIRST_UID + i) for i, tenant in enumerate(self.tenants))
         (self.dir / "divvy.yaml").write_text(config)
-        self.log = open(self.dir / "log", "w")
+        self.log = open(self.dir / "log", "a")
+        self.launch()
+
+    def launch(self):
         self.process = self.place.start(
             [str(harness.build_dir() / "src" / "arbiter" / "divvyd"), "--dir",
              str(self.dir / "run"), "--config", str(self.dir / "divvy.yaml")],
@@ -162,6 +165,12 @@ class Side:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"bench: divvyd did not get ready:\n{(self.dir / 'log').read_text()}")
             time.sleep(0.02)
+
+    def restart(self, signal_number):
+        """The daemon ends by this signal, and the next one goes on with the sessions."""
+        self.process.send_signal(signal_number)
+        self.process.wait(20)
+        self.launch()
 
     def environment(self):
         if self.name == "bare":

@@ -14,6 +14,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "src/arbiter/adopt.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/tenants.h"
@@ -22,7 +23,6 @@
 #include "src/base/clock.h"
 #include "src/base/priority.h"
 
-#define LOCK_NAME "divvyd.lock"
 #define LOCK_TRIES 30 /* an earlier daemon may be about to end */
 #define LOCK_PAUSE_US 100000
 
@@ -48,6 +48,7 @@ static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
 /* All sessions are gone: let the zygote go, whose end ends the loop. */
 static void finish_stop(struct dv_arbiter *arbiter)
 {
+    dv_keeper_quit(arbiter); /* which has a copy of its socket */
     dv_zygote_stop(arbiter);
     if (arbiter->zygote.pid == 0)
         sd_event_exit(arbiter->event, 0);
@@ -109,15 +110,17 @@ void dv_arbiter_stop(struct dv_arbiter *arbiter, bool leave_workers)
         return;
     arbiter->leave_workers = leave_workers;
     sd_notify(0, "STOPPING=1");
+    if (leave_workers) { /* all that the next daemon needs is where it will look for it */
+        arbiter->stopping = true;
+        sd_event_exit(arbiter->event, 0);
+        return;
+    }
     dv_listener_fini(arbiter);
     dv_control_fini(arbiter);
     arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
     arbiter->stopping = true;
     start_stop_timer(arbiter);
-    if (leave_workers)
-        dv_sessions_forget(arbiter);
-    else
-        dv_sessions_stop(arbiter, SIGTERM);
+    dv_sessions_stop(arbiter, SIGTERM);
     dv_arbiter_check_idle(arbiter);
 }
 
@@ -131,7 +134,8 @@ static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo 
 
     (void)source;
     dv_info("ending on signal %s%s", sigabbrev_np((int)info->ssi_signo),
-            leave_workers ? "; running sessions go on" : " with all workers");
+            leave_workers ? "; running sessions go on and wait for the next divvyd"
+                          : " with all workers");
     dv_arbiter_stop(arbiter, leave_workers);
     return 0;
 }
@@ -161,6 +165,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
         dv_error("%s", error);
     dv_cages_apply_config(arbiter);
     dv_zygote_request_probe(arbiter); /* the drivers may be others now */
+    dv_keeper_put_daemon(arbiter);
     dv_info("configuration reloaded; it holds for new sessions");
     return 0;
 }
@@ -256,7 +261,7 @@ static int lock_directory(struct dv_arbiter *arbiter)
     char path[DV_RUNDIR_BYTES + 16];
     int fd = -EWOULDBLOCK;
 
-    snprintf(path, sizeof path, "%s/" LOCK_NAME, arbiter->directory);
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, arbiter->directory);
     for (int i = 0; i < LOCK_TRIES && fd == -EWOULDBLOCK; i++) {
         if (i > 0)
             usleep(LOCK_PAUSE_US);
@@ -275,12 +280,20 @@ static int lock_directory(struct dv_arbiter *arbiter)
 static void release_directory(struct dv_arbiter *arbiter)
 {
     char path[DV_RUNDIR_BYTES + 16];
+    struct sockaddr_un keeper;
 
     if (arbiter->lock_fd < 0)
         return; /* not ours */
+    if (arbiter->leave_workers) { /* which need them, and so does the next daemon */
+        dv_close_fd(&arbiter->lock_fd);
+        return;
+    }
     dv_cages_fini(arbiter);
     dv_vendors_remove(arbiter->vendors_directory);
-    snprintf(path, sizeof path, "%s/" LOCK_NAME, arbiter->directory);
+    dv_state_remove(arbiter->directory);
+    if (dv_rundir_address(&keeper, arbiter->directory, DV_KEEPER_SOCKET) == 0)
+        unlink(keeper.sun_path);
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, arbiter->directory);
     unlink(path);
     rmdir(arbiter->directory); /* stays if others keep files in it */
     close(arbiter->lock_fd);
@@ -394,11 +407,6 @@ static int open_sockets(struct dv_arbiter *arbiter)
 
     if (error < 0)
         return error;
-    error = dv_leases_init(arbiter);
-    if (error < 0) {
-        dv_error("cannot watch lease channels: %s", strerror(-error));
-        return error;
-    }
     error = dv_control_init(arbiter, control_fd);
     if (error < 0) {
         dv_error("cannot open the control socket in %s: %s", arbiter->directory, strerror(-error));
@@ -426,10 +434,21 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
         dv_warning("no OpenCL driver is announced in " DV_VENDORS_PUBLIC
                    " or by the configuration: there will be no device");
     dv_cages_init(arbiter);
-    int status = dv_zygote_start(arbiter);
+    int status = dv_adopt_zygote(arbiter) ? 0 : dv_zygote_start(arbiter);
     if (status < 0)
         dv_error("cannot start %s: %s", arbiter->worker_path, strerror(-status));
     return status;
+}
+
+static int adopt_sessions(struct dv_arbiter *arbiter)
+{
+    int error = dv_leases_init(arbiter);
+
+    if (error < 0)
+        dv_error("cannot watch lease channels: %s", strerror(-error));
+    else
+        dv_adopt_sessions(arbiter);
+    return error;
 }
 
 static void tell_ready(struct dv_arbiter *arbiter)
@@ -451,6 +470,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
     arbiter->listener.fd = -1;
     arbiter->control.fd = -1;
     dv_zygote_init(&arbiter->zygote);
+    dv_keeper_init(&arbiter->keeper);
 
     if (!options->user && geteuid() != 0) {
         dv_error(
@@ -474,11 +494,17 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
         dv_error("cannot set up the event loop: %s", strerror(-error));
         return error;
     }
+    dv_adopt_begin(arbiter);
     error = prepare_zygote(arbiter);
+    if (error == 0)
+        error = adopt_sessions(arbiter);
     if (error == 0)
         error = open_sockets(arbiter);
     if (error < 0)
         return error;
+    dv_keeper_put_daemon(arbiter);
+    dv_keeper_drop_found(arbiter);
+    dv_keeper_watch(arbiter);
     dv_arbiter_check_idle(arbiter);
     tell_ready(arbiter);
     return 0;
@@ -496,6 +522,11 @@ int dv_arbiter_run(struct dv_arbiter *arbiter)
 void dv_arbiter_fini(struct dv_arbiter *arbiter)
 {
     arbiter->stopping = true;
+    if (arbiter->leave_workers) { /* nothing is taken from anybody */
+        sd_event_unref(arbiter->event);
+        release_directory(arbiter);
+        return;
+    }
     if (arbiter->event) {
         dv_listener_fini(arbiter);
         dv_control_fini(arbiter);
@@ -503,7 +534,10 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_tenants_forget_gone(arbiter, true);
         dv_leases_fini(arbiter);
         dv_zygote_fini(arbiter);
+        dv_keeper_quit(arbiter);
+        dv_keeper_fini(arbiter);
     }
+    dv_state_close(&arbiter->state);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
     sd_event_unref(arbiter->event);

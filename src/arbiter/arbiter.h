@@ -12,8 +12,10 @@
 #include "src/arbiter/config.h"
 #include "src/arbiter/control.h"
 #include "src/arbiter/devices.h"
+#include "src/arbiter/keeper.h"
 #include "src/arbiter/leases.h"
 #include "src/arbiter/listener.h"
+#include "src/arbiter/state.h"
 #include "src/arbiter/zygote.h"
 #include "src/base/log.h"
 #include "src/base/rundir.h"
@@ -50,6 +52,9 @@ struct dv_arbiter {
     struct rlimit descriptor_limit; /* as inherited: what the workers get */
 
     struct dv_devices devices;
+    struct dv_state state;
+    bool inherited; /* the state is that of an earlier daemon */
+    struct dv_keeper keeper;
     struct dv_zygote zygote;
     struct dv_cages cages;
     struct dv_listener listener;
@@ -81,7 +86,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
 int dv_arbiter_run(struct dv_arbiter *arbiter);
 void dv_arbiter_fini(struct dv_arbiter *arbiter);
 
-/* Begins an orderly end; with leave_workers running sessions go on without a daemon. */
+/* Begins an orderly end; with leave_workers running sessions go on, and wait for the next daemon. */
 void dv_arbiter_stop(struct dv_arbiter *arbiter, bool leave_workers);
 /* To be called whenever something that keeps the daemon busy may have come or gone. */
 void dv_arbiter_check_idle(struct dv_arbiter *arbiter);

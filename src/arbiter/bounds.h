@@ -36,6 +36,9 @@
 /* A probe that found nothing is repeated for a new session, but not more often than this. */
 #define DV_PROBE_PAUSE_US (5 * DV_S)
 
+/* How long the keeper may take to read or to answer. */
+#define DV_LIMIT_KEEPER_US (5 * DV_S)
+
 /* Messages or connections handled before others get their turn. */
 #define DV_LIMIT_BATCH 64
 

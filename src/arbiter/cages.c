@@ -271,6 +271,16 @@ static void put_session(struct dv_session *session, struct dv_kernel_cache *cach
     cache->used = true;
 }
 
+void dv_cages_rejoin(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    char name[NAME_BYTES];
+
+    if (session->api != DV_API_LEASE && !arbiter->cages.off && wanted(arbiter) &&
+        name_cache(session, name))
+        put_session(session, find_cache(arbiter, name));
+}
+
 void dv_cages_leave(struct dv_session *session)
 {
     if (session->cache)

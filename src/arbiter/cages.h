@@ -32,6 +32,8 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter);
 /* Fills the cage of a session's worker, or of the probe (NULL). Returns the descriptor of the
  * directory for compiled kernels, which the caller closes, or -1: it has none, or no cage. */
 int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
+/* A session of an earlier daemon goes on. */
+void dv_cages_rejoin(struct dv_session *session);
 /* The session is over. */
 void dv_cages_leave(struct dv_session *session);
 /* The next directory in which kernels may have become too many: fills who may remove them, and

@@ -163,6 +163,8 @@ static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
                             deadline_fields),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
+    CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dv_config_file, restart_within, 1,
+                           16),
     CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dv_config_file, worker_users, 1,
                            32),
     CYAML_FIELD_END};
@@ -202,6 +204,7 @@ static const struct {
     {"standard", "a time from 100ms to 86400s, such as 30s"},
     {"batch", "a time from 100ms to 86400s, such as 30s"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
+    {"restart-within", "a time from 1s to 3600s, such as 60s"},
     {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
@@ -574,6 +577,19 @@ static int check_deadlines(struct dv_config *config, const char *path, const cha
     return 0;
 }
 
+static int check_restart(struct dv_config *config, const char *path, const char *data, char *error,
+                         size_t error_bytes)
+{
+    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    const char *text = config->file->restart_within;
+
+    if (text && (dv_text_parse_time(text, &config->restart_ns) < 0 ||
+                 config->restart_ns < DV_RESTART_LEAST_NS ||
+                 config->restart_ns > DV_RESTART_MOST_NS))
+        return wrong(&place, "restart-within", text);
+    return 0;
+}
+
 static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
@@ -624,6 +640,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
         check_memory(config, path, data, error, error_bytes) < 0 ||
         check_cages(config, path, data, error, error_bytes) < 0 ||
         check_deadlines(config, path, data, error, error_bytes) < 0 ||
+        check_restart(config, path, data, error, error_bytes) < 0 ||
         check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < file->vendors_count; i++) {
@@ -693,6 +710,7 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     *config = (struct dv_config){.arena_bytes = default_arena(),
                                  .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID,
                                  .cache_bytes = DV_CACHE_BYTES_USUAL,
+                                 .restart_ns = DV_RESTART_USUAL_NS,
                                  .worker_uid_first = DV_WORKER_UID_FIRST,
                                  .worker_uid_last = DV_WORKER_UID_LAST};
     int status = path ? read_file(path, &data) : 0;

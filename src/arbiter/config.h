@@ -97,6 +97,7 @@ struct dv_config_file {
     char *cache_size;            /* "1GiB" */
     char *worker_users;          /* "FIRST-LAST" */
     struct dv_deadlines *deadlines; /* NULL: none */
+    char *restart_within;           /* "60s" */
 };
 
 /* How long somebody of a class may keep a device after it was asked to give it back. */
@@ -129,6 +130,7 @@ struct dv_config {
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
     uint64_t deadline_ns[DV_CLASS_COUNT];    /* 0: none */
+    uint64_t restart_ns; /* so long sessions wait for the next daemon, if this one leaves them */
 };
 
 /* Above all that systemd and distributions hand out. */
@@ -137,6 +139,9 @@ struct dv_config {
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
 #define DV_DEADLINE_LEAST_NS (100 * DV_NS_PER_MS)
 #define DV_DEADLINE_MOST_NS (86400 * DV_NS_PER_S)
+#define DV_RESTART_USUAL_NS (60 * DV_NS_PER_S)
+#define DV_RESTART_LEAST_NS (1 * DV_NS_PER_S)
+#define DV_RESTART_MOST_NS (3600 * DV_NS_PER_S)
 #define DV_CACHE_BYTES_LEAST (UINT64_C(1) << 20)
 
 /* Loads and checks a file. With must_exist false a missing file means the defaults. Returns 0, or a

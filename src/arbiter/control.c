@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/processes.h"
@@ -392,8 +393,8 @@ int dv_control_init(struct dv_arbiter *arbiter, int activated_fd)
     struct dv_control *control = &arbiter->control;
 
     control->activated = activated_fd >= 0;
-    control->fd = activated_fd;
-    if (!control->activated)
+    control->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_CONTROL_SOCKET);
+    if (control->fd < 0)
         control->fd = dv_listener_open(arbiter, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM,
                                        arbiter->options.user ? 0600 : 0660);
     if (control->fd < 0)

@@ -13,8 +13,11 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/state.h"
 #include "src/arbiter/tenants.h"
 #include "src/base/cleanup.h"
+#include "src/base/text.h"
+#include "src/wire/lease/sync.h"
 
 /* A recall unanswered for so long: is its holder stopped? */
 #define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)
@@ -45,6 +48,88 @@ struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy)
     return (struct dv_session_lease *)((char *)policy - offsetof(struct dv_session_lease, policy));
 }
 
+/* ---- what a successor will know ---- */
+
+static void note_account(struct dv_tenant_device *tenant)
+{
+    struct dv_policy_account account = dv_policy_account(&tenant->policy);
+    struct dv_state_place *record = tenant->record;
+
+    if (!record)
+        return;
+    record->used_ns = account.used_ns;
+    record->slice_ns = account.slice_ns;
+    record->fair_time = account.fair_time;
+    record->request_time = account.request_time;
+    record->limit_time = account.limit_time;
+    record->credit_ns = account.credit_ns;
+    record->period_ns = account.period_ns;
+    record->in_demand = account.in_demand;
+}
+
+/* A hold begins: before the holder hears of it. */
+static void note_hold(struct dv_session_lease *lease)
+{
+    struct dv_policy_hold hold = dv_policy_hold(&lease->policy);
+    struct dv_state_lease *record = lease->record;
+
+    note_account(lease->tenant);
+    if (!record)
+        return;
+    record->granted_at = hold.granted_at;
+    record->slice_ns = hold.slice_ns;
+    record->turn_ns = hold.turn_ns;
+    record->charged_ns = hold.charged_ns;
+    record->fair_at_grant = hold.fair_at_grant;
+    record->guaranteed = hold.guaranteed;
+    record->grants = lease->grants;
+    atomic_store_explicit(&record->serial, lease->serial, memory_order_release);
+}
+
+static void note_release(struct dv_session_lease *lease)
+{
+    if (lease->record) {
+        atomic_store_explicit(&lease->record->serial, 0, memory_order_release);
+        lease->record->used_ns = lease->used_ns;
+        lease->record->compile_ns = lease->compile_ns;
+    }
+    note_account(lease->tenant);
+}
+
+static struct dv_state_device *device_record(const struct dv_lease_device *device)
+{
+    struct dv_state_header *header = device->arbiter->state.header;
+    return header ? &header->devices[device->index] : NULL;
+}
+
+static void note_device(const struct dv_lease_device *device)
+{
+    struct dv_state_device *record = device_record(device);
+
+    if (!record)
+        return;
+    record->grants = device->grants;
+    record->fair_clock = device->policy.fair_clock;
+}
+
+static void note_policy(const struct dv_lease_device *device)
+{
+    struct dv_state_device *record = device_record(device);
+
+    if (!record)
+        return;
+    record->slice_ns = device->policy.fixed_slice_ns;
+    dv_text_copy(record->policy, sizeof record->policy,
+                 device->set_by_operator ? device->policy.ops->name : "");
+}
+
+static void note_share(struct dv_tenant_device *tenant)
+{
+    if (tenant->record)
+        tenant->record->share = dv_state_share_of(&tenant->policy.share);
+    note_account(tenant);
+}
+
 /* ---- holds ---- */
 
 struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease)
@@ -65,6 +150,7 @@ static void release(struct dv_session_lease *lease, dv_ns now)
     lease->memory.brings = false;
     lease->overdue_at = 0;
     lease->changed_at = now;
+    note_release(lease);
 }
 
 /* ---- decisions ---- */
@@ -197,6 +283,8 @@ static void dispatch(struct dv_lease_device *device)
             is_contended(&device->policy, decision.session) ? DV_LEASE_CONTENDED : 0;
         if (device->tenants_present == 1)
             flags |= DV_LEASE_ALONE;
+        note_device(device);
+        note_hold(lease);
         send_lease(lease, DV_LEASE_GRANT, flags, &decision);
     }
     struct dv_policy_session *holder;
@@ -210,6 +298,7 @@ static void dispatch(struct dv_lease_device *device)
     end_overdue(device, now, &again);
     sooner(&again, recall_again);
     ask_again_at(device, again);
+    note_device(device);
 }
 
 void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
@@ -218,8 +307,13 @@ void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
     struct dv_decision decision =
         dv_policy_moved(&device->policy, &lease->policy, took_ns, dv_now());
 
-    if (decision.session)
+    if (decision.session) {
+        if (lease->record) {
+            lease->record->slice_ns = lease->policy.slice_ns;
+            lease->record->turn_ns = lease->policy.turn_ns;
+        }
         send_lease(lease, DV_LEASE_EXTEND, 0, &decision);
+    }
     dispatch(device);
 }
 
@@ -246,6 +340,8 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
     struct dv_lease_device *device = dv_lease_device_of(lease);
     dv_ns now = dv_now();
 
+    if (lease->sync_id) /* said to an earlier daemon */
+        return;
     lease->policy.burst.kernel_ns = plausible(m->kernel_ns);
     lease->policy.burst.p90_ns = plausible(m->p90_ns);
     lease->policy.burst.last_ns = plausible(m->last_ns);
@@ -254,6 +350,7 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
         if (!lease->policy.waiting && !lease->policy.holding)
             lease->changed_at = now;
         dv_policy_wait(&device->policy, &lease->policy, now);
+        note_account(lease->tenant);
         break;
     case DV_LEASE_CANCEL:
         dv_policy_cancel(&device->policy, &lease->policy, now);
@@ -282,8 +379,42 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
 static void take_memory_message(struct dv_session *session, const struct dv_memory_message *m)
 {
     if (m->magic == DV_MEMORY_MAGIC && m->version == DV_MEMORY_VERSION &&
-        m->device < session->device_count && session->leases[m->device].tenant)
+        m->device < session->device_count && session->leases[m->device].tenant &&
+        !session->leases[m->device].sync_id)
         dv_memory_take(&session->leases[m->device], m);
+}
+
+/* Its own word on what it holds and waits for, as far as the state file agrees. */
+static void take_state(struct dv_session *session, const struct dv_sync_message *m)
+{
+    if (m->magic != DV_SYNC_MAGIC || m->version != DV_SYNC_VERSION || m->type != DV_SYNC_STATE ||
+        m->device >= session->device_count || !session->leases[m->device].tenant)
+        return;
+    struct dv_session_lease *lease = &session->leases[m->device];
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    dv_ns now = dv_now();
+
+    if (!lease->sync_id || m->id != lease->sync_id)
+        return; /* an answer to an earlier daemon, or none of ours */
+    lease->sync_id = 0;
+    bool says_so = m->flags & DV_SYNC_HOLDS;
+    bool holds = says_so && lease->policy.holding && m->serial == lease->serial;
+    if (lease->policy.holding && !holds)
+        release(lease, now); /* it never heard of that grant, or has given it back */
+    if (holds && !(m->flags & DV_SYNC_BRINGS)) {
+        struct dv_decision rest = dv_policy_rest(&lease->policy, now);
+        send_lease(lease, DV_LEASE_EXTEND, 0, &rest);
+    }
+    if (says_so && !holds) { /* of a grant that was taken away meanwhile */
+        lease->serial = m->serial;
+        send_lease(lease, DV_LEASE_RECALL, 0, NULL);
+        lease->serial = 0;
+    }
+    if (m->flags & DV_SYNC_WAITS)
+        dv_policy_wait(&device->policy, &lease->policy, now);
+    note_account(lease->tenant);
+    dv_memory_adopt(lease, m);
+    dispatch(device);
 }
 
 static void serve_channel(struct dv_session *session)
@@ -294,6 +425,7 @@ static void serve_channel(struct dv_session *session)
         union {
             struct dv_lease_message lease;
             struct dv_memory_message memory;
+            struct dv_sync_message sync;
         } m;
         ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
         if (bytes == (ssize_t)sizeof m.lease) {
@@ -302,6 +434,10 @@ static void serve_channel(struct dv_session *session)
         }
         if (bytes == (ssize_t)sizeof m.memory) {
             take_memory_message(session, &m.memory);
+            continue;
+        }
+        if (bytes == (ssize_t)sizeof m.sync) {
+            take_state(session, &m.sync);
             continue;
         }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
@@ -389,6 +525,7 @@ void dv_leases_set_policy(struct dv_arbiter *arbiter, uint32_t index,
     if (device->policy.ops != ops)
         dv_policy_switch(&device->policy, ops, dv_now());
     dispatch(device);
+    note_policy(device);
 }
 
 void dv_leases_apply_config(struct dv_arbiter *arbiter)
@@ -398,6 +535,7 @@ void dv_leases_apply_config(struct dv_arbiter *arbiter)
             dv_devices_rule(&arbiter->devices, i, &arbiter->config);
         int choice = dv_devices_policy(&arbiter->devices, i, &arbiter->config);
         set_moving_part(&arbiter->leases.devices[i], rule);
+        arbiter->leases.devices[i].set_by_operator = false;
         if (arbiter->leases.devices[i].started && choice != DV_POLICY_NONE)
             dv_leases_set_policy(arbiter, i, dv_policy_by_name(dv_config_policy_word(choice)),
                                  rule ? rule->slice_ns : 0);
@@ -410,12 +548,14 @@ void dv_leases_add_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *t
                           uint32_t device, const struct dv_share *share)
 {
     dv_policy_tenant_add(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+    note_share(tenant);
 }
 
 void dv_leases_set_share(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
                          uint32_t device, const struct dv_share *share)
 {
     dv_policy_tenant_set(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+    note_share(tenant);
     dispatch(&arbiter->leases.devices[device]);
 }
 
@@ -442,25 +582,147 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
 
 /* ---- sessions ---- */
 
+/* Returns false when the device is not leased. */
+static bool join(struct dv_session *session, uint32_t index)
+{
+    struct dv_session_lease *lease = &session->leases[index];
+
+    lease->session = session;
+    lease->index = index;
+    lease->tenant = session->tenant->devices[session->device_indices[index]];
+    if (!lease->tenant)
+        return false;
+    lease->changed_at = dv_now();
+    dv_policy_session_init(&lease->policy, &lease->tenant->policy);
+    dv_memory_join(lease);
+    return true;
+}
+
+static void keep(struct dv_session *session, struct dv_session_lease *lease)
+{
+    struct dv_state *state = &session->arbiter->state;
+
+    lease->record = session->record ? dv_state_add(&state->leases) : NULL;
+    if (!lease->record)
+        return;
+    lease->record->session = dv_state_index(&state->sessions, session->record);
+    lease->record->index = lease->index;
+    dv_state_commit(lease->record);
+}
+
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
 {
     bool any = false;
 
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (join(session, i)) {
+            keep(session, &session->leases[i]);
+            any = true;
+        }
+    return any ? enter_channel(arbiter, session) : 0;
+}
+
+/* ---- after a restart ---- */
+
+bool dv_leases_adopt_device(struct dv_arbiter *arbiter, uint32_t index)
+{
+    struct dv_lease_device *device = &arbiter->leases.devices[index];
+    const struct dv_state_device *record = &arbiter->state.header->devices[index];
+    char name[DV_STATE_POLICY_NAME];
+
+    if (device->started)
+        return true;
+    if (!dv_leases_start_device(arbiter, index))
+        return false;
+    device->grants = record->grants;
+    dv_text_copy(name, sizeof name, record->policy);
+    const struct dv_policy_ops *ops = dv_policy_by_name(name);
+    if (ops) { /* what an operator has set lasts until it is set again or the configuration loaded */
+        device->set_by_operator = true;
+        if (ops != device->policy.ops)
+            dv_policy_switch(&device->policy, ops, dv_now());
+        device->policy.fixed_slice_ns =
+            record->slice_ns <= DV_SLICE_FIXED_MAX_NS ? record->slice_ns : 0;
+    }
+    device->policy.fair_clock = record->fair_clock;
+    return true;
+}
+
+void dv_leases_adopt_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                            uint32_t index, struct dv_state_place *record)
+{
+    struct dv_policy_account account = {.used_ns = record->used_ns,
+                                        .slice_ns = record->slice_ns,
+                                        .fair_time = record->fair_time,
+                                        .request_time = record->request_time,
+                                        .limit_time = record->limit_time,
+                                        .credit_ns = record->credit_ns,
+                                        .period_ns = record->period_ns,
+                                        .in_demand = record->in_demand};
+
+    dv_policy_adopt_tenant(&arbiter->leases.devices[index].policy, &tenant->policy, &account,
+                           dv_now());
+    tenant->record = record;
+}
+
+static void adopt_hold(struct dv_session_lease *lease)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_state_lease *record = lease->record;
+    struct dv_policy_hold hold = {.granted_at = record->granted_at,
+                                  .slice_ns = record->slice_ns,
+                                  .turn_ns = record->turn_ns,
+                                  .charged_ns = record->charged_ns,
+                                  .fair_at_grant = record->fair_at_grant,
+                                  .guaranteed = record->guaranteed == 1};
+
+    lease->serial = record->serial;
+    dv_policy_adopt_hold(&device->policy, &lease->policy, &hold, dv_now());
+    lease->changed_at = lease->policy.granted_at;
+}
+
+static void ask_state(struct dv_session *session, uint64_t id)
+{
+    struct dv_sync_message m = {.magic = DV_SYNC_MAGIC,
+                                .version = DV_SYNC_VERSION,
+                                .type = DV_SYNC_ASK,
+                                .id = id};
+
+    if (send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+        dv_warning("session %llu does not read what divvyd says: its work waits",
+                   (unsigned long long)session->id);
+}
+
+int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
+                     struct dv_state_lease *const records[DV_MAX_DEVICES])
+{
+    uint64_t id = dv_now();
+    bool any = false;
+
     for (uint32_t i = 0; i < session->device_count; i++) {
         struct dv_session_lease *lease = &session->leases[i];
-        lease->session = session;
-        lease->index = i;
-        lease->tenant = session->tenant->devices[session->device_indices[i]];
-        if (!lease->tenant)
+        if (!join(session, i))
             continue;
-        lease->changed_at = dv_now();
-        dv_policy_session_init(&lease->policy, &lease->tenant->policy);
-        dv_memory_join(lease);
         any = true;
+        lease->record = records[i];
+        lease->sync_id = id;
+        if (!lease->record) {
+            keep(session, lease);
+            continue;
+        }
+        lease->used_ns = lease->record->used_ns;
+        lease->compile_ns = lease->record->compile_ns;
+        lease->grants = lease->record->grants;
+        dv_memory_readopt(lease);
+        if (lease->record->serial)
+            adopt_hold(lease);
     }
     if (!any)
         return 0;
-    return enter_channel(arbiter, session);
+    int error = enter_channel(arbiter, session);
+    if (error == 0)
+        ask_state(session, id);
+    return error;
 }
 
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
@@ -478,6 +740,8 @@ void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
         else
             dv_policy_cancel(&dv_lease_device_of(lease)->policy, &lease->policy, dv_now());
         lease->tenant = NULL;
+        dv_state_drop(&session->arbiter->state.leases, lease->record);
+        lease->record = NULL;
         if (involved)
             dispatch(dv_lease_device_of(lease));
     }

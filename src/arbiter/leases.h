@@ -14,6 +14,8 @@
 struct dv_arbiter;
 struct dv_session;
 struct dv_tenant_device;
+struct dv_state_lease;
+struct dv_state_place;
 
 /* A session's lease on one of its devices. */
 struct dv_session_lease {
@@ -25,6 +27,8 @@ struct dv_session_lease {
     dv_ns recalled_at; /* the present grant; 0: it is not recalled */
     dv_ns overdue_at;  /* when its worker is ended, if it has not given back; 0: nobody waits for it */
     uint64_t serial; /* of the present or last grant */
+    uint64_t sync_id; /* it was asked what it holds and has not answered; 0: it has, or was not */
+    struct dv_state_lease *record; /* NULL: not kept */
     uint64_t grants;
     dv_ns changed_at;          /* began to wait, hold or be idle */
     struct dv_session_memory memory;
@@ -39,6 +43,7 @@ struct dv_lease_device {
     struct dv_policy policy;
     struct dv_device_memory memory;
     uint64_t grants;
+    bool set_by_operator; /* its policy */
     struct dv_durations decisions; /* from a message to the grant that it led to */
     sd_event_source *timer;
 };
@@ -52,6 +57,15 @@ struct dv_leases {
 /* A session that may talk about leases from here on, over its control_fd: leases[] of all its
  * devices are ready. Returns 0 or a negative errno. */
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session);
+/* The same for a session of an earlier daemon, with what the state file says of each of its leases
+ * (NULL: nothing): its holds go on, and it is asked what has become of them. */
+int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
+                     struct dv_state_lease *const records[DV_MAX_DEVICES]);
+/* Takes a device into service as an earlier daemon left it. Returns false when its time is not shared
+ * out any more. */
+bool dv_leases_adopt_device(struct dv_arbiter *arbiter, uint32_t device);
+void dv_leases_adopt_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
+                            uint32_t device, struct dv_state_place *record);
 /* It is gone, and with it whatever it held. */
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session);
 int dv_leases_init(struct dv_arbiter *arbiter);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
@@ -264,8 +265,8 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
     struct dv_listener *listener = &arbiter->listener;
 
     listener->activated = activated_fd >= 0;
-    listener->fd = activated_fd;
-    if (!listener->activated)
+    listener->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_SESSION_SOCKET);
+    if (listener->fd < 0)
         listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET,
                                         arbiter->options.user ? 0600 : 0666);
     if (listener->fd < 0)

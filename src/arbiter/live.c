@@ -182,6 +182,7 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
         return fail(body, MHD_HTTP_CONFLICT,
                     "the time of this device is not shared out (policy: none in divvy.yaml): change "
                     "that, reload divvyd, and start the programs anew");
+    arbiter->leases.devices[index].set_by_operator = true;
     dv_leases_set_policy(arbiter, (uint32_t)index, ops, slice_ns);
     for (const struct dv_session *s = arbiter->sessions; s; s = s->hh.next)
         for (uint32_t i = 0; i < s->device_count; i++)

@@ -8,7 +8,9 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/state.h"
 #include "src/arbiter/tenants.h"
+#include "src/wire/lease/sync.h"
 
 /* So long is waited for those who were asked to give back what they do not use. They answer on a
  * thread that never enters a driver; who does not is stopped. */
@@ -64,6 +66,15 @@ static void tell(struct dv_session_lease *lease, enum dv_memory_type type, uint6
         send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* What a successor will know. */
+static void note(struct dv_session_lease *lease)
+{
+    if (!lease->record)
+        return;
+    atomic_store_explicit(&lease->record->reserved, lease->memory.reserved, memory_order_relaxed);
+    atomic_store_explicit(&lease->record->placed, lease->memory.placed, memory_order_relaxed);
+}
+
 static uint64_t available_on_host(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -106,6 +117,7 @@ static void reserve(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     lease->memory.reserved += bytes;
     lease->tenant->memory.reserved += bytes;
+    note(lease);
     tell(lease, DV_MEMORY_RESERVED, id, bytes);
 }
 
@@ -270,6 +282,7 @@ static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
     lease->memory.placed += bytes;
     lease->tenant->memory.placed += bytes;
     dv_lease_device_of(lease)->memory.placed += bytes;
+    note(lease);
     tell(lease, DV_MEMORY_PLACED, 0, bytes);
 }
 
@@ -311,6 +324,7 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
     lease->memory.heard_at = dv_now();
     lease->tenant->memory.placed -= bytes;
     dv_lease_device_of(lease)->memory.placed -= bytes;
+    note(lease);
 }
 
 /* For one whose turn has not come: what nobody has, unless somebody waits for it. */
@@ -367,6 +381,14 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
     }
 }
 
+static void give_back(struct dv_session_lease *lease, uint64_t bytes)
+{
+    bytes = least(bytes, lease->memory.reserved);
+    lease->memory.reserved -= bytes;
+    lease->tenant->memory.reserved -= bytes;
+    note(lease);
+}
+
 void dv_memory_fini(struct dv_device_memory *device)
 {
     device->patience = sd_event_source_disable_unref(device->patience);
@@ -396,15 +418,12 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
             call_back(lease);
         settle(lease->tenant);
         break;
-    case DV_MEMORY_RETURN: {
-        uint64_t bytes = least(m->bytes, lease->memory.reserved);
-        lease->memory.reserved -= bytes;
-        tenant->reserved -= bytes;
+    case DV_MEMORY_RETURN:
+        give_back(lease, m->bytes);
         if (m->id)
             lease->memory.owes_answer = false;
         settle(lease->tenant);
         break;
-    }
     case DV_MEMORY_PLACE:
     case DV_MEMORY_IN_PLACE:
     case DV_MEMORY_UNPLACE:
@@ -443,6 +462,34 @@ void dv_memory_leave(struct dv_tenant_device *tenant)
     tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);
 }
 
+/* ---- after a restart ---- */
+
+void dv_memory_readopt(struct dv_session_lease *lease)
+{
+    lease->memory.reserved = least(lease->record->reserved, DV_MEMORY_BYTES_MOST);
+    lease->memory.placed = least(lease->record->placed, DV_MEMORY_BYTES_MOST);
+    lease->tenant->memory.reserved += lease->memory.reserved;
+    lease->tenant->memory.placed += lease->memory.placed;
+    dv_lease_device_of(lease)->memory.placed += lease->memory.placed;
+}
+
+void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_message *m)
+{
+    struct dv_memory_message asked = {.type = DV_MEMORY_RESERVE, .id = m->asked_id, .bytes = m->asked};
+    struct dv_memory_message place = {.type = DV_MEMORY_PLACE,
+                                      .flags = m->flags & DV_SYNC_AHEAD ? DV_MEMORY_AHEAD : 0,
+                                      .bytes = m->place_bytes};
+
+    give_back(lease, beyond(lease->memory.reserved, 0, m->reserved));
+    unplace(lease, beyond(lease->memory.placed, 0, m->placed));
+    settle(lease->tenant);
+    if (m->asked)
+        dv_memory_take(lease, &asked);
+    if (m->place_bytes || (m->flags & DV_SYNC_BRINGS))
+        dv_memory_take(lease, &place);
+    settle_places(dv_lease_device_of(lease));
+}
+
 /* A quota below what is there: the rest goes to host memory, from whoever does not compute now. */
 static void shrink(struct dv_tenant_device *tenant)
 {
@@ -460,6 +507,8 @@ static void shrink(struct dv_tenant_device *tenant)
 void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota)
 {
     tenant->memory.quota = quota;
+    if (tenant->record)
+        tenant->record->quota = quota;
     settle(tenant);
     shrink(tenant);
 }

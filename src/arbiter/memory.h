@@ -59,6 +59,12 @@ uint64_t dv_memory_per_context(const struct dv_arbiter *arbiter, uint32_t device
 uint64_t dv_memory_size_on(const struct dv_arbiter *arbiter, uint32_t device,
                            const struct dv_memory_size *size);
 
+/* After a restart: what the state file says of a session that has joined, until it says so itself; and
+ * its own word, which only counts as far as that goes. */
+struct dv_sync_message;
+void dv_memory_readopt(struct dv_session_lease *lease);
+void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_message *m);
+
 void dv_memory_join(struct dv_session_lease *lease);
 void dv_memory_part(struct dv_session_lease *lease);
 void dv_memory_leave(struct dv_tenant_device *tenant);

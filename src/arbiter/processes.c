@@ -13,6 +13,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
+#include "src/base/cleanup.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -55,36 +56,47 @@ static bool is_alive(const struct dv_process *process)
     return poll(&poll_fd, 1, 0) == 0;
 }
 
-struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid)
+static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
 {
     struct dv_process *process;
 
     /* As long as the process that had this number lives, nobody else has it. */
     HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
-    if (process && pid > 0 && is_alive(process))
+    return process && pid > 0 && is_alive(process) ? process : NULL;
+}
+
+struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid)
+{
+    struct dv_process *process = find(arbiter, pid);
+
+    if (process)
         return process;
     if (arbiter->descriptors_free < DV_PROCESS_DESCRIPTORS) {
         errno = EMFILE;
         return NULL;
     }
+    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, pid);
+    return pidfd < 0 ? NULL : dv_process_adopt(arbiter, pid, &pidfd);
+}
+
+struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd)
+{
+    struct dv_process *process = find(arbiter, pid);
+
+    if (process)
+        return process;
     process = calloc(1, sizeof *process);
     if (!process)
         return NULL;
-    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = dv_process_open_peer(fd, pid)};
-    if (process->pidfd < 0) {
-        int error = errno;
-        free(process);
-        errno = error;
-        return NULL;
-    }
+    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = *pidfd};
     int status = sd_event_add_io(arbiter->event, &process->io, process->pidfd, EPOLLIN,
                                  on_exit_of_process, process);
     if (status < 0) {
-        close(process->pidfd);
         free(process);
         errno = -status;
         return NULL;
     }
+    *pidfd = -1;
     arbiter->descriptors_free -= DV_PROCESS_DESCRIPTORS;
     HASH_ADD(hh, arbiter->processes, pid, sizeof process->pid, process);
     return process;

@@ -27,6 +27,8 @@ int dv_process_open_peer(int fd, pid_t pid);
  * set when it cannot be identified. Every call wants a dv_process_drop in the end, or a
  * dv_process_attach. */
 struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid);
+/* The same for a process whose descriptor is known; takes it over. */
+struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd);
 /* Forgets a process that has no session. */
 void dv_process_drop(struct dv_process *process);
 

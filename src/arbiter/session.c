@@ -19,6 +19,8 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/keeper.h"
+#include "src/arbiter/state.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 #include "src/base/fd.h"
@@ -82,6 +84,10 @@ static void session_destroy(struct dv_session *session)
 
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);
+    if (session->record) {
+        dv_state_drop(&arbiter->state.sessions, session->record);
+        dv_keeper_drop(arbiter, session->id);
+    }
     dv_tenants_leave(arbiter, session);
     dv_cages_leave(session);
     drop_client(session);
@@ -412,7 +418,10 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
         dv_process_drop(process);
         return;
     }
-    *session = (struct dv_session){.id = ++arbiter->last_session,
+    uint64_t id = ++arbiter->last_session;
+    if (arbiter->state.header)
+        atomic_store(&arbiter->state.header->last_session, id);
+    *session = (struct dv_session){.id = id,
                                    .arbiter = arbiter,
                                    .state = DV_SESSION_WAITING,
                                    .uid = peer->uid,
@@ -561,6 +570,148 @@ static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
     return arbiter->zygote.probing;
 }
 
+/* ---- over a restart ---- */
+
+/* Before its client is welcomed, the keeper has its descriptors and the state file knows of it. */
+static void session_keep(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    struct dv_state_session *record =
+        session->tenant->record ? dv_state_add(&arbiter->state.sessions) : NULL;
+
+    if (!record || arbiter->keeper.fd < 0) {
+        dv_state_drop(&arbiter->state.sessions, record);
+        dv_debug("session %llu will not outlive this daemon", ID(session));
+        return;
+    }
+    record->api = session->api;
+    record->id = session->id;
+    record->uid = session->uid;
+    record->gid = session->gid;
+    record->tenant_pid = session->tenant_pid;
+    record->worker_pid = session->worker_pid;
+    record->tenant = dv_state_index(&arbiter->state.tenants, session->tenant->record);
+    record->version = session->version;
+    record->present_as = session->present_as;
+    record->device_count = session->device_count;
+    memcpy(record->devices, session->device_indices, sizeof record->devices);
+    record->shm_bytes = session->shm_bytes;
+    record->started = (uint64_t)session->started;
+    record->started_us = session->started_us;
+    memcpy(record->command, session->command, sizeof record->command);
+    session->record = record;
+    dv_keeper_put_session(session);
+    dv_state_commit(record);
+}
+
+/* The earlier daemon may have been cut off before it welcomed its client: one that has been welcomed
+ * already, and still waits for its worker, does not mind. */
+static void welcome_again(struct dv_session *session)
+{
+    if (session->client_fd >= 0)
+        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_OK, session->id,
+                                session->shm_bytes, session->shm_fd, "");
+}
+
+static int adopt_log(struct dv_session *session, int *fd)
+{
+    char name[32];
+
+    session->log = malloc(sizeof *session->log);
+    if (!session->log)
+        return -ENOMEM;
+    dv_worker_log_init(session->log);
+    snprintf(name, sizeof name, "session %llu", ID(session));
+    return dv_worker_log_adopt(session->log, session->arbiter->event, name, fd);
+}
+
+/* What a new session does in dv_session_begin and session_start_worker. */
+static struct dv_session *rebuild(struct dv_arbiter *arbiter, struct dv_state_session *record,
+                                  struct dv_process *process)
+{
+    struct dv_session *session = calloc(1, sizeof *session);
+
+    if (!session)
+        return NULL;
+    *session = (struct dv_session){.id = record->id,
+                                   .arbiter = arbiter,
+                                   .state = DV_SESSION_SERVED,
+                                   .request_sent = true,
+                                   .uid = record->uid,
+                                   .gid = record->gid,
+                                   .tenant_pid = record->tenant_pid,
+                                   .worker_pid = record->worker_pid,
+                                   .version = (uint16_t)record->version,
+                                   .api = record->api,
+                                   .present_as = record->present_as,
+                                   .started = (time_t)record->started,
+                                   .started_us = record->started_us,
+                                   .device_count = record->device_count,
+                                   .shm_bytes = record->shm_bytes,
+                                   .record = record,
+                                   .client_fd = -1,
+                                   .worker_pidfd = -1,
+                                   .shm_fd = -1,
+                                   .control_fd = -1,
+                                   .worker_control_fd = -1,
+                                   .worker_log_fd = -1};
+    session->leases = calloc(record->device_count, sizeof *session->leases);
+    if (!session->leases) {
+        free(session);
+        return NULL;
+    }
+    memcpy(session->device_indices, record->devices, sizeof session->device_indices);
+    memcpy(session->command, record->command, sizeof session->command);
+    find_user_name(session->uid, session->user, sizeof session->user);
+    dv_process_attach(process, session);
+    session->counted = count_session(arbiter, session->uid, true) != UINT_MAX;
+    session->descriptors =
+        session->api == DV_API_LEASE ? DV_LEASE_DESCRIPTORS : DV_WORKER_DESCRIPTORS;
+    if (session->descriptors > arbiter->descriptors_free)
+        session->descriptors = (uint32_t)arbiter->descriptors_free;
+    arbiter->descriptors_free -= session->descriptors;
+    HASH_ADD(hh, arbiter->sessions, id, sizeof session->id, session);
+    return session;
+}
+
+int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record,
+                     struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dv_tenant *tenant,
+                     struct dv_kept *kept)
+{
+    struct dv_process *process =
+        dv_process_adopt(arbiter, record->tenant_pid, &kept->fds[DV_KEPT_TENANT]);
+    struct dv_session *session = process ? rebuild(arbiter, record, process) : NULL;
+    int error = 0;
+
+    if (!session) {
+        if (process)
+            dv_process_drop(process);
+        return -ENOMEM;
+    }
+    dv_tenants_readmit(arbiter, session, tenant);
+    session->control_fd = dv_take_fd(&kept->fds[DV_KEPT_CHANNEL]);
+    if (session->api != DV_API_LEASE) {
+        session->zygote_generation = arbiter->zygote.adopted ? arbiter->zygote.generation : 0;
+        session->worker_pidfd = dv_take_fd(&kept->fds[DV_KEPT_WORKER]);
+        session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
+        session->client_fd = dv_take_fd(&kept->fds[DV_KEPT_CLIENT]);
+        dv_cages_rejoin(session);
+        error = adopt_log(session, &kept->fds[DV_KEPT_LOG]);
+        if (error >= 0)
+            error = watch(session, &session->worker_io, session->worker_pidfd, on_worker_gone);
+        if (error >= 0 && session->client_fd >= 0)
+            error = watch(session, &session->client_io, session->client_fd, on_client_io);
+    }
+    if (error >= 0)
+        error = dv_leases_rejoin(arbiter, session, leases);
+    if (error < 0) {
+        session_destroy(session);
+        return error;
+    }
+    welcome_again(session);
+    return 0;
+}
+
 /* A session without a worker: its own socket is its lease channel from here on. */
 static void serve_leases_only(struct dv_session *session)
 {
@@ -569,6 +720,7 @@ static void serve_leases_only(struct dv_session *session)
     session->state = DV_SESSION_SERVED;
     session->control_fd = session->client_fd;
     session->client_fd = -1;
+    session_keep(session);
     int error = dv_leases_join(session->arbiter, session);
     if (error >= 0)
         error = dv_session_send_welcome(session->control_fd, session->version, DV_WELCOME_OK,
@@ -683,6 +835,7 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     session->worker_pid = pid;
     session->worker_pidfd = pidfd;
     session->timer = sd_event_source_disable_unref(session->timer);
+    session_keep(session);
     int error = watch(session, &session->worker_io, pidfd, on_worker_gone);
     if (error >= 0)
         error = dv_leases_join(session->arbiter, session);

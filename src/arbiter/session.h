@@ -19,6 +19,9 @@
 
 struct dv_arbiter;
 struct dv_kernel_cache;
+struct dv_kept;
+struct dv_state_lease;
+struct dv_state_session;
 
 enum dv_session_state {
     DV_SESSION_WAITING, /* for the devices to be known and the zygote to run */
@@ -69,6 +72,7 @@ struct dv_session {
     struct dv_worker_log *log; /* NULL: it has no worker */
     int worker_log_fd;         /* the worker's end, likewise */
 
+    struct dv_state_session *record; /* NULL: not kept */
     sd_event_source *client_io;
     bool in_channels; /* its lease channel is listened to */
     sd_event_source *worker_io;
@@ -93,6 +97,11 @@ struct dv_session_figures {
  * also when the session is refused. */
 void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_process *process,
                       const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
+/* Goes on with a session of an earlier daemon: what the state file says of it has been checked, and the
+ * descriptors are taken over. Returns 0 or a negative errno. */
+int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record,
+                     struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dv_tenant *tenant,
+                     struct dv_kept *kept);
 /* A session that divvyd had to end, for those who ask later. */
 struct dv_ending {
     uint64_t id;

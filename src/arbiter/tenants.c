@@ -13,6 +13,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/state.h"
 #include "src/base/cleanup.h"
 #include "src/base/text.h"
 
@@ -289,6 +290,66 @@ static int check_quota(const struct dv_arbiter *arbiter, const struct dv_tenant 
     return -EPERM;
 }
 
+/* What a successor will know. */
+static void note_terms(struct dv_tenant *tenant)
+{
+    const struct dv_tenant_terms *terms = &tenant->terms;
+    struct dv_state_tenant *record = tenant->record;
+
+    if (!record)
+        return;
+    record->set_by_operator = tenant->set_by_operator;
+    record->share = dv_state_share_of(&terms->share);
+    record->may_request_ppm = terms->may_request_ppm;
+    record->may_weight = terms->may_weight;
+    record->may_class = terms->may_class;
+    record->memory_ppm = terms->memory.ppm;
+    record->memory_bytes = terms->memory.bytes;
+    record->host_bytes = terms->host_bytes;
+}
+
+static void note_left(struct dv_tenant *tenant)
+{
+    if (tenant->record)
+        tenant->record->left_at = tenant->left_at;
+}
+
+static void keep(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
+{
+    static_assert(sizeof tenant->name == sizeof tenant->record->name, "both hold any name");
+
+    tenant->record = dv_state_add(&arbiter->state.tenants);
+    if (!tenant->record)
+        return;
+    memcpy(tenant->record->name, tenant->name, sizeof tenant->name);
+    note_terms(tenant);
+    dv_state_commit(tenant->record);
+}
+
+static void keep_place(struct dv_arbiter *arbiter, struct dv_tenant_device *place, uint32_t device)
+{
+    struct dv_state *state = &arbiter->state;
+
+    place->record = place->tenant->record ? dv_state_add(&state->places) : NULL;
+    if (!place->record)
+        return;
+    place->record->tenant = dv_state_index(&state->tenants, place->tenant->record);
+    place->record->device = device;
+    place->record->quota = place->memory.quota;
+}
+
+/* The tenant is not on the device any more. */
+static void free_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device)
+{
+    struct dv_tenant_device *place = tenant->devices[device];
+
+    dv_leases_remove_tenant(arbiter, place, device);
+    dv_memory_leave(place);
+    dv_state_drop(&arbiter->state.places, place->record);
+    free(place);
+    tenant->devices[device] = NULL;
+}
+
 int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
                    const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
 {
@@ -329,6 +390,7 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
         tenant->terms.may_weight = wish->weight;
     if (wish->has_class && tenant->terms.may_class < wish->class)
         tenant->terms.may_class = wish->class;
+    note_terms(tenant);
     return 0;
 }
 
@@ -339,6 +401,7 @@ static void unlist_gone(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     DL_DELETE2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
     arbiter->tenants_gone_count--;
     tenant->left_at = 0;
+    note_left(tenant);
 }
 
 static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
@@ -346,12 +409,10 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     if (tenant->left_at)
         unlist_gone(arbiter, tenant);
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (!tenant->devices[i])
-            continue;
-        dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
-        dv_memory_leave(tenant->devices[i]);
-        free(tenant->devices[i]);
+        if (tenant->devices[i])
+            free_place(arbiter, tenant, i);
     }
+    dv_state_drop(&arbiter->state.tenants, tenant->record);
     HASH_DEL(arbiter->tenants, tenant);
     free(tenant);
 }
@@ -376,6 +437,7 @@ static void remember(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     }
     count_present(arbiter, tenant, false);
     tenant->left_at = dv_now();
+    note_left(tenant);
     DL_APPEND2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
     arbiter->tenants_gone_count++;
 }
@@ -407,8 +469,12 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
         memcpy(tenant->name, name, sizeof name);
         HASH_ADD_STR(arbiter->tenants, name, tenant);
     }
-    if (created || (tenant->config_loads != arbiter->config_loads && !tenant->set_by_operator))
+    if (created || (tenant->config_loads != arbiter->config_loads && !tenant->set_by_operator)) {
         tenant->terms = terms;
+        note_terms(tenant);
+    }
+    if (created)
+        keep(arbiter, tenant);
     tenant->config_loads = arbiter->config_loads;
     return tenant;
 }
@@ -423,7 +489,9 @@ static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t
     place->usage.since = dv_now();
     place->memory.quota = dv_memory_size_on(arbiter, device, &tenant->terms.memory);
     tenant->devices[device] = place;
+    keep_place(arbiter, place, device);
     dv_leases_add_tenant(arbiter, place, device, &tenant->terms.share);
+    dv_state_commit(place->record);
     return 0;
 }
 
@@ -431,12 +499,8 @@ static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t
 static void unsettle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t devices)
 {
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (!(devices >> i & 1))
-            continue;
-        dv_leases_remove_tenant(arbiter, tenant->devices[i], i);
-        dv_memory_leave(tenant->devices[i]);
-        free(tenant->devices[i]);
-        tenant->devices[i] = NULL;
+        if (devices >> i & 1)
+            free_place(arbiter, tenant, i);
     }
 }
 
@@ -511,6 +575,54 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
             arbiter->leases.devices[i].tenants_present += settled >> i & 1;
     session->tenant = tenant;
     return 0;
+}
+
+/* ---- after a restart ---- */
+
+struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_tenant *record,
+                                   const struct dv_tenant_terms *terms)
+{
+    struct dv_tenant *tenant = calloc(1, sizeof *tenant);
+
+    if (!tenant)
+        return NULL;
+    memcpy(tenant->name, record->name, sizeof tenant->name);
+    tenant->terms = *terms;
+    tenant->set_by_operator = record->set_by_operator == 1;
+    tenant->record = record;
+    tenant->config_loads = arbiter->config_loads - 1; /* the configuration may be another one now */
+    dv_ns now = dv_now();
+    tenant->left_at = record->left_at && record->left_at < now ? record->left_at : now;
+    HASH_ADD_STR(arbiter->tenants, name, tenant);
+    DL_APPEND2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
+    arbiter->tenants_gone_count++;
+    return tenant;
+}
+
+int dv_tenants_adopt_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                           struct dv_state_place *record, const struct dv_share *share)
+{
+    struct dv_tenant_device *place = calloc(1, sizeof *place);
+
+    if (!place)
+        return -ENOMEM;
+    place->tenant = tenant;
+    place->usage.since = dv_now();
+    place->memory.quota = record->quota;
+    tenant->devices[record->device] = place;
+    dv_leases_add_tenant(arbiter, place, record->device, share);
+    dv_leases_adopt_tenant(arbiter, place, record->device, record);
+    return 0;
+}
+
+void dv_tenants_readmit(struct dv_arbiter *arbiter, struct dv_session *session,
+                        struct dv_tenant *tenant)
+{
+    session->tenant = tenant;
+    if (tenant->sessions++ > 0)
+        return;
+    unlist_gone(arbiter, tenant);
+    count_present(arbiter, tenant, true);
 }
 
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session)

@@ -14,6 +14,8 @@
 
 struct dv_arbiter;
 struct dv_session;
+struct dv_state_place;
+struct dv_state_tenant;
 
 /* A tenant on one leased device. */
 struct dv_tenant_device {
@@ -21,6 +23,7 @@ struct dv_tenant_device {
     struct dv_tenant *tenant;
     struct dv_usage usage;
     struct dv_tenant_memory memory;
+    struct dv_state_place *record; /* NULL: not kept */
 };
 
 /* Exists as long as one of its sessions does and for a while after that, so that nobody gets rid of
@@ -34,6 +37,7 @@ struct dv_tenant {
     dv_ns left_at;                       /* sessions 0: since when */
     struct dv_tenant *prev_gone, *next_gone; /* those with no session, oldest first */
     struct dv_tenant_device *devices[DV_MAX_DEVICES]; /* by divvyd's index; NULL: not leased */
+    struct dv_state_tenant *record; /* NULL: not kept */
     UT_hash_handle hh;
 };
 
@@ -52,6 +56,16 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
 /* Whether the tenant is one program alone, and so comes and goes with it. */
 bool dv_tenant_is_program(const struct dv_tenant *tenant);
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
+
+/* After a restart: a tenant of an earlier daemon, without a session so far; its place on a device; a
+ * session of it. What the records say has been checked. Return NULL, or a negative errno, when there is
+ * no memory for it. */
+struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_tenant *record,
+                                   const struct dv_tenant_terms *terms);
+int dv_tenants_adopt_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                           struct dv_state_place *record, const struct dv_share *share);
+void dv_tenants_readmit(struct dv_arbiter *arbiter, struct dv_session *session,
+                        struct dv_tenant *tenant);
 
 /* Forgets those who have had no session for a while, or all who have none. */
 void dv_tenants_forget_gone(struct dv_arbiter *arbiter, bool all);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,25 +50,50 @@ static int read_icd(const char *path, char library[DV_LIMIT_ICD_BYTES])
     return library[0] ? 0 : -ENODATA;
 }
 
-static int write_icd(const char *directory, int number, const char *name, const char *library)
+/* The directory as it is to become. */
+struct vendors {
+    const char *directory;
+    int count;
+    char names[DV_LIMIT_VENDORS][NAME_MAX + 1];
+};
+
+static bool says_so_already(const char *path, const char *library)
 {
-    char path[DV_LIMIT_PATH];
+    char old[DV_LIMIT_ICD_BYTES];
+    return read_icd(path, old) == 0 && strcmp(old, library) == 0;
+}
+
+/* A worker may be reading the directory just now, so a file that is right is left alone, and another is
+ * replaced in one step. */
+static int write_icd(struct vendors *vendors, const char *name, const char *library)
+{
+    char path[DV_LIMIT_PATH], new_path[DV_LIMIT_PATH];
     char line[DV_LIMIT_ICD_BYTES + 1];
+    char *own = vendors->names[vendors->count];
 
     /* numbered, for files of one name may come from several directories */
-    int path_length = snprintf(path, sizeof path, "%s/%02d-%s", directory, number, name);
-    if (path_length < 0 || (size_t)path_length >= sizeof path)
+    int own_length = snprintf(own, NAME_MAX + 1, "%02d-%s", vendors->count, name);
+    int path_length = snprintf(path, sizeof path, "%s/%s", vendors->directory, own);
+    int new_length = snprintf(new_path, sizeof new_path, "%s/new", vendors->directory);
+    if (own_length > NAME_MAX || (size_t)path_length >= sizeof path ||
+        (size_t)new_length >= sizeof new_path)
         return -ENAMETOOLONG;
+    vendors->count++;
+    if (says_so_already(path, library))
+        return 0;
     int length = snprintf(line, sizeof line, "%s\n", library);
-    DV_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    unlink(new_path);
+    DV_AUTO_CLOSE int fd =
+        open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return -errno;
-    return write(fd, line, (size_t)length) == length ? 0 : -EIO;
+    if (write(fd, line, (size_t)length) != length)
+        return -EIO;
+    return rename(new_path, path) < 0 ? -errno : 0;
 }
 
 /* Returns 1 when the file was taken, 0 when it was passed over. */
-static int take_icd(const char *directory, int number, const char *path, char *error,
-                    size_t error_bytes)
+static int take_icd(struct vendors *vendors, const char *path, char *error, size_t error_bytes)
 {
     char library[DV_LIMIT_ICD_BYTES];
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
@@ -79,20 +105,20 @@ static int take_icd(const char *directory, int number, const char *path, char *e
     }
     if (strstr(library, OWN_LIBRARY))
         return 0; /* a worker that used divvy would wait for itself */
-    status = write_icd(directory, number, name, library);
+    status = write_icd(vendors, name, library);
     if (status < 0) {
-        snprintf(error, error_bytes, "cannot copy %s to %s: %s", path, directory,
+        snprintf(error, error_bytes, "cannot copy %s to %s: %s", path, vendors->directory,
                  strerror(-status));
         return status;
     }
     return 1;
 }
 
-static int take_directory(const char *directory, const char *source, char *error,
+static int take_directory(struct vendors *vendors, const char *source, char *error,
                           size_t error_bytes)
 {
     struct dirent **entries = NULL;
-    int taken = 0;
+    int status = 0;
 
     int count = scandir(source, &entries, NULL, alphasort);
     if (count < 0) {
@@ -102,27 +128,38 @@ static int take_directory(const char *directory, const char *source, char *error
     for (int i = 0; i < count; i++) {
         char path[DV_LIMIT_PATH];
         int length = snprintf(path, sizeof path, "%s/%s", source, entries[i]->d_name);
-        if (taken >= 0 && taken < DV_LIMIT_VENDORS && is_icd_name(entries[i]->d_name) &&
-            length > 0 && (size_t)length < sizeof path) {
-            int status = take_icd(directory, taken, path, error, error_bytes);
-            taken = status < 0 ? status : taken + status;
-        }
+        if (status >= 0 && vendors->count < DV_LIMIT_VENDORS && is_icd_name(entries[i]->d_name) &&
+            length > 0 && (size_t)length < sizeof path)
+            status = take_icd(vendors, path, error, error_bytes);
         free(entries[i]);
     }
     free(entries);
-    return taken;
+    return status < 0 ? status : 0;
+}
+
+static bool is_wanted(const struct vendors *vendors, const char *name)
+{
+    for (int i = 0; i < vendors->count; i++)
+        if (strcmp(vendors->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void remove_others(const struct vendors *vendors)
+{
+    AUTO_CLOSEDIR DIR *open_directory = opendir(vendors->directory);
+    struct dirent *entry;
+
+    while (open_directory && (entry = readdir(open_directory)))
+        if (is_icd_name(entry->d_name) && !is_wanted(vendors, entry->d_name))
+            unlinkat(dirfd(open_directory), entry->d_name, 0);
 }
 
 void dv_vendors_remove(const char *directory)
 {
-    AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
-    struct dirent *entry;
+    struct vendors none = {.directory = directory};
 
-    if (!open_directory)
-        return;
-    while ((entry = readdir(open_directory)))
-        if (is_icd_name(entry->d_name))
-            unlinkat(dirfd(open_directory), entry->d_name, 0);
+    remove_others(&none);
     rmdir(directory);
 }
 
@@ -130,24 +167,25 @@ int dv_vendors_prepare(const char *directory, const struct dv_config *config, ch
                        size_t error_bytes)
 {
     const char *source = getenv("DIVVY_VENDORS");
-    int taken = 0;
+    struct vendors vendors = {.directory = directory};
+    int status = 0;
 
-    dv_vendors_remove(directory);
-    if (mkdir(directory, 0755) < 0) {
-        int status = -errno;
+    if (mkdir(directory, 0755) < 0 && errno != EEXIST) {
+        status = -errno;
         snprintf(error, error_bytes, "cannot make %s: %s", directory, strerror(-status));
         return status;
     }
     if (!config->file || config->file->vendors_count == 0)
-        return take_directory(directory, source && source[0] ? source : DV_VENDORS_PUBLIC, error,
-                              error_bytes);
-    for (uint64_t i = 0; i < config->file->vendors_count; i++) {
-        int status = take_icd(directory, taken, config->file->vendors[i], error, error_bytes);
-        if (status < 0)
-            return status;
-        taken += status;
-    }
-    return taken;
+        status = take_directory(&vendors, source && source[0] ? source : DV_VENDORS_PUBLIC, error,
+                                error_bytes);
+    for (uint64_t i = 0; config->file && i < config->file->vendors_count && status >= 0 &&
+                         vendors.count < DV_LIMIT_VENDORS;
+         i++)
+        status = take_icd(&vendors, config->file->vendors[i], error, error_bytes);
+    if (status < 0)
+        return status;
+    remove_others(&vendors);
+    return vendors.count;
 }
 
 /* The next .icd file of a directory that can be read, and the driver it names. */

@@ -11,7 +11,7 @@
 #define DV_VENDORS_PUBLIC "/etc/OpenCL/vendors"
 
 /* Fills the directory with copies of the .icd files: those the configuration lists, else those of
- * $DIVVY_VENDORS, else those of DV_VENDORS_PUBLIC; never divvy's own. What was there is removed.
+ * $DIVVY_VENDORS, else those of DV_VENDORS_PUBLIC; never divvy's own. Other files that were there are removed.
  * Returns their number or a negative errno with words. */
 int dv_vendors_prepare(const char *directory, const struct dv_config *config, char *error,
                        size_t error_bytes);

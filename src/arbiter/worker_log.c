@@ -85,16 +85,11 @@ void dv_worker_log_init(struct dv_worker_log *log)
     *log = (struct dv_worker_log){.fd = -1, .allowance = DV_WORKER_LINES_BURST};
 }
 
-int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name)
+int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, const char *name, int *fd)
 {
-    int ends[2];
-
     dv_worker_log_close(log);
     dv_text_copy(log->name, sizeof log->name, name);
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -errno;
-    DV_AUTO_CLOSE int theirs = ends[1];
-    log->fd = ends[0];
+    log->fd = dv_take_fd(fd);
     log->refilled_us = dv_now() / DV_NS_PER_US;
     fcntl(log->fd, F_SETFL, O_NONBLOCK);
     int error = sd_event_add_io(event, &log->io, log->fd, EPOLLIN, on_io, log);
@@ -103,7 +98,19 @@ int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *n
         return error;
     }
     sd_event_source_set_ratelimit(log->io, DV_WORKER_READS_US, DV_WORKER_READS);
-    return dv_take_fd(&theirs);
+    return 0;
+}
+
+int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    DV_AUTO_CLOSE int ours = ends[0];
+    DV_AUTO_CLOSE int theirs = ends[1];
+    int error = dv_worker_log_adopt(log, event, name, &ours);
+    return error < 0 ? error : dv_take_fd(&theirs);
 }
 
 void dv_worker_log_close(struct dv_worker_log *log)

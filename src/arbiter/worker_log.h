@@ -27,6 +27,9 @@ void dv_worker_log_init(struct dv_worker_log *log);
 /* Begins to read a new pipe of somebody. Returns its end for writing, which the caller closes, or a negative
  * errno. */
 int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name);
+/* Begins to read the pipe that an earlier daemon read, and takes its end over. Returns 0 or a negative
+ * errno. */
+int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, const char *name, int *fd);
 /* Shows what has come and stops. */
 void dv_worker_log_close(struct dv_worker_log *log);
 

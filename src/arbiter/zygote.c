@@ -4,19 +4,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
 
+#include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/session.h"
+#include "src/arbiter/vendors.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/text.h"
@@ -29,6 +33,12 @@ struct dv_zygote_errand {
 };
 
 static int on_restart(sd_event_source *source, uint64_t usec, void *userdata);
+
+static void signal_zygote(const struct dv_zygote *zygote, int number)
+{
+    if (zygote->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, zygote->pidfd, number, NULL, 0);
+}
 
 /* ---- starting the process ---- */
 
@@ -110,14 +120,20 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
 
 /* ---- when it ends ---- */
 
-static void describe_status(char *text, size_t bytes, int code, int status)
+/* Only its parent knows how a process ended, and that may have been an earlier daemon. */
+static void describe_status(char *text, size_t bytes, int pidfd)
 {
-    const char *name = code == CLD_EXITED ? NULL : sigabbrev_np(status);
+    siginfo_t info = {0};
 
-    if (code == CLD_EXITED)
-        snprintf(text, bytes, "exit code %d", status);
+    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0) {
+        snprintf(text, bytes, "how is not known");
+        return;
+    }
+    const char *name = info.si_code == CLD_EXITED ? NULL : sigabbrev_np(info.si_status);
+    if (info.si_code == CLD_EXITED)
+        snprintf(text, bytes, "exit code %d", info.si_status);
     else
-        snprintf(text, bytes, "signal %d (SIG%s)", status, name ? name : "?");
+        snprintf(text, bytes, "signal %d (SIG%s)", info.si_status, name ? name : "?");
 }
 
 static void schedule_restart(struct dv_arbiter *arbiter)
@@ -154,21 +170,23 @@ static void zygote_lost(struct dv_arbiter *arbiter)
     dv_sessions_zygote_lost(arbiter);
 }
 
-static int on_child(sd_event_source *source, const siginfo_t *info, void *userdata)
+static int on_end(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;
     struct dv_zygote *zygote = &arbiter->zygote;
     char how[64];
 
     (void)source;
+    (void)events;
+    describe_status(how, sizeof how, fd);
     zygote->pid = 0;
-    zygote->child = sd_event_source_disable_unref(zygote->child);
+    zygote->process = sd_event_source_disable_unref(zygote->process);
+    dv_close_fd(&zygote->pidfd);
     if (arbiter->stopping) {
         drop_socket(zygote);
         sd_event_exit(arbiter->event, 0);
         return 0;
     }
-    describe_status(how, sizeof how, info->si_code, info->si_status);
     dv_error("the zygote has ended (%s); it is started again, running sessions go on", how);
     zygote_lost(arbiter);
     schedule_restart(arbiter);
@@ -189,6 +207,7 @@ static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
         schedule_restart(arbiter);
         return 0;
     }
+    dv_keeper_put_daemon(arbiter);
     dv_sessions_advance(arbiter);
     return 0;
 }
@@ -327,6 +346,7 @@ static void take_probed(struct dv_arbiter *arbiter)
                 arbiter->devices.reports[i].platform_name);
     if (arbiter->devices.count == 0)
         dv_warning("no device: %s", arbiter->devices.text);
+    dv_adopt_note_devices(arbiter);
     dv_sessions_advance(arbiter);
 }
 
@@ -371,8 +391,8 @@ static bool receive_answer(struct dv_arbiter *arbiter)
         return false;
     if (length == 0 || (length < 0 && length != -EMSGSIZE)) {
         zygote_lost(arbiter); /* the end of the process is reported apart, and restarts it */
-        if (zygote->pid > 0 && !arbiter->stopping)
-            kill(zygote->pid, SIGTERM);
+        if (!arbiter->stopping)
+            signal_zygote(zygote, SIGTERM);
         return false;
     }
     if (length != sizeof zygote->answer || zygote->answer.magic != DV_WIRE_MAGIC) {
@@ -401,13 +421,33 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
 
 void dv_zygote_init(struct dv_zygote *zygote)
 {
-    *zygote = (struct dv_zygote){.fd = -1};
+    *zygote = (struct dv_zygote){.fd = -1, .pidfd = -1};
     dv_worker_log_init(&zygote->log);
+}
+
+/* Takes both descriptors over, if it succeeds. */
+static int watch_zygote(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+
+    int error = sd_event_add_io(arbiter->event, &zygote->process, *pidfd, EPOLLIN, on_end, arbiter);
+    if (error >= 0)
+        error = sd_event_add_io(arbiter->event, &zygote->io, *socket_fd, EPOLLIN, on_io, arbiter);
+    if (error < 0) {
+        zygote->process = sd_event_source_disable_unref(zygote->process);
+        return error;
+    }
+    zygote->pid = pid;
+    zygote->pidfd = dv_take_fd(pidfd);
+    zygote->fd = dv_take_fd(socket_fd);
+    zygote->generation++;
+    zygote->started_us = dv_arbiter_now(arbiter);
+    zygote->probing = false;
+    return 0;
 }
 
 int dv_zygote_start(struct dv_arbiter *arbiter)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
     DV_AUTO_FREE char **environment = build_environment(arbiter);
     DV_AUTO_CLOSE int theirs = -1;
     DV_AUTO_CLOSE int ours = -1;
@@ -422,7 +462,7 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     theirs = pair[1];
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    log_fd = dv_worker_log_open(&zygote->log, arbiter->event, "zygote");
+    log_fd = dv_worker_log_open(&arbiter->zygote.log, arbiter->event, "zygote");
     if (log_fd < 0)
         return log_fd;
 
@@ -432,22 +472,79 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     if (pid == 0)
         exec_zygote(arbiter, theirs, log_fd, environment);
 
-    int error = sd_event_add_child(arbiter->event, &zygote->child, pid, WEXITED, on_child, arbiter);
-    if (error >= 0)
-        error = sd_event_add_io(arbiter->event, &zygote->io, ours, EPOLLIN, on_io, arbiter);
+    DV_AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int error = pidfd < 0 ? -errno : watch_zygote(arbiter, pid, &pidfd, &ours);
     if (error < 0) {
-        zygote->child = sd_event_source_disable_unref(zygote->child);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         return error;
     }
-    zygote->pid = pid;
-    zygote->fd = dv_take_fd(&ours);
-    zygote->generation++;
-    zygote->started_us = dv_arbiter_now(arbiter);
-    zygote->probing = false;
     dv_debug("zygote %d started from %s", pid, arbiter->worker_path);
     return dv_zygote_request_probe(arbiter);
+}
+
+/* ---- that of an earlier daemon ---- */
+
+static void mix(uint64_t *hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *hash = (*hash ^ ((const uint8_t *)data)[i]) * UINT64_C(1099511628211);
+}
+
+static void mix_file(uint64_t *hash, const char *path)
+{
+    struct stat info = {0};
+
+    if (path && stat(path, &info) == 0) {
+        mix(hash, &info.st_dev, sizeof info.st_dev);
+        mix(hash, &info.st_ino, sizeof info.st_ino);
+        mix(hash, &info.st_size, sizeof info.st_size);
+        mix(hash, &info.st_mtim, sizeof info.st_mtim);
+    }
+    mix(hash, "", 1);
+}
+
+static void mix_text(uint64_t *hash, const char *path)
+{
+    DV_AUTO_CLOSE int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    char data[4096];
+    ssize_t length;
+
+    while (fd >= 0 && (length = read(fd, data, sizeof data)) > 0)
+        mix(hash, data, (size_t)length);
+    mix(hash, "", 1);
+}
+
+uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    DV_AUTO_FREE char **environment = build_environment(arbiter);
+
+    mix(&hash, DIVVY_VERSION, sizeof DIVVY_VERSION);
+    mix(&hash, arbiter->worker_path, strlen(arbiter->worker_path) + 1);
+    mix_file(&hash, arbiter->worker_path);
+    mix_text(&hash, arbiter->config_path); /* it may name drivers */
+    mix_file(&hash, DV_VENDORS_PUBLIC);
+    const char *vendors = getenv("DIVVY_VENDORS");
+    mix(&hash, vendors ? vendors : "", vendors ? strlen(vendors) : 0);
+    for (size_t i = 0; environment && environment[i]; i++)
+        mix(&hash, environment[i], strlen(environment[i]) + 1);
+    return hash;
+}
+
+int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd, int *log_fd)
+{
+    struct dv_zygote *zygote = &arbiter->zygote;
+    struct pollfd ended = {.fd = *pidfd, .events = POLLIN};
+
+    if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) ||
+        poll(&ended, 1, 0) != 0)
+        return -ESRCH;
+    int error = dv_worker_log_adopt(&zygote->log, arbiter->event, "zygote", log_fd);
+    if (error == 0)
+        error = watch_zygote(arbiter, pid, pidfd, socket_fd);
+    zygote->adopted = error >= 0;
+    return error;
 }
 
 void dv_zygote_stop(struct dv_arbiter *arbiter)
@@ -462,13 +559,16 @@ void dv_zygote_fini(struct dv_arbiter *arbiter)
 
     drop_socket(zygote);
     dv_worker_log_close(&zygote->log);
-    zygote->child = sd_event_source_disable_unref(zygote->child);
+    zygote->process = sd_event_source_disable_unref(zygote->process);
     zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
     if (zygote->pid > 0) {
-        kill(zygote->pid, SIGKILL);
-        waitpid(zygote->pid, NULL, 0);
+        struct pollfd ended = {.fd = zygote->pidfd, .events = POLLIN};
+        signal_zygote(zygote, SIGKILL);
+        poll(&ended, 1, DV_LIMIT_STOP_US / DV_MS);
+        waitid(P_PIDFD, (id_t)zygote->pidfd, &(siginfo_t){0}, WEXITED | WNOHANG);
         zygote->pid = 0;
     }
+    dv_close_fd(&zygote->pidfd);
     DL_FOREACH_SAFE(zygote->errands, errand, next)
     {
         DL_DELETE(zygote->errands, errand);

@@ -15,13 +15,15 @@ struct dv_zygote_errand;
 
 struct dv_zygote {
     int fd;              /* -1: not running */
-    pid_t pid;           /* 0: reaped */
+    pid_t pid;           /* 0: ended */
+    int pidfd;
     uint64_t generation; /* counts the zygotes started; a worker remembers which was its parent */
     uint64_t started_us;
     uint64_t pause_us; /* before the next restart; 0: at once */
+    bool adopted; /* an earlier daemon has started it */
     bool probing;
     sd_event_source *io;
-    sd_event_source *child;
+    sd_event_source *process;
     sd_event_source *restart_timer;
     struct dv_worker_log log;
     struct dv_zygote_errand *errands; /* requests not sent yet, in order */
@@ -31,6 +33,11 @@ struct dv_zygote {
 void dv_zygote_init(struct dv_zygote *zygote);
 /* Starts the process. Returns 0 or a negative errno. */
 int dv_zygote_start(struct dv_arbiter *arbiter);
+/* Of the program, environment and drivers that a zygote started now would have. */
+uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter);
+/* Goes on with the zygote of an earlier daemon; takes the descriptors over. Returns 0 or a negative
+ * errno: it is of no use. */
+int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd, int *log_fd);
 /* Lets the zygote go by closing its socket; it ends by itself. */
 void dv_zygote_stop(struct dv_arbiter *arbiter);
 /* Releases everything; kills the process if it has not ended. */

@@ -2,9 +2,11 @@
 #include "src/base/rundir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,6 +59,19 @@ int dv_rundir_address(struct sockaddr_un *address, const char *directory, const 
     address->sun_family = AF_UNIX;
     int length = snprintf(address->sun_path, sizeof address->sun_path, "%s/%s", directory, name);
     return length < 0 || (size_t)length >= sizeof address->sun_path ? -ENAMETOOLONG : 0;
+}
+
+bool dv_rundir_is_served(const char *directory)
+{
+    char path[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_LOCK];
+
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, directory);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno != ENOENT;
+    bool locked = flock(fd, LOCK_SH | LOCK_NB) < 0;
+    close(fd);
+    return locked;
 }
 
 int dv_rundir_connect(const char *directory, const char *name, int type)

@@ -3,6 +3,7 @@
 #ifndef DV_BASE_RUNDIR_H
 #define DV_BASE_RUNDIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -31,5 +32,11 @@ int dv_rundir_address(struct sockaddr_un *address, const char *directory, const 
 
 /* A connected close-on-exec socket of the given type, or a negative errno. */
 int dv_rundir_connect(const char *directory, const char *name, int type);
+
+/* Locked as long as a divvyd runs in the directory. */
+#define DV_RUNDIR_LOCK "divvyd.lock"
+/* False when no divvyd runs there: its sockets may still be there, kept for the next one. True also when
+ * the caller may not know. */
+bool dv_rundir_is_served(const char *directory);
 
 #endif

@@ -259,7 +259,8 @@ static bool hold(const char *directory)
     DV_AUTO_FREE char *body = NULL;
     char error[256];
 
-    return dv_http_request(directory, "POST", "/v1/hold", &body, error, sizeof error) == 200;
+    return dv_rundir_is_served(directory) &&
+           dv_http_request(directory, "POST", "/v1/hold", &body, error, sizeof error) == 200;
 }
 
 static int start_own(char directory[DV_RUNDIR_BYTES])

@@ -10,6 +10,7 @@
 #include "include/divvy/lease.h"
 #include "src/policy/burst.h"
 #include "src/wire/lease/memory.h"
+#include "src/wire/lease/sync.h"
 
 enum state { IDLE, WAITING, GRANTED, RECALLED };
 
@@ -27,6 +28,11 @@ struct device {
     uint64_t bridge_ns;  /* pauses up to this belong to a burst */
     uint64_t busy_ns, compile_ns;
     struct dv_burst_monitor monitor;
+    /* memory, as divvyd knows it; with the lock held */
+    uint64_t reserved, placed;
+    uint64_t place_asked; /* room that is waited for; 0: none */
+    bool place_ahead;     /* that was before its turn */
+    bool brings;          /* from the first such question to the word that all is in place */
 };
 
 struct dv_lease {
@@ -44,11 +50,14 @@ struct dv_lease {
     uint64_t memory_id;       /* of the last question */
     uint64_t memory_answer_id;
     bool memory_granted;
+    uint32_t memory_device;
+    uint64_t memory_bytes;
     uint32_t device_count;
     struct device devices[];
 };
 
-/* On the lease's thread: a message about memory has come, or the daemon is gone. */
+/* On the lease's thread: a message about memory has come, a new daemon asks, or the daemon is gone. */
+void dv_sync_handle(struct dv_lease *lease, const struct dv_sync_message *m);
 void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m);
 void dv_memory_daemon_gone(struct dv_lease *lease);
 

@@ -66,6 +66,7 @@ static void give_back(struct dv_lease *lease, uint32_t index)
     send_message(lease, index, DV_LEASE_RELEASE, d->wanted ? DV_LEASE_AGAIN : 0);
     d->busy_ns = d->compile_ns = 0;
     d->idle_since = 0;
+    d->brings = false;
     atomic_store(&d->state, d->wanted ? WAITING : IDLE);
 }
 
@@ -204,12 +205,15 @@ static void *serve(void *argument)
             union {
                 struct dv_lease_message lease;
                 struct dv_memory_message memory;
+                struct dv_sync_message sync;
             } m;
             ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT);
             if (bytes == sizeof m.lease)
                 handle(lease, &m.lease);
             else if (bytes == sizeof m.memory)
                 dv_memory_handle(lease, &m.memory);
+            else if (bytes == sizeof m.sync)
+                dv_sync_handle(lease, &m.sync);
             else if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
                 go_on_alone(lease);
         }

@@ -27,26 +27,40 @@ int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes)
     pthread_mutex_lock(&lease->asking);
     pthread_mutex_lock(&lease->lock);
     uint64_t id = ++lease->memory_id;
+    lease->memory_device = device;
+    lease->memory_bytes = bytes; /* until it is answered */
     if (tell(lease, DV_MEMORY_RESERVE, device, id, bytes, 0)) {
         while (lease->memory_answer_id != id && lease->socket >= 0)
             pthread_cond_wait(&lease->answered, &lease->lock);
         granted = lease->memory_answer_id != id || lease->memory_granted;
     }
+    lease->memory_bytes = 0;
     pthread_mutex_unlock(&lease->lock);
     pthread_mutex_unlock(&lease->asking);
     return granted ? 0 : -ENOMEM;
 }
 
+static void give_back(struct dv_lease *lease, uint32_t device, uint64_t id, uint64_t bytes)
+{
+    lease->devices[device].reserved -= bytes;
+    tell(lease, DV_MEMORY_RETURN, device, id, bytes, 0);
+}
+
 void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes)
 {
     pthread_mutex_lock(&lease->lock);
-    tell(lease, DV_MEMORY_RETURN, device, 0, bytes, 0);
+    give_back(lease, device, 0, bytes);
     pthread_mutex_unlock(&lease->lock);
 }
 
 static void ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes, uint32_t flags)
 {
+    struct device *d = &lease->devices[device];
+
     pthread_mutex_lock(&lease->lock);
+    d->place_asked = bytes;
+    d->place_ahead = flags & DV_MEMORY_AHEAD;
+    d->brings |= !d->place_ahead;
     bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, flags);
     pthread_mutex_unlock(&lease->lock);
     if (!told && lease->callbacks.placed)
@@ -68,6 +82,8 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
     struct device *d = &lease->devices[device];
 
     pthread_mutex_lock(&lease->lock);
+    d->brings = false;
+    d->place_asked = 0;
     tell(lease, DV_MEMORY_IN_PLACE, device, 0, took_ns, 0);
     /* divvyd will say how much time it gives for it. Until then the slice has no end: what was left of
      * it is too short for many a command, and the device would be given back after the first. */
@@ -78,21 +94,41 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
 void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool no_more)
 {
     pthread_mutex_lock(&lease->lock);
+    lease->devices[device].placed -= bytes;
     tell(lease, DV_MEMORY_UNPLACE, device, 0, bytes, no_more ? DV_MEMORY_NO_MORE : 0);
     pthread_mutex_unlock(&lease->lock);
 }
 
 /* ---- the lease's thread ---- */
 
-static void answer(struct dv_lease *lease, uint64_t id, bool granted)
+static void answer(struct dv_lease *lease, const struct dv_memory_message *m)
 {
+    bool granted = m->type == DV_MEMORY_RESERVED;
+
     pthread_mutex_lock(&lease->lock);
-    if (id == lease->memory_id) {
-        lease->memory_answer_id = id;
+    if (m->id == lease->memory_id && lease->memory_bytes) {
+        if (granted)
+            lease->devices[m->device].reserved += lease->memory_bytes;
+        lease->memory_bytes = 0;
+        lease->memory_answer_id = m->id;
         lease->memory_granted = granted;
         pthread_cond_broadcast(&lease->answered);
     }
     pthread_mutex_unlock(&lease->lock);
+}
+
+static void take_room(struct dv_lease *lease, const struct dv_memory_message *m)
+{
+    const struct dv_lease_callbacks *callbacks = &lease->callbacks;
+    bool placed = m->type == DV_MEMORY_PLACED;
+
+    pthread_mutex_lock(&lease->lock);
+    lease->devices[m->device].place_asked = 0;
+    if (placed)
+        lease->devices[m->device].placed += m->bytes;
+    pthread_mutex_unlock(&lease->lock);
+    if (callbacks->placed)
+        callbacks->placed(callbacks->user, m->device, m->bytes, placed);
 }
 
 void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
@@ -105,19 +141,18 @@ void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
     switch (m->type) {
     case DV_MEMORY_RESERVED:
     case DV_MEMORY_REFUSED:
-        answer(lease, m->id, m->type == DV_MEMORY_RESERVED);
+        answer(lease, m);
         break;
     case DV_MEMORY_CALL_BACK: {
         uint64_t bytes = callbacks->call_back ? callbacks->call_back(callbacks->user, m->device) : 0;
         pthread_mutex_lock(&lease->lock);
-        tell(lease, DV_MEMORY_RETURN, m->device, m->id, bytes, 0);
+        give_back(lease, m->device, m->id, bytes);
         pthread_mutex_unlock(&lease->lock);
         break;
     }
     case DV_MEMORY_PLACED:
     case DV_MEMORY_NO_ROOM:
-        if (callbacks->placed)
-            callbacks->placed(callbacks->user, m->device, m->bytes, m->type == DV_MEMORY_PLACED);
+        take_room(lease, m);
         break;
     case DV_MEMORY_EVICT:
         if (callbacks->evict)

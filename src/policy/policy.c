@@ -10,6 +10,9 @@
 /* How late a worker may be that gives back by itself at the end of its slice. */
 #define GRACE_NS DV_NS_PER_MS
 
+/* After a restart: who had work before and says within this time that it has is where it was. */
+#define RESUMES_WITHIN_NS (500 * DV_NS_PER_MS)
+
 static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
                                                        &dv_policy_fifo, &dv_policy_band};
 
@@ -126,7 +129,9 @@ static void begin_demand(struct dv_policy *policy, struct dv_policy_tenant *tena
     if (tenant->in_demand)
         return;
     settle(policy, now);
-    if (policy->ops->demand_begins)
+    bool goes_on = tenant->resumes && now - tenant->demand_ended_at < RESUMES_WITHIN_NS;
+    tenant->resumes = false;
+    if (policy->ops->demand_begins && !goes_on)
         policy->ops->demand_begins(policy, tenant, now);
     tenant->in_demand = true;
     policy->demanding_tenants++;
@@ -261,7 +266,6 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
     end_demand(policy, tenant, now);
 }
 
-/* Gives the slot to the first waiting session of the chosen tenant. */
 /* So long a hold that moving is a small part of it. A burst that is not much longer is not cut: its
  * rest would have to be brought in once more. A longer one is cut into equal parts. */
 static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy_session *session)
@@ -275,6 +279,7 @@ static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy
     return fair;
 }
 
+/* Gives the slot to the first waiting session of the chosen tenant. */
 static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
 {
     struct dv_policy_tenant *tenant = pick->tenant;
@@ -341,7 +346,10 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     queue_remove(&policy->holders, session);
     session->holding = session->recalled = false;
     tenant->holding_count--;
-    policy->free_slots++;
+    if (policy->excess)
+        policy->excess--;
+    else
+        policy->free_slots++;
     enter(policy, tenant, now);
     end_demand(policy, tenant, now);
 }
@@ -503,6 +511,97 @@ void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
     }
     for (tenant = policy->tenants; tenant; tenant = tenant->next)
         enter(policy, tenant, now);
+}
+
+/* ---- after a restart ---- */
+
+/* No account is further off than this, and no hold longer. */
+#define ADOPTED_MOST_NS (600 * DV_NS_PER_S)
+
+static dv_ns near_now(dv_ns time, dv_ns now)
+{
+    int64_t off = (int64_t)(time - now);
+    return off > -(int64_t)ADOPTED_MOST_NS && off < (int64_t)ADOPTED_MOST_NS ? time : now;
+}
+
+static int64_t bounded(int64_t ns)
+{
+    return ns > -(int64_t)ADOPTED_MOST_NS && ns < (int64_t)ADOPTED_MOST_NS ? ns : 0;
+}
+
+static uint64_t near_clock(const struct dv_policy *policy, uint64_t fair_time)
+{
+    int64_t lead = (int64_t)(fair_time - policy->fair_clock), most = dv_weighted(ADOPTED_MOST_NS, 1);
+    return lead > -most && lead < most ? fair_time : policy->fair_clock;
+}
+
+struct dv_policy_account dv_policy_account(const struct dv_policy_tenant *tenant)
+{
+    return (struct dv_policy_account){.used_ns = tenant->used_ns,
+                                      .slice_ns = tenant->slice_ns,
+                                      .fair_time = tenant->fair_time,
+                                      .request_time = tenant->request_time,
+                                      .limit_time = tenant->limit_time,
+                                      .credit_ns = tenant->credit_ns,
+                                      .period_ns = tenant->period_ns,
+                                      .in_demand = tenant->in_demand};
+}
+
+void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                            const struct dv_policy_account *account, dv_ns now)
+{
+    tenant->used_ns = account->used_ns;
+    tenant->slice_ns = account->slice_ns && account->slice_ns <= DV_SLICE_MOVING_MAX_NS
+                           ? account->slice_ns
+                           : DV_SLICE_START_NS;
+    tenant->fair_time = near_clock(policy, account->fair_time);
+    tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
+    tenant->request_time = near_now(account->request_time, now);
+    tenant->limit_time = near_now(account->limit_time, now);
+    tenant->credit_ns = bounded(account->credit_ns);
+    tenant->period_ns = bounded(account->period_ns);
+    tenant->demand_ended_at = now;
+    tenant->resumes = account->in_demand;
+}
+
+struct dv_policy_hold dv_policy_hold(const struct dv_policy_session *session)
+{
+    return (struct dv_policy_hold){.granted_at = session->granted_at,
+                                   .slice_ns = session->slice_ns,
+                                   .turn_ns = session->turn_ns,
+                                   .charged_ns = session->charged_ns,
+                                   .fair_at_grant = session->fair_at_grant,
+                                   .guaranteed = session->guaranteed};
+}
+
+void dv_policy_adopt_hold(struct dv_policy *policy, struct dv_policy_session *session,
+                          const struct dv_policy_hold *hold, dv_ns now)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+    bool sound = hold->slice_ns <= DV_SLICE_MOVING_MAX_NS && hold->turn_ns <= hold->slice_ns;
+
+    session->granted_at = dv_earlier(near_now(hold->granted_at, now), now);
+    session->slice_ns = sound ? hold->slice_ns : DV_SLICE_START_NS;
+    session->turn_ns = sound ? hold->turn_ns : DV_SLICE_START_NS;
+    session->charged_ns = bounded(hold->charged_ns);
+    session->fair_at_grant = near_clock(policy, hold->fair_at_grant);
+    session->guaranteed = hold->guaranteed;
+    begin_demand(policy, tenant, now);
+    leave(policy, tenant);
+    session->holding = true;
+    queue_append(&policy->holders, session);
+    tenant->holding_count++;
+    if (policy->free_slots)
+        policy->free_slots--;
+    else
+        policy->excess++;
+    enter(policy, tenant, now);
+}
+
+struct dv_decision dv_policy_rest(const struct dv_policy_session *session, dv_ns now)
+{
+    return (struct dv_decision){.slice_ns = beyond(session->slice_ns, now - session->granted_at),
+                                .linger_ns = dv_slice_linger(session)};
 }
 
 dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns)

@@ -160,6 +160,7 @@ struct dv_policy_tenant {
     /* the policy's own */
     struct dv_policy_tenant *next, *prev; /* all of the device */
     bool in_demand;                       /* a session waits or holds */
+    bool resumes;                         /* it did so under an earlier daemon */
     bool counted;                         /* its weight is in the policy's total */
     bool at_request, at_limit;            /* what it gets is set by its request, by its limit */
     dv_ns demand_ended_at;
@@ -224,6 +225,7 @@ struct dv_policy_ops {
 struct dv_policy {
     const struct dv_policy_ops *ops;
     uint32_t slots, free_slots;
+    uint32_t excess; /* holds of an earlier daemon that had more slots */
     uint32_t waiting_tenants;
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
@@ -287,6 +289,31 @@ dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy
 /* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
+
+/* What must outlive the daemon, so that nobody is served twice or forgotten: a tenant's accounts, and a
+ * hold. What is put in is checked, for it comes from a file. A tenant's accounts are put in right after
+ * dv_policy_tenant_add, and a session's hold right after dv_policy_session_init. */
+struct dv_policy_account {
+    dv_ns used_ns, slice_ns;
+    uint64_t fair_time;
+    dv_ns request_time, limit_time;
+    int64_t credit_ns, period_ns;
+    bool in_demand;
+};
+struct dv_policy_hold {
+    dv_ns granted_at, slice_ns, turn_ns;
+    int64_t charged_ns;
+    uint64_t fair_at_grant;
+    bool guaranteed;
+};
+struct dv_policy_account dv_policy_account(const struct dv_policy_tenant *tenant);
+void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *tenant,
+                            const struct dv_policy_account *account, dv_ns now);
+struct dv_policy_hold dv_policy_hold(const struct dv_policy_session *session);
+void dv_policy_adopt_hold(struct dv_policy *policy, struct dv_policy_session *session,
+                          const struct dv_policy_hold *hold, dv_ns now);
+/* What is left of the slice of an adopted hold, for its holder. */
+struct dv_decision dv_policy_rest(const struct dv_policy_session *session, dv_ns now);
 
 /* What each tenant of the list should get if all of them always had work, in ppm: by weight, but
  * nobody below its request or above its limit. For showing and for tests. */

@@ -299,6 +299,10 @@ class Daemon:
         found.discard(self.pid)
         return {pid for pid in found if is_alive(pid)}
 
+    def keeper(self):
+        """Pid of the keeper, or None."""
+        return next((pid for pid in self.processes() if name_of(pid) == "divvy-keeper"), None)
+
     def _show_log(self):
         try:
             text = self.log
@@ -342,6 +346,14 @@ def _stat_fields(pid):
         return None
 
 
+def name_of(pid):
+    try:
+        with open("/proc/%d/comm" % pid) as comm:
+            return comm.read().strip()
+    except OSError:
+        return ""
+
+
 def is_alive(pid):
     """True for a process that still runs; a zombie counts as gone."""
     stat = _stat_fields(pid)
@@ -369,7 +381,11 @@ def zombies_of(pid):
 def descriptors(pid):
     """What the descriptors of a process refer to, sorted, without the numbers that differ."""
     targets = []
-    for fd in os.listdir("/proc/%d/fd" % pid):
+    try:
+        numbers = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return []
+    for fd in numbers:
         try:
             target = os.readlink("/proc/%d/fd/%s" % (pid, fd))
         except OSError:
@@ -422,9 +438,10 @@ class Leftovers:
     def _take(self):
         daemon = self.daemon
         return {
-            "processes": sorted(daemon.processes()),
+            "processes": sorted(map(name_of, daemon.processes())),
             "zombies": sorted(zombies_of(daemon.pid)),
             "descriptors of divvyd": descriptors(daemon.pid),
+            "descriptors of its keeper": descriptors(daemon.keeper()) if daemon.keeper() else [],
             "shared memory mapped by divvyd": shared_mappings(daemon.pid),
             "files in /dev/shm": sorted(os.listdir("/dev/shm")),
             "files of the daemon": [name for name in files_under(daemon.dir)],

@@ -739,6 +739,126 @@ static void test_cost_grows_as_the_logarithm(void **state)
     }
 }
 
+/* ---- a daemon that is restarted ---- */
+
+#define CROWD 16
+
+/* As the daemon and its successor: what is kept goes into a policy that knows nothing yet. The holder
+ * holds on; the others say that they wait a moment later, in any order. */
+static void restart(struct dv_policy *policy, struct dv_policy_tenant tenants[CROWD],
+                    struct dv_policy_session sessions[CROWD], dv_ns *now, unsigned *random)
+{
+    struct dv_policy_account accounts[CROWD];
+    struct dv_policy_hold holds[CROWD];
+    struct dv_share shares[CROWD];
+    bool held[CROWD];
+    uint64_t clock = policy->fair_clock;
+
+    for (int i = 0; i < CROWD; i++) {
+        accounts[i] = dv_policy_account(&tenants[i]);
+        holds[i] = dv_policy_hold(&sessions[i]);
+        shares[i] = tenants[i].share;
+        held[i] = sessions[i].holding;
+    }
+    *now += 5 * MS; /* while there is no daemon */
+    dv_policy_init(policy, &dv_policy_elastic, 1, *now);
+    policy->fair_clock = clock;
+    for (int i = 0; i < CROWD; i++) {
+        dv_policy_tenant_add(policy, &tenants[i], &shares[i], *now);
+        dv_policy_adopt_tenant(policy, &tenants[i], &accounts[i], *now);
+        dv_policy_session_init(&sessions[i], &tenants[i]);
+        if (held[i])
+            dv_policy_adopt_hold(policy, &sessions[i], &holds[i], *now);
+    }
+    unsigned first = (unsigned)rand_r(random);
+    for (unsigned i = 0; i < CROWD; i++) {
+        *now += MS / 8;
+        dv_policy_wait(policy, &sessions[(first + i) % CROWD], *now);
+    }
+}
+
+/* Over many restarts everybody has what it is entitled to: no account is forgotten, no hold is charged
+ * twice or not at all. */
+static void test_restarts_change_no_share(void **state)
+{
+    static const struct dv_share shares[CROWD] = {
+        {250000, DV_PPM, 1, DV_CLASS_STANDARD}, {100000, DV_PPM, 1, DV_CLASS_STANDARD},
+        {0, 20000, 1, DV_CLASS_STANDARD},       {0, DV_PPM, 3, DV_CLASS_STANDARD},
+        {0, DV_PPM, 3, DV_CLASS_STANDARD},      {0, DV_PPM, 2, DV_CLASS_STANDARD},
+        {0, DV_PPM, 2, DV_CLASS_STANDARD},      {0, DV_PPM, 2, DV_CLASS_STANDARD},
+        {0, DV_PPM, 2, DV_CLASS_STANDARD},      {0, DV_PPM, 1, DV_CLASS_STANDARD},
+        {0, DV_PPM, 1, DV_CLASS_STANDARD},      {0, DV_PPM, 1, DV_CLASS_STANDARD},
+        {0, DV_PPM, 1, DV_CLASS_STANDARD},      {0, DV_PPM, 1, DV_CLASS_STANDARD},
+        {0, DV_PPM, 1, DV_CLASS_STANDARD},      {0, DV_PPM, 1, DV_CLASS_STANDARD}};
+    struct dv_policy policy;
+    struct dv_policy_tenant tenants[CROWD];
+    struct dv_policy_session sessions[CROWD];
+    dv_ns had[CROWD] = {0}, total = 0, now = 1000 * MS, next = now + 300 * MS;
+    uint32_t entitled[CROWD];
+    unsigned random = 7, restarts = 0;
+
+    (void)state;
+    dv_policy_init(&policy, &dv_policy_elastic, 1, now);
+    for (int i = 0; i < CROWD; i++) {
+        dv_policy_tenant_add(&policy, &tenants[i], &shares[i], now);
+        dv_policy_session_init(&sessions[i], &tenants[i]);
+        dv_policy_wait(&policy, &sessions[i], now);
+    }
+    while (restarts < 500) {
+        struct dv_decision decision = dv_policy_next(&policy, now);
+        if (!decision.session) {
+            now = decision.ask_again_ns;
+            continue;
+        }
+        dv_ns begun = now;
+        long who = decision.session - sessions;
+        now += decision.slice_ns / 2 + (dv_ns)rand_r(&random) % decision.slice_ns / 2;
+        if (now >= next) {
+            restart(&policy, tenants, sessions, &now, &random);
+            next = now + (dv_ns)rand_r(&random) % (1000 * MS);
+            restarts++;
+        }
+        had[who] += now - begun;
+        total += now - begun;
+        dv_policy_release(&policy, &sessions[who], now);
+        dv_policy_wait(&policy, &sessions[who], now);
+    }
+    dv_policy_entitlements(shares, CROWD, entitled);
+    for (int i = 0; i < CROWD; i++) {
+        int64_t ppm = (int64_t)((double)had[i] * DV_PPM / (double)total);
+        assert_in_range(ppm + 5000, entitled[i], entitled[i] + 10000); /* half a point */
+    }
+}
+
+/* What comes from a file is not believed. */
+static void test_adopted_nonsense_is_bounded(void **state)
+{
+    struct stage stage;
+    struct dv_policy_account account;
+    struct dv_policy_hold hold;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    memset(&account, 0x7f, sizeof account);
+    memset(&hold, 0xee, sizeof hold);
+    hold.guaranteed = account.in_demand = true;
+    dv_policy_adopt_tenant(&stage.policy, &stage.tenants[0], &account, stage.now);
+    dv_policy_adopt_hold(&stage.policy, &stage.sessions[0], &hold, stage.now);
+    dv_policy_adopt_hold(&stage.policy, &stage.sessions[1], &hold, stage.now); /* one too many */
+    assert_int_equal(stage.policy.free_slots, 0);
+    wait_for(&stage, 2);
+    assert_int_equal(grant(&stage, DV_RULE_BUSY), -1);
+    hold_again(&stage, 0, 10 * MS);
+    assert_int_equal(grant(&stage, DV_RULE_BUSY), -1);
+    hold_again(&stage, 1, 10 * MS);
+    assert_int_equal(stage.policy.free_slots, 1);
+    for (int i = 0; i < 20; i++) {
+        struct dv_decision decision = dv_policy_next(&stage.policy, stage.now);
+        assert_non_null(decision.session);
+        hold_again(&stage, (int)(decision.session - stage.sessions), 10 * MS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -770,6 +890,8 @@ int main(void)
         cmocka_unit_test(test_slice),
         cmocka_unit_test(test_burst_monitor),
         cmocka_unit_test(test_cost_grows_as_the_logarithm),
+        cmocka_unit_test(test_restarts_change_no_share),
+        cmocka_unit_test(test_adopted_nonsense_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,9 +140,15 @@ def test_daemon_ends_with_its_workers(daemon, program):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1])
-def test_programs_outlive_a_daemon_that_leaves_them(daemon, program, signum):
-    """Without a daemon nobody gives the device to others: who has a worker goes on, also those who
-    were waiting for their turn."""
+@pytest.mark.parametrize("path", list(divvytest.DATA_PATHS))
+def test_programs_outlive_a_daemon_that_leaves_them(path, program, signum):
+    """Without a daemon nobody gives the device to others: who has a worker waits for the next daemon
+    as long as it may, and then goes on, also those who were waiting for their turn."""
+    with divvytest.Daemon((divvytest.DATA_PATHS[path] or "") + "restart-within: 1s\n") as daemon:
+        outlive(daemon, program, signum)
+
+
+def outlive(daemon, program, signum):
     children = [start(daemon, [program("compute"), str(seed), "3"]) for seed in range(3)]
     try:
         daemon.kill(signum)

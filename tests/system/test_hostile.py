@@ -12,7 +12,7 @@ import time
 
 import divvytest
 import pytest
-import test_lease_sessions as lease
+import leasechannel as lease
 
 HEADER_BYTES = 4096
 SCRIBBLE_S = 3.0

@@ -1,59 +1,15 @@
-"""The lease channel, spoken by hand: sessions without a worker, as a front end in a tenant's own
-process uses them. Messages are those of src/wire/lease/lease.h."""
+"""Sessions without a worker, as a front end in a tenant's own process uses them."""
 import contextlib
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 
 import divvytest
 import pytest
-
-HELLO = struct.Struct("=IHHIIIIHHI")
-WELCOME = struct.Struct("=IHHQQ512s")
-MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
-MAGIC, LEASE_MAGIC = 0x79767664, 0x6573616C
-WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
-AGAIN, CONTENDED = 1, 2
-PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
-QUIET_S = 0.3    # what should not come has not come by then
-
-
-class Session:
-    """A lease-only session on device 0."""
-
-    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.connect(os.path.join(daemon.dir, "session.sock"))
-        self.socket.send(HELLO.pack(MAGIC, 1, 1, 2, 0, request, limit, weight, latency_class, 0))
-        self.socket.settimeout(30)   # the daemon may still look for its devices
-        _, _, self.status, self.id, _, text = WELCOME.unpack(self.socket.recv(WELCOME.size))
-        self.text = text.split(b"\0")[0].decode()
-
-    def say(self, kind, serial=0, flags=0, device=0, magic=LEASE_MAGIC, version=1):
-        self.socket.send(MESSAGE.pack(magic, version, kind, device, flags, serial, *[0] * 7))
-
-    def hear(self, within=PROMPT_S):
-        """(kind, serial, slice in ns), or None when nothing comes."""
-        self.socket.settimeout(within)
-        try:
-            data = self.socket.recv(4096)
-        except TimeoutError:
-            return None
-        magic, version, kind, device, flags, serial, slice_ns, *_ = MESSAGE.unpack(data)
-        assert (magic, version, device) == (LEASE_MAGIC, 1, 0)
-        return kind, serial, slice_ns
-
-    def granted(self, within=PROMPT_S):
-        answer = self.hear(within)
-        assert answer and answer[0] == GRANT, answer
-        return answer[1]
-
-    def close(self):
-        self.socket.close()
+from leasechannel import (AGAIN, CANCEL, GRANT, QUIET_S, RECALL, RELEASE, WANT, Session)
 
 
 @pytest.fixture
@@ -186,11 +142,11 @@ def test_what_cannot_be_promised_is_refused(session):
 def holder_program(daemon):
     """Another process that holds the device until it is killed."""
     program = ("import sys; sys.path[:0] = sys.argv[2:]\n"
-               "import test_lease_sessions as t, types, time\n"
+               "import leasechannel as t, types, time\n"
                "s = t.Session(types.SimpleNamespace(dir=sys.argv[1])); s.say(t.WANT)\n"
                "print(s.granted(), flush=True); time.sleep(600)")
     here = os.path.dirname(os.path.abspath(__file__))
-    child = subprocess.Popen([sys.executable, "-c", program, daemon.dir, here,
+    child = subprocess.Popen([sys.executable, "-c", program, daemon.dir,
                               os.path.join(here, "..", "lib")], stdout=subprocess.PIPE, text=True)
     child.stdout.readline()
     return child

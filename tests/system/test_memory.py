@@ -11,7 +11,7 @@ import time
 import pytest
 
 import divvytest
-import test_lease_sessions
+import leasechannel
 
 MIB = 1 << 20
 ALLOCATION_FAILURE = "error -4"
@@ -342,15 +342,15 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
         tenant = Tenant(daemon, program)
         tenant.do("alloc", 0, 12 * MIB)
         tenant.do("fill", 0, 5)
-        with contextlib.closing(test_lease_sessions.Session(daemon)) as stranger:
+        with contextlib.closing(leasechannel.Session(daemon)) as stranger:
             asks = message.pack(0x6f6d656d, 1, place, 0, 0, 0, 12 * MIB)
             stranger.socket.send(asks)
             time.sleep(0.3)
             assert sessions(daemon)[0]["placed_bytes"] == 12 * MIB
-            stranger.say(test_lease_sessions.WANT)
+            stranger.say(leasechannel.WANT)
             stranger.granted()
             stranger.socket.send(asks)
-            stranger.socket.settimeout(test_lease_sessions.PROMPT_S)
+            stranger.socket.settimeout(leasechannel.PROMPT_S)
             while (answer := stranger.socket.recv(4096))[:4] != b"memo":
                 pass
             assert message.unpack(answer)[2] == placed

@@ -1,6 +1,7 @@
 """`divvy run` where no daemon can be reached: it starts a private one, which ends when idle."""
 
 import os
+import signal
 import subprocess
 import uuid
 
@@ -84,3 +85,26 @@ def test_private_daemon_of_a_killed_program(alone, program):
     divvytest.wait_for(lambda: set(marked(mark)) <= before, 1.0,
                        lambda: "left: %s" % (set(marked(mark)) - before))
     assert divvy_run(alone, [program("compute"), "1", "0"]).returncode == 0
+
+
+def test_private_daemon_that_was_killed(alone, program):
+    """Its sockets are still there, kept for the next one, which goes on with its sessions."""
+    first = subprocess.Popen([divvytest.binary("divvy"), "run", "--", program("compute"), "1", "36000"],
+                             env=alone, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "ready\n"
+        daemons = [pid for pid in marked(alone[divvytest.MARK])
+                   if open("/proc/%d/comm" % pid).read() == "divvyd\n"]
+        assert len(daemons) == 1
+        os.kill(daemons[0], signal.SIGKILL)
+        done = divvy_run(alone, [program("compute"), "2", "0"])
+        assert done.returncode == 0, done.stderr
+        listed = subprocess.run([divvytest.binary("divvy"), "ps"], env=alone, capture_output=True,
+                                text=True, timeout=60)
+        assert "compute" in listed.stdout, listed
+        first.send_signal(signal.SIGUSR1)
+        out, err = first.communicate(timeout=60)
+        assert first.returncode == 0, err
+    finally:
+        first.kill()
+        first.wait()

@@ -196,6 +196,7 @@ static void memory_has_sizes(void **state)
     dv_config_fini(&config);
     REFUSED("deadlines:\n  standard: 1ms\n", 2, "standard is '1ms'", "100ms");
     REFUSED("deadlines:\n  often: 1s\n", 2, "often", "latency, standard, batch");
+    REFUSED("restart-within: 0s\n", 1, "restart-within is '0s'", "1s to 3600s");
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
     REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
     REFUSED("cage: maybe\n", 1, "maybe", "if-possible");

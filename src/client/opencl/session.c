@@ -15,6 +15,7 @@
 #include "src/client/opencl/client.h"
 
 #define START_PATIENCE_NS (60 * DV_NS_PER_S)
+#define RETRY_PAUSE_US 20000
 #define SPIN_NS (20 * DV_NS_PER_US)
 
 static struct {
@@ -175,8 +176,8 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
     if (error < 0)
         return error;
     ssize_t bytes = dv_fd_receive(fd, welcome, sizeof *welcome, shm_fd, 1, &received, 0);
-    if (bytes < 0)
-        return (int)bytes;
+    if (bytes <= 0)
+        return bytes < 0 ? (int)bytes : -ECONNRESET;
     if (bytes != sizeof *welcome || welcome->magic != DV_WIRE_MAGIC ||
         welcome->status != DV_WELCOME_OK || received != 1 || welcome->version != DV_WIRE_VERSION ||
         welcome->shm_bytes < DV_SHM_BYTES_MIN || welcome->shm_bytes > DV_SHM_BYTES_MAX)
@@ -187,8 +188,43 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
     return 0;
 }
 
+/* A daemon that is restarted drops whom it has not welcomed, and its successor listens where it did. */
+static int join_somewhere(struct dv_welcome *welcome, int *fd, int *shm_fd)
+{
+    dv_ns start = dv_now();
+
+    for (;;) {
+        *fd = connect_somewhere();
+        int error = *fd < 0 ? -ENOENT : shake_hands(*fd, welcome, shm_fd);
+        if ((error != -ECONNRESET && error != -EPIPE) || dv_now() - start > START_PATIENCE_NS)
+            return error;
+        dv_close_fd(fd);
+        dv_close_fd(shm_fd);
+        usleep(RETRY_PAUSE_US);
+    }
+}
+
+/* Returns false when the worker will not come. Whether it lives is known without a daemon, too. */
+static bool hear_daemon(int *fd)
+{
+    struct pollfd poller = {.fd = *fd, .events = POLLIN};
+    struct dv_welcome second;
+    int shm_fd = -1, received = 0;
+
+    if (*fd < 0 || poll(&poller, 1, 0) <= 0)
+        return true;
+    ssize_t bytes =
+        dv_fd_receive(*fd, &second, sizeof second, &shm_fd, 1, &received, MSG_DONTWAIT);
+    if (received > 0)
+        close(shm_fd);
+    if (bytes <= 0)
+        dv_close_fd(fd);
+    /* a daemon that was restarted welcomes again */
+    return bytes <= 0 || (bytes == sizeof second && second.status == DV_WELCOME_OK);
+}
+
 /* The daemon's socket tells if the worker ends before it is ready. */
-static int wait_until_ready(struct dv_session *s, int fd)
+static int wait_until_ready(struct dv_session *s, int *fd)
 {
     dv_ns start = dv_now();
 
@@ -198,8 +234,7 @@ static int wait_until_ready(struct dv_session *s, int fd)
             return 0;
         if (state == DV_WORKER_FAILED || dv_now() - start > START_PATIENCE_NS)
             return -EIO;
-        struct pollfd poller = {.fd = fd, .events = POLLIN};
-        if (poll(&poller, 1, 0) > 0)
+        if (!hear_daemon(fd) || (atomic_load(&s->header->worker_life) & DV_LIFE_DIED))
             return -EIO;
         dv_futex_wait(&s->header->worker_state, state, 50 * DV_NS_PER_MS);
     }
@@ -233,11 +268,11 @@ static void after_fork_in_child(void)
 
 static struct dv_session *open_session(void)
 {
-    DV_AUTO_CLOSE int fd = connect_somewhere();
+    DV_AUTO_CLOSE int fd = -1;
     DV_AUTO_CLOSE int shm_fd = -1;
     struct dv_welcome welcome;
 
-    if (fd < 0 || shake_hands(fd, &welcome, &shm_fd) < 0)
+    if (join_somewhere(&welcome, &fd, &shm_fd) < 0)
         return NULL;
     struct dv_session *s = calloc(1, sizeof *s);
     if (!s)
@@ -257,7 +292,7 @@ static struct dv_session *open_session(void)
     dv_ring_writer_init(&s->ring, s->shm);
     dv_arena_init(&s->arena, s->shm, s->shm_bytes);
     make_locks(s);
-    if (wait_until_ready(s, fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
+    if (wait_until_ready(s, &fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
         munmap(s->shm, s->shm_bytes);
         free(s);
         return NULL;

@@ -1,0 +1,48 @@
+"""The lease channel, spoken by hand: sessions without a worker, as a front end in a tenant's own
+process uses them. Messages are those of src/wire/lease/lease.h."""
+import os
+import socket
+import struct
+
+HELLO = struct.Struct("=IHHIIIIHHI")
+WELCOME = struct.Struct("=IHHQQ512s")
+MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
+MAGIC, LEASE_MAGIC = 0x79767664, 0x6573616C
+WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
+AGAIN, CONTENDED = 1, 2
+PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
+QUIET_S = 0.3    # what should not come has not come by then
+
+
+class Session:
+    """A lease-only session on device 0."""
+
+    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(os.path.join(daemon.dir, "session.sock"))
+        self.socket.send(HELLO.pack(MAGIC, 1, 1, 2, 0, request, limit, weight, latency_class, 0))
+        self.socket.settimeout(30)   # the daemon may still look for its devices
+        _, _, self.status, self.id, _, text = WELCOME.unpack(self.socket.recv(WELCOME.size))
+        self.text = text.split(b"\0")[0].decode()
+
+    def say(self, kind, serial=0, flags=0, device=0, magic=LEASE_MAGIC, version=1):
+        self.socket.send(MESSAGE.pack(magic, version, kind, device, flags, serial, *[0] * 7))
+
+    def hear(self, within=PROMPT_S):
+        """(kind, serial, slice in ns), or None when nothing comes."""
+        self.socket.settimeout(within)
+        try:
+            data = self.socket.recv(4096)
+        except TimeoutError:
+            return None
+        magic, version, kind, device, flags, serial, slice_ns, *_ = MESSAGE.unpack(data)
+        assert (magic, version, device) == (LEASE_MAGIC, 1, 0)
+        return kind, serial, slice_ns
+
+    def granted(self, within=PROMPT_S):
+        answer = self.hear(within)
+        assert answer and answer[0] == GRANT, answer
+        return answer[1]
+
+    def close(self):
+        self.socket.close()
