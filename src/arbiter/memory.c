@@ -186,6 +186,11 @@ static void call_back(struct dv_session_lease *asking)
 #define EXTRA_PART 8 /* of what is free, at most */
 /* Whoever is asked to evict and has not for so long is passed over. */
 #define EVICTION_PATIENCE_US UINT64_C(2000000)
+/* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
+ * counts as moving; and a busy machine may be late. */
+#define MOVED_AT_LEAST_BYTES_PER_US 128
+#define MOVING_COSTS_BESIDE_NS (5 * DV_NS_PER_MS)
+#define MOVING_MAY_BE_LATE_NS (100 * DV_NS_PER_MS)
 
 static uint64_t beyond(uint64_t have, uint64_t more, uint64_t most)
 {
@@ -269,12 +274,27 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     return coming > 0;
 }
 
+/* How long a session can take to bring in as much as it has on the device, itself: nobody gets a longer
+ * turn, or keeps others waiting, by saying that it takes long. */
+static dv_ns longest_move(const struct dv_session_lease *lease, dv_ns beside_ns)
+{
+    return beside_ns + lease->memory.waited_ns +
+           lease->memory.placed / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
+}
+
 static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
 {
     struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+    dv_ns now = dv_now();
 
     device->askers += (bytes != 0) - (lease->memory.place_asked != 0);
+    if (lease->memory.place_asked)
+        lease->memory.waited_ns += now - lease->memory.waits_since;
     lease->memory.place_asked = bytes;
+    lease->memory.waits_since = now;
+    if (lease->memory.brings) /* while it waits it is others who are slow */
+        dv_policy_moves(&lease->policy,
+                        bytes ? DV_MOVING_MAX_NS : longest_move(lease, MOVING_MAY_BE_LATE_NS), now);
 }
 
 static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
@@ -356,21 +376,25 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         if (!lease->policy.holding)
             break;
         lease->memory.stays = false;
-        if (!lease->memory.brings)
+        if (!lease->memory.brings) {
             lease->memory.brings_since = now;
+            lease->memory.waited_ns = 0;
+        }
         lease->memory.brings = true;
-        dv_policy_moves(&lease->policy, now);
         wait_for_room(lease, m->bytes);
         settle_places(device);
         break;
-    case DV_MEMORY_IN_PLACE:
+    case DV_MEMORY_IN_PLACE: {
         if (!lease->memory.brings)
             break;
-        lease->memory.brings = false;
         wait_for_room(lease, 0);
-        lease->memory.moved_ns += now - lease->memory.brings_since;
-        dv_leases_moved(lease, now - lease->memory.brings_since);
+        lease->memory.brings = false;
+        dv_ns took = least(now - lease->memory.brings_since,
+                           longest_move(lease, MOVING_COSTS_BESIDE_NS));
+        lease->memory.moved_ns += took;
+        dv_leases_moved(lease, took);
         break;
+    }
     default: /* UNPLACE */
         unplace(lease, m->bytes);
         lease->memory.stays = m->flags & DV_MEMORY_NO_MORE;

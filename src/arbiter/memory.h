@@ -30,6 +30,7 @@ struct dv_session_memory {
     uint64_t place_asked; /* room that it waits for; 0: none */
     uint64_t heard_at;     /* when it last gave something up, or began to be asked to */
     uint64_t brings_since;
+    uint64_t waits_since, waited_ns; /* of that, for room that others had to make */
     uint64_t moved_ns;    /* so long it has spent on bringing memory in */
     struct dv_session_lease *prev_there, *next_there; /* all sessions on the device */
     struct dv_session_lease *prev, *next; /* of the same tenant on the same device */

@@ -354,8 +354,9 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     end_demand(policy, tenant, now);
 }
 
-void dv_policy_moves(struct dv_policy_session *session, dv_ns now)
+void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now)
 {
+    session->moving_most_ns = most_ns;
     if (session->moving) /* who says so again gains nothing */
         return;
     session->moving = session->holding;
@@ -366,7 +367,10 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns now)
 static dv_ns moving_ends(const struct dv_policy_session *session)
 {
     dv_ns had_ns = session->moved_ns < DV_MOVING_MAX_NS ? session->moved_ns : DV_MOVING_MAX_NS;
-    return session->moving_since + DV_MOVING_MAX_NS - had_ns;
+    dv_ns most_ns = DV_MOVING_MAX_NS - had_ns;
+
+    return session->moving_since +
+           (session->moving_most_ns < most_ns ? session->moving_most_ns : most_ns);
 }
 
 static bool is_moving(const struct dv_policy_session *session, dv_ns now)

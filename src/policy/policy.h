@@ -129,6 +129,7 @@ struct dv_policy_session {
     bool recalled; /* while holding: dv_policy_recall named it */
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
+    dv_ns moving_most_ns; /* so long it may take, by what the caller knows of it */
     dv_ns moved_ns; /* while holding: what that has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
@@ -272,8 +273,8 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
 /* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile, unless
- * that takes longer than DV_MOVING_MAX_NS. */
-void dv_policy_moves(struct dv_policy_session *session, dv_ns now);
+ * that takes longer than most_ns (which a later call may change), or DV_MOVING_MAX_NS in all. */
+void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
 /* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
  * that moving memory stays a small part of the hold (policy->moving_part_ppm). */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,

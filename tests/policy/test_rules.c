@@ -391,7 +391,7 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
     (void)state;
     int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
-    dv_policy_moves(holder, stage.now);
+    dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
     assert_int_equal(again, stage.now - 300 * MS + DV_MOVING_MAX_NS); /* that would be too long */
@@ -421,7 +421,7 @@ static void test_moving_again_and_again_is_no_way_to_stay(void **state)
     struct dv_policy_session *holder = &stage.sessions[who];
     dv_ns began = stage.now;
     while (!holder->recalled && stage.now - began < 200 * DV_NS_PER_S) {
-        dv_policy_moves(holder, stage.now);
+        dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
         stage.now += MS / 10; /* next to nothing, 500 times a second */
         dv_policy_moved(&stage.policy, holder, MS / 10, stage.now);
         stage.now += 2 * MS;
@@ -435,7 +435,7 @@ static void test_moving_again_and_again_is_no_way_to_stay(void **state)
     who = grant(&stage, DV_RULE_LEAST_SERVED);
     holder = &stage.sessions[who];
     for (began = stage.now; !holder->recalled && stage.now - began < 200 * DV_NS_PER_S;) {
-        dv_policy_moves(holder, stage.now); /* it never says that it is done */
+        dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now); /* it never says that it is done */
         stage.now += DV_NS_PER_S;
         dv_policy_recall(&stage.policy, stage.now, &again);
     }
@@ -457,7 +457,7 @@ static void test_turns_are_worth_what_was_moved(void **state)
         wait_for(&stage, 0);
         wait_for(&stage, 1);
         struct dv_policy_session *holder = &stage.sessions[grant(&stage, DV_RULE_LEAST_SERVED)];
-        dv_policy_moves(holder, stage.now);
+        dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
         stage.now += 100 * MS;
         dv_policy_moved(&stage.policy, holder, 100 * MS, stage.now);
         if (known) /* all of it, and 5 % */
@@ -476,7 +476,7 @@ static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
     wait_for(&stage, 0);
     wait_for(&stage, 1);
     int who = grant(&stage, DV_RULE_LEAST_SERVED);
-    dv_policy_moves(&stage.sessions[who], stage.now);
+    dv_policy_moves(&stage.sessions[who], DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
     struct dv_decision decision =
         dv_policy_moved(&stage.policy, &stage.sessions[who], 300 * MS, stage.now);

@@ -414,3 +414,10 @@ def test_shrinking_a_quota_evicts(program):
             tenant.do("check", number, number, 0)
             assert placed(daemon) <= 60 * MIB
         tenant.end()
+
+
+def test_a_command_can_have_the_room_of_the_one_it_waits_for(program):
+    """What that one used is free when it is over, although the other still refers to it."""
+    with divvytest.Daemon(divvytest.swapped("16MiB")) as daemon:
+        done = daemon.run([program("follow"), "12", "10"])
+        assert done.returncode == 0, (done.returncode, done.stderr, daemon.log)

@@ -98,6 +98,12 @@ static void failed(struct dv_node *node, int32_t status)
     trace_of(node)->failure = status;
 }
 
+static void finished(struct dv_node *node)
+{
+    trace_of(node)->finished++;
+    assert_int_equal(trace_of(node)->destroyed, 0);
+}
+
 static void destroy(struct dv_node *node)
 {
     struct fake *fake = command_of(node)->fake;
@@ -121,6 +127,7 @@ static const struct dv_graph_backend backend = {
     .before_visible = before_visible,
     .notify = notify,
     .failed = failed,
+    .finished = finished,
     .destroy = destroy,
     .more_coming = more_coming,
 };
@@ -141,6 +148,8 @@ void fake_fini(struct fake *fake)
     for (uint32_t id = 1; id <= fake->count; id++) {
         if (fake->traces[id].destroyed != 1)
             fail_msg("command %u was destroyed %u times", id, fake->traces[id].destroyed);
+        if (fake->traces[id].finished != 1)
+            fail_msg("command %u was finished %u times", id, fake->traces[id].finished);
         if (atomic_load(&fake->traces[id].visible) != 1 && !fake->traces[id].is_fence)
             fail_msg("command %u became visible %u times", id,
                      atomic_load(&fake->traces[id].visible));

@@ -23,7 +23,7 @@ struct fake_trace {
     uint32_t wait_count;
     uint32_t submitted, executed, turned; /* when; 0: not yet */
     _Atomic uint32_t visible;             /* how often completion was made visible */
-    uint32_t failures, destroyed;         /* how often */
+    uint32_t failures, finished, destroyed; /* how often */
     int32_t failure;
     int32_t plan;    /* status the vendor ends it with */
     int32_t refusal; /* status submit answers, 0: accepts */

@@ -318,6 +318,7 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
     }
     if (queue && node->detached)
         queue->detached--;
+    graph->backend->finished(node); /* before the gate asks whether the device is free */
     fire_edges(node, true);
     if (node->passed_gate)
         leave_gate(node);
@@ -376,9 +377,12 @@ static void submit(struct dv_node *node)
         node->submitted_ns = node->fence ? dv_now() : gate->now_ns;
         if (gate->in_flight++ == 0)
             gate->stream = node->stream;
-        else if (gate->stream != node->stream)
+        if (gate->stream == node->stream) {
+            gate->last = node;
+        } else {
             gate->stream = NULL; /* until all of them are complete */
-        gate->last = gate->stream ? node : NULL;
+            gate->last = NULL;
+        }
         gate->in_flight_ns += node->cost_ns;
         if (gate->ends_ns < node->submitted_ns)
             gate->ends_ns = node->submitted_ns;

@@ -139,6 +139,8 @@ struct dv_graph_backend {
     void (*notify)(struct dv_graph *graph, uint32_t slot);
     /* A command failed after it was accepted. */
     void (*failed)(struct dv_node *node, int32_t status);
+    /* It is over, whether it ran or not: what it used is free. Others may still refer to the node. */
+    void (*finished)(struct dv_node *node);
     /* The last reference to the node is gone. */
     void (*destroy)(struct dv_node *node);
     /* Whether the next command of the same queue is already waiting to be read: then the present

@@ -274,6 +274,12 @@ static void failed(struct dv_node *node, int32_t status)
                       true);
 }
 
+/* A command that waits at the gate may refer to those it follows, and need the room of what they used. */
+static void finished(struct dv_node *node)
+{
+    dvk_residency_done(command_of(node));
+}
+
 static void destroy(struct dv_node *node)
 {
     struct dvk_command *c = command_of(node);
@@ -429,6 +435,7 @@ const struct dv_graph_backend dvk_backend = {
     .before_visible = before_visible,
     .notify = notify,
     .failed = failed,
+    .finished = finished,
     .destroy = destroy,
     .more_coming = more_coming,
 };

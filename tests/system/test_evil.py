@@ -1,0 +1,135 @@
+"""Kernels that are native code and do as they like in their worker: others keep their results, their share
+and their secrets."""
+import contextlib
+import re
+import signal
+import subprocess
+import time
+
+import leasechannel as lease
+import pytest
+
+import divvytest
+
+DEADLINE_S = 0.5
+# the longest turn of one who is alone, and what a busy machine adds
+SLICE_S, LATE_S = 0.2, 1.0
+
+
+@pytest.fixture(params=list(divvytest.DATA_PATHS))
+def daemon(request):
+    config = (divvytest.DATA_PATHS[request.param] or "") + "deadlines:\n  standard: 500ms\n"
+    with divvytest.Daemon(config) as daemon:
+        daemon.devices = daemon.cli("devices")   # they are known, and the zygote is there
+        yield daemon
+
+
+@contextlib.contextmanager
+def innocents(daemon, program, count=2):
+    """They compute meanwhile, and all their results must be right."""
+    children = [daemon.popen([program("compute"), str(i), "36000", "4"], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE) for i in range(count)]
+    try:
+        for child in children:
+            assert child.stdout.readline() == "ready\n", child.stderr.read()
+        yield
+        for child in children:
+            child.send_signal(signal.SIGUSR1)
+        for child in children:
+            out, err = child.communicate(timeout=60)
+            assert child.returncode == 0, (child.returncode, out, err)
+            assert int(out.split()[1]) > 10
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
+@contextlib.contextmanager
+def evil(daemon, program, *arguments):
+    child = daemon.popen([program("evil"), *arguments], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    try:
+        assert child.stdout.readline() == "ready\n", child.stderr.read()
+        yield child
+    finally:
+        divvytest.kill_group(child)
+        child.communicate()
+
+
+def commands_of(daemon, pid):
+    return next((s["commands"] for s in daemon.sessions() if s["tenant_pid"] == pid), 0)
+
+
+def assert_nothing_left(daemon, before):
+    divvytest.wait_for(lambda: not daemon.sessions(), 20, "sessions are left")
+    daemon.cli("check")
+    before.assert_gone(within=10)
+
+
+def test_false_reports(daemon, program):
+    """Nonsense on the lease channel, from the worker itself: grants, releases and memory that are not
+    its own. A new daemon is lied to as well."""
+    before = divvytest.Leftovers(daemon)
+    with innocents(daemon, program):
+        with contextlib.ExitStack() as stack:
+            liars = [stack.enter_context(evil(daemon, program, "lie", str(seed), "36000"))
+                     for seed in range(3)]
+            for _ in range(3):
+                time.sleep(1.5)
+                waits_for_the_device(daemon)
+                daemon.kill(signal.SIGKILL)
+                daemon.start()
+            # it really ran, and really lied: its own session has come to grief or goes on
+            assert all(liar.pid for liar in liars)
+            assert "session" in daemon.log
+    assert_nothing_left(daemon, before)
+
+
+def waits_for_the_device(daemon):
+    """Somebody new gets the device within a slice, a kernel and the deadline."""
+    with contextlib.closing(lease.Session(daemon)) as probe:
+        assert probe.status == 0, probe.text
+        probe.say(lease.WANT)
+        began = time.monotonic()
+        serial = probe.granted(within=30)
+        waited = time.monotonic() - began
+        probe.say(lease.RELEASE, serial)
+    # several wait before it, each with a turn
+    assert waited < 5 * SLICE_S + DEADLINE_S + LATE_S, waited
+
+
+def test_wild_writes(daemon, program):
+    """A kernel that writes over all memory it finds kills its own worker. What others have in theirs is
+    what they put there: they check it all the time."""
+    before = divvytest.Leftovers(daemon)
+    with innocents(daemon, program):
+        for _ in range(3):
+            with evil(daemon, program, "wild") as child:
+                # what it finds in its own memory then is its own affair
+                divvytest.wait_for(lambda: not any(s["tenant_pid"] == child.pid
+                                                   for s in daemon.sessions()), 60,
+                                   "it did no harm")
+        assert len(re.findall("worker [0-9]+ (?:was ended by signal|ended with code [1-9])",
+                              daemon.log)) == 3
+        assert len([s for s in daemon.sessions() if s["command"] == "compute"]) == 2
+    assert_nothing_left(daemon, before)
+
+
+def test_a_kernel_that_keeps_the_device(daemon, program):
+    """Who does not give back is ended after the deadline, so others wait for a slice and that."""
+    before = divvytest.Leftovers(daemon)
+    with evil(daemon, program, "hoard", "60") as child:
+        session = daemon.session_of(child.pid)
+        divvytest.wait_for(lambda: "holds" in daemon.cli("explain", str(session["id"])), 20,
+                           "it does not hold the device")
+        time.sleep(0.5)
+        with contextlib.closing(lease.Session(daemon)) as probe:
+            probe.say(lease.WANT)
+            began = time.monotonic()
+            probe.granted(within=30)
+            waited = time.monotonic() - began
+            assert waited < SLICE_S + DEADLINE_S + LATE_S, waited
+        assert child.wait(20) == 3, child.communicate()
+    divvytest.wait_for(lambda: "was ended: it kept a device" in daemon.log, 10, lambda: daemon.log)
+    assert_nothing_left(daemon, before)
