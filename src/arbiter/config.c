@@ -716,7 +716,7 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     int status = path ? read_file(path, &data) : 0;
     if (!path || (status == -ENOENT && !must_exist))
         return 0;
-    if (status < 0) {
+    if (!data) {
         snprintf(error, error_bytes, "cannot read the configuration %s: %s", path,
                  status == -EINVAL ? "it is not a regular file" : strerror(-status));
         return status;

@@ -83,14 +83,14 @@ static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_sess
         if (lease->policy.waiting)
             waiting_ns = dv_now() - lease->policy.waiting_since;
     }
-    uint64_t age_us = dv_arbiter_now(arbiter) - session->started_us;
+    uint64_t age_ms = (dv_arbiter_now(arbiter) - session->started_us) / DV_MS;
     return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
                      "id",
                      number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
                      number(session->uid), "user", session->user, "command", session->command,
                      "state", figures.state, "device", device_names(session, figures.device_mask),
-                     "started", started, "age_s", (double)(age_us / DV_MS) / 1000.0, "memory_bytes",
+                     "started", started, "age_s", (double)age_ms / 1000.0, "memory_bytes",
                      number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
                      session->tenant ? session->tenant->name : "", "waiting_s",
                      (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",

@@ -210,8 +210,10 @@ static bool add_found(struct dv_keeper *keeper, const struct dv_keeper_message *
     struct dv_kept *kept;
 
     HASH_FIND(hh, keeper->found, &m->id, sizeof m->id, kept);
-    if (kept || m->kinds >= 1u << DV_KEPT_KINDS || __builtin_popcount(m->kinds) != count ||
-        !(kept = calloc(1, sizeof *kept)))
+    if (kept || m->kinds >= 1u << DV_KEPT_KINDS || __builtin_popcount(m->kinds) != count)
+        return false;
+    kept = calloc(1, sizeof *kept);
+    if (!kept)
         return false;
     kept->id = m->id;
     for (int i = 0; i < DV_KEPT_KINDS; i++)

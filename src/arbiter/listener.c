@@ -83,8 +83,8 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
     uint16_t version = common_version(hello);
     if (version == 0) {
         snprintf(text, sizeof text,
-                 "the client library speaks protocol versions %u to %u and divvyd %s speaks %u to "
-                 "%u: install the same release of both, then restart divvyd or the program",
+                 "the client library speaks protocol versions %u to %u and divvyd %s speaks %d to "
+                 "%d: install the same release of both, then restart divvyd or the program",
                  hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST,
                  DV_WIRE_VERSION);
         refuse(pending, DV_WELCOME_VERSION, text);

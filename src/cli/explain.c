@@ -125,7 +125,7 @@ static void add_window(struct dv_table *table, const char *label, const json_t *
     const json_t *share = json_object_get(device, key);
     const json_t *entitled = json_object_get(device, "entitled_ppm");
     const json_t *bound = json_object_get(device, "error_bound_ppm");
-    const double points = DV_PPM / 100;
+    const double points = DV_PPM / 100.0;
     char text[32];
 
     dv_table_add(table, "  %s", label);

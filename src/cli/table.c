@@ -48,8 +48,10 @@ void dv_table_add(struct dv_table *table, const char *format, ...)
 static size_t width_of(const char *text)
 {
     wchar_t wide[256] = L"";
-    size_t count = text ? mbstowcs(wide, text, sizeof wide / sizeof wide[0]) : 0;
 
+    if (!text)
+        return 0;
+    size_t count = mbstowcs(wide, text, sizeof wide / sizeof wide[0]);
     if (count == (size_t)-1 || count == sizeof wide / sizeof wide[0])
         return strlen(text);
     int width = wcswidth(wide, count);

@@ -24,7 +24,7 @@ void dv_value_format_share(char *field, size_t bytes, int64_t ppm)
 
 void dv_value_format_measured(char *field, size_t bytes, const json_t *ppm)
 {
-    double percent = json_number_value(ppm) / PPM_PER_PERCENT;
+    double percent = json_number_value(ppm) * 100 / DV_PPM;
 
     if (json_is_number(ppm))
         snprintf(field, bytes, "%.1f%%", percent);

@@ -50,6 +50,8 @@ static dv_ns percentile_90(const dv_ns *values, unsigned count)
 {
     dv_ns sorted[DV_BURST_HISTORY];
 
+    if (count == 0)
+        return 0;
     for (unsigned i = 0; i < count; i++) {
         unsigned place = i;
         for (; place > 0 && sorted[place - 1] > values[i]; place--)
@@ -64,10 +66,9 @@ struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor)
     unsigned count = monitor->count < DV_BURST_HISTORY ? monitor->count : DV_BURST_HISTORY;
     struct dv_burst report = {.kernel_ns = monitor->longest_ns};
 
-    if (count) {
+    if (count)
         report.last_ns = monitor->bursts[(monitor->count - 1) % DV_BURST_HISTORY];
-        report.p90_ns = percentile_90(monitor->bursts, count);
-    }
+    report.p90_ns = percentile_90(monitor->bursts, count);
     if (monitor->open_ns > report.p90_ns) /* already longer than nearly all that are complete */
         report.last_ns = report.p90_ns = monitor->open_ns;
     return report;

@@ -407,6 +407,8 @@ static cl_int device_of_kernel(struct dv_kernel *kernel, cl_device_id device, ui
 
     if (!device && kernel->program->device_count == 1)
         d = kernel->program->devices[0];
+    if (!d)
+        return CL_INVALID_DEVICE;
     for (cl_uint i = 0; i < kernel->program->device_count; i++)
         if (kernel->program->devices[i] == d) {
             *id = d->object.id;

@@ -414,7 +414,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
     struct dv_device *device = dv_device_of(in_device);
     struct dvw_create_sub_devices message = {0};
     uint64_t wire[64 + 32]; /* properties, then ids */
-    cl_uint count = 0;
+    cl_uint count = 0, answered = 0;
 
     if (!device)
         return CL_INVALID_DEVICE;
@@ -451,7 +451,9 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
     message.id_count = count;
     if (error == CL_SUCCESS)
         error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire,
-                        listed * 8 + count * 4, &count, sizeof count, NULL);
+                        listed * 8 + count * 4, &answered, sizeof answered, NULL);
+    if (error == CL_SUCCESS && answered != count) /* not as many as it said before */
+        error = CL_OUT_OF_RESOURCES;
     for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
         made[i]->platform = device->platform;
         made[i]->parent = device;

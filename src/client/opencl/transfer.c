@@ -249,6 +249,18 @@ static void unlink_job(struct dv_session *s, struct dv_host_job **link)
         s->host_jobs_end = link;
 }
 
+static void unlist_job(struct dv_session *s, const struct dv_host_job *job)
+{
+    struct dv_host_job **link = &s->host_jobs;
+
+    pthread_mutex_lock(&s->host_lock);
+    while (*link && *link != job)
+        link = &(*link)->next;
+    if (*link)
+        unlink_job(s, link);
+    pthread_mutex_unlock(&s->host_lock);
+}
+
 static void free_job(struct dv_host_job *job)
 {
     if (job->event)
@@ -277,13 +289,8 @@ void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool
     cl_ulong start = job->event ? dv_queue_time(job->queue) : 0;
     cl_int status = move(job->queue, job->mem, job->direction, &job->region, job->host);
     stamp(job->event, start);
-    if (job->direction == DV_FROM_DEVICE) {
-        pthread_mutex_lock(&s->host_lock);
-        for (link = &s->host_jobs; *link && *link != job; link = &(*link)->next)
-            ;
-        unlink_job(s, link);
-        pthread_mutex_unlock(&s->host_lock);
-    }
+    if (job->direction == DV_FROM_DEVICE)
+        unlist_job(s, job);
     note_done(s, job, status);
     free_job(job);
 }
@@ -340,12 +347,7 @@ static cl_int enqueue_for_helper(struct dv_queue *queue, struct dv_mem *mem,
     cl_int error = dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0,
                                      wait_count, waits, event);
     if (error != CL_SUCCESS) { /* the worker never heard of it; the caller still has its objects */
-        pthread_mutex_lock(&s->host_lock);
-        struct dv_host_job **link = &s->host_jobs;
-        while (*link && *link != job)
-            link = &(*link)->next;
-        unlink_job(s, link);
-        pthread_mutex_unlock(&s->host_lock);
+        unlist_job(s, job);
         free_job(job);
     }
     return error;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/cleanup.h"
 #include "src/base/log.h"
 
 static const uint64_t presented_type[] = {
@@ -40,7 +41,7 @@ static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
 
 static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
 {
-    struct dv_device_report *reports = calloc(DV_MAX_DEVICES, sizeof *reports);
+    DV_AUTO_FREE struct dv_device_report *reports = calloc(DV_MAX_DEVICES, sizeof *reports);
     struct dvk_worker *w = calloc(1, sizeof *w);
     cl_device_id devices[DV_MAX_DEVICES];
     cl_platform_id platforms[DV_MAX_DEVICES];
@@ -59,7 +60,6 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
                 add_device(w, grant, &reports[i], devices[i], platforms[i]) < 0)
                 return -ENOMEM;
     }
-    free(reports);
     if (w->device_count == 0) {
         if (count > 0)
             snprintf(text, text_bytes, "none of the devices granted to this session is there");
