@@ -14,8 +14,12 @@
  *   choose, Timer
  *               dv_policy_next and dv_policy_recall in src/policy/policy.c
  *   Reaper      on_worker_gone in src/arbiter/session.c: the pidfd
- *   register_, crash, start
- *               the design of divvyd's restart, in README.md
+ *   answer      dv_sync_handle in src/lease/sync.c
+ *   start, take_state
+ *               dv_leases_rejoin and take_state in src/arbiter/leases.c
+ *   joined, recorded, granted
+ *               divvyd's state file: src/wire/restart/state.h
+ *   up, down    divvyd's end is also the keeper's: src/keeper/keeper.c
  *
  * Switches (-D): N, S, FLIGHT, CAP, RESERVE, SERIALS, FAILURES, RESTARTS: sizes.
  *   TURNS       tenants take turns (else: any waiting one is chosen, which stands for every policy)
@@ -53,17 +57,23 @@
 #define RESTARTS 0 /* how often divvyd dies */
 #endif
 
-#define DOWN_CAP 4 /* no more messages than this are ever on their way to one client: asserted */
+/* No more messages than this are ever on their way to one client: asserted. To one that does not
+ * read, a divvyd that is new there sends ASK and RECALL, and nothing more. */
+#ifndef DOWN_CAP
+#define DOWN_CAP (3 + 2 * RESTARTS)
+#endif
 
-mtype = { WANT, CANCEL, RELEASE, REGISTER, GRANT, RECALL, HELD, GONE };
+mtype = { WANT, CANCEL, RELEASE, STATE, GRANT, RECALL, ASK };
 
-/* type, serial, flag. The flag is DV_LEASE_AGAIN of a RELEASE. REGISTER: a serial that is not 0
- * says "I hold this grant"; otherwise the flag says "I wait". A slice may be over at any moment
- * after its grant, so its length is not sent, nor is DV_LEASE_CONTENDED. */
-chan up[N] = [CAP] of { mtype, byte, bit };
-chan down[N] = [DOWN_CAP] of { mtype, byte, bit };
+#define WAITS 255 /* in a STATE, in place of a serial */
 
-/* ---- the clients: struct device in src/lease/lease.c, struct dv_gate in the worker ---- */
+/* type, serial, flag. The flag is DV_LEASE_AGAIN of a RELEASE; of ASK and STATE it is the id. The
+ * serial of a STATE says "I hold this grant", WAITS "I wait", and 0 neither. A slice may be over at
+ * any moment after its grant, so its length is not sent, nor are EXTEND and DV_LEASE_CONTENDED. */
+chan up[N] = [CAP] of { mtype, byte, byte };
+chan down[N] = [DOWN_CAP] of { mtype, byte, byte };
+
+/* ---- the clients: struct device in src/lease/channel.h, struct dv_gate in the worker ---- */
 
 #define IDLE 0
 #define WAITING 1
@@ -76,17 +86,18 @@ bit idle[N];      /* idle_since != 0; then wanted is false */
 bit work[N];      /* a ready command waits at the gate */
 byte flight[N];   /* gate->in_flight */
 byte ended[N];    /* of these, reported by the vendor's thread; the main thread does not know yet */
-bit closing[N];   /* gate->closing: no other command may follow the one submitted last */
+byte closing[N];  /* gate->closing: no other command may follow the one submitted last; or CLOSED */
 bit woken[N];     /* runtime->gates_changed */
-bit linked[N] = 1; /* the socket is connected to a living divvyd */
-byte unread[N];   /* REGISTERs on their way */
+bit linked[N] = 1; /* it has its channel; that divvyd lives is another matter */
+
+#define CLOSED 2 /* DV_GATE_CLOSED: that one has ended, and its end is not noticed yet */
 
 /* How it goes with a client. */
 #define WELL 0
 #define BUSY 1   /* its main thread never comes back from a vendor call: a recall is not obeyed */
 #define FROZEN 2 /* none of its threads runs */
 #define HUNGUP 3 /* it has lost its channel for good, and goes on with what it holds */
-#define LIAR 4   /* when it registers it claims a grant that it does not hold */
+#define LIAR 4   /* asked by a new divvyd it claims a grant that it does not hold */
 #define DEAD 5
 
 byte fate[N];
@@ -111,25 +122,23 @@ byte fate[N];
 
 bit running = 1;
 /* in memory: struct dv_session_lease, struct dv_policy_session */
-bit joined[N] = 1; /* its pidfd is watched */
+bit asked[N]; /* sync_id != 0: it was asked what it holds, and has not answered */
 bit waits[N];
 bit holds[N];
 bit recalled[N];
-byte granted[N] = 1; /* lease->serial */
 byte last = N - 1; /* whose turn was last */
 byte overtaken;    /* how often others were granted while client 0 waited */
-/* on disk: the grants that are out; 0: none */
-byte recorded[N];
-/* in memory of a restarted divvyd: recorded, and neither back nor dead yet */
-bit missing[N];
+/* in the state file, which outlives divvyd */
+bit joined[N] = 1;   /* its session: its pidfd is watched */
+byte granted[N] = 1; /* lease->serial; the device's counter is in the file */
+byte recorded[N];    /* the grant that it holds; 0: none */
 
 bit quiet; /* no program gives any more commands */
 byte failures = FAILURES;
-byte restarts = RESTARTS;
+byte restarts = RESTARTS; /* how often divvyd will die; so it also tells its lives apart */
 
 /* temporaries of atomic steps, all 0 between them */
-byte j, k, who, number;
-bit flag;
+byte j, k, who, number, flag;
 mtype type;
 
 inline forget()
@@ -151,7 +160,6 @@ inline forget()
 #endif
 #define waits_(i) waits[i]
 #define holds_(i) holds[i]
-#define missing_(i) missing[i]
 #define others_wait(i) \
     ((waits[0] && i != 0) || (waits[1] && i != 1) || (waits[N - 1] && i != N - 1))
 
@@ -171,7 +179,7 @@ inline to_daemon(i, t, s, f)
     :: linked[i] ->
         printf("client %d sends %e (serial %d, flag %d)\n", i, t, s, f);
         up[i]!t, s, f
-    :: else -> /* the daemon is gone: nobody to tell */
+    :: else -> /* its channel is gone: nobody to tell */
         printf("client %d cannot send %e\n", i, t)
     fi
 }
@@ -232,6 +240,17 @@ inline yield(i)
     fi
 }
 
+/* What it holds and waits for, in a STATE. */
+#define described(i) (has(i) -> serial[i] : (st[i] == WAITING -> WAITS : 0))
+
+/* A new divvyd asks. Everything that was said was said under the lock, and so is this: it is what a
+ * divvyd that had heard all of it would know. */
+inline answer(i, id)
+{
+    number = described(i);
+    to_daemon(i, STATE, number, id)
+}
+
 /* One message of divvyd's. The callbacks granted and recalled only set the flag that wakes the main
  * thread. */
 inline handle(i)
@@ -266,70 +285,66 @@ inline handle(i)
 #ifdef SLOPPY
     :: type == RECALL && !has(i) -> to_daemon(i, RELEASE, number, (st[i] == WAITING))
 #endif
-#ifndef BREAK_ALONE
-    :: type == GONE -> assert(fate[i] == LIAR) /* nobody who is honest is told so */
-#endif
+    :: type == ASK -> answer(i, flag)
     :: else
     fi
 }
 
-/* A connection that was lost is made anew; the first message on it says everything that divvyd must
- * know. What the old connection still carried to divvyd is thrown away, or was read just before. */
-inline register_(i)
+#define is_asked(i) (down[i]?[ASK, 0, _])
+
+/* It could claim any serial: one that the state file may have for it, or one that it has not. */
+inline lie(i)
 {
+    down[i]?type, number, flag;
+    printf("client %d lies in state %d\n", i, st[i]);
     if
-    :: do :: up[i]?_, _, _ :: empty(up[i]) -> break od;
-        unread[i] = 1
-    :: len(up[i]) > 0 && len(up[i]) < CAP -> unread[i]++
-    fi;
-    linked[i] = 1;
-#ifdef BREAK_ALONE
-    if
-    :: has(i) && recorded[i] == 0 -> /* gives up what it took, even if it still runs */
-        idle[i] = 0;
-        serial[i] = 0;
-        st[i] = (work[i] -> WAITING : IDLE)
-    :: else
-    fi;
-#endif
-    printf("client %d connects anew in state %d and registers\n", i, st[i]);
-    if
-    :: has(i) -> up[i]!REGISTER, serial[i], 0
-    :: fate[i] == LIAR && !has(i) ->
-        if
-        :: up[i]!REGISTER, 1, 0
-        :: up[i]!REGISTER, SERIALS, 0
-        fi
-    :: !has(i) ->
-#ifdef BREAK_REGISTER
-        up[i]!REGISTER, 0, 0
-#else
-        up[i]!REGISTER, 0, (st[i] == WAITING)
-#endif
+    :: to_daemon(i, STATE, 1, flag)
+    :: SERIALS > 1 -> to_daemon(i, STATE, SERIALS, flag)
     fi
 }
+
+#ifdef BREAK_UNLOCKED
+#define may_handle(i) (lease_runs(i) && len(down[i]) > 0 && !is_asked(i) && room(i))
+#else
+#define may_handle(i) (lease_runs(i) && len(down[i]) > 0 && room(i))
+#endif
 
 /* The lease client's thread: serve() in src/lease/lease.c. */
 proctype Lease(byte i)
 {
+#ifdef BREAK_UNLOCKED
+    byte seen, id;
+#endif
+
     do
-    :: d_step { lease_runs(i) && len(down[i]) > 0 && room(i) -> handle(i); forget() }
+    :: d_step { may_handle(i) -> handle(i); forget() }
     :: d_step { lease_runs(i) && st[i] == GRANTED && idle[i] && room(i) -> /* keep_time */
             give_back(i, 0)
         }
+#if RESTARTS > 0
+    :: atomic { fate[i] == LIAR && !has(i) && is_asked(i) && room(i) ->
+            lie(i);
+            d_step { forget() }
+        }
+#endif
+#ifdef BREAK_UNLOCKED
+    /* looks, and only then takes the lock to send */
+    :: d_step { lease_runs(i) && is_asked(i) ->
+            down[i]?ASK, _, id;
+            seen = described(i);
+            printf("client %d has read ASK in state %d\n", i, st[i])
+        };
+        d_step { lease_runs(i) && room(i) -> to_daemon(i, STATE, seen, id); seen = 0; id = 0 }
+#endif
 #ifdef BREAK_ALONE
-    /* without a daemon everybody uses the device */
-    :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && !running && !has(i) ->
+    /* go_on_alone: all that divvyd had sent was read, then the end of the channel */
+    :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && !has(i) ->
             printf("client %d goes on alone\n", i);
             st[i] = GRANTED;
             serial[i] = 1;
             wake_main(i);
             assert(count(uses) <= S)
         }
-#endif
-#if RESTARTS > 0
-    /* everything was read, then the end of the connection */
-    :: atomic { lease_runs(i) && !linked[i] && empty(down[i]) && running -> register_(i) }
 #endif
     od
 }
@@ -410,15 +425,14 @@ rest:
     atomic { main_runs(i) && main_room(i) ->
         if
         :: work[i] && flight[i] == 0 -> want(i)
+        :: work[i] && closing[i] == 1 -> closing[i] = 0 /* dv_gate_reopen: another may follow */
         :: else
-        fi;
-#ifndef BREAK_CLOSED
-        closing[i] = 0 /* under the lock: another may follow after all */
-#endif
+        fi
     };
 #endif
     if
-    :: atomic { main_runs(i) && work[i] && st[i] == GRANTED && flight[i] < FLIGHT ->
+    :: atomic { main_runs(i) && work[i] && st[i] == GRANTED && flight[i] < FLIGHT &&
+                closing[i] == 0 ->
 #ifndef BREAK_ADMIT
             assert(will_move(i));
 #endif
@@ -436,7 +450,10 @@ rest:
 #endif
                 assert(will_move(i));
 #ifdef CLOSING
-                closing[i] = (flight[i] > 0) /* dv_gate_close */
+                if
+                :: flight[i] > 0 && closing[i] == 0 -> closing[i] = 1 /* dv_gate_close */
+                :: else
+                fi
 #endif
             :: else
             fi;
@@ -459,7 +476,6 @@ rest:
         main_runs(i);
         work[i] = 0;
         flight[i]++;
-        closing[i] = 0;
         printf("client %d submits a command in state %d\n", i, st[i]);
         assert(count(uses) <= S);
         assert(has(i)); /* nothing is submitted without a lease */
@@ -473,7 +489,8 @@ closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, 
         :: serving && flight[i] == 0 && has(i) -> give_back(i, work[i]) /* dv_lease_drained */
         :: !serving || flight[i] > 0 || st[i] != RECALLED
 #ifdef CLOSING
-        :: serving && flight[i] > 0 && has(i) -> closing[i] = 1 /* close_gate */
+        :: serving && work[i] && flight[i] > 0 && has(i) && closing[i] == 0 ->
+            closing[i] = 1 /* close_gate */
 #endif
         fi;
         serving = 0;
@@ -482,26 +499,26 @@ closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, 
 }
 
 /* The vendor's thread: a command has ended. If no other may follow it the lease is given back at
- * once, although the main thread still counts it as in flight. That is decided under the lock. */
+ * once, although the main thread still counts it as in flight. The one word that both threads
+ * exchange decides which of them was first. */
 proctype Vendor(byte i)
 {
 running_:
     do
-    :: atomic { main_runs(i) && flight[i] > ended[i] && main_room(i) ->
+    :: atomic { main_runs(i) && flight[i] > ended[i] ->
             printf("a command of client %d ends\n", i);
             if
-            :: closing[i] && flight[i] == ended[i] + 1 ->
-#ifdef BREAK_CLOSED
-                goto closed
-#else
-                yield(i)
+            :: closing[i] == 1 && flight[i] == ended[i] + 1 ->
+#ifndef BREAK_CLOSED
+                closing[i] = CLOSED;
 #endif
+                goto closed
             :: else
             fi;
             ended[i]++
         }
     od;
-closed:
+closed: /* dv_gate_closed */
     atomic {
         main_runs(i) && main_room(i);
         yield(i);
@@ -512,26 +529,20 @@ closed:
 
 /* ================================ divvyd ================================ */
 
-#ifdef BREAK_EARLY
-#define hears(i) (linked[i] && fate[i] != DEAD)
-#else
-#define hears(i) (linked[i] && fate[i] != DEAD && unread[i] == 0)
-#endif
-
-/* send_lease: never blocks, and what the client cannot be told is lost. Before the REGISTER of a
- * new connection is read, messages go to the old one, where nobody listens. */
+/* send_lease: never blocks, and what the client cannot be told is lost. */
 inline to_client(i, t, s, f)
 {
     if
-    :: hears(i) ->
-        printf("divvyd sends %e (serial %d) to client %d\n", t, s, i);
+    :: linked[i] && fate[i] != DEAD ->
+        printf("divvyd sends %e (serial %d, flag %d) to client %d\n", t, s, f, i);
         assert(nfull(down[i])); /* MSG_DONTWAIT loses nothing */
         down[i]!t, s, f
     :: else -> printf("divvyd cannot send %e to client %d\n", t, i)
     fi
 }
 
-/* divvyd dies. What it had sent may still be read, unless the kernel reports a reset first. */
+/* divvyd dies. The keeper has every channel: what it had sent will be read, and what was sent to it
+ * waits for the next one. */
 inline crash()
 {
     printf("divvyd dies\n");
@@ -540,46 +551,15 @@ inline crash()
     k = 0;
     do
     :: k < N ->
-        linked[k] = 0;
-        unread[k] = 0;
-        do :: up[k]?_, _, _ :: empty(up[k]) -> break od;
-        if
-        :: skip
-        :: nempty(down[k]) -> do :: down[k]?_, _, _ :: empty(down[k]) -> break od
-        fi;
-        joined[k] = 0;
+        asked[k] = 0;
         waits[k] = 0;
         holds[k] = 0;
         recalled[k] = 0;
-        granted[k] = 1;
-        missing[k] = 0;
         k++
     :: else -> break
     od;
     last = N - 1;
     overtaken = 0
-}
-
-/* It is started again: nothing is granted before every recorded holder is back or dead. */
-inline start()
-{
-    printf("divvyd starts\n");
-    running = 1;
-    k = 0;
-    do
-    :: k < N ->
-        if
-        :: recorded[k] != 0 ->
-            missing[k] = 1;
-            joined[k] = 1;
-#ifdef BREAK_FORGET
-            recorded[k] = 0
-#endif
-        :: else
-        fi;
-        k++
-    :: else -> break
-    od
 }
 
 inline may_crash()
@@ -590,6 +570,39 @@ inline may_crash()
     :: restarts > 0 && running -> crash()
 #endif
     fi
+}
+
+/* It is started again: who is recorded as a holder holds, and everybody is asked. Nobody waits
+ * before it has said so, so nothing is granted meanwhile. It may die before it has asked all. */
+inline start()
+{
+    printf("divvyd starts\n");
+    running = 1;
+    k = 0;
+    do
+    :: running && k < N ->
+        may_crash();
+        if
+        :: running && joined[k] ->
+#ifndef BREAK_RESTART
+            if
+            :: recorded[k] != 0 ->
+                holds[k] = 1;
+                granted[k] = recorded[k];
+                assert(count(holds_) <= S)
+            :: else
+            fi;
+#endif
+#ifdef BREAK_FORGET
+            recorded[k] = 0; /* a new file, which lists the holders that have answered */
+#endif
+            asked[k] = 1;
+            to_client(k, ASK, 0, restarts)
+        :: else
+        fi;
+        k++
+    :: else -> break
+    od
 }
 
 /* Whose turn it is; somebody waits. */
@@ -630,11 +643,7 @@ inline keep_turns()
 #endif
 }
 
-#ifdef BREAK_RESTART
 #define may_grant (running && any(waits_) && count(holds_) < S)
-#else
-#define may_grant (running && any(waits_) && count(holds_) < S && !any(missing_))
-#endif
 
 inline dispatch()
 {
@@ -655,7 +664,7 @@ inline dispatch()
         :: else
         fi
 #else
-        recorded[j] = granted[j]; /* on disk before the client can know */
+        recorded[j] = granted[j]; /* in the file before the client can know */
         may_crash();
         if
         :: running -> to_client(j, GRANT, granted[j], 0)
@@ -682,46 +691,67 @@ inline policy_release(i)
     may_crash()
 }
 
-/* What the client says replaces all that divvyd knew of it, but it holds only what is recorded. */
-inline take_register(i)
+/* Its own word on what it holds and waits for, as far as the state file agrees. */
+inline take_state(i)
 {
-    joined[i] = 1;
-    unread[i]--;
-    missing[i] = 0;
-    waits[i] = 0;
+    asked[i] = 0;
+#ifdef BREAK_RESTART
     if
-#ifdef BREAK_CLAIM
-    :: number != 0 ->
-        recorded[i] = number;
-#else
-    :: number != 0 && recorded[i] == number ->
-#endif
+    :: recorded[i] != 0 && number == recorded[i] ->
         holds[i] = 1;
-        recalled[i] = 0;
         granted[i] = number;
-        assert(count(holds_) <= S);
-        to_client(i, HELD, number, 0)
-    :: else ->
-        if
-        :: recorded[i] != 0 -> policy_release(i)
-        :: else
-        fi;
-        if
-        :: running && number != 0 -> to_client(i, GONE, number, 0)
-        :: running && number == 0 && flag -> policy_wait(i)
-        :: else
-        fi
+        assert(count(holds_) <= S)
+    :: else -> recorded[i] = 0
+    fi;
+#endif
+    if
+    :: holds[i] && number != granted[i] -> /* it never heard of it, or has given it back */
+        policy_release(i)
+#ifdef BREAK_FORGET
+    :: holds[i] && number == granted[i] -> recorded[i] = number
+#endif
+    :: else
+    fi;
+    if
+#ifndef BREAK_LINE
+    :: running && number == WAITS -> policy_wait(i)
+#endif
+    :: running && number != WAITS && number != 0 && !holds[i] ->
+        assert(fate[i] == LIAR || fate[i] == DEAD); /* who is honest loses nothing */
+#ifdef BREAK_CLAIM
+        holds[i] = 1;
+        granted[i] = number;
+        recorded[i] = number;
+        assert(count(holds_) <= S)
+#else
+        to_client(i, RECALL, number, 0)
+#endif
+    :: else
     fi
 }
+
+/* Whether a message is for this divvyd: until the answer to its own question has come, everything
+ * was said to one before it. */
+#ifdef BREAK_HEARD
+#define counts(i) (type != STATE || (asked[i] && flag == restarts))
+#else
+#ifdef BREAK_STALE
+#define counts(i) (type == STATE -> asked[i] : !asked[i])
+#else
+#define counts(i) (type == STATE -> (asked[i] && flag == restarts) : !asked[i])
+#endif
+#endif
 
 inline take_message(i)
 {
     up[i]?type, number, flag;
     printf("divvyd reads %e (serial %d, flag %d) of client %d\n", type, number, flag, i);
+    may_crash(); /* then nobody has acted on it */
     if
-    :: type == WANT -> policy_wait(i)
-    :: type == CANCEL -> waits[i] = 0
-    :: type == RELEASE ->
+    :: !running || !counts(i)
+    :: running && counts(i) && type == WANT -> policy_wait(i)
+    :: running && counts(i) && type == CANCEL -> waits[i] = 0
+    :: running && counts(i) && type == RELEASE ->
         if
 #ifdef BREAK_SERIAL
         :: holds[i] ->
@@ -753,7 +783,7 @@ inline take_message(i)
             :: else
             fi
         fi
-    :: type == REGISTER -> take_register(i)
+    :: running && counts(i) && type == STATE -> take_state(i)
     fi;
     dispatch()
 }
@@ -762,15 +792,18 @@ inline take_message(i)
 inline part(i)
 {
     printf("divvyd learns that client %d has ended\n", i);
-    joined[i] = 0;
-    missing[i] = 0;
+    asked[i] = 0;
     waits[i] = 0;
     do :: up[i]?_, _, _ :: empty(up[i]) -> break od;
     if
 #ifndef BREAK_DEAD
-    :: holds[i] || recorded[i] != 0 -> policy_release(i)
+    :: holds[i] -> policy_release(i)
 #endif
     :: else
+    fi;
+    if
+    :: running -> joined[i] = 0
+    :: else /* the next one will learn it again */
     fi;
     dispatch()
 }
@@ -792,7 +825,9 @@ proctype Timer()
     :: atomic {
             running && any(waits_) && count(holds_) == S && any(may_recall) ->
             pick(may_recall);
-            recalled[who] = 1;
+#ifndef BREAK_NAG
+            recalled[who] = 1; /* once */
+#endif
             to_client(who, RECALL, granted[who], 0);
             d_step { forget() }
         }
@@ -812,9 +847,8 @@ proctype Reaper()
     od
 }
 
-/* The deadline: who was recalled (or has not come back after a restart) and does not answer is
- * ended, but only while somebody waits. */
-#define is_overdue(i) (is_stuck(i) && others_wait(i) && ((holds[i] && recalled[i]) || missing[i]))
+/* The deadline: who was recalled and does not answer is ended, but only while somebody waits. */
+#define is_overdue(i) (is_stuck(i) && others_wait(i) && holds[i] && recalled[i])
 
 inline kill(i)
 {
@@ -828,7 +862,6 @@ inline kill(i)
     woken[i] = 0;
     idle[i] = 0;
     serial[i] = 0;
-    unread[i] = 0;
     do :: down[i]?_, _, _ :: empty(down[i]) -> break od
 }
 
@@ -863,7 +896,7 @@ proctype Deadline()
 
 inline lose_channel(i)
 {
-    printf("client %d loses its connection\n", i);
+    printf("client %d loses its channel\n", i);
     linked[i] = 0;
     do :: down[i]?_, _, _ :: empty(down[i]) -> break od
 }
@@ -875,21 +908,21 @@ inline misfortune(i)
 #ifndef DEATHS
     :: fate[i] = FROZEN; printf("client %d freezes\n", i)
     :: fate[i] = BUSY; printf("client %d is stuck in a vendor call\n", i)
+    :: fate[i] = HUNGUP; lose_channel(i)
 #if RESTARTS > 0
     :: fate[i] = LIAR; printf("client %d will lie\n", i)
-    :: lose_channel(i) /* and makes a new one */
-#else
-    :: fate[i] = HUNGUP; lose_channel(i)
 #endif
 #endif
     fi
 }
 
-/* At any moment. Clients differ only in their number: let it be the last. */
+/* At any moment. Clients differ only in their number: let it be the last. What comes after another
+ * misfortune is death. */
 proctype Fate()
 {
     do
     :: atomic { failures > 0 && fate[N - 1] == WELL -> failures--; misfortune(N - 1) }
+    :: atomic { failures > 0 && is_stuck(N - 1) -> failures--; kill(N - 1) }
     od
 }
 
@@ -907,14 +940,23 @@ proctype Restart()
     do
     :: atomic { running && restarts > 0 -> crash(); d_step { forget() } }
     :: atomic { !running -> start(); d_step { forget() } }
+#ifdef BREAK_ALONE
+    /* nobody starts it for too long: the keeper's patience ends, and with it every channel */
+    :: d_step { !running && linked[0] ->
+            printf("the keeper closes the channels\n");
+            linked[0] = 0;
+            linked[1] = 0;
+            linked[N - 1] = 0
+        }
+#endif
     od
 }
 
 /* When nothing moves any more, both sides agree and nobody waits. */
 #define settled(i) \
-    (fate[i] == DEAD -> (!holds[i] && !waits[i] && !missing[i] && recorded[i] == 0) : \
+    (fate[i] == DEAD -> (!holds[i] && !waits[i] && !asked[i] && recorded[i] == 0) : \
     (fate[i] == WELL -> (!work[i] && flight[i] == 0 && st[i] != WAITING && !waits[i] && \
-                         !missing[i] && holds[i] == has(i) && \
+                         !asked[i] && holds[i] == has(i) && \
                          (!holds[i] || (granted[i] == serial[i] && recorded[i] == serial[i])) && \
                          (holds[i] || recorded[i] == 0) && \
                          len(up[i]) == 0 && len(down[i]) == 0 && linked[i]) : \
