@@ -604,13 +604,18 @@ static void session_keep(struct dv_session *session)
     dv_state_commit(record);
 }
 
-/* The earlier daemon may have been cut off before it welcomed its client: one that has been welcomed
- * already, and still waits for its worker, does not mind. */
-static void welcome_again(struct dv_session *session)
+/* A daemon that is cut off right after this, before it has noted it, has a successor that does it again:
+ * who has been welcomed already does not mind. */
+static int welcome(struct dv_session *session)
 {
-    if (session->client_fd >= 0)
-        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_OK, session->id,
-                                session->shm_bytes, session->shm_fd, "");
+    bool lease_only = session->api == DV_API_LEASE;
+    int error = dv_session_send_welcome(lease_only ? session->control_fd : session->client_fd,
+                                        session->version, DV_WELCOME_OK, session->id,
+                                        session->shm_bytes, session->shm_fd, "");
+
+    if (error >= 0 && session->record)
+        session->record->welcomed = 1;
+    return error;
 }
 
 static int adopt_log(struct dv_session *session, int *fd)
@@ -641,7 +646,7 @@ static struct dv_session *rebuild(struct dv_arbiter *arbiter, struct dv_state_se
                                    .gid = record->gid,
                                    .tenant_pid = record->tenant_pid,
                                    .worker_pid = record->worker_pid,
-                                   .version = (uint16_t)record->version,
+                                   .version = record->version,
                                    .api = record->api,
                                    .present_as = record->present_as,
                                    .started = (time_t)record->started,
@@ -704,11 +709,13 @@ int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record
     }
     if (error >= 0)
         error = dv_leases_rejoin(arbiter, session, leases);
-    if (error < 0) {
+    if (error < 0) { /* nobody would know of its worker any more */
+        signal_worker(session, SIGKILL);
         session_destroy(session);
         return error;
     }
-    welcome_again(session);
+    if (!record->welcomed && (session->client_fd >= 0 || session->api == DV_API_LEASE))
+        welcome(session);
     return 0;
 }
 
@@ -723,8 +730,7 @@ static void serve_leases_only(struct dv_session *session)
     session_keep(session);
     int error = dv_leases_join(session->arbiter, session);
     if (error >= 0)
-        error = dv_session_send_welcome(session->control_fd, session->version, DV_WELCOME_OK,
-                                        session->id, 0, -1, "");
+        error = welcome(session);
     if (error < 0) {
         dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
                    session->command, session->tenant_pid, strerror(-error));
@@ -840,8 +846,7 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     if (error >= 0)
         error = dv_leases_join(session->arbiter, session);
     if (error >= 0)
-        error = dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_OK,
-                                        session->id, session->shm_bytes, session->shm_fd, "");
+        error = welcome(session);
     if (error < 0) {
         /* Without its welcome the client knows no session: nobody will use this worker. */
         dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),

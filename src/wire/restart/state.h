@@ -96,7 +96,8 @@ struct dv_state_session {
     int32_t tenant_pid;
     int32_t worker_pid; /* 0: none */
     uint32_t tenant;    /* index of its record */
-    uint32_t version;   /* of the protocol */
+    uint16_t version;   /* of the protocol */
+    uint16_t welcomed;  /* 1: its client has been told of it; written after that */
     uint32_t present_as;
     uint32_t device_count;
     uint8_t devices[DV_MAX_DEVICES]; /* in the list of devices */
