@@ -63,6 +63,15 @@ static inline void dv_object_use(struct dv_object *object)
 {
     atomic_fetch_add(&object->count, DV_COUNT_USE);
 }
+/* The same for one that was found by its number: false when it is just being destroyed. */
+static inline bool dv_object_try_use(struct dv_object *object)
+{
+    uint64_t count = atomic_load(&object->count);
+
+    while (count && !atomic_compare_exchange_weak(&object->count, &count, count + DV_COUNT_USE))
+        ;
+    return count != 0;
+}
 #define dv_handle(o) ((void *)(o))
 
 struct dv_platform {

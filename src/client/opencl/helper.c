@@ -95,11 +95,16 @@ static void tell_context(void *argument)
 static void context_failed(struct dv_context *context, cl_int code, const char *what,
                            const char *why)
 {
-    struct context_error *error;
+    struct context_error *error = NULL;
 
-    if (!context || !context->notify || !(error = malloc(sizeof *error)))
+    if (!context || !dv_object_try_use(&context->object))
         return;
-    dv_object_use(&context->object);
+    if (context->notify)
+        error = malloc(sizeof *error);
+    if (!error) {
+        dv_context_unuse(context);
+        return;
+    }
     *error = (struct context_error){context, code, ""};
     snprintf(error->text, sizeof error->text, "divvy: %s%s%s", what, why[0] ? ": " : "", why);
     dv_callback_post(tell_context, error);

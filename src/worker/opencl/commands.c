@@ -220,8 +220,10 @@ static int32_t submit(struct dv_node *node)
     if (node->reports &&
         clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
         /* no callback to be had: wait for it here, late but right */
+        cl_int status = CL_COMPLETE;
         clWaitForEvents(1, &c->event);
-        dv_graph_report(node, CL_COMPLETE);
+        clGetEventInfo(c->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+        vendor_completed(c->event, status, c);
     }
     return CL_SUCCESS;
 }
@@ -440,6 +442,13 @@ const struct dv_graph_backend dvk_backend = {
     .more_coming = more_coming,
 };
 
+/* Nothing else would start what is there, so who cannot flush waits. */
+static void flush(cl_command_queue queue)
+{
+    if (clFlush(queue) != CL_SUCCESS)
+        clFinish(queue);
+}
+
 void dvk_flush(struct dvk_worker *w)
 {
     struct dv_graph *graph = &w->runtime->graph;
@@ -449,9 +458,21 @@ void dvk_flush(struct dvk_worker *w)
         if (!queue->unflushed)
             continue;
         queue->unflushed = false;
-        clFlush(queue->vendor);
+        flush(queue->vendor);
         if (queue->lane)
-            clFlush(queue->lane);
+            flush(queue->lane);
+    }
+}
+
+void dvk_finish(struct dvk_worker *w)
+{
+    struct dv_graph *graph = &w->runtime->graph;
+
+    for (uint32_t i = 0; i < graph->queue_count; i++) {
+        struct dvk_queue *queue = (struct dvk_queue *)graph->queues[i];
+        clFinish(queue->vendor);
+        if (queue->lane)
+            clFinish(queue->lane);
     }
 }
 

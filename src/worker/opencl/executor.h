@@ -72,6 +72,7 @@ struct dvk_mem {
     uint32_t refs;  /* of this record: the table's, kernels' arguments', commands' */
     uint32_t pins;  /* commands not yet handed to the vendor: keep the vendor's object */
     bool released;  /* by the application */
+    bool told_by_vendor; /* its end; otherwise by us when it is released */
     bool is_image;
     cl_mem vendor;  /* NULL: creation failed */
     cl_int error;   /* why */
@@ -316,6 +317,8 @@ cl_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
 void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record);
 void dvk_flush(struct dvk_worker *w);
+/* Waits for all that was handed to the vendor. */
+void dvk_finish(struct dvk_worker *w);
 extern const struct dv_graph_backend dvk_backend;
 
 /* ---- queries.c ---- */

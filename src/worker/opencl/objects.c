@@ -349,7 +349,9 @@ static void tell_when_gone(struct dvk_mem *mem)
     if (!copy)
         return;
     *copy = *mem;
-    if (clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) != CL_SUCCESS)
+    mem->told_by_vendor =
+        clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) == CL_SUCCESS;
+    if (!mem->told_by_vendor)
         free(copy);
 }
 
@@ -529,17 +531,21 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     }
     size_t facts[3] = {0, 0, 0}; /* element size, row pitch, slice pitch */
     size_t bytes = 0;
-    clGetImageInfo(mem->vendor, CL_IMAGE_ELEMENT_SIZE, sizeof(size_t), &facts[0], NULL);
-    clGetImageInfo(mem->vendor, CL_IMAGE_ROW_PITCH, sizeof(size_t), &facts[1], NULL);
-    clGetImageInfo(mem->vendor, CL_IMAGE_SLICE_PITCH, sizeof(size_t), &facts[2], NULL);
-    clGetMemObjectInfo(mem->vendor, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+    error = clGetImageInfo(mem->vendor, CL_IMAGE_ELEMENT_SIZE, sizeof(size_t), &facts[0], NULL);
+    if (error == CL_SUCCESS)
+        error = clGetImageInfo(mem->vendor, CL_IMAGE_ROW_PITCH, sizeof(size_t), &facts[1], NULL);
+    if (error == CL_SUCCESS)
+        error = clGetImageInfo(mem->vendor, CL_IMAGE_SLICE_PITCH, sizeof(size_t), &facts[2], NULL);
+    if (error == CL_SUCCESS)
+        error = clGetMemObjectInfo(mem->vendor, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
     mem->element_bytes = facts[0];
     mem->bytes = parent ? 0 : bytes;
     if (managed) /* from here on its vendor's object comes and goes */
         dvk_residency_tried(mem);
     mem->device = home_of(context);
-    if (!parent && (dv_account_claim(w->runtime, home_of(context), bytes) < 0 ||
-                    !count_mem(mem, context, true)))
+    if (error == CL_SUCCESS && !parent &&
+        (dv_account_claim(w->runtime, home_of(context), bytes) < 0 ||
+         !count_mem(mem, context, true)))
         error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     if (error == CL_SUCCESS && managed)
         error = dvk_residency_add(mem, pixels);
@@ -595,13 +601,19 @@ static void release_vendor_mem(struct dvk_mem *mem)
             dvk_residency_remove(mem);
         return;
     }
+    bool told = mem->vendor && mem->told_by_vendor;
     if (mem->vendor) {
+        if (!told) { /* nobody else will say so: when nothing can use it any more */
+            dvk_finish(mem->worker);
+            atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
+            dvk_mem_uncount(mem);
+        }
         clReleaseMemObject(mem->vendor);
         mem->vendor = NULL;
-    } else {
+    }
+    if (!told)
         dv_runtime_upcall(mem->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
-    }
     mem->error = CL_INVALID_MEM_OBJECT;
 }
 

@@ -472,11 +472,23 @@ static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *b
     return CL_SUCCESS;
 }
 
-static void finish_moves(struct dvk_room *room)
+static cl_int finish_moves(struct dvk_room *room)
 {
-    if (room->moves)
-        clFinish(room->moves->mover);
+    cl_int error = room->moves ? clFinish(room->moves->mover) : CL_SUCCESS;
+
     room->moves = NULL;
+    return error;
+}
+
+/* What is there only in part, or perhaps not at all, is not there. */
+static void drop_placing(struct dvk_room *room, struct dvk_mem *root)
+{
+    if (!root->placing)
+        return;
+    drop_vendor(root);
+    root->placing = false;
+    root->moved = 0;
+    count_placed(root->worker, room, 0, root->bytes);
 }
 
 static void settle_in(struct dvk_room *room, struct dvk_mem *root)
@@ -501,13 +513,20 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
         if (!root->placing && root->bytes > room->room - room->placed)
             break; /* one behind the head: for that there is room */
         if (room->moves && room->moves != root->make.context)
-            finish_moves(room);
-        error = bring_one(room, root, &budget);
+            error = finish_moves(room);
+        if (error == CL_SUCCESS)
+            error = bring_one(room, root, &budget);
         if (error != CL_SUCCESS || (root->backed && root->moved < root->backing_bytes))
             break;
         count++;
     }
-    finish_moves(room);
+    cl_int moved = finish_moves(room);
+    if (moved != CL_SUCCESS) {
+        error = error == CL_SUCCESS ? moved : error;
+        for (uint32_t i = 0; i < set->count; i++)
+            drop_placing(room, room->set.roots[i]);
+        count = 0;
+    }
     for (uint32_t i = 0; i < count; i++)
         settle_in(room, room->set.roots[i]);
     note_moving(w, PIECE_BYTES - budget, began);
@@ -521,15 +540,8 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
 /* What is there only in part cannot stay so: nobody could evict it. */
 static void stop_bringing(struct dvk_room *room)
 {
-    for (uint32_t i = 0; i < room->wanted.count; i++) {
-        struct dvk_mem *root = room->wanted.roots[i];
-        if (!root->placing)
-            continue;
-        drop_vendor(root);
-        root->placing = false;
-        root->moved = 0;
-        count_placed(root->worker, room, 0, root->bytes);
-    }
+    for (uint32_t i = 0; i < room->wanted.count; i++)
+        drop_placing(room, room->wanted.roots[i]);
     forget_wanted(room);
     room->bringing = NULL;
     room->head_only = room->lacks_less = room->ahead = false;
@@ -784,6 +796,8 @@ void dvk_residency_remove(struct dvk_mem *mem)
 
     if (is_root && mem->resident)
         unplace(mem);
+    else if (is_root)
+        drop_placing(room_of(mem), mem);
     dvk_residency_forget(mem);
     if (is_root) {
         give_back_spare(mem->worker, mem->device);
