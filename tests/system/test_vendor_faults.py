@@ -1,0 +1,573 @@
+"""A driver that fails, crashes, hangs, comes late or loses its device is the trouble of the tenant in
+whose worker it runs, and of nobody else.
+
+The driver is the scripted vendor (tests/vendor). The tenant is `faults broad`, which goes through much
+of OpenCL. Runs without faults tell which functions of the vendor its worker calls, and how often; then
+every one of them is made to go wrong in every way, one process for each case. Beside them all the time
+`faults steady`, whose worker has a driver without faults, computes and has to go on.
+
+By default the first call of each function goes wrong, and one in the middle. With DIVVY_TEST_LONG=1
+every single call does.
+"""
+
+import concurrent.futures
+import contextlib
+import fcntl
+import glob
+import os
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+
+import pytest
+
+import divvytest
+
+LONG = bool(os.environ.get("DIVVY_TEST_LONG"))
+
+AT_ONCE = 4
+HANGING_AT_ONCE = 12  # they do nothing
+
+PROGRAM_LIMIT_S = 20
+INNOCENT_LIMIT_S = 15
+# For those that are made to hang, and for the others, who must never need it. The innocent tenant is of
+# the class without one.
+DEADLINES = "deadlines:\n  batch: 300ms\n  standard: 3s\n"
+OVERDUE = "it kept a device for"
+OTHERS_WAIT = "the other tenant does not go on"
+LATE = "60ms"
+# Not what divvy itself says when a worker is lost (-5).
+ERROR = -6
+LOST = -5
+
+# What a driver may do and PoCL does not: see tests/vendor/README.md.
+SETTINGS = "flush required\nmaps copied\n"
+
+PATHS = {
+    "unified": "",
+    # less than the tenants use, so that objects leave the device and come back
+    "swapped": "    unified: no\n    capacity: 2MiB\n",
+    # who hangs keeps its memory on the device: so much that there is enough for all
+    "roomy": "    unified: no\n",
+}
+
+# The worker's calls that never reach the vendor: the loader answers by itself.
+OF_THE_LOADER = {"clGetPlatformIDs"}
+# test_the_status_of_a_command_without_a_callback has it called.
+ONLY_AFTER_A_FAULT = {"clGetEventInfo"}
+
+# Faults that are known not to be borne well, by kind and function. They are left out of the others and
+# have cases of their own below.
+KERNELS = "a program whose kernels could not be asked for is taken for one without kernels"
+KNOWN = {
+    ("error", "clGetProgramInfo"): KERNELS,
+}
+
+
+def known(reason):
+    return pytest.mark.xfail(strict=True, reason=reason)
+
+
+class Case:
+    """One run of the tenant with one fault, and what became of it."""
+
+    def __init__(self, kind, function, number, rule):
+        self.kind, self.function, self.number, self.rule = kind, function, number, rule
+        self.start_over()
+
+    def start_over(self):
+        self.code = None  # no end
+        self.out = self.err = self.log = ""
+        self.waited = False
+
+    @property
+    def took_place(self):
+        if self.kind == "lost":
+            return re.search(r"^\d+ complete \w+ %d$" % LOST, self.log, re.M) is not None
+        return re.search(r"^\d+ scripted-\w+ %s " % self.function, self.log, re.M) is not None
+
+    def story(self, complaint):
+        return "--- %s: %s: code %s\n%s%s" % (self.rule, complaint, self.code, self.out, self.err)
+
+
+class Innocent:
+    """The tenant beside the others, and how many rounds it has finished."""
+
+    def __init__(self, daemon, program):
+        self.child = daemon.popen([program("faults"), "steady"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env={"DIVVY_PRIORITY": "latency"})
+        self.rounds = 0
+        self.longest_s = 0.0
+        self._ended = False
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        last = time.monotonic()
+        for line in self.child.stdout:
+            now = time.monotonic()
+            with self._changed:
+                if self.rounds:
+                    self.longest_s = max(self.longest_s, now - last)
+                self.rounds = int(line.split()[1])
+                self._changed.notify_all()
+            last = now
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def goes_on(self):
+        """True once it has begun and finished a round from now on."""
+        with self._changed:
+            goal = self.rounds + 2
+            self._changed.wait_for(lambda: self.rounds >= goal or self._ended, INNOCENT_LIMIT_S)
+            return self.rounds >= goal
+
+    def close(self):
+        divvytest.kill_group(self.child)
+        self._reader.join()
+        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    def end(self):
+        """In good order: its code and its complaints."""
+        self.child.stdin.close()
+        code = self.child.wait(PROGRAM_LIMIT_S)
+        return code, self.child.stderr.read()
+
+
+class Stage:
+    """A daemon on the scripted vendor, and the innocent tenant on it.
+
+    A worker reads its script, and opens its log, when its driver begins. Both names lead through the
+    link `current`, so that each worker has its own though the environment is the same for all. In the
+    cage the directory is read-only; a log that is a pipe can be written all the same.
+    """
+
+    def __init__(self, stack, config):
+        self._stack = stack
+        self.place = tempfile.mkdtemp(prefix="dv-faults-", dir="/tmp")
+        stack.callback(shutil.rmtree, self.place, ignore_errors=True)
+        os.chmod(self.place, 0o755)
+        self._made = 0
+        self._lock = threading.Lock()  # of the link
+        self._quiet = os.path.join(self.place, "quiet")
+        self._write_script(self._quiet, "")
+        os.symlink("/dev/null", os.path.join(self._quiet, "log"))
+        self._point_to(self._quiet)
+        current = os.path.join(self.place, "current")
+        config = ('devices:\n  - match: "*"\n    cage:\n      paths: [%s]\n%s'
+                  "tenants:\n  - per: program\n    may-class: latency\n    memory: 64MiB\n%s"
+                  % (self.place, config, DEADLINES))
+        self.daemon = stack.enter_context(divvytest.Daemon(config, env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": os.path.join(current, "script"),
+            "DIVVY_VENDOR_LOG": os.path.join(current, "log")}))
+        # what the daemon needs once there was a session is no leftover
+        done = self.daemon.run([self.program("faults"), "broad"], timeout=PROGRAM_LIMIT_S)
+        assert done.returncode == 0, done.stderr
+        divvytest.wait_for(lambda: self.daemon.sessions() == [], 5, "the first session does not end")
+        self.empty = divvytest.Leftovers(self.daemon)
+
+    def add_innocent(self):
+        self.innocent = Innocent(self.daemon, self.program)
+        self._stack.callback(self.innocent.close)
+        assert self.innocent.goes_on(), "the innocent tenant does not run"
+        self.before = divvytest.Leftovers(self.daemon)
+        self.calls, self.completions, self.order = self.survey()
+
+    @staticmethod
+    def program(name):
+        return os.path.join(divvytest.build_dir(), "tests", "system", "programs", name)
+
+    # ---- scripts and logs ----
+
+    @staticmethod
+    def _write_script(directory, rule):
+        os.mkdir(directory)
+        os.chmod(directory, 0o755)
+        path = os.path.join(directory, "script")
+        with open(path, "w") as script:
+            script.write(SETTINGS + rule + "\n")
+        os.chmod(path, 0o644)
+
+    def _make(self, rule):
+        """A directory with a script and a log. Also returns the log's reading end."""
+        self._made += 1
+        directory = os.path.join(self.place, str(self._made))
+        self._write_script(directory, rule)
+        log = os.path.join(directory, "log")
+        os.mkfifo(log)
+        os.chmod(log, 0o666)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 20)  # more than any run writes
+        return directory, reader
+
+    def _point_to(self, directory):
+        link = os.path.join(self.place, "next")
+        os.symlink(os.path.basename(directory), link)
+        os.rename(link, os.path.join(self.place, "current"))
+
+    def _start(self, rule, arguments=(), env=None):
+        """Starts a tenant and waits until its worker's driver has read its script."""
+        with self._lock:
+            directory, log = self._make(rule)
+            self._point_to(directory)
+            child = self.daemon.popen([self.program("faults"), "broad", *arguments],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, env=env)
+            poller = select.poll()
+            poller.register(log, select.POLLIN)
+            deadline = time.monotonic() + PROGRAM_LIMIT_S
+            while not poller.poll(50) and child.poll() is None and time.monotonic() < deadline:
+                pass
+            self._point_to(self._quiet)
+            return child, log
+
+    @staticmethod
+    def _read_log(log):
+        text = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                more = os.read(log, 1 << 20)
+                if not more:
+                    break
+                text += more
+        return text.decode()
+
+    def survey(self):
+        """What runs without faults call: the most calls of each function, the most commands of each,
+        and the functions of one run's commands in the order in which they ended."""
+        calls, completions, order = {}, {}, []
+        for _ in range(3):  # what is called depends a little on who is faster
+            case = self.run(Case("none", "", 0, ""))
+            assert case.code == 0 and case.out == "printf_number 42\n", case.story("without a fault")
+            lines = [line.split() for line in case.log.splitlines()]
+            assert not [line for line in lines if line[1] == "complete" and line[3] != "0"]
+            order = [function for _, what, function, _ in lines if what == "complete"]
+            for counts, what in ((calls, "call"), (completions, "complete")):
+                names = [function for _, said, function, _ in lines if said == what]
+                for function in names:
+                    counts[function] = max(counts.get(function, 0), names.count(function))
+        return calls, completions, order
+
+    # ---- running a case ----
+
+    @staticmethod
+    def _hear(child, case):
+        """The program's words until it ends or the time is over."""
+        try:
+            case.out, case.err = child.communicate(timeout=PROGRAM_LIMIT_S)
+            case.code = child.returncode
+        except subprocess.TimeoutExpired:
+            stacks = divvytest.stack_traces(child.pid)
+            divvytest.kill_group(child)
+            case.out, case.err = child.communicate()
+            case.err += stacks
+
+    def run(self, case):
+        child, log = self._start(case.rule)
+        self._hear(child, case)
+        case.log = self._read_log(log)
+        os.close(log)
+        return case
+
+    def run_again(self, case):
+        """A run at whose end the program makes a new context, for which it gets a worker without
+        faults."""
+        child, log = self._start(case.rule, ["again"])
+        first, deadline = b"", time.monotonic() + PROGRAM_LIMIT_S
+        while not first.endswith(b"again\n") and select.select(
+                [child.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+            more = os.read(child.stdout.fileno(), 4096)
+            if not more:
+                break
+            first += more
+        if first.endswith(b"again\n"):
+            with self._lock:  # nobody's faults are current meanwhile
+                with contextlib.suppress(BrokenPipeError):  # its code will tell
+                    child.stdin.write("go\n")
+                    child.stdin.flush()
+                self._hear(child, case)
+        else:
+            self._hear(child, case)
+        case.out = first.decode() + case.out
+        case.log = self._read_log(log)
+        os.close(log)
+        return case
+
+    def run_hanging(self, case):
+        """Until it ends, or until it waits while the other tenant goes on, who cannot while the
+        device is kept from it."""
+        child, log = self._start(case.rule, env={"DIVVY_PRIORITY": "batch"})
+        deadline = time.monotonic() + PROGRAM_LIMIT_S
+        while child.poll() is None and not case.took_place and time.monotonic() < deadline:
+            time.sleep(0.02)
+            case.log += self._read_log(log)
+        if child.poll() is None and not self.innocent.goes_on():
+            case.err = OTHERS_WAIT + "\n"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.2)
+        case.waited = child.poll() is None
+        if case.waited:
+            divvytest.kill_group(child)
+        case.out, words = child.communicate()
+        case.code = child.returncode
+        case.err += words
+        case.log += self._read_log(log)
+        os.close(log)
+        return case
+
+    def run_all(self, cases, run, judge, at_once=AT_ONCE):
+        """Runs cases side by side. Fails with the stories of all that the judge finds wrong."""
+        missed = []
+
+        def one(case):
+            for _ in range(5 if case.number == 1 else 2):
+                case.start_over()
+                run(case)
+                if case.took_place:
+                    wrong = judge(case)
+                    return wrong and case.story(wrong)
+                # a deadline this short can come too early on a busy machine
+                if case.code != 0 and not (case.kind == "hang" and OVERDUE in case.err):
+                    return case.story("it did not take place, and went wrong all the same")
+            # not every later call comes in every run
+            missed.append(case.rule)
+            return case.story("it did not take place") if case.number == 1 else None
+
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            complaints = [words for words in pool.map(one, cases) if words]
+        if not self.innocent.goes_on():
+            complaints.append(OTHERS_WAIT)
+        complaints += self.left_over()
+        assert cases and not complaints, "%d complaints about %d cases:\n%s" % (
+            len(complaints), len(cases), "\n".join(complaints))
+        assert len(missed) <= len(cases) / 5, "did not take place: %s" % missed
+        print("%d cases; the other tenant: %d rounds, the longest %.2f s" % (
+            len(cases), self.innocent.rounds, self.innocent.longest_s))
+
+    def left_over(self):
+        """Complaints about what is there besides the innocent tenant."""
+        try:
+            self.before.assert_gone(within=3.0)
+            pids = [session["tenant_pid"] for session in self.daemon.sessions()]
+            assert pids == [self.innocent.child.pid], "sessions of %s" % pids
+            self.daemon.cli("check")
+        except AssertionError as reason:
+            return [str(reason)]
+        return []
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """The stage of a path, made when first asked for."""
+    made = {}
+    with contextlib.ExitStack() as stack:
+        def get(path):
+            if path not in made:
+                made[path] = Stage(stack, PATHS[path])
+                made[path].add_innocent()
+            return made[path]
+        yield get
+
+
+def cases_of(kind, counts, *rules):
+    """Of each function the calls that are to go wrong, with the rules by turns."""
+    cases = []
+    for function, count in sorted(counts.items()):
+        if (kind, function) in KNOWN:
+            continue
+        numbers = range(1, count + 1) if LONG else sorted({1, (count + 1) // 2})
+        for at, number in enumerate(numbers):
+            cases.append(Case(kind, function, number,
+                              rules[at % len(rules)].format(function, number)))
+    return cases
+
+
+every_path = pytest.mark.parametrize("path", ["unified", "swapped"])
+hanging_path = pytest.mark.parametrize("path", ["unified", "roomy"])
+
+
+# ---- what must hold ----
+
+def ends_well(case):
+    """With an error or with right results, in time and by itself."""
+    if case.code is None or OVERDUE in case.err:
+        return "no end"
+    if case.code < 0:
+        return "the program crashed"
+    return None if case.code in (0, 3) else "neither right nor an error"
+
+
+def ends_with_error(case):
+    return ends_well(case) or (None if case.code == 3 else "nobody told the program")
+
+
+def ends_right(case):
+    return ends_well(case) or (None if case.code == 0 else "not right")
+
+
+def may_begin_anew(case):
+    """Unless it never began: the loader looks for platforms but once in a process."""
+    anew = case.code == 0 or "anew right" in case.out or "in start: clGetPlatformIDs" in case.err
+    return ends_well(case) or (None if anew else "no new context")
+
+
+def hurts_nobody(case):
+    if OTHERS_WAIT in case.err:
+        return "others suffer"
+    return None if case.waited or case.code in (0, 3) else "neither right nor an error"
+
+
+# ---- the tests ----
+
+def test_every_call_of_the_worker_is_tried(stages):
+    """So that this file stays complete when the worker learns a new call."""
+    files = glob.glob(os.path.join(divvytest.REPOSITORY, "src", "worker", "opencl", "*.c"))
+    files.append(os.path.join(divvytest.build_dir(), "api", "opencl", "opencl_worker.c"))
+    called = set()
+    for name in files:
+        with open(name) as source:
+            called |= set(re.findall(r"\b(cl[A-Z]\w+)\(", source.read()))
+    tried = {function for path in PATHS for function in stages(path).calls}
+    assert len(called) > 50 and called - tried == OF_THE_LOADER | ONLY_AFTER_A_FAULT
+
+
+@every_path
+def test_a_call_that_fails(stages, path):
+    stage = stages(path)
+    cases = cases_of("error", stage.calls, "{} {} return %d" % ERROR)
+    stage.run_all(cases, stage.run, ends_well)
+
+
+@every_path
+def test_a_call_that_crashes(stages, path):
+    """The program hears of it, and may begin anew."""
+    stage = stages(path)
+    cases = cases_of("crash", stage.calls, "{} {} crash", "{} {} abort", "{} {} exit 0")
+    stage.run_all(cases, stage.run_again, may_begin_anew)
+
+
+@hanging_path
+def test_a_call_that_hangs(stages, path):
+    """Whoever keeps the device is ended; who does not may wait, until it is killed."""
+    stage = stages(path)
+    cases = cases_of("hang", stage.calls, "{} {} hang")
+    stage.run_all(cases, stage.run_hanging, hurts_nobody, HANGING_AT_ONCE)
+
+
+@every_path
+def test_a_command_that_is_late(stages, path):
+    stage = stages(path)
+    cases = cases_of("late", stage.completions, "complete {} {} delay %s" % LATE)
+    stage.run_all(cases, stage.run, ends_right)
+
+
+@every_path
+def test_a_command_that_fails(stages, path):
+    stage = stages(path)
+    cases = cases_of("failed", stage.completions, "complete {} {} status %d" % ERROR)
+    stage.run_all(cases, stage.run, ends_with_error)
+
+
+@every_path
+def test_a_command_that_crashes(stages, path):
+    stage = stages(path)
+    cases = cases_of("crash", stage.completions, "complete {} {} crash", "complete {} {} abort")
+    stage.run_all(cases, stage.run_again, may_begin_anew)
+
+
+@hanging_path
+def test_a_command_that_never_ends(stages, path):
+    stage = stages(path)
+    cases = cases_of("hang", stage.completions, "complete {} {} hang")
+    stage.run_all(cases, stage.run_hanging, hurts_nobody, HANGING_AT_ONCE)
+
+
+@every_path
+def test_a_lost_device(stages, path):
+    """From some command on everything fails; from the first of each function on, or from any."""
+    stage = stages(path)
+    moments = range(len(stage.order)) if LONG else sorted(
+        {stage.order.index(function) for function in set(stage.order)})
+    cases = [Case("lost", "", 1, "device lost after %d" % moment) for moment in moments]
+    stage.run_all(cases, stage.run, ends_with_error)
+
+
+KNOWN_CASES = [
+    ("unified", "clGetProgramInfo 1 return -6", KERNELS),
+]
+
+
+@pytest.mark.parametrize("path, rule", [
+    pytest.param(path, rule, marks=known(reason)) for path, rule, reason in KNOWN_CASES])
+def test_a_call_that_fails_and_is_not_borne_well(stages, path, rule):
+    stage = stages(path)
+    stage.run_all([Case("error", rule.split()[0], 1, rule)], stage.run, ends_well)
+
+
+def test_the_status_of_a_command_without_a_callback(stages):
+    done = run_single(stages("unified"), "clSetEventCallback * return %d" % ERROR,
+                      "complete clEnqueueNDRangeKernel 1 status %d" % ERROR)
+    assert "event %d\n" % ERROR in done.stdout
+
+
+@pytest.mark.parametrize("rule", [
+    pytest.param("clReleaseKernel 1 return %d" % ERROR),
+    pytest.param("clSetMemObjectDestructorCallback 1 return %d" % ERROR),
+    pytest.param("clReleaseMemObject 1 crash", marks=known(
+        "memory that a lost worker was about to release is never given back")),
+])
+def test_released_memory_is_told_of(stages, rule):
+    """The destructor's callback comes, and with it what the tenant's quota has lent."""
+    done = run_single(stages("unified"), rule)
+    assert "event 0\n" in done.stdout and "memory gone\n" in done.stdout, done.stdout + done.stderr
+
+
+def run_single(stage, *rules):
+    done = stage.daemon.run([stage.program("faults"), "single", *rules], timeout=PROGRAM_LIMIT_S)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert stage.left_over() == []
+    return done
+
+
+def test_contexts_are_released_while_they_are_told_of_an_end(stages):
+    stage = stages("unified")
+    for _ in range(3):
+        done = stage.daemon.run([stage.program("faults"), "parting"], timeout=60)
+        assert done.returncode == 0, "code %d\n%s" % (done.returncode, done.stderr[-2000:])
+
+
+@known("who hangs keeps its memory on the device, and others are refused what they need")
+def test_memory_of_a_tenant_that_hangs():
+    """It does not hold the device, so nobody ends it; but what it has there is in others' way."""
+    with contextlib.ExitStack() as stack:
+        # room for two of a program's large objects and a half: the first takes two
+        stage = Stage(stack, "    unified: no\n    capacity: 640KiB\n")
+        child = stage.daemon.popen([stage.program("faults"), "hoard"], stdout=subprocess.PIPE)
+        stack.callback(child.stdout.close)
+        stack.callback(divvytest.kill_group, child)
+        assert child.stdout.readline() == "hoarding\n"
+        done = stage.daemon.run([stage.program("faults"), "broad"], timeout=60)
+        assert done.returncode == 0, done.stderr
+        divvytest.kill_group(child)
+        stage.empty.assert_gone(within=3.0)
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+def test_afterwards_nothing_is_left(stages, path):
+    """Runs last: all of the above happened on one daemon, beside one tenant that goes on."""
+    stage = stages(path)
+    code, words = stage.innocent.end()
+    assert code == 0, words
+    stage.empty.assert_gone(within=3.0)
+    assert stage.daemon.sessions() == []
+    stage.daemon.cli("check")
