@@ -6,8 +6,8 @@ of OpenCL. Runs without faults tell which functions of the vendor its worker cal
 every one of them is made to go wrong in every way, one process for each case. Beside them all the time
 `faults steady`, whose worker has a driver without faults, computes and has to go on.
 
-By default the first call of each function goes wrong, and one in the middle. With DIVVY_TEST_LONG=1
-every single call does.
+By default one call of each function goes wrong, in the middle. With DIVVY_TEST_LONG=1 every single call
+does.
 """
 
 import concurrent.futures
@@ -385,7 +385,8 @@ def cases_of(kind, counts, *rules):
     for function, count in sorted(counts.items()):
         if (kind, function) in KNOWN:
             continue
-        numbers = range(1, count + 1) if LONG else sorted({1, (count + 1) // 2})
+        some = {1, (count + 1) // 2} if len(rules) > 1 else {(count + 1) // 2}
+        numbers = range(1, count + 1) if LONG else sorted(some)
         for at, number in enumerate(numbers):
             cases.append(Case(kind, function, number,
                               rules[at % len(rules)].format(function, number)))
