@@ -106,6 +106,7 @@ static int say(const struct dv_arbiter *arbiter, enum dv_keeper_op op, uint64_t 
 }
 
 static void keeper_lost(struct dv_arbiter *arbiter);
+static void replace_or_retry(struct dv_arbiter *arbiter);
 
 static void tell(struct dv_arbiter *arbiter, enum dv_keeper_op op, uint64_t id, const int *by_kind)
 {
@@ -183,23 +184,55 @@ static int replace(struct dv_arbiter *arbiter)
     return sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter);
 }
 
-/* It has ended, or does not read. One that fails again at once is given up. */
-static void keeper_lost(struct dv_arbiter *arbiter)
+static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)usec;
+    if (arbiter->keeper.fd < 0 && !arbiter->stopping)
+        replace_or_retry(arbiter);
+    return 0;
+}
+
+static void retry_later(struct dv_arbiter *arbiter)
 {
     struct dv_keeper *keeper = &arbiter->keeper;
-    bool again = dv_arbiter_now(arbiter) - keeper->started_us < DV_LIMIT_KEEPER_US;
 
-    let_go(keeper);
-    if (arbiter->stopping)
-        return;
-    int error = again ? -EAGAIN : replace(arbiter);
+    keeper->retry_timer = sd_event_source_disable_unref(keeper->retry_timer);
+    if (sd_event_add_time_relative(arbiter->event, &keeper->retry_timer, CLOCK_MONOTONIC,
+                                   DV_LIMIT_KEEPER_US, 10 * DV_MS, on_retry, arbiter) < 0)
+        dv_error("the keeper cannot be replaced: sessions will not outlive this daemon");
+}
+
+static void replace_or_retry(struct dv_arbiter *arbiter)
+{
+    int error = replace(arbiter);
+
     if (error < 0) {
-        dv_error("the keeper has ended and cannot be replaced: sessions will not outlive this daemon");
-        let_go(keeper);
+        let_go(&arbiter->keeper);
+        dv_warning("cannot start a keeper: %s; until there is one, sessions do not outlive this daemon",
+                   strerror(-error));
+        retry_later(arbiter);
         return;
     }
     dv_warning("the keeper has ended or does not answer: there is a new one");
     put_everything(arbiter);
+}
+
+/* It has ended, or does not read. One that does so at once is not replaced at once. */
+static void keeper_lost(struct dv_arbiter *arbiter)
+{
+    struct dv_keeper *keeper = &arbiter->keeper;
+    bool at_once = dv_arbiter_now(arbiter) - keeper->started_us < DV_LIMIT_KEEPER_US;
+
+    let_go(keeper);
+    if (arbiter->stopping)
+        return;
+    if (at_once)
+        retry_later(arbiter);
+    else
+        replace_or_retry(arbiter);
 }
 
 /* ---- what is found there ---- */
@@ -333,6 +366,7 @@ void dv_keeper_quit(struct dv_arbiter *arbiter)
 
 void dv_keeper_fini(struct dv_arbiter *arbiter)
 {
+    arbiter->keeper.retry_timer = sd_event_source_disable_unref(arbiter->keeper.retry_timer);
     close_found(&arbiter->keeper);
     let_go(&arbiter->keeper);
 }

@@ -23,6 +23,7 @@ struct dv_kept {
 struct dv_keeper {
     int fd; /* -1: there is none; sessions end with the daemon then */
     sd_event_source *io;
+    sd_event_source *retry_timer;
     uint64_t started_us;
     struct dv_kept *found; /* hash table by id, until it is taken over or dropped */
 };

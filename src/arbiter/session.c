@@ -579,8 +579,7 @@ static void session_keep(struct dv_session *session)
     struct dv_state_session *record =
         session->tenant->record ? dv_state_add(&arbiter->state.sessions) : NULL;
 
-    if (!record || arbiter->keeper.fd < 0) {
-        dv_state_drop(&arbiter->state.sessions, record);
+    if (!record) {
         dv_debug("session %llu will not outlive this daemon", ID(session));
         return;
     }
