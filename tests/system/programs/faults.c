@@ -708,6 +708,20 @@ out:
     release_kernel(kernel);
 }
 
+/* Callbacks come one after the other: when this one has come, so have those about what was before. */
+static void hear_all(struct scene *s)
+{
+    static atomic_int heard;
+    cl_event event = NULL;
+
+    atomic_store(&heard, 1000);
+    if (clEnqueueMarkerWithWaitList(s->queue, 0, NULL, &event) != CL_SUCCESS)
+        return;
+    if (clSetEventCallback(event, CL_COMPLETE, on_end, &heard) == CL_SUCCESS)
+        comes(&heard, 1000);
+    clReleaseEvent(event);
+}
+
 static int broad(bool may_begin_anew)
 {
     static const struct {
@@ -727,6 +741,7 @@ static int broad(bool may_begin_anew)
             parts[i].run(&scene);
         }
         begin("end");
+        hear_all(&scene);
         close_scene(&scene);
     }
     /* The loader looks for platforms but once in a process. */
