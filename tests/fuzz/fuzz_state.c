@@ -148,10 +148,36 @@ static void answer(struct input *input, int fd)
         (void)!send(fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* The file as the next daemon finds it: its header and which records count are changed too. */
+static void open_again(struct input *input)
+{
+    static struct dv_state_header as_written;
+
+    as_written = *stage.state.header;
+    change(input, stage.state.header, 80);
+    for (uint8_t count = take_byte(input) & 3; count > 0; count--)
+        change(input, &stage.state.header->reports[take_byte(input) % DV_MAX_DEVICES],
+               sizeof stage.state.header->reports[0]);
+    struct dv_state_table *tables[] = {&stage.state.tenants, &stage.state.places,
+                                       &stage.state.sessions, &stage.state.leases};
+    for (uint8_t count = take_byte(input) & 3; count > 0; count--) {
+        struct dv_state_table *table = tables[take_byte(input) & 3];
+        uint32_t used = take_byte(input) & 3;
+        memcpy(table->records + (size_t)(take_byte(input) & 15) * table->record_bytes, &used,
+               sizeof used);
+    }
+    dv_state_close(&stage.state);
+    if (dv_state_open(&stage.state, stage.directory, &stage.inherited) < 0)
+        abort();
+    (void)dv_adopt_zygote(&stage);
+    memcpy(stage.state.header->boot, as_written.boot, sizeof as_written.boot);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct input input = {data, bytes};
-    unsigned tenants = take_byte(&input) & 3, sessions = take_byte(&input) % (SESSIONS + 1);
+    uint8_t how = take_byte(&input);
+    unsigned tenants = how & 3, sessions = take_byte(&input) % (SESSIONS + 1);
 
     for (int i = 0; i < SESSIONS; i++)
         peers[i] = -1;
@@ -160,6 +186,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     change(&input, stage.state.header->devices, sizeof stage.state.header->devices);
     write_tenants(&input, tenants);
     write_sessions(&input, sessions);
+    if (how & 128)
+        open_again(&input);
     dv_adopt_sessions(&stage);
     dv_keeper_drop_found(&stage);
     for (int turn = 0; turn < 4; turn++) {
@@ -182,5 +210,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         assert(!dv_state_at(&stage.state.sessions, i));
     dv_state_clear(&stage.state);
     memset(stage.state.header->devices, 0, sizeof stage.state.header->devices);
+    stage.state.header->magic = DV_STATE_MAGIC;
+    stage.state.header->version = DV_STATE_VERSION;
+    stage_know_devices();
+    dv_adopt_note_devices(&stage);
     return 0;
 }

@@ -69,7 +69,7 @@ int dv_zygote_request_probe(struct dv_arbiter *arbiter)
 
 /* ---- the stage ---- */
 
-static void know_devices(void)
+void stage_know_devices(void)
 {
     static struct dv_zygote_answer answer = {.device_count = 2};
 
@@ -95,7 +95,7 @@ void stage_start(void)
     dv_log_set_level(DV_LOG_ERROR);
     if (dv_arbiter_init(&stage, &options) < 0)
         abort();
-    know_devices();
+    stage_know_devices();
 }
 
 int stage_connect(const char *socket_name, int type)

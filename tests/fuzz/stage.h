@@ -12,6 +12,8 @@
 extern struct dv_arbiter stage;
 
 void stage_start(void);
+/* Tells it (again) of its two devices. */
+void stage_know_devices(void);
 /* Connects to one of divvyd's sockets; -1 when it does not take more. */
 int stage_connect(const char *socket_name, int type);
 /* Lets divvyd do what is to be done now. */
