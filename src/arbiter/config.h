@@ -51,6 +51,7 @@ struct dv_device_rule {
     int hidden;     /* not offered to anybody */
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
+    int scrub;         /* enum dv_scrub */
     int no_swap;       /* objects stay where the driver puts them */
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */

@@ -57,6 +57,13 @@ int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
     return rule ? rule->policy : DV_POLICY_ELASTIC;
 }
 
+/* Memory of the host comes from its kernel, which clears it; of a card's nobody promises that. */
+static bool is_scrubbed(const struct dv_device_report *report, const struct dv_device_rule *rule)
+{
+    return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES
+                                                : !report->host_unified;
+}
+
 uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
                           uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
                           uint8_t indices[DV_MAX_DEVICES])
@@ -70,6 +77,7 @@ uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_conf
             continue;
         *grant = (struct dv_device_grant){.platform = devices->reports[i].platform,
                                           .device = devices->reports[i].device,
+                                          .scrubbed = is_scrubbed(&devices->reports[i], rule),
                                           .leased = dv_devices_policy(devices, i, config) !=
                                                     DV_POLICY_NONE};
         if (rule) {

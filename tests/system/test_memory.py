@@ -84,6 +84,63 @@ def test_a_refused_view_takes_nothing_from_its_buffer(program):
         tenant.end()
 
 
+# ---- fresh memory ----
+
+# A card whose memory is as the last one left it: the scripted vendor fills it with 0xc5.
+DIRTY_CARD = "device type gpu\ndevice unified no\nunknown kernels nop\n"
+KEPT = {"managed": "", "left to the vendor": "    swap: no\n", "not leased": "    policy: none\n"}
+
+
+def dirty_card(more):
+    return divvytest.Daemon('devices:\n  - match: "*"\n    capacity: 64MiB\n' + more, env={
+        "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+        "DIVVY_VENDOR_SCRIPT": DIRTY_CARD})
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_fresh_memory_of_a_card_is_empty(program, kept):
+    with dirty_card(KEPT[kept]) as daemon:
+        tenant = Tenant(daemon, program)
+        for slot, size in enumerate([1, 4095, 64 << 10, (1 << 20) - 12, 40 * MIB]):
+            assert tenant.ask("fresh", slot, size) == "ok", size
+            tenant.do("free", slot)
+        assert tenant.ask("freshimage", 0, 301, 47) == "ok"
+        tenant.do("free", 0)
+        tenant.end()
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_who_trusts_the_driver_sees_what_it_left(program, kept):
+    with dirty_card(KEPT[kept] + "    scrub: no\n") as daemon:
+        tenant = Tenant(daemon, program)
+        assert tenant.ask("fresh", 0, 4096) == "wrong at 0"
+        assert tenant.ask("freshimage", 1, 301, 47) == "wrong at 0"
+        tenant.end()
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_scrubbed_memory_on_a_real_device(program, kept):
+    """PoCL gives a session what the same session has freed: with `scrub` that is empty as well, and what
+    was never written stays so when it leaves the device and comes back."""
+    with divvytest.Daemon(config("32MiB", "64MiB", more="    scrub: yes\n" + KEPT[kept])) as daemon:
+        tenant = Tenant(daemon, program)
+        for size in [4096, 100_000, 20 * MIB] * 3:
+            tenant.do("alloc", 0, size)
+            tenant.do("fill", 0, 5)
+            tenant.do("free", 0)
+            assert tenant.ask("fresh", 0, size) == "ok"
+            tenant.do("free", 0)
+        assert tenant.ask("freshimage", 0, 1000, 300) == "ok"
+        tenant.do("free", 0)
+        assert tenant.ask("fresh", 0, 20 * MIB) == "ok"
+        if kept == "managed":
+            tenant.do("alloc", 1, 20 * MIB)
+            tenant.do("fill", 1, 6)
+            tenant.do("zeros", 0)
+            tenant.do("check", 1, 6, 0)
+        tenant.end()
+
+
 # ---- quotas ----
 
 

@@ -88,6 +88,8 @@ static_assert(sizeof(struct dv_device_report) == 32 + 5 * DV_MAX_DEVICE_NAME, "w
 
 enum dv_unified { DV_UNIFIED_AUTO = 0, DV_UNIFIED_YES = 1, DV_UNIFIED_NO = 2 };
 
+enum dv_scrub { DV_SCRUB_AUTO = 0, DV_SCRUB_YES = 1, DV_SCRUB_NO = 2 };
+
 /* One device that a session may use, as configured. */
 struct dv_device_grant {
     uint32_t platform;
@@ -99,9 +101,11 @@ struct dv_device_grant {
     uint64_t memory_bytes;      /* what the tenant may allocate on it; 0: as much as the vendor has */
     uint64_t capacity_bytes;    /* what it has for all together; 0: as much as the vendor says */
     uint64_t per_context_bytes; /* what each context is taken to cost */
+    uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before anybody sees it */
+    uint32_t reserved;          /* zero */
     char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
 };
-static_assert(sizeof(struct dv_device_grant) == 48 + DV_MAX_DEVICE_NAME, "wire");
+static_assert(sizeof(struct dv_device_grant) == 56 + DV_MAX_DEVICE_NAME, "wire");
 
 #define DV_CAGE_GROUPS_MOST 8
 #define DV_CAGE_ROOT_BYTES 128

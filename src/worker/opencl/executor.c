@@ -29,6 +29,7 @@ static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
                                   .platform_index = report->platform,
                                   .index = w->device_count,
                                   .type = report->type,
+                                  .scrubbed = grant->scrubbed == 1,
                                   .unified = grant->unified == DV_UNIFIED_AUTO
                                                  ? report->host_unified
                                                  : grant->unified == DV_UNIFIED_YES};

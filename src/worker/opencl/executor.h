@@ -29,6 +29,7 @@ struct dvk_device {
     uint32_t platform_index;
     uint32_t index; /* in the session's list */
     bool unified;
+    bool scrubbed; /* fresh memory is filled with zeros */
     bool is_sub;
     uint64_t type;
     char name[DV_MAX_DEVICE_NAME];

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
@@ -408,6 +409,44 @@ static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
 #define DVK_DEVICE_FLAGS                                                                           \
     (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY | CL_MEM_KERNEL_READ_AND_WRITE)
 
+/* Zeros that a fresh object is made with where another tenant may have left something; NULL: nothing is
+ * to be hidden, or it cannot be (*error). What is managed is scrubbed when it gets its place. */
+static void *fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_int *error)
+{
+    bool scrubbed = false;
+
+    for (uint32_t i = 0; i < context->device_count; i++)
+        scrubbed |= context->devices[i]->scrubbed;
+    if (!scrubbed)
+        return NULL;
+    if (bytes == 0) {
+        *error = CL_INVALID_VALUE;
+        return NULL;
+    }
+    void *zeros =
+        mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (zeros == MAP_FAILED) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    return zeros;
+}
+
+/* An object that the vendor keeps for as long as it lives. */
+static void make_unmanaged_buffer(struct dvk_mem *mem, struct dvk_context *context, cl_mem_flags flags,
+                                  void *storage, bool initial, cl_int *error)
+{
+    void *zeros = storage ? NULL : fresh_zeros(context, mem->bytes, error);
+
+    if (*error != CL_SUCCESS)
+        return;
+    flags |= initial || zeros ? CL_MEM_COPY_HOST_PTR : storage ? CL_MEM_USE_HOST_PTR : 0;
+    mem->vendor =
+        clCreateBuffer(context->vendor, flags, mem->bytes, zeros ? zeros : storage, error);
+    if (zeros)
+        munmap(zeros, mem->bytes);
+}
+
 void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *m,
                           const uint8_t *tail, size_t tail_bytes)
 {
@@ -430,10 +469,7 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         mem->make = (struct dvk_recipe){.context = context, .flags = flags};
         error = dvk_residency_add(mem, storage);
     } else
-        mem->vendor = clCreateBuffer(
-            context->vendor,
-            flags | (storage ? m->initial ? CL_MEM_COPY_HOST_PTR : CL_MEM_USE_HOST_PTR : 0), m->size,
-            storage, &error);
+        make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
     if (m->initial)
         dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                           false);
@@ -466,16 +502,42 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     keep_mem(w, mem, error);
 }
 
-/* The pixels the vendor will read, all of them within the arena; NULL if they are not. */
-static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
+#define PIXEL_BYTES_MOST 16 /* four channels of 32 bits */
+
+/* How many bytes the vendor reads from the pixels of a new image; 0: too many. */
+static uint64_t pixels_bytes(const struct dvw_create_image *m, size_t pixel_bytes)
 {
     const uint64_t sizes[] = {m->height, m->depth, m->array_size};
-    unsigned __int128 bytes =
-        (unsigned __int128)m->width * dv_pixel_bytes(m->order, m->data_type);
+    unsigned __int128 bytes = (unsigned __int128)m->width * pixel_bytes;
 
     for (int i = 0; i < 3 && bytes <= DV_SHM_BYTES_MAX; i++)
         bytes *= sizes[i] ? sizes[i] : 1;
-    return bytes <= DV_SHM_BYTES_MAX ? dv_runtime_arena(w->runtime, m->data, (uint64_t)bytes) : NULL;
+    return bytes <= DV_SHM_BYTES_MAX ? (uint64_t)bytes : 0;
+}
+
+/* The pixels the vendor will read, all of them within the arena; NULL if they are not. */
+static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
+{
+    uint64_t bytes = pixels_bytes(m, dv_pixel_bytes(m->order, m->data_type));
+    return bytes ? dv_runtime_arena(w->runtime, m->data, bytes) : NULL;
+}
+
+static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_image *m,
+                                 const struct dvk_mem *parent, void *pixels, cl_int *error)
+{
+    const struct dvk_context *context = mem->make.context;
+    cl_image_desc desc = mem->make.desc;
+    uint64_t bytes = pixels_bytes(m, PIXEL_BYTES_MOST);
+    void *zeros = parent || pixels ? NULL : fresh_zeros(context, bytes, error);
+
+    if (*error != CL_SUCCESS)
+        return;
+    desc.buffer = parent ? parent->vendor : NULL;
+    mem->vendor = clCreateImage(context->vendor,
+                                mem->make.flags | (pixels || zeros ? CL_MEM_COPY_HOST_PTR : 0),
+                                &mem->make.format, &desc, zeros ? zeros : pixels, error);
+    if (zeros)
+        munmap(zeros, bytes);
 }
 
 int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image *m,
@@ -493,7 +555,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
                           .image_slice_pitch = m->slice_pitch,
                           .num_mip_levels = m->mip_levels,
                           .num_samples = m->samples};
-    cl_int error;
+    cl_int error = CL_SUCCESS;
 
     if (!context)
         return CL_INVALID_CONTEXT;
@@ -518,10 +580,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         mem->root = parent ? parent->root : NULL;
         error = dvk_residency_try(mem);
     } else {
-        desc.buffer = parent ? parent->vendor : NULL;
-        mem->vendor =
-            clCreateImage(context->vendor, mem->make.flags | (pixels ? CL_MEM_COPY_HOST_PTR : 0),
-                          &format, &desc, pixels, &error);
+        make_unmanaged_image(mem, m, parent, pixels, &error);
     }
     if (error != CL_SUCCESS) {
         if (managed)

@@ -184,6 +184,19 @@ static cl_command_queue mover(struct dvk_context *context)
     return context->mover;
 }
 
+/* Zeros over what another tenant may have left there. */
+static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t bytes)
+{
+    static const cl_uint zeros[4];
+    size_t pattern = bytes % sizeof zeros ? 1 : sizeof zeros;
+
+    if (!root->is_image)
+        return clEnqueueFillBuffer(queue, root->vendor, zeros, pattern, root->moved, bytes, 0, NULL,
+                                   NULL);
+    const size_t origin[3] = {0, 0, 0};
+    return clEnqueueFillImage(queue, root->vendor, zeros, origin, root->region, 0, NULL, NULL);
+}
+
 /* Moves bytes from `moved` on, as many as a piece has left. Images move whole. */
 static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
 {
@@ -196,8 +209,10 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
         const size_t zero[3] = {0, 0, 0};
         error = out ? clEnqueueReadImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
                                          root->backing, 0, NULL, NULL)
-                    : clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
-                                          root->backing, 0, NULL, NULL);
+                : root->backed
+                    ? clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
+                                          root->backing, 0, NULL, NULL)
+                    : scrub(queue, root, root->bytes);
         root->moved = root->backing_bytes;
         *budget -= *budget < root->backing_bytes ? *budget : root->backing_bytes;
         return error;
@@ -205,11 +220,13 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
     uint64_t bytes = root->bytes - root->moved;
     if (bytes > *budget)
         bytes = *budget;
-    uint8_t *host = root->backing + root->moved;
+    uint8_t *host = root->backing ? root->backing + root->moved : NULL;
     error = out ? clEnqueueReadBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
                                       NULL, NULL)
-                : clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
-                                       NULL, NULL);
+            : root->backed
+                ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
+                                       NULL, NULL)
+                : scrub(queue, root, bytes);
     root->moved += bytes;
     *budget -= bytes;
     return error;
@@ -414,6 +431,12 @@ static void forget_wanted(struct dvk_room *room)
     room->wanted.count = 0;
 }
 
+/* Whether something is to be written to its new place on the device. */
+static bool needs_bytes(const struct dvk_mem *root)
+{
+    return root->backed || root->make.context->devices[0]->scrubbed;
+}
+
 static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_command *c)
 {
     set->short_of_memory |= c->use_count == 0 && !list_uses(c);
@@ -430,7 +453,7 @@ static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_comman
         if (root->resident)
             continue;
         set->need += root->placing ? 0 : root->bytes;
-        set->copies |= root->backed;
+        set->copies |= needs_bytes(root);
     }
     set->count = room->set.count;
 }
@@ -465,7 +488,7 @@ static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *b
         count_placed(root->worker, room, root->bytes, 0);
         *budget -= root->moved < *budget ? root->moved : *budget;
     }
-    if (root->backed && root->moved < root->backing_bytes) {
+    if (needs_bytes(root) && root->moved < root->backing_bytes) {
         room->moves = root->make.context;
         return move(root, false, budget);
     }
@@ -516,7 +539,7 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
             error = finish_moves(room);
         if (error == CL_SUCCESS)
             error = bring_one(room, root, &budget);
-        if (error != CL_SUCCESS || (root->backed && root->moved < root->backing_bytes))
+        if (error != CL_SUCCESS || (needs_bytes(root) && root->moved < root->backing_bytes))
             break;
         count++;
     }

@@ -12,6 +12,9 @@
  *   view N WIDTH       creates an image of so many pixels over it, looks at one, lets go of it
  *   image N W H SEED   creates image N and writes a pattern into it
  *   imagecheck N SEED
+ *   fresh N BYTES      creates buffer N and reads it: is it all zeros?
+ *   zeros N            is it still?
+ *   freshimage N W H   the same for an image
  *   steps COUNT SEED MOST  random steps with buffers of at most MOST bytes in all, checked
  */
 #include "check.h"
@@ -169,6 +172,50 @@ static long long check_image(struct slot *s, cl_uint seed, cl_int *error)
     return wrong;
 }
 
+static long long first_nonzero(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i])
+            return (long long)i;
+    return -1;
+}
+
+static long long check_zeros(struct slot *s, cl_int *error)
+{
+    uint8_t *read = malloc(s->bytes);
+
+    memset(read, 0x33, s->bytes);
+    *error = clEnqueueReadBuffer(queue, s->mem, CL_TRUE, 0, s->bytes, read, 0, NULL, NULL);
+    long long wrong = first_nonzero(read, s->bytes);
+    free(read);
+    return wrong;
+}
+
+static long long look_at_fresh(struct slot *s, size_t bytes, cl_int *error)
+{
+    s->bytes = bytes;
+    s->mem = clCreateBuffer(context, 0, bytes, NULL, error);
+    return *error == CL_SUCCESS ? check_zeros(s, error) : -1;
+}
+
+static long long look_at_fresh_image(struct slot *s, size_t width, size_t height, cl_int *error)
+{
+    cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
+                          .image_width = width,
+                          .image_height = height};
+    size_t origin[3] = {0, 0, 0}, region[3] = {width, height, 1};
+    uint8_t *read = malloc(width * height * 4);
+
+    memset(read, 0x33, width * height * 4);
+    s->mem = clCreateImage(context, 0, &format, &desc, NULL, error);
+    if (*error == CL_SUCCESS)
+        *error = clEnqueueReadImage(queue, s->mem, CL_TRUE, origin, region, 0, 0, read, 0, NULL, NULL);
+    long long wrong = first_nonzero(read, width * height * 4);
+    free(read);
+    return wrong;
+}
+
 static uint64_t random_state;
 
 static uint64_t random_below(uint64_t most)
@@ -284,6 +331,15 @@ static void obey(char *line)
         answer(make_image(s, a[1], a[2], (cl_uint)a[3]));
     } else if (strcmp(verb, "imagecheck") == 0) {
         long long wrong = check_image(s, (cl_uint)a[1], &error);
+        answer_check(wrong, error);
+    } else if (strcmp(verb, "fresh") == 0) {
+        long long wrong = look_at_fresh(s, a[1], &error);
+        answer_check(wrong, error);
+    } else if (strcmp(verb, "zeros") == 0) {
+        long long wrong = check_zeros(s, &error);
+        answer_check(wrong, error);
+    } else if (strcmp(verb, "freshimage") == 0) {
+        long long wrong = look_at_fresh_image(s, a[1], a[2], &error);
         answer_check(wrong, error);
     } else if (strcmp(verb, "steps") == 0) {
         random_steps(a[0], a[1], a[2]);
