@@ -60,14 +60,6 @@ OF_THE_LOADER = {"clGetPlatformIDs"}
 # test_the_status_of_a_command_without_a_callback has it called.
 ONLY_AFTER_A_FAULT = {"clGetEventInfo"}
 
-# Faults that are known not to be borne well, by kind and function. They are left out of the others and
-# have cases of their own below.
-KERNELS = "a program whose kernels could not be asked for is taken for one without kernels"
-KNOWN = {
-    ("error", "clGetProgramInfo"): KERNELS,
-}
-
-
 def known(reason):
     return pytest.mark.xfail(strict=True, reason=reason)
 
@@ -390,8 +382,6 @@ def cases_of(kind, counts, *rules):
     """Of each function the calls that are to go wrong, with the rules by turns."""
     cases = []
     for function, count in sorted(counts.items()):
-        if (kind, function) in KNOWN:
-            continue
         some = {1, (count + 1) // 2} if len(rules) > 1 else {(count + 1) // 2}
         numbers = range(1, count + 1) if LONG else sorted(some)
         for at, number in enumerate(numbers):
@@ -509,30 +499,15 @@ def test_a_lost_device(stages, path):
     stage.run_all(cases, stage.run, ends_with_error)
 
 
-KNOWN_CASES = [
-    ("unified", "clGetProgramInfo 1 return -6", KERNELS),
-]
-
-
-@pytest.mark.parametrize("path, rule", [
-    pytest.param(path, rule, marks=known(reason)) for path, rule, reason in KNOWN_CASES])
-def test_a_call_that_fails_and_is_not_borne_well(stages, path, rule):
-    stage = stages(path)
-    stage.run_all([Case("error", rule.split()[0], 1, rule)], stage.run, ends_well)
-
-
 def test_the_status_of_a_command_without_a_callback(stages):
     done = run_single(stages("unified"), "clSetEventCallback * return %d" % ERROR,
                       "complete clEnqueueNDRangeKernel 1 status %d" % ERROR)
     assert "event %d\n" % ERROR in done.stdout
 
 
-@pytest.mark.parametrize("rule", [
-    pytest.param("clReleaseKernel 1 return %d" % ERROR),
-    pytest.param("clSetMemObjectDestructorCallback 1 return %d" % ERROR),
-    pytest.param("clReleaseMemObject 1 crash", marks=known(
-        "memory that a lost worker was about to release is never given back")),
-])
+@pytest.mark.parametrize("rule", ["clReleaseKernel 1 return %d" % ERROR,
+                                  "clSetMemObjectDestructorCallback 1 return %d" % ERROR,
+                                  "clReleaseMemObject 1 crash"])
 def test_released_memory_is_told_of(stages, rule):
     """The destructor's callback comes, and with it what the tenant's quota has lent."""
     done = run_single(stages("unified"), rule)

@@ -177,6 +177,7 @@ struct dv_mem {
     pthread_mutex_t lock;
     struct dv_map *maps;
     struct dv_mem_callback *destructors;
+    _Atomic bool releasing; /* the worker has been told to let it go, and has not yet said that it has */
 };
 
 struct dv_sampler {
@@ -382,7 +383,7 @@ cl_int dv_platforms_init(struct dv_session *s);
 void *dv_mem_reported_host_ptr(const struct dv_mem *mem);
 cl_uint dv_mem_map_count(struct dv_mem *mem);
 uint32_t *dv_ids_of_mem(cl_uint count, const cl_mem *list);
-/* The worker has let the object go. */
+/* The worker has let the object go, if it was told to. */
 void dv_mem_gone(struct dv_mem *mem);
 
 /* ---- program.c ---- */

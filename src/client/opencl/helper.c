@@ -110,7 +110,8 @@ static void context_failed(struct dv_context *context, cl_int code, const char *
     dv_callback_post(tell_context, error);
 }
 
-/* The worker is gone: those who asked to hear of errors do, and so does what waits for an event. */
+/* The worker is gone: those who asked to hear of errors do, and so does what waits for an event or for
+ * memory that the worker was about to let go. */
 static void worker_lost(struct dv_session *s)
 {
     char why[sizeof s->header->text];
@@ -129,6 +130,11 @@ static void worker_lost(struct dv_session *s)
         struct dv_event *event = dv_object_by_id(DV_KIND_EVENT, id);
         if (event && event->object.session == s && event->callbacks)
             dv_event_fire_callbacks(event);
+    }
+    for (uint32_t id = 1; id <= dv_object_most_id(DV_KIND_MEM); id++) {
+        struct dv_mem *mem = dv_object_by_id(DV_KIND_MEM, id);
+        if (mem && mem->object.session == s)
+            dv_mem_gone(mem);
     }
 }
 

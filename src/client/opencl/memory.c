@@ -601,6 +601,7 @@ static void mem_released(struct dv_mem *mem)
 
     if (!mem->parent)
         atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
+    atomic_store(&mem->releasing, true); /* before it is known whether the worker is there */
     if (dv_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
         CL_SUCCESS)
         dv_mem_gone(mem);
@@ -646,6 +647,8 @@ void dv_mem_gone(struct dv_mem *mem)
 {
     struct dv_session *s = mem->object.session;
 
+    if (!atomic_exchange(&mem->releasing, false))
+        return; /* another thread was first, or the worker says so unasked */
     if (!mem->parent)
         atomic_fetch_sub(&s->releasing_bytes, mem->size);
     if (!dv_session_alive(mem->object.session))

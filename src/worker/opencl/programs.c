@@ -116,23 +116,40 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
     return error;
 }
 
-static void put_kernel_names(cl_program program, cl_int build_status, struct dvk_reply *reply)
+static cl_int read_kernel_names(cl_program program, size_t *count, char **names, size_t *bytes)
 {
-    struct dv_wire_build answer = {.build_status = build_status};
+    cl_int error = clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof *count, count, NULL);
+
+    if (error == CL_SUCCESS)
+        error = clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, bytes);
+    if (error == CL_SUCCESS && !(*names = calloc(1, *bytes + 1)))
+        error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS)
+        error = clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, *bytes, *names, NULL);
+    return error;
+}
+
+/* Answers a build. One whose kernels could not be asked for has failed; the other errors are of
+ * programs without kernels, such as libraries. */
+static cl_int put_kernel_names(cl_program program, cl_int build_status, struct dvk_reply *reply)
+{
     DV_AUTO_FREE char *names = NULL;
     size_t count = 0, bytes = 0;
 
-    if (build_status == CL_SUCCESS &&
-        clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof count, &count, NULL) == CL_SUCCESS &&
-        clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) == CL_SUCCESS &&
-        (names = calloc(1, bytes + 1)) &&
-        clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, bytes, names, NULL) == CL_SUCCESS) {
-        answer.kernel_count = (uint32_t)count;
-        answer.names_bytes = (uint32_t)bytes;
+    if (build_status == CL_SUCCESS) {
+        cl_int error = read_kernel_names(program, &count, &names, &bytes);
+        if (error == CL_OUT_OF_RESOURCES || error == CL_OUT_OF_HOST_MEMORY)
+            build_status = error;
+        if (error != CL_SUCCESS)
+            count = bytes = 0;
     }
+    struct dv_wire_build answer = {.build_status = build_status,
+                                   .kernel_count = (uint32_t)count,
+                                   .names_bytes = (uint32_t)bytes};
     dvk_reply_put(reply, &answer, sizeof answer);
-    if (answer.names_bytes)
-        dvk_reply_put(reply, names, answer.names_bytes);
+    if (bytes)
+        dvk_reply_put(reply, names, bytes);
+    return build_status;
 }
 
 /* Programs given to compile (as headers) or link (as inputs), by id, behind the device ids. */
@@ -230,7 +247,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
             }
             *program =
                 (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
-            put_kernel_names(linked, error, reply);
+            error = put_kernel_names(linked, error, reply);
         }
         return error;
     }
@@ -248,6 +265,5 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
                                  m->header_count ? others : NULL, m->header_count ? names : NULL,
                                  NULL, NULL);
     }
-    put_kernel_names(program->vendor, error, reply);
-    return error;
+    return put_kernel_names(program->vendor, error, reply);
 }
