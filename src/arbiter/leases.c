@@ -250,7 +250,7 @@ static void end_overdue(struct dv_lease_device *device, dv_ns now, dv_ns *again)
         else if (!lease->overdue_at)
             lease->overdue_at = now + config->deadline_ns[class];
         else if (now >= lease->overdue_at) {
-            dv_session_overdue(lease->session, class);
+            dv_session_overdue(lease->session, class, "a device");
             lease->overdue_at = now + config->deadline_ns[class];
             if (lease->session->api == DV_API_LEASE) { /* its process is not ours to end */
                 release(lease, now);

@@ -184,8 +184,8 @@ static void call_back(struct dv_session_lease *asking)
 /* Granted beside what is asked for, if there is plenty: the next objects need not ask. */
 #define EXTRA_BYTES (UINT64_C(32) << 20)
 #define EXTRA_PART 8 /* of what is free, at most */
-/* Whoever is asked to evict and has not for so long is passed over. */
-#define EVICTION_PATIENCE_US UINT64_C(2000000)
+/* Whoever is asked to evict and has not for so long is passed over, unless its class has a deadline. */
+#define EVICTION_PATIENCE_NS (2 * DV_NS_PER_S)
 /* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
  * counts as moving; and a busy machine may be late. */
 #define MOVED_AT_LEAST_BYTES_PER_US 128
@@ -227,6 +227,29 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
 
 static void settle_places(struct dv_lease_device *device);
 
+static dv_ns deadline_of(const struct dv_session_lease *lease)
+{
+    return lease->session->arbiter->config.deadline_ns[lease->policy.tenant->share.class];
+}
+
+static dv_ns patience_with(const struct dv_session_lease *lease)
+{
+    return deadline_of(lease) ? deadline_of(lease) : EVICTION_PATIENCE_NS;
+}
+
+/* It does not answer: its worker hangs in its driver, or compiles for long. With a deadline it is ended,
+ * and its memory comes back with its end. */
+static void lose_patience(struct dv_lease_device *device, struct dv_session_lease *lease)
+{
+    if (deadline_of(lease) && device->memory.askers && lease->session->api != DV_API_LEASE) {
+        dv_session_overdue(lease->session, lease->policy.tenant->share.class, "memory of a device");
+        lease->memory.heard_at = dv_now();
+    } else {
+        lease->memory.evicting = 0;
+        lease->memory.stays = true;
+    }
+}
+
 static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dv_lease_device *device = userdata;
@@ -236,13 +259,26 @@ static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *
     (void)usec;
     device->memory.patience = sd_event_source_disable_unref(device->memory.patience);
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease->memory.evicting &&
-            dv_now() - lease->memory.heard_at >= EVICTION_PATIENCE_US * DV_NS_PER_US) {
-            lease->memory.evicting = 0;
-            lease->memory.stays = true;
-        }
+        if (lease->memory.evicting && dv_now() - lease->memory.heard_at >= patience_with(lease))
+            lose_patience(device, lease);
     settle_places(device); /* which asks, and waits, again */
     return 0;
+}
+
+/* Until the first of those who were asked has been silent for too long. */
+static void wait_for_eviction(struct dv_lease_device *device)
+{
+    struct dv_session_lease *lease;
+    dv_ns first = UINT64_MAX;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (lease->memory.evicting)
+            first = least(first, lease->memory.heard_at + patience_with(lease));
+    if (device->memory.patience)
+        sd_event_source_set_time(device->memory.patience, first / DV_NS_PER_US + 1);
+    else
+        sd_event_add_time(device->arbiter->event, &device->memory.patience, CLOCK_MONOTONIC,
+                          first / DV_NS_PER_US + 1, 0, on_eviction_impatience, device);
 }
 
 static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
@@ -268,9 +304,8 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
         coming += bytes;
         ask_to_evict(lease, bytes);
     }
-    if (coming && !device->memory.patience)
-        sd_event_add_time_relative(device->arbiter->event, &device->memory.patience, CLOCK_MONOTONIC,
-                                   EVICTION_PATIENCE_US, 0, on_eviction_impatience, device);
+    if (coming)
+        wait_for_eviction(device);
     return coming > 0;
 }
 

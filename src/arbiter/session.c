@@ -261,16 +261,16 @@ static void note_ending(struct dv_session *session)
     dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
 }
 
-void dv_session_overdue(struct dv_session *session, enum dv_class class)
+void dv_session_overdue(struct dv_session *session, enum dv_class class, const char *kept)
 {
     uint64_t deadline_ns = session->arbiter->config.deadline_ns[class];
 
     if (session->ended_because[0])
         return;
     snprintf(session->ended_because, sizeof session->ended_because,
-             "it kept a device for %.1f s after it was asked to give it back, while others waited "
-             "(deadline of the class %s)",
-             (double)deadline_ns / (double)DV_NS_PER_S, dv_class_word(class));
+             "it kept %s for %.1f s after it was asked to give it back, while others waited (deadline "
+             "of the class %s)",
+             kept, (double)deadline_ns / (double)DV_NS_PER_S, dv_class_word(class));
     note_ending(session);
     if (session->api == DV_API_LEASE) {
         dv_warning("session %llu of %s (process %d): %s; the device goes to the next", ID(session),

@@ -112,8 +112,8 @@ struct dv_ending {
     char why[192];
 };
 
-/* It keeps a device that others wait for beyond the deadline of its class: its worker is ended. */
-void dv_session_overdue(struct dv_session *session, enum dv_class class);
+/* It keeps what others wait for ("a device") beyond the deadline of its class: its worker is ended. */
+void dv_session_overdue(struct dv_session *session, enum dv_class class, const char *kept);
 const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id);
 
 /* Its process has ended. */
