@@ -2,6 +2,7 @@
  * divvyd's event loop. */
 #include "src/arbiter/control.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 #include <microhttpd.h>
@@ -55,12 +56,10 @@ static int connection_fd(struct MHD_Connection *connection)
     return info ? info->connect_fd : -1;
 }
 
-static bool identify(const struct dv_arbiter *arbiter, struct MHD_Connection *connection,
-                     struct dv_control_peer *peer)
+static bool identify(const struct dv_arbiter *arbiter, int fd, struct dv_control_peer *peer)
 {
     struct ucred credentials;
     socklen_t bytes = sizeof credentials;
-    int fd = connection_fd(connection);
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
         return false;
@@ -229,6 +228,15 @@ static bool serve_live(struct dv_arbiter *arbiter, struct MHD_Connection *connec
     return true;
 }
 
+static bool may_ask_now(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct dv_caller *caller = info ? info->socket_context : NULL;
+
+    return caller && dv_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
+}
+
 static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
                              const char *path, const char *method)
 {
@@ -236,10 +244,14 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
     enum MHD_Result result;
     bool get = strcmp(method, "GET") == 0;
 
-    if (!identify(arbiter, connection, &peer))
+    if (!identify(arbiter, connection_fd(connection), &peer))
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "the peer cannot be identified");
     if (!peer.is_operator && !tenants_may_ask(arbiter))
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon");
+    if (!may_ask_now(connection))
+        return reply_error(connection, MHD_HTTP_TOO_MANY_REQUESTS,
+                           "too many questions at once: ask again a little later, and not more often "
+                           "than 20 times a second");
     if (strcmp(path, "/v1/hold") == 0)
         return strcmp(method, "POST") == 0
                    ? serve_hold(arbiter, connection, &peer)
@@ -301,6 +313,50 @@ static void on_http_log(void *userdata, const char *format, va_list args)
     dv_debug("http: %s", text);
 }
 
+/* ---- connections ---- */
+
+/* libmicrohttpd tells of each connection's begin and end. */
+static void on_coming_and_going(void *userdata, struct MHD_Connection *connection, void **context,
+                                enum MHD_ConnectionNotificationCode code)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_callers *callers = &arbiter->control.callers;
+    struct dv_control_peer peer;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        if (identify(arbiter, connection_fd(connection), &peer))
+            *context = dv_callers_enter(callers, peer.uid, peer.is_operator);
+    } else if (*context) {
+        dv_callers_leave(callers, *context, dv_now() / DV_NS_PER_US);
+        *context = NULL;
+    }
+}
+
+#define NO_PLACE "{\"error\":\"too many connections at once: close some of them\"}\n"
+static const char no_place[] =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    "Content-Length: 61\r\n\r\n" NO_PLACE;
+
+static_assert(sizeof NO_PLACE - 1 == 61, "as the answer says");
+
+/* Who is bounded is known only of the connection itself, so it is accepted here and not by
+ * libmicrohttpd. */
+static void take_connection(struct dv_arbiter *arbiter, int accepted_fd)
+{
+    DV_AUTO_CLOSE int fd = accepted_fd;
+    struct dv_control_peer peer;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (!identify(arbiter, fd, &peer))
+        return;
+    if (!dv_callers_have_place(&arbiter->control.callers, peer.uid, peer.is_operator)) {
+        send(fd, no_place, sizeof no_place - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return;
+    }
+    MHD_add_connection(arbiter->control.http, dv_take_fd(&fd), (struct sockaddr *)&address,
+                       sizeof address); /* which closes it if it fails */
+}
+
 /* ---- the event loop ---- */
 
 static void arm_timer(struct dv_arbiter *arbiter)
@@ -315,6 +371,27 @@ static void arm_timer(struct dv_arbiter *arbiter)
     if (sd_event_source_set_time_relative(control->timer, wait_ms * DV_MS) < 0)
         sd_event_source_set_time_relative(control->timer, FALLBACK_POLL_US);
     sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
+}
+
+static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)events;
+    for (int i = 0; i < DV_LIMIT_BATCH; i++) {
+        int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (accepted < 0) {
+            /* without a descriptor the socket stays readable, and the loop must not spin */
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                sd_event_source_set_ratelimit(source, DV_LIMIT_CONTROL_PAUSE_US, 1);
+            break;
+        }
+        sd_event_source_set_ratelimit(source, 0, 0);
+        take_connection(arbiter, accepted);
+    }
+    MHD_run(arbiter->control.http); /* the first question has often come already */
+    arm_timer(arbiter);
+    return 0;
 }
 
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -367,9 +444,9 @@ static int start_http(struct dv_arbiter *arbiter)
     struct dv_control *control = &arbiter->control;
 
     control->http = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, arbiter,
-        MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_LISTEN_SOCKET, control->fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_LIMIT_CONTROL_CONNECTIONS,
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request,
+        arbiter, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_coming_and_going, arbiter, MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_LIMIT_CONTROL_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_LIMIT_CONTROL_TIMEOUT_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_LIMIT_CONTROL_MEMORY, MHD_OPTION_END);
     if (!control->http)
@@ -377,8 +454,11 @@ static int start_http(struct dv_arbiter *arbiter)
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(control->http, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return -EIO;
-    int error =
-        sd_event_add_io(arbiter->event, &control->io, info->epoll_fd, EPOLLIN, on_io, arbiter);
+    int error = sd_event_add_io(arbiter->event, &control->listening, control->fd, EPOLLIN,
+                                on_connection, arbiter);
+    if (error >= 0)
+        error =
+            sd_event_add_io(arbiter->event, &control->io, info->epoll_fd, EPOLLIN, on_io, arbiter);
     if (error >= 0)
         error = sd_event_add_time_relative(arbiter->event, &control->timer, CLOCK_MONOTONIC,
                                            FALLBACK_POLL_US, 1 * DV_MS, on_timer, arbiter);
@@ -409,16 +489,18 @@ void dv_control_fini(struct dv_arbiter *arbiter)
     struct dv_hold *hold, *next;
     struct sockaddr_un address;
 
+    control->listening = sd_event_source_disable_unref(control->listening);
     control->io = sd_event_source_disable_unref(control->io);
     control->timer = sd_event_source_disable_unref(control->timer);
     if (control->fd >= 0 && !control->activated &&
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) == 0)
         unlink(address.sun_path);
     if (control->http)
-        MHD_stop_daemon(control->http); /* closes the listening socket as well */
-    else if (control->fd >= 0)
-        close(control->fd);
+        MHD_stop_daemon(control->http);
     control->http = NULL;
+    dv_callers_fini(&control->callers);
+    if (control->fd >= 0)
+        close(control->fd);
     control->fd = -1;
     DL_FOREACH_SAFE(control->holds, hold, next)
     {

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/callers.h"
+
 struct dv_arbiter;
 struct MHD_Daemon;
 struct dv_hold;
@@ -16,8 +18,10 @@ struct dv_control {
     struct MHD_Daemon *http;
     int fd;
     bool activated; /* handed over by the service manager, who keeps the file */
+    sd_event_source *listening;
     sd_event_source *io;
     sd_event_source *timer;
+    struct dv_callers callers;
     struct dv_hold *holds; /* processes for whose sake the daemon does not end when idle */
     unsigned hold_count;
 };

@@ -128,7 +128,9 @@ int dv_http_ask(const char *wanted_directory, const char *method, const char *pa
     }
     int status = dv_http_request(directory, method, path, body, error, sizeof error);
     if (status < 0) {
-        dv_cli_error("the divvyd in %s did not answer: %s", directory, error);
+        dv_cli_error("the divvyd in %s did not answer: %s (it closes the connections of a user who has "
+                     "too many)",
+                     directory, error);
         return DV_EXIT_FAILED;
     }
     *document = json_loads(*body, 0, NULL);

@@ -6,6 +6,7 @@ run kernels of known length, so that it does not depend on divvyd's own accounts
 import json
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -244,6 +245,71 @@ def test_users_reach_nobody_else(machine):
     assert "of the tenant ben" in machine.ask("explain", str(ben), uid=BEN)
     assert share_of(machine.on_device("ann")) == before
     assert json.loads(machine.ask("devices", "--json"))["devices"][0]["policy"] == "elastic"
+
+
+# Takes all the connections that it gets, or asks as often as it can on one, as another user.
+GREEDY = """
+import select, socket, sys
+def connect():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    return s
+QUESTION = b"GET /v1/tenants HTTP/1.1\\r\\nHost: divvy\\r\\n\\r\\n"
+if sys.argv[2] == "connect":
+    those = [connect() for _ in range(100)]
+    closed = []
+    for s in those:
+        if select.select([s], [], [], 0.3 if len(closed) == 0 else 0.05)[0]:
+            closed.append(s)
+    words = closed[0].recv(1000).decode()
+    print(len(those) - len(closed), words.split("error")[-1].strip(), flush=True)
+    sys.stdin.readline()
+else:
+    answers, said = {}, ""
+    s = connect().makefile("rwb")
+    for _ in range(400):
+        s.write(QUESTION)
+        s.flush()
+        status = int(s.readline().split()[1])
+        answers[status] = answers.get(status, 0) + 1
+        length = 0
+        while (line := s.readline()) != b"\\r\\n":
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        words = s.read(length).decode()
+        said = words if status == 429 else said
+    print(answers.get(200, 0), answers.get(429, 0), said.strip(), flush=True)
+"""
+
+
+def greedy(machine, what):
+    return subprocess.Popen(
+        [sys.executable, "-c", GREEDY, os.path.join(machine.daemon.dir, "control.sock"), what],
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **identity(BEN))
+
+
+def test_a_user_takes_a_few_connections_and_no_more(machine):
+    machine.start(uid=ANN)
+    with greedy(machine, "connect") as child:
+        count, words = child.stdout.readline().split(None, 1)
+        assert int(count) == 8 and "too many connections" in words
+        assert "too many" in machine.ask("tenants", uid=BEN, code=1)
+        assert "ann" in machine.ask("tenants", uid=ANN)
+        for _ in range(20):
+            assert "ann" in machine.ask("tenants")
+        child.stdin.write("\n")
+    machine.ask("tenants", uid=BEN)
+
+
+def test_a_user_asks_at_a_bounded_rate(machine):
+    machine.start(uid=ANN)
+    with greedy(machine, "ask") as child:
+        answered, refused, words = child.stdout.readline().split(None, 2)
+    assert 100 <= int(answered) < 300 and int(answered) + int(refused) == 400, answered
+    assert "too many questions" in words
+    for _ in range(200):
+        assert "ann" in machine.ask("tenants")
+    assert "ann" in machine.ask("tenants", uid=ANN)
 
 
 def test_without_leave_to_ask_users_are_told_whom_to_turn_to(program, others_can_run):
