@@ -68,6 +68,7 @@ struct dv_arbiter {
     struct dv_process *processes; /* hash table by number */
     struct dv_user *users;        /* hash table by number: how many sessions each has */
     uint64_t last_session;
+    struct dv_log_limit refusals;
     struct dv_ending *endings; /* DV_LIMIT_ENDINGS of them, the next one at ending_count modulo that;
                                 * NULL: none yet */
     uint64_t ending_count;

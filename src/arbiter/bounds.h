@@ -6,9 +6,11 @@
 #define DV_MS UINT64_C(1000) /* sd-event counts microseconds */
 #define DV_S UINT64_C(1000000)
 
-/* Connections that have not said hello yet. */
-#define DV_LIMIT_PENDING 1024
-#define DV_LIMIT_PENDING_PER_UID 256
+/* Connections that have not said hello yet, or whose hello has not been looked at. */
+#define DV_LIMIT_PENDING 4096
+#define DV_LIMIT_PENDING_PER_UID 1024
+#define DV_LIMIT_ACCEPTS 16 /* before others get their turn */
+#define DV_REFUSALS_PER_S 20 /* in the log */
 #define DV_LIMIT_HELLO_US (5 * DV_S)
 
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */

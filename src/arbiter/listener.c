@@ -24,9 +24,11 @@ struct dv_pending {
     struct dv_arbiter *arbiter;
     int fd;
     struct ucred peer;
+    bool has_said;
     sd_event_source *io;
     sd_event_source *timer;
     struct dv_pending *prev, *next;
+    struct dv_pending *prev_said, *next_said;
 };
 
 /* ---- one connection that has not said hello ---- */
@@ -37,6 +39,8 @@ static void pending_destroy(struct dv_pending *pending)
 
     DL_DELETE(arbiter->listener.pending, pending);
     arbiter->listener.pending_count--;
+    if (pending->has_said)
+        DL_DELETE2(arbiter->listener.said, pending, prev_said, next_said);
     pending->io = sd_event_source_disable_unref(pending->io);
     pending->timer = sd_event_source_disable_unref(pending->timer);
     if (pending->fd >= 0)
@@ -47,8 +51,9 @@ static void pending_destroy(struct dv_pending *pending)
 
 static void refuse(struct dv_pending *pending, enum dv_welcome_status status, const char *text)
 {
-    dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
-               (unsigned)pending->peer.uid, text);
+    if (dv_log_within(&pending->arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
+                   (unsigned)pending->peer.uid, text);
     dv_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
     pending_destroy(pending);
 }
@@ -115,29 +120,71 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
     pending_destroy(pending);
 }
 
-/* Returns false when no hello has come yet. */
-static bool try_hello(struct dv_pending *pending)
+static bool has_left(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void read_hello(struct dv_pending *pending)
 {
     struct dv_hello hello;
     int fd_count;
     ssize_t length =
         dv_fd_receive(pending->fd, &hello, sizeof hello, NULL, 0, &fd_count, MSG_DONTWAIT);
 
-    if (length == -EAGAIN)
-        return false;
-    if (length == 0 || (length < 0 && length != -EMSGSIZE))
-        pending_destroy(pending); /* left without a word */
+    if (length == 0 || (length < 0 && length != -EMSGSIZE) || has_left(pending->fd))
+        pending_destroy(pending);
     else
         take_hello(pending, &hello, length);
-    return true;
+}
+
+/* ---- taking turns ----
+ *
+ * To begin a session costs far more than to accept a connection. One is begun at a time, then whoever
+ * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
+ * without end delays neither the others' sessions nor their grants. */
+
+static struct dv_pending *next_in_turn(const struct dv_listener *listener)
+{
+    struct dv_pending *pending;
+
+    DL_FOREACH2 (listener->said, pending, next_said)
+        if (pending->peer.uid != listener->last_uid)
+            return pending;
+    return listener->said;
+}
+
+static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_pending *pending = next_in_turn(&arbiter->listener);
+
+    (void)usec;
+    if (pending) {
+        arbiter->listener.last_uid = pending->peer.uid;
+        read_hello(pending);
+    }
+    if (arbiter->listener.said) {
+        sd_event_source_set_time_relative(source, 0);
+        sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    }
+    return 0;
 }
 
 static int on_pending_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    (void)source;
+    struct dv_pending *pending = userdata;
+    struct dv_listener *listener = &pending->arbiter->listener;
+
     (void)fd;
     (void)events;
-    try_hello(userdata);
+    sd_event_source_set_enabled(source, SD_EVENT_OFF);
+    pending->timer = sd_event_source_disable_unref(pending->timer);
+    pending->has_said = true;
+    DL_APPEND2(listener->said, pending, prev_said, next_said);
+    sd_event_source_set_time_relative(listener->turn, 0);
+    sd_event_source_set_enabled(listener->turn, SD_EVENT_ONESHOT);
     return 0;
 }
 
@@ -179,10 +226,9 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
     DL_APPEND(listener->pending, pending);
     listener->pending_count++;
     dv_arbiter_check_idle(arbiter);
-    if (try_hello(pending)) /* the usual case: a client speaks at once */
-        return;
     if (of_user >= DV_LIMIT_PENDING_PER_UID || in_all >= DV_LIMIT_PENDING) {
-        refuse(pending, DV_WELCOME_REFUSED, "too many connections that say nothing");
+        refuse(pending, DV_WELCOME_REFUSED,
+               "too many connections wait to become a session; try again a little later");
         return;
     }
     if (sd_event_add_io(arbiter->event, &pending->io, pending->fd, EPOLLIN, on_pending_io,
@@ -221,7 +267,7 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
 
     (void)source;
     (void)events;
-    for (int i = 0; i < DV_LIMIT_BATCH; i++) {
+    for (int i = 0; i < DV_LIMIT_ACCEPTS; i++) {
         int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (accepted >= 0) {
             add_pending(arbiter, accepted);
@@ -273,6 +319,9 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
         return listener->fd;
     int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
                                 arbiter);
+    if (error >= 0)
+        error = sd_event_add_time_relative(arbiter->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
+                                           on_turn, arbiter);
     return error < 0 ? error : 0;
 }
 
@@ -284,6 +333,7 @@ void dv_listener_fini(struct dv_arbiter *arbiter)
 
     listener->io = sd_event_source_disable_unref(listener->io);
     listener->pause_timer = sd_event_source_disable_unref(listener->pause_timer);
+    listener->turn = sd_event_source_disable_unref(listener->turn);
     if (listener->fd >= 0) {
         if (!listener->activated &&
             dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) == 0)

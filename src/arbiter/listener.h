@@ -13,8 +13,11 @@ struct dv_listener {
     bool activated; /* handed over by the service manager, who keeps the file */
     sd_event_source *io;
     sd_event_source *pause_timer; /* while there are no descriptors for new connections */
-    struct dv_pending *pending;   /* connections that have not said hello */
+    struct dv_pending *pending;   /* connections that are not a session yet */
     unsigned pending_count;
+    struct dv_pending *said; /* of these, whose hello is there */
+    sd_event_source *turn;   /* for the next of them */
+    uid_t last_uid;          /* of the last one */
 };
 
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */

@@ -140,8 +140,9 @@ int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_sta
 static void session_refuse(struct dv_session *session, enum dv_welcome_status status,
                            const char *text)
 {
-    dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session), session->command,
-               session->tenant_pid, session->user, text);
+    if (dv_log_within(&session->arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session), session->command,
+                   session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
         dv_session_send_welcome(session->client_fd, session->version, status, session->id, 0, -1,
                                 text);
@@ -771,7 +772,7 @@ static void session_start_worker(struct dv_session *session)
         error = make_log(session);
     session->state = DV_SESSION_FORKING;
     if (error == 0)
-        error = dv_zygote_request_fork(arbiter, session->id);
+        error = dv_zygote_request_fork(arbiter, session->id, session->uid);
     if (error < 0) {
         snprintf(text, sizeof text, "shared memory for the session could not be made: %s",
                  strerror(-error));

@@ -29,6 +29,7 @@
 struct dv_zygote_errand {
     enum dv_zygote_op op;
     uint64_t session;
+    uid_t uid; /* whose it is */
     struct dv_zygote_errand *prev, *next;
 };
 
@@ -255,14 +256,27 @@ static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand
     return 0;
 }
 
+/* Never two of one user while another waits. */
+static struct dv_zygote_errand *next_errand(const struct dv_zygote *zygote)
+{
+    struct dv_zygote_errand *errand;
+
+    DL_FOREACH (zygote->errands, errand)
+        if (errand->op != DV_ZYGOTE_FORK || errand->uid != zygote->last_uid)
+            return errand;
+    return zygote->errands;
+}
+
 static void send_errands(struct dv_arbiter *arbiter)
 {
     struct dv_zygote *zygote = &arbiter->zygote;
 
     while (zygote->errands) {
-        struct dv_zygote_errand *errand = zygote->errands;
+        struct dv_zygote_errand *errand = next_errand(zygote);
         if (send_errand(arbiter, errand) == -EAGAIN)
             break;
+        if (errand->op == DV_ZYGOTE_FORK)
+            zygote->last_uid = errand->uid;
         DL_DELETE(zygote->errands, errand);
         free(errand);
     }
@@ -270,36 +284,36 @@ static void send_errands(struct dv_arbiter *arbiter)
         sd_event_source_set_io_events(zygote->io, EPOLLIN | (zygote->errands ? EPOLLOUT : 0));
 }
 
-static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t session)
+static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t session, uid_t uid)
 {
     struct dv_zygote *zygote = &arbiter->zygote;
     struct dv_zygote_errand *errand = malloc(sizeof *errand);
 
     if (!errand)
         return -ENOMEM;
-    *errand = (struct dv_zygote_errand){.op = op, .session = session};
+    *errand = (struct dv_zygote_errand){.op = op, .session = session, .uid = uid};
     DL_APPEND(zygote->errands, errand);
     if (zygote->fd >= 0)
         send_errands(arbiter);
     return 0;
 }
 
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session)
+int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid)
 {
-    return add_errand(arbiter, DV_ZYGOTE_FORK, session);
+    return add_errand(arbiter, DV_ZYGOTE_FORK, session, uid);
 }
 
 void dv_zygote_request_sweep(struct dv_arbiter *arbiter)
 {
     if (arbiter->zygote.fd >= 0)
-        add_errand(arbiter, DV_ZYGOTE_SWEEP, 0);
+        add_errand(arbiter, DV_ZYGOTE_SWEEP, 0, 0);
 }
 
 int dv_zygote_request_probe(struct dv_arbiter *arbiter)
 {
     if (arbiter->zygote.probing || arbiter->zygote.fd < 0)
         return 0; /* a new zygote begins with a probe */
-    int error = add_errand(arbiter, DV_ZYGOTE_PROBE, 0);
+    int error = add_errand(arbiter, DV_ZYGOTE_PROBE, 0, 0);
     if (error == 0)
         arbiter->zygote.probing = true;
     return error;

@@ -26,7 +26,8 @@ struct dv_zygote {
     sd_event_source *process;
     sd_event_source *restart_timer;
     struct dv_worker_log log;
-    struct dv_zygote_errand *errands; /* requests not sent yet, in order */
+    struct dv_zygote_errand *errands; /* requests not sent yet */
+    uid_t last_uid;                   /* for whom the last worker was asked for */
     struct dv_zygote_answer answer;   /* the one being read */
 };
 
@@ -44,7 +45,7 @@ void dv_zygote_stop(struct dv_arbiter *arbiter);
 void dv_zygote_fini(struct dv_arbiter *arbiter);
 
 /* Asks for a worker; dv_session_forked or dv_session_fork_failed is the answer. */
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session);
+int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid);
 /* Asks to keep a directory of compiled kernels within its limit (dv_cages_next_sweep says which). */
 void dv_zygote_request_sweep(struct dv_arbiter *arbiter);
 /* Asks for the devices unless that is under way. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static enum dv_log_level log_level = DV_LOG_INFO;
@@ -42,4 +43,20 @@ void dv_log(enum dv_log_level level, const char *format, ...)
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, length);
     (void)written; /* nowhere left to complain */
+}
+
+bool dv_log_within(struct dv_log_limit *limit, unsigned lines_per_s)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if ((uint64_t)now.tv_sec != limit->second) {
+        unsigned left_out = limit->left_out;
+        *limit = (struct dv_log_limit){.second = (uint64_t)now.tv_sec};
+        if (left_out)
+            dv_warning("(%u lines like the next one were left out)", left_out);
+    }
+    bool within = limit->lines++ < lines_per_s;
+    limit->left_out += !within;
+    return within;
 }

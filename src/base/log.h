@@ -3,6 +3,8 @@
 #define DV_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 enum dv_log_level { DV_LOG_ERROR, DV_LOG_WARNING, DV_LOG_INFO, DV_LOG_DEBUG };
 
@@ -11,6 +13,14 @@ void dv_log_set_level(enum dv_log_level level);
 /* A short word in front of each line, such as "worker 12". Copied. */
 void dv_log_set_name(const char *name);
 void dv_log(enum dv_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For what others can cause as often as they like: so many lines a second, and the number of those that
+ * were left out before the next one. */
+struct dv_log_limit {
+    uint64_t second;
+    unsigned lines, left_out;
+};
+bool dv_log_within(struct dv_log_limit *limit, unsigned lines_per_s);
 
 #define dv_error(...) dv_log(DV_LOG_ERROR, __VA_ARGS__)
 #define dv_warning(...) dv_log(DV_LOG_WARNING, __VA_ARGS__)

@@ -49,10 +49,11 @@ void dv_zygote_fini(struct dv_arbiter *arbiter)
     close(arbiter->zygote.fd);
 }
 
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session)
+int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid)
 {
     (void)arbiter;
     (void)session;
+    (void)uid;
     return 0;
 }
 
