@@ -450,6 +450,30 @@ static void serve_channel(struct dv_session *session)
     }
 }
 
+static void watch_channel(struct dv_session *session, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u64 = session->id};
+    epoll_ctl(session->arbiter->leases.channels_fd, EPOLL_CTL_MOD, session->control_fd, &event);
+}
+
+/* Asks a session of an earlier daemon what it holds; if it does not read just now, as soon as it does. */
+static void ask_state(struct dv_session *session)
+{
+    struct dv_sync_message m = {
+        .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK};
+
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (session->leases[i].sync_id)
+            m.id = session->leases[i].sync_id;
+    bool later = m.id &&
+                 send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+                 errno == EAGAIN;
+    if (later)
+        dv_warning("session %llu does not read what divvyd says: its work waits",
+                   (unsigned long long)session->id);
+    watch_channel(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
 /* All lease channels are one source for the event loop: sd-event asks the kernel for everything
  * that is ready before each single call, so n ready sources would cost n times n. */
 static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -463,6 +487,8 @@ static int on_channels(sd_event_source *source, int fd, uint32_t events, void *u
     for (int i = 0; i < count; i++) {
         /* by number: one may be gone through what another said */
         struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
+        if (session && session->in_channels && (ready[i].events & EPOLLOUT))
+            ask_state(session);
         if (session && session->in_channels)
             serve_channel(session);
     }
@@ -681,18 +707,6 @@ static void adopt_hold(struct dv_session_lease *lease)
     lease->changed_at = lease->policy.granted_at;
 }
 
-static void ask_state(struct dv_session *session, uint64_t id)
-{
-    struct dv_sync_message m = {.magic = DV_SYNC_MAGIC,
-                                .version = DV_SYNC_VERSION,
-                                .type = DV_SYNC_ASK,
-                                .id = id};
-
-    if (send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EAGAIN)
-        dv_warning("session %llu does not read what divvyd says: its work waits",
-                   (unsigned long long)session->id);
-}
-
 int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
                      struct dv_state_lease *const records[DV_MAX_DEVICES])
 {
@@ -721,7 +735,7 @@ int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
         return 0;
     int error = enter_channel(arbiter, session);
     if (error == 0)
-        ask_state(session, id);
+        ask_state(session);
     return error;
 }
 

@@ -5,15 +5,18 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 
 import pytest
 
 import divvytest
+import leasechannel
 
 READY_S = 60
 SIGNALS = [signal.SIGKILL, signal.SIGUSR1]
+SYNC_MAGIC, SYNC_STATE, SYNC_WAITS = 0x636E7973, 1, 2  # src/wire/lease/sync.h
 
 
 def start_tenants(daemon, program, count, mib="4"):
@@ -232,3 +235,27 @@ def test_a_state_file_that_was_spoiled(daemon, program):
         finish(children)
     finally:
         end(children)
+
+
+def test_who_does_not_read_is_asked_later(daemon):
+    """A session whose channel is full when divvyd comes back is asked what it holds once it reads."""
+    session = leasechannel.Session(daemon)
+    assert session.status == 0, session.text
+    session.say(leasechannel.WANT)
+    first = session.granted()
+    for serial in range(first, first + 3000):  # each is answered with a grant that nobody reads
+        session.say(leasechannel.RELEASE, serial=serial)
+        session.say(leasechannel.WANT)
+    restart(daemon, signal.SIGKILL)
+    divvytest.wait_for(lambda: "does not read what divvyd says" in daemon.log, 10, lambda: daemon.log)
+    session.socket.settimeout(10)
+    sync = struct.Struct("=IHHIIQ6Q")
+    while True:
+        data = session.socket.recv(4096)
+        assert data, "divvyd has hung up"
+        if len(data) == sync.size and sync.unpack(data)[0] == SYNC_MAGIC:
+            break
+    magic, version, kind, _, _, asked, *_ = sync.unpack(data)
+    session.socket.send(sync.pack(magic, version, SYNC_STATE, 0, SYNC_WAITS, asked, *[0] * 6))
+    assert session.hear()[0] == leasechannel.GRANT
+    session.close()
