@@ -55,6 +55,9 @@
 #define DV_LIMIT_CAGE_PATHS 64
 #define DV_LIMIT_CAGE_CALLS 64
 #define DV_LIMIT_ICD_BYTES 4096
+#define DV_WORKER_MEMORY_LEAST (UINT64_C(64) << 20) /* a worker needs some before it does anything */
+#define DV_WORKER_PROCESSES_LEAST 16
+#define DV_WORKER_PROCESSES_MOST (1u << 20)
 #define DV_LIMIT_PATH 4096
 
 /* Lines that a worker may write into the log, and how often in how long its pipe is read. */

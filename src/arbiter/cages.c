@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <uthash.h>
@@ -271,6 +272,13 @@ static void put_session(struct dv_session *session, struct dv_kernel_cache *cach
     cache->used = true;
 }
 
+/* Workers that are bounded together. */
+static void name_kind(const struct dv_session *session, char kind[NAME_BYTES])
+{
+    if (!name_cache(session, kind))
+        snprintf(kind, NAME_BYTES, "others");
+}
+
 void dv_cages_rejoin(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
@@ -279,10 +287,68 @@ void dv_cages_rejoin(struct dv_session *session)
     if (session->api != DV_API_LEASE && !arbiter->cages.off && wanted(arbiter) &&
         name_cache(session, name))
         put_session(session, find_cache(arbiter, name));
+    session->bounded = session->api != DV_API_LEASE; /* if an earlier daemon did */
+    name_kind(session, name);
+    session->starved_before = dv_cgroups_starved(&arbiter->cages.cgroups, name);
+}
+
+/* ---- bounds ---- */
+
+int dv_cages_bound(struct dv_session *session)
+{
+    const struct dv_cgroups *cgroups = &session->arbiter->cages.cgroups;
+    char kind[NAME_BYTES];
+
+    name_kind(session, kind);
+    int error = dv_cgroups_join(cgroups, kind, session->worker_pid);
+    session->bounded = error == 0;
+    session->starved_before = dv_cgroups_starved(cgroups, kind);
+    return error;
+}
+
+bool dv_cages_starved(const struct dv_session *session)
+{
+    char kind[NAME_BYTES];
+
+    name_kind(session, kind);
+    return session->bounded &&
+           dv_cgroups_starved(&session->arbiter->cages.cgroups, kind) > session->starved_before;
+}
+
+static pid_t keeper_pid(const struct dv_arbiter *arbiter)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t bytes = sizeof peer;
+
+    if (arbiter->keeper.fd >= 0)
+        getsockopt(arbiter->keeper.fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+    return peer.pid;
+}
+
+static void open_cgroups(struct dv_arbiter *arbiter)
+{
+    const struct dv_config_file *file = arbiter->config.file;
+    struct dv_cgroups *cgroups = &arbiter->cages.cgroups;
+    const struct dv_cgroups_wish wish = {
+        .memory = arbiter->config.worker_memory_bytes,
+        .processes = file && file->worker_processes ? *file->worker_processes : 0,
+        .place = file ? file->worker_cgroup : NULL};
+    const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->zygote.pid};
+
+    dv_cgroups_close(cgroups);
+    dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish, daemons, sizeof daemons / sizeof daemons[0]);
+    if (cgroups->why_not[0])
+        dv_error("no worker is started: %s", cgroups->why_not);
 }
 
 void dv_cages_leave(struct dv_session *session)
 {
+    char kind[NAME_BYTES];
+
+    if (session->bounded) {
+        name_kind(session, kind);
+        dv_cgroups_tidy(&session->arbiter->cages.cgroups, kind);
+    }
     if (session->cache)
         session->cache->sessions--;
     session->cache = NULL;
@@ -375,6 +441,7 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
         arbiter->config.cage = arbiter->options.user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
     if (arbiter->config.cage == DV_CAGE_YES) /* also where they were found to be impossible */
         cages->off = false;
+    open_cgroups(arbiter);
     if (!wanted(arbiter))
         return;
     cages->usual = (struct dv_cage){.on = 1};
@@ -409,6 +476,7 @@ void dv_cages_fini(struct dv_arbiter *arbiter)
         free(cache);
     }
     cages->sweep_timer = sd_event_source_disable_unref(cages->sweep_timer);
+    dv_cgroups_close(&cages->cgroups);
     if (cages->root[0])
         rmdir(cages->root);
     if (cages->caches_fd >= 0)

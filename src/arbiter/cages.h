@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/cgroups.h"
 #include "src/base/rundir.h"
 #include "src/wire/session/handshake.h"
 
@@ -21,6 +22,7 @@ struct dv_cages {
     int caches_fd;  /* directory of all tenants' directories, -1: none */
     struct dv_kernel_cache *caches; /* hash table by name */
     sd_event_source *sweep_timer;
+    struct dv_cgroups cgroups;
 };
 
 /* Finds or makes directories. What is missing is said in the log, and is not fatal. */
@@ -34,6 +36,10 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter);
 int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
 /* A session of an earlier daemon goes on. */
 void dv_cages_rejoin(struct dv_session *session);
+/* Its worker is bounded from here on, before its program hears of it. Returns 0 or a negative errno. */
+int dv_cages_bound(struct dv_session *session);
+/* Whether its worker has been ended because workers of its kind had no memory left. */
+bool dv_cages_starved(const struct dv_session *session);
 /* The session is over. */
 void dv_cages_leave(struct dv_session *session);
 /* The next directory in which kernels may have become too many: fills who may remove them, and

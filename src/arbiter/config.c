@@ -172,6 +172,11 @@ static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
     CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dv_config_file, restart_within, 1,
                            16),
+    CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dv_config_file, worker_memory, 1,
+                           32),
+    CYAML_FIELD_UINT_PTR("worker-processes", OPTIONAL_POINTER, struct dv_config_file, worker_processes),
+    CYAML_FIELD_STRING_PTR("worker-cgroup", OPTIONAL_POINTER, struct dv_config_file, worker_cgroup, 1,
+                           DV_LIMIT_PATH - 1),
     CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dv_config_file, worker_users, 1,
                            32),
     CYAML_FIELD_END};
@@ -213,6 +218,9 @@ static const struct {
     {"batch", "a time from 100ms to 86400s, such as 30s"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
+    {"worker-memory", "a size from 64MiB on, such as 8GiB"},
+    {"worker-processes", "a number from 16 to 1048576"},
+    {"worker-cgroup", "the name of a cgroup, such as divvy"},
     {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
@@ -542,6 +550,19 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
     char rest;
 
     config->cage = file->cage;
+    if (file->worker_memory &&
+        (dv_text_parse_size(file->worker_memory, &config->worker_memory_bytes) < 0 ||
+         config->worker_memory_bytes < DV_WORKER_MEMORY_LEAST ||
+         config->worker_memory_bytes > DV_MEMORY_BYTES_MOST))
+        return wrong(&place, "worker-memory", file->worker_memory);
+    if (file->worker_processes && (*file->worker_processes < DV_WORKER_PROCESSES_LEAST ||
+                                   *file->worker_processes > DV_WORKER_PROCESSES_MOST)) {
+        char text[24];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)*file->worker_processes);
+        return wrong(&place, "worker-processes", text);
+    }
+    if (file->worker_cgroup && strstr(file->worker_cgroup, ".."))
+        return wrong(&place, "worker-cgroup", file->worker_cgroup);
     if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
                              config->cache_bytes < DV_CACHE_BYTES_LEAST ||
                              config->cache_bytes > DV_MEMORY_BYTES_MOST))

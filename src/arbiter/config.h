@@ -97,6 +97,9 @@ struct dv_config_file {
     int cage;                    /* enum dv_cage_choice */
     char *cache_size;            /* "1GiB" */
     char *worker_users;          /* "FIRST-LAST" */
+    char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
+    uint64_t *worker_processes;  /* the same of processes and threads */
+    char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own */
     struct dv_deadlines *deadlines; /* NULL: none */
     char *restart_within;           /* "60s" */
 };
@@ -128,6 +131,7 @@ struct dv_config {
     bool has_operator_group;
     gid_t operator_group;
     int cage;             /* enum dv_cage_choice */
+    uint64_t worker_memory_bytes; /* 0: no bound */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
     uint64_t deadline_ns[DV_CLASS_COUNT];    /* 0: none */

@@ -88,8 +88,8 @@ static void session_destroy(struct dv_session *session)
         dv_state_drop(&arbiter->state.sessions, session->record);
         dv_keeper_drop(arbiter, session->id);
     }
-    dv_tenants_leave(arbiter, session);
     dv_cages_leave(session);
+    dv_tenants_leave(arbiter, session);
     drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
@@ -158,6 +158,8 @@ struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
 }
 
 /* ---- the worker's end ---- */
+
+static void note_ending(struct dv_session *session);
 
 static void describe_end(char *text, size_t bytes, int status)
 {
@@ -234,6 +236,11 @@ void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
     if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
         return;
     describe_end(how, sizeof how, status);
+    if (!session->ended_because[0] && dv_cages_starved(session)) {
+        snprintf(session->ended_because, sizeof session->ended_because,
+                 "the workers of its tenant and user had used up their memory (worker-memory)");
+        note_ending(session);
+    }
     session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
@@ -764,6 +771,10 @@ static void session_start_worker(struct dv_session *session)
         serve_leases_only(session);
         return;
     }
+    if (arbiter->cages.cgroups.why_not[0]) {
+        session_refuse(session, DV_WELCOME_NO_WORKER, arbiter->cages.cgroups.why_not);
+        return;
+    }
     session->shm_bytes = arbiter->config.arena_bytes;
     int error = make_shared_memory(session);
     if (error == 0)
@@ -843,6 +854,8 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     session->timer = sd_event_source_disable_unref(session->timer);
     session_keep(session);
     int error = watch(session, &session->worker_io, pidfd, on_worker_gone);
+    if (error >= 0)
+        error = dv_cages_bound(session);
     if (error >= 0)
         error = dv_leases_join(session->arbiter, session);
     if (error >= 0)

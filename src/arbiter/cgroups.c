@@ -1,0 +1,291 @@
+/* Bounds by cgroups (see cgroups.h). */
+#include "src/arbiter/cgroups.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <mntent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/cleanup.h"
+
+#define PATH_BYTES 4096
+#define FILE_BYTES 4096 /* of what is read of a control file */
+#define WORKERS "divvy-workers"
+#define DAEMON "divvy-daemon"
+
+const struct dv_cgroups_sources dv_cgroups_kernel = {.mounts = "/proc/self/mounts",
+                                                     .own = "/proc/self/cgroup"};
+
+static const struct {
+    const char *key, *controller;
+    const char *file_v1, *file_v2;
+} kinds[DV_BOUND_COUNT] = {
+    [DV_BOUND_MEMORY] = {"worker-memory", "memory", "memory.limit_in_bytes", "memory.max"},
+    [DV_BOUND_PROCESSES] = {"worker-processes", "pids", "pids.max", "pids.max"},
+};
+
+/* ---- control files ---- */
+
+static int write_to(int directory, const char *file, const char *text)
+{
+    DV_AUTO_CLOSE int fd = openat(directory, file, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0)
+        return -errno;
+    return write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+static int write_number(int directory, const char *file, uint64_t number)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return write_to(directory, file, text);
+}
+
+static bool read_from(int directory, const char *file, char text[FILE_BYTES])
+{
+    DV_AUTO_CLOSE int fd = openat(directory, file, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, FILE_BYTES - 1);
+
+    text[length < 0 ? 0 : length] = '\0';
+    return length >= 0;
+}
+
+/* Whether a list of words, between any of the separators, has this one. */
+static bool has_word(const char *list, const char *separators, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (list += strspn(list, separators); *list; list += strspn(list, separators)) {
+        size_t next = strcspn(list, separators);
+        if (next == length && strncmp(list, word, length) == 0)
+            return true;
+        list += next;
+    }
+    return false;
+}
+
+/* A directory of this name, made where there is none. */
+static int enter(int directory, const char *name)
+{
+    if (mkdirat(directory, name, 0755) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+/* ---- where they are ---- */
+
+static bool lists_controller(const char *mount, const char *controller)
+{
+    DV_AUTO_CLOSE int fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char text[FILE_BYTES];
+
+    return fd >= 0 && read_from(fd, "cgroup.controllers", text) && has_word(text, " \n", controller);
+}
+
+/* Where the controller's hierarchy is mounted. */
+static bool find_mount(const struct dv_cgroups_sources *sources, const char *controller,
+                       char mount[PATH_BYTES], bool *v2)
+{
+    FILE *mounts = setmntent(sources->mounts, "re");
+    bool found = false;
+
+    for (struct mntent *entry; mounts && !found && (entry = getmntent(mounts));) {
+        *v2 = strcmp(entry->mnt_type, "cgroup2") == 0;
+        found = *v2 ? lists_controller(entry->mnt_dir, controller)
+                    : strcmp(entry->mnt_type, "cgroup") == 0 && hasmntopt(entry, controller);
+        if (found)
+            snprintf(mount, PATH_BYTES, "%s", entry->mnt_dir);
+    }
+    if (mounts)
+        endmntent(mounts);
+    return found;
+}
+
+/* divvyd's own cgroup in that hierarchy: lines are NUMBER:CONTROLLERS:PATH, of version 2 without
+ * controllers. */
+static bool find_own(const struct dv_cgroups_sources *sources, const char *controller, bool v2,
+                     char path[PATH_BYTES])
+{
+    FILE *file = fopen(sources->own, "re");
+    char line[PATH_BYTES];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *rest = line;
+        const char *number = strsep(&rest, ":"), *list = strsep(&rest, ":");
+        if (!rest)
+            continue;
+        rest[strcspn(rest, "\n")] = '\0';
+        found = v2 ? strcmp(number, "0") == 0 && !*list : has_word(list, ",", controller);
+        if (found)
+            snprintf(path, PATH_BYTES, "%s", rest);
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static int open_place(const char *mount, const char *place)
+{
+    char path[2 * PATH_BYTES];
+
+    snprintf(path, sizeof path, "%s/%s", mount, place);
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Lets cgroups below this one have the controller. */
+static int pass_on(int directory, const char *controller)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "+%s", controller);
+    return write_to(directory, "cgroup.subtree_control", text);
+}
+
+/* Version 2 gives controllers only to cgroups below one without processes: divvyd's own go into one of
+ * their own. */
+static void step_aside(int own, const pid_t *daemons, size_t daemon_count)
+{
+    DV_AUTO_CLOSE int fd = enter(own, DAEMON);
+
+    for (size_t i = 0; fd >= 0 && i < daemon_count; i++)
+        if (daemons[i] > 0)
+            (void)write_number(fd, "cgroup.procs", (uint64_t)daemons[i]);
+}
+
+static int open_bound(const struct dv_cgroups_sources *sources, const char *controller,
+                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count,
+                      bool *v2)
+{
+    char mount[PATH_BYTES], own[PATH_BYTES];
+
+    if (!find_mount(sources, controller, mount, v2) ||
+        (!wish->place && !find_own(sources, controller, *v2, own)))
+        return -ENOENT;
+    DV_AUTO_CLOSE int base = open_place(mount, wish->place ? wish->place : own);
+    if (base < 0 || !*v2)
+        return base < 0 ? base : enter(base, WORKERS);
+    if (wish->place) { /* whoever named it may have left that to us */
+        DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)pass_on(above, controller);
+    } else {
+        step_aside(base, daemons, daemon_count);
+    }
+    int error = pass_on(base, controller);
+    if (error < 0)
+        return error;
+    DV_AUTO_CLOSE int workers = enter(base, WORKERS);
+    error = workers < 0 ? workers : pass_on(workers, controller);
+    return error < 0 ? error : dv_take_fd(&workers);
+}
+
+/* ---- a kind of workers ---- */
+
+static int set_bound(int directory, bool v2, enum dv_bound bound, uint64_t most)
+{
+    return write_number(directory, v2 ? kinds[bound].file_v2 : kinds[bound].file_v1, most);
+}
+
+int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker)
+{
+    for (int i = 0; i < DV_BOUND_COUNT; i++) {
+        if (!cgroups->bounds[i].most)
+            continue;
+        if (cgroups->bounds[i].directory < 0)
+            return -ENOENT;
+        DV_AUTO_CLOSE int fd = enter(cgroups->bounds[i].directory, kind);
+        int error = fd;
+        if (error >= 0)
+            error = set_bound(fd, cgroups->bounds[i].v2, (enum dv_bound)i, cgroups->bounds[i].most);
+        if (error >= 0)
+            error = write_number(fd, "cgroup.procs", (uint64_t)worker);
+        if (error < 0)
+            return error;
+    }
+    return 0;
+}
+
+static bool is_kept(const struct dv_cgroups *cgroups, int bound)
+{
+    return cgroups->bounds[bound].most && cgroups->bounds[bound].directory >= 0;
+}
+
+void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind)
+{
+    for (int i = 0; i < DV_BOUND_COUNT; i++)
+        if (is_kept(cgroups, i))
+            unlinkat(cgroups->bounds[i].directory, kind, AT_REMOVEDIR); /* unless somebody is there */
+}
+
+uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind)
+{
+    int directory = cgroups->bounds[DV_BOUND_MEMORY].directory;
+    char path[PATH_BYTES], text[FILE_BYTES];
+
+    snprintf(path, sizeof path, "%s/%s", kind,
+             cgroups->bounds[DV_BOUND_MEMORY].v2 ? "memory.events" : "memory.oom_control");
+    if (!is_kept(cgroups, DV_BOUND_MEMORY) || !read_from(directory, path, text))
+        return 0;
+    const char *line = strstr(text, "oom_kill ");
+    return line ? strtoull(line + strlen("oom_kill "), NULL, 10) : 0;
+}
+
+/* ---- all of them ---- */
+
+/* What an earlier daemon left. */
+static void tidy_all(int directory)
+{
+    DIR *list = fdopendir(dup(directory));
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+            unlinkat(directory, entry->d_name, AT_REMOVEDIR);
+    if (list)
+        closedir(list);
+}
+
+void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
+                     const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count)
+{
+    *cgroups = (struct dv_cgroups){0};
+    cgroups->bounds[DV_BOUND_MEMORY].most = wish->memory;
+    cgroups->bounds[DV_BOUND_PROCESSES].most = wish->processes;
+    for (int i = 0; i < DV_BOUND_COUNT; i++) {
+        cgroups->bounds[i].directory = -1;
+        if (!cgroups->bounds[i].most)
+            continue;
+        int fd = open_bound(sources, kinds[i].controller, wish, daemons, daemon_count,
+                            &cgroups->bounds[i].v2);
+        if (fd < 0) {
+            snprintf(cgroups->why_not, sizeof cgroups->why_not,
+                     "%s needs a cgroup with the controller '%s' that divvyd may write to (%s): name one "
+                     "with worker-cgroup, or let the service manager delegate one",
+                     kinds[i].key, kinds[i].controller, strerror(-fd));
+            continue;
+        }
+        cgroups->bounds[i].directory = fd;
+        tidy_all(fd);
+    }
+}
+
+void dv_cgroups_close(struct dv_cgroups *cgroups)
+{
+    for (int i = 0; i < DV_BOUND_COUNT; i++) {
+        if (!is_kept(cgroups, i))
+            continue;
+        tidy_all(cgroups->bounds[i].directory);
+        dv_close_fd(&cgroups->bounds[i].directory);
+    }
+}

@@ -1,0 +1,51 @@
+/* Bounds for workers that the kernel keeps: how much host memory, and how many processes and threads, all
+ * workers of a tenant's user have together (worker-memory, worker-processes). Each of them has a cgroup
+ * below the one that the configuration names, or below divvyd's own. Both versions of cgroups are known,
+ * also side by side. */
+#ifndef DV_ARBITER_CGROUPS_H
+#define DV_ARBITER_CGROUPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum dv_bound { DV_BOUND_MEMORY, DV_BOUND_PROCESSES, DV_BOUND_COUNT };
+
+struct dv_cgroups {
+    struct {
+        uint64_t most; /* 0: not bounded */
+        bool v2;
+        int directory; /* in which each has its cgroup; -1: none */
+    } bounds[DV_BOUND_COUNT];
+    char why_not[512]; /* bounds are wanted and cannot be kept; empty: they can */
+};
+
+/* Where the kernel says what there is; the usual files, but for tests. */
+struct dv_cgroups_sources {
+    const char *mounts; /* as /proc/self/mounts */
+    const char *own;    /* as /proc/self/cgroup */
+};
+extern const struct dv_cgroups_sources dv_cgroups_kernel;
+
+/* What is wanted. */
+struct dv_cgroups_wish {
+    uint64_t memory, processes; /* 0: not bounded */
+    const char *place;          /* the name of a cgroup; NULL: divvyd's own */
+};
+
+/* Gets ready for what is wanted; whether that can be kept is told by why_not. `daemons` are divvyd and its
+ * own helpers, which may have to move within divvyd's cgroup. */
+void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
+                     const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count);
+/* Of one that is all zeros, too. */
+void dv_cgroups_close(struct dv_cgroups *cgroups);
+
+/* Puts a worker where the workers of its kind (a file name) are. Returns 0 or a negative errno. */
+int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker);
+/* Removes what nobody is in any more. */
+void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind);
+/* How many processes of this kind the kernel has ended for want of memory. */
+uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind);
+
+#endif

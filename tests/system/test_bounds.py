@@ -1,0 +1,121 @@
+"""Bounds of workers that the kernel keeps, in real cgroups: of whichever version this machine has."""
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+
+import divvytest
+from test_memory import Tenant
+
+MIB = 1 << 20
+
+
+def hierarchy(controller):
+    """Where the controller's cgroups are, or None."""
+    with open("/proc/self/mounts") as mounts:
+        for _, place, kind, options, *_ in map(str.split, mounts):
+            if kind == "cgroup" and controller in options.split(","):
+                return place
+            if kind == "cgroup2":
+                with open(os.path.join(place, "cgroup.controllers")) as controllers:
+                    if controller in controllers.read().split():
+                        return place
+    return None
+
+
+def is_writable(place):
+    trial = place and os.path.join(place, "divvy-trial-%d" % os.getpid())
+    try:
+        os.mkdir(trial)
+        os.rmdir(trial)
+    except (OSError, TypeError):
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(
+    not (is_writable(hierarchy("memory")) and is_writable(hierarchy("pids"))),
+    reason="no cgroup can be made here")
+
+
+@pytest.fixture
+def place():
+    name = "divvy-test-%d" % os.getpid()
+    yield name
+    for controller in ("memory", "pids"):
+        for below in ("divvy-workers", ""):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(os.path.join(hierarchy(controller), name, below))
+
+
+def bounds(place, memory="512MiB", processes=200):
+    return "worker-cgroup: %s\nworker-memory: %s\nworker-processes: %d\n" % (place, memory, processes)
+
+
+def kinds(place, controller):
+    workers = os.path.join(hierarchy(controller), place, "divvy-workers")
+    return [entry.path for entry in os.scandir(workers) if entry.is_dir()]
+
+
+def read(*path):
+    with open(os.path.join(*path)) as file:
+        return file.read().strip()
+
+
+@pytest.mark.parametrize("system", [False, True], ids=["own", "system"])
+def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
+    with divvytest.Daemon(bounds(place), system=system) as daemon:
+        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
+        try:
+            assert child.stdout.readline() == "ready\n"
+            worker = daemon.sessions()[0]["worker_pid"]
+            for controller, file in (("memory", "memory.max"), ("pids", "pids.max")):
+                (kind,) = kinds(place, controller)
+                assert os.path.basename(kind) == ("root.0" if system else "user.0")
+                assert str(worker) in read(kind, "cgroup.procs").split()
+                if not os.path.exists(os.path.join(kind, file)):
+                    file = "memory.limit_in_bytes"
+                assert read(kind, file) == {"memory": str(512 * MIB), "pids": "200"}[controller]
+            daemon.kill()  # a restart changes nothing about it
+            daemon.start()
+            assert str(worker) in read(kinds(place, "memory")[0], "cgroup.procs").split()
+        finally:
+            divvytest.kill_group(child)
+            child.stdout.close()
+        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
+                           "cgroups of workers that are gone stay")
+
+
+def test_who_uses_too_much_memory_is_ended_alone(program, place):
+    with divvytest.Daemon(
+            bounds(place) + "tenants:\n  - user: 20001\n    name: ann\n  - name: others\n",
+            system=True) as daemon, contextlib.ExitStack() as stack:
+        ann = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE, user=20001,
+                           group=20001, extra_groups=[])
+        stack.callback(ann.stdout.close)
+        stack.callback(divvytest.kill_group, ann)
+        assert ann.stdout.readline() == "ready\n"
+        greedy = Tenant(daemon, program)
+        session = daemon.session_of(greedy.child.pid)["id"]
+        answers = []
+        for i in range(8):
+            answers += [greedy.ask("alloc", i, 128 * MIB), greedy.ask("fill", i, i)]
+        assert answers[:4] == ["ok"] * 4 and answers[-1].startswith("error"), answers
+        divvytest.wait_for(lambda: "had used up their memory (worker-memory)" in daemon.log, 10,
+                           lambda: daemon.log)
+        assert "worker-memory" in daemon.cli("explain", str(session))
+        greedy.child.kill()
+        greedy.child.communicate()
+        assert ann.poll() is None
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+        divvytest.wait_for(lambda: len(kinds(place, "memory")) == 1, 10, "not ann's alone is left")
+
+
+def test_bounds_that_cannot_be_kept_are_not_ignored(program):
+    with divvytest.Daemon("worker-memory: 1GiB\nworker-cgroup: no/such/parent\n") as daemon:
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode != 0
+        assert "worker-memory needs a cgroup" in daemon.log

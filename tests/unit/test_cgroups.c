@@ -1,0 +1,205 @@
+/* Cgroups of workers, in directories that look like those of a kernel. On a machine with version 1 this is
+ * all that version 2 can be tried on; the real ones of version 1 are in the system tests. */
+#include "src/arbiter/cgroups.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/unit.h"
+
+static char place[64];
+
+static char *at(const char *format, const char *more)
+{
+    static char paths[8][256];
+    static int next;
+    char *path = paths[next++ % 8];
+    int length = snprintf(path, 256, "%s/", place);
+
+    snprintf(path + length, 256 - (size_t)length, format, more);
+    return path;
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static const char *get(const char *path)
+{
+    static char text[256];
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* A cgroup with the control files that version 2 would make. */
+static void make_cgroup(const char *path)
+{
+    static const char *const files[] = {"cgroup.procs", "cgroup.subtree_control", "memory.max",
+                                        "pids.max", "memory.limit_in_bytes"};
+    char name[512];
+
+    mkdir(path, 0755);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, files[i]);
+        put(name, "");
+    }
+    snprintf(name, sizeof name, "%s/cgroup.controllers", path);
+    put(name, "cpuset cpu io memory pids\n");
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    strcpy(place, "/tmp/dv-cgroups-XXXXXX");
+    return mkdtemp(place) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return nftw(place, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static struct dv_cgroups_sources sources(const char *mounts, const char *own)
+{
+    put(at("%s", "mounts"), mounts);
+    put(at("%s", "own"), own);
+    return (struct dv_cgroups_sources){.mounts = at("%s", "mounts"), .own = at("%s", "own")};
+}
+
+static void below_its_own_in_version_2(void **state)
+{
+    char mounts[256];
+    const pid_t daemons[] = {4711, 0};
+    struct dv_cgroups cgroups;
+
+    make_cgroup(at("%s", "cg"));
+    make_cgroup(at("%s", "cg/divvyd.service"));
+    make_cgroup(at("%s", "cg/divvyd.service/divvy-daemon"));
+    make_cgroup(at("%s", "cg/divvyd.service/divvy-workers"));
+    make_cgroup(at("%s", "cg/divvyd.service/divvy-workers/ann.1000"));
+    snprintf(mounts, sizeof mounts, "proc /proc proc rw 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place);
+    struct dv_cgroups_sources there = sources(mounts, "0::/divvyd.service\n");
+    const struct dv_cgroups_wish wish = {.memory = 1 << 30, .processes = 500};
+    dv_cgroups_open(&cgroups, &there, &wish, daemons, 2);
+    assert_string_equal(cgroups.why_not, "");
+    assert_true(cgroups.bounds[DV_BOUND_MEMORY].v2);
+    assert_string_equal(get(at("%s", "cg/divvyd.service/divvy-daemon/cgroup.procs")), "4711");
+    /* one after the other: here the second is written over the first */
+    assert_string_equal(get(at("%s", "cg/divvyd.service/cgroup.subtree_control")), "+pidsry");
+    assert_string_equal(get(at("%s", "cg/cgroup.subtree_control")), ""); /* not ours */
+
+    assert_int_equal(dv_cgroups_join(&cgroups, "ann.1000", 4712), 0);
+    const char *kind = "cg/divvyd.service/divvy-workers/ann.1000/";
+    char path[256];
+    snprintf(path, sizeof path, "%smemory.max", kind);
+    assert_string_equal(get(at("%s", path)), "1073741824");
+    snprintf(path, sizeof path, "%spids.max", kind);
+    assert_string_equal(get(at("%s", path)), "500");
+    snprintf(path, sizeof path, "%scgroup.procs", kind);
+    assert_string_equal(get(at("%s", path)), "4712");
+
+    assert_int_equal(dv_cgroups_starved(&cgroups, "ann.1000"), 0);
+    snprintf(path, sizeof path, "%smemory.events", kind);
+    put(at("%s", path), "low 0\nhigh 0\nmax 7\noom 2\noom_kill 2\noom_group_kill 0\n");
+    assert_int_equal(dv_cgroups_starved(&cgroups, "ann.1000"), 2);
+    assert_int_equal(dv_cgroups_starved(&cgroups, "ben.1001"), 0);
+    dv_cgroups_close(&cgroups);
+}
+
+static void at_a_place_that_was_named(void **state)
+{
+    char mounts[256];
+    struct dv_cgroups cgroups;
+
+    make_cgroup(at("%s", "cg"));
+    make_cgroup(at("%s", "cg/divvy"));
+    make_cgroup(at("%s", "cg/divvy/divvy-workers"));
+    snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
+    struct dv_cgroups_sources there = sources(mounts, "0::/elsewhere\n");
+    const struct dv_cgroups_wish wish = {.memory = 1 << 30, .place = "divvy"};
+    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    assert_string_equal(cgroups.why_not, "");
+    assert_string_equal(get(at("%s", "cg/cgroup.subtree_control")), "+memory");
+    assert_string_equal(get(at("%s", "cg/divvy/cgroup.subtree_control")), "+memory");
+    dv_cgroups_close(&cgroups);
+}
+
+/* Version 1 has a hierarchy for each controller; version 2 may be there beside it, without them. */
+static void each_controller_where_it_is(void **state)
+{
+    char mounts[512];
+    struct dv_cgroups cgroups;
+
+    make_cgroup(at("%s", "unified"));
+    put(at("%s", "unified/cgroup.controllers"), "hugetlb\n");
+    make_cgroup(at("%s", "memory"));
+    make_cgroup(at("%s", "pids"));
+    make_cgroup(at("%s", "memory/job"));
+    make_cgroup(at("%s", "memory/job/divvy-workers"));
+    make_cgroup(at("%s", "memory/job/divvy-workers/user.7"));
+    make_cgroup(at("%s", "pids/divvy-workers"));
+    make_cgroup(at("%s", "pids/divvy-workers/user.7"));
+    snprintf(mounts, sizeof mounts,
+             "cgroup2 %s/unified cgroup2 rw 0 0\ncgroup %s/memory cgroup rw,memory 0 0\n"
+             "cgroup %s/pids cgroup rw,pids 0 0\n",
+             place, place, place);
+    struct dv_cgroups_sources there =
+        sources(mounts, "8:pids:/\n4:cpu,memory:/job\n0::/nowhere\n");
+    const struct dv_cgroups_wish wish = {.memory = 1 << 28, .processes = 99};
+    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    assert_string_equal(cgroups.why_not, "");
+    assert_false(cgroups.bounds[DV_BOUND_MEMORY].v2);
+    assert_int_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
+    assert_string_equal(get(at("%s", "memory/job/divvy-workers/user.7/memory.limit_in_bytes")),
+                        "268435456");
+    assert_string_equal(get(at("%s", "pids/divvy-workers/user.7/pids.max")), "99");
+    assert_string_equal(get(at("%s", "pids/divvy-workers/user.7/cgroup.procs")), "12");
+    dv_cgroups_close(&cgroups);
+}
+
+static void what_cannot_be_kept_is_said(void **state)
+{
+    struct dv_cgroups cgroups;
+    struct dv_cgroups_sources there = sources("tmpfs /tmp tmpfs rw 0 0\n", "0::/\n");
+    const struct dv_cgroups_wish wish = {.processes = 99}, none = {0};
+
+    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    assert_non_null(strstr(cgroups.why_not, "worker-processes needs a cgroup"));
+    assert_int_not_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
+    dv_cgroups_close(&cgroups);
+    dv_cgroups_open(&cgroups, &there, &none, NULL, 0);
+    assert_string_equal(cgroups.why_not, "");
+    assert_int_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
+    dv_cgroups_close(&cgroups);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(below_its_own_in_version_2, begin, end),
+        cmocka_unit_test_setup_teardown(at_a_place_that_was_named, begin, end),
+        cmocka_unit_test_setup_teardown(each_controller_where_it_is, begin, end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_kept_is_said, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
