@@ -266,14 +266,31 @@ static void after_fork_in_child(void)
     dv_helper_after_fork();
 }
 
+/* A guest does not print, and OpenCL has no words: they go to the log, if there is one. */
+static void log_refusal(int error, const struct dv_welcome *welcome)
+{
+    if (!dv_log_enabled())
+        return;
+    if (error == -EPROTO && welcome->magic == DV_WIRE_MAGIC && welcome->status != DV_WELCOME_OK)
+        dv_log_call("divvy: no session: %.*s", (int)sizeof welcome->text, welcome->text);
+    else
+        dv_log_call("divvy: no session: %s", error == -ENOENT  ? "no divvyd runs that this program can reach"
+                                             : error == -EPROTO ? "divvyd's answer is not understood; is "
+                                                                  "it of another release?"
+                                                                : strerrordesc_np(-error));
+}
+
 static struct dv_session *open_session(void)
 {
     DV_AUTO_CLOSE int fd = -1;
     DV_AUTO_CLOSE int shm_fd = -1;
-    struct dv_welcome welcome;
+    struct dv_welcome welcome = {0};
 
-    if (join_somewhere(&welcome, &fd, &shm_fd) < 0)
+    int error = join_somewhere(&welcome, &fd, &shm_fd);
+    if (error < 0) {
+        log_refusal(error, &welcome);
         return NULL;
+    }
     struct dv_session *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
