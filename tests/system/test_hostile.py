@@ -18,7 +18,7 @@ import leasechannel as lease
 
 HEADER_BYTES = 4096
 SCRIBBLE_S = 3.0
-OPENCL = 1
+OPENCL, LEASES = 1, 2
 
 
 class RawClient:
@@ -188,3 +188,46 @@ def test_who_opens_sessions_without_end_delays_no_grant(program):
         compute(daemon, program)  # as root, who is another user than they are
         assert time.monotonic() - began < 10
         assert daemon.log.count("is refused") < 60 * 20, "refusals flood the log"
+
+
+# Opens ten thousand sessions, keeps those that it gets, and says how many those were.
+HOARDS = """
+import resource, socket, sys
+sys.path.insert(0, sys.argv[2])
+import leasechannel as lease
+resource.setrlimit(resource.RLIMIT_NOFILE, (12000, 12000))
+kept, refusals = [], set()
+for _ in range(10000):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.connect(sys.argv[1])
+    s.send(lease.HELLO.pack(lease.MAGIC, 1, 1, int(sys.argv[3]), 0, 0, 0, 0, 0, 0))
+    _, _, status, _, _, text = lease.WELCOME.unpack(s.recv(lease.WELCOME.size))
+    if status == 0:
+        kept.append(s)
+    else:
+        refusals.add(text.split(b"\\0")[0].decode())
+print(len(kept), sorted(refusals), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+@pytest.mark.parametrize("api, most", [(LEASES, 1024), (OPENCL, 8)], ids=["leases", "workers"])
+def test_ten_thousand_sessions(program, api, most):
+    config = "tenants: []\nsessions-per-user: %d\n" % most
+    with divvytest.Daemon(config, system=True) as daemon:
+        compute(daemon, program)
+        before = divvytest.Leftovers(daemon)
+        with subprocess.Popen(
+                [sys.executable, "-c", HOARDS, os.path.join(daemon.dir, "session.sock"),
+                 os.path.dirname(lease.__file__), str(api)],
+                user=20002, group=20002, extra_groups=[], text=True, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE) as child:
+            compute(daemon, program)
+            count, words = child.stdout.readline().split(None, 1)
+            assert int(count) == most and "has %d sessions already" % most in words
+            assert words.count("'") == 2, "one reason for all: %s" % words
+            compute(daemon, program)
+            child.stdin.write("\n")
+        before.assert_gone(within=10.0)
+        assert daemon.log.count("is refused") < 10000, "refusals flood the log"
