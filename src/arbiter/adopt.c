@@ -79,6 +79,7 @@ static bool adopt_devices(struct dv_arbiter *arbiter)
             return false;
     memcpy(devices->reports, header->reports, sizeof devices->reports);
     devices->count = header->device_count;
+    devices->had_some = true;
     devices->known = true;
     devices->probed_us = dv_arbiter_now(arbiter);
     return true;

@@ -35,8 +35,10 @@
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
 #define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
-/* A probe that found nothing is repeated for a new session, but not more often than this. */
+/* A probe that found nothing is repeated for a new session, but not more often than this; where there were
+ * devices before, sessions wait for them and it is repeated sooner. */
 #define DV_PROBE_PAUSE_US (5 * DV_S)
+#define DV_PROBE_PAUSE_SHORT_US (500 * DV_MS)
 
 /* How long the keeper may take to read or to answer. */
 #define DV_LIMIT_KEEPER_US (5 * DV_S)

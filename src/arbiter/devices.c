@@ -31,6 +31,7 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
     devices->known = true;
     devices->probed_us = now_us;
     devices->count = answer->device_count;
+    devices->had_some |= devices->count > 0;
     memcpy(devices->reports, answer->devices, sizeof devices->reports);
     for (uint32_t i = 0; i < devices->count; i++)
         clean_report(&devices->reports[i]);

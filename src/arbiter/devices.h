@@ -12,6 +12,7 @@ struct dv_devices {
     bool known;         /* a probe has answered */
     uint64_t probed_us; /* when it did */
     uint32_t count;
+    bool had_some; /* at any time: when there is none, they may well come back */
     struct dv_device_report reports[DV_MAX_DEVICES];
     char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
 };

@@ -566,16 +566,19 @@ const char *dv_session_device_name(const struct dv_session *session, uint32_t in
 static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
 {
     const struct dv_devices *devices = &arbiter->devices;
+    uint64_t pause_us = devices->had_some ? DV_PROBE_PAUSE_SHORT_US : DV_PROBE_PAUSE_US;
 
     if (arbiter->zygote.fd < 0)
         return true;
     if (devices->known && devices->count > 0)
         return false;
-    /* A driver may have become ready since the last look. */
-    if (!arbiter->zygote.probing &&
-        (!devices->known || dv_arbiter_now(arbiter) - devices->probed_us >= DV_PROBE_PAUSE_US))
+    if (!arbiter->zygote.probing && !devices->known)
         dv_zygote_request_probe(arbiter);
-    return arbiter->zygote.probing;
+    /* A driver may have come or become ready since the last look, or there was no memory to load it. */
+    else if (!arbiter->zygote.probing &&
+             dv_arbiter_now(arbiter) - devices->probed_us >= pause_us)
+        dv_zygote_renew(arbiter);
+    return arbiter->zygote.probing || arbiter->zygote.fd < 0 || devices->had_some;
 }
 
 /* ---- over a restart ---- */

@@ -188,7 +188,9 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
         sd_event_exit(arbiter->event, 0);
         return 0;
     }
-    dv_error("the zygote has ended (%s); it is started again, running sessions go on", how);
+    if (!zygote->renewed)
+        dv_error("the zygote has ended (%s); it is started again, running sessions go on", how);
+    zygote->renewed = false;
     zygote_lost(arbiter);
     schedule_restart(arbiter);
     return 0;
@@ -319,6 +321,14 @@ int dv_zygote_request_probe(struct dv_arbiter *arbiter)
     return error;
 }
 
+void dv_zygote_renew(struct dv_arbiter *arbiter)
+{
+    dv_info("no device was found: drivers are loaded anew");
+    arbiter->zygote.renewed = true;
+    drop_socket(&arbiter->zygote);
+    signal_zygote(&arbiter->zygote, SIGKILL); /* and at its end the next one is started */
+}
+
 /* ---- answers ---- */
 
 static bool is_pidfd(int fd)
@@ -344,6 +354,23 @@ static void take_forked(struct dv_arbiter *arbiter, struct dv_session *session, 
     dv_session_forked(session, answer->pid, dv_take_fd(pidfd));
 }
 
+static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    dv_sessions_advance(userdata); /* if any waits for a device */
+    return 0;
+}
+
+static void look_again(struct dv_arbiter *arbiter)
+{
+    sd_event_source **timer = &arbiter->zygote.restart_timer; /* it runs, so that is free */
+
+    *timer = sd_event_source_disable_unref(*timer);
+    sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US, 1 * DV_MS,
+                               on_look_again, arbiter);
+}
+
 static void take_probed(struct dv_arbiter *arbiter)
 {
     arbiter->zygote.probing = false;
@@ -360,6 +387,8 @@ static void take_probed(struct dv_arbiter *arbiter)
                 arbiter->devices.reports[i].platform_name);
     if (arbiter->devices.count == 0)
         dv_warning("no device: %s", arbiter->devices.text);
+    if (arbiter->devices.count == 0 && arbiter->devices.had_some)
+        look_again(arbiter);
     dv_adopt_note_devices(arbiter);
     dv_sessions_advance(arbiter);
 }

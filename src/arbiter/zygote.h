@@ -22,6 +22,7 @@ struct dv_zygote {
     uint64_t pause_us; /* before the next restart; 0: at once */
     bool adopted; /* an earlier daemon has started it */
     bool probing;
+    bool renewed; /* its end is wanted */
     sd_event_source *io;
     sd_event_source *process;
     sd_event_source *restart_timer;
@@ -50,5 +51,7 @@ int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t u
 void dv_zygote_request_sweep(struct dv_arbiter *arbiter);
 /* Asks for the devices unless that is under way. */
 int dv_zygote_request_probe(struct dv_arbiter *arbiter);
+/* Another one takes its place, which loads the drivers anew and looks for devices. */
+void dv_zygote_renew(struct dv_arbiter *arbiter);
 
 #endif

@@ -62,6 +62,11 @@ void dv_zygote_request_sweep(struct dv_arbiter *arbiter)
     (void)arbiter;
 }
 
+void dv_zygote_renew(struct dv_arbiter *arbiter)
+{
+    (void)arbiter;
+}
+
 int dv_zygote_request_probe(struct dv_arbiter *arbiter)
 {
     (void)arbiter;

@@ -2,6 +2,7 @@
 daemon itself. One second later nothing may be left."""
 
 import os
+import resource
 import signal
 import subprocess
 
@@ -169,3 +170,22 @@ def test_no_daemon_is_no_device(program, tmp_path):
                           env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert done.stderr.strip() != ""
+
+
+def test_a_zygote_that_found_no_memory_for_its_drivers(program):
+    """It has no devices to offer, and never will: another one takes its place, and programs that come
+    meanwhile wait for it."""
+    with divvytest.Daemon() as daemon:
+        assert daemon.run([program("compute"), "1", "0"]).returncode == 0
+        before = resource.prlimit(daemon.pid, resource.RLIMIT_AS)
+        with open("/proc/%d/statm" % daemon.pid) as statm:
+            mapped = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.prlimit(daemon.pid, resource.RLIMIT_AS, (mapped, before[1]))
+        for pid in daemon.processes():
+            if divvytest.name_of(pid) == "divvy-zygote":
+                os.kill(pid, signal.SIGKILL)
+        divvytest.wait_for(lambda: "warning: no device:" in daemon.log, 20, lambda: daemon.log)
+        resource.prlimit(daemon.pid, resource.RLIMIT_AS, before)
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+        assert "drivers are loaded anew" in daemon.log
