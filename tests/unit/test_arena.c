@@ -15,10 +15,7 @@ struct ground {
     struct dv_arena arena;
     uint64_t bytes; /* of the arena itself */
     int fd;
-    struct ground *next;
 };
-
-static struct ground *done_with;
 
 static struct ground *ground_make(uint64_t arena_bytes)
 {
@@ -36,11 +33,10 @@ static struct ground *ground_make(uint64_t arena_bytes)
 
 static void ground_drop(struct ground *g)
 {
+    dv_arena_end(&g->arena);
     munmap(g->arena.shm, DV_SHM_ARENA_OFFSET + g->bytes);
     close(g->fd);
-    /* The allocator's own records live as long as a session, which is as long as the process. */
-    g->next = done_with;
-    done_with = g;
+    free(g);
 }
 
 static uint64_t backed_bytes(struct ground *g)

@@ -98,26 +98,74 @@ static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
     return extent;
 }
 
+static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struct dv_extent *b)
+{
+    if (!a || !b || !a->is_free || !b->is_free || a->small_class >= 0 || b->small_class >= 0 ||
+        a->offset + a->bytes != b->offset)
+        return NULL;
+    RB_REMOVE(dv_size_tree, &arena->by_size, a);
+    RB_REMOVE(dv_size_tree, &arena->by_size, b);
+    RB_REMOVE(dv_place_tree, &arena->by_place, b);
+    a->bytes += b->bytes;
+    a->warm += b->warm;
+    free(b);
+    RB_INSERT(dv_size_tree, &arena->by_size, a);
+    return a;
+}
+
+static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
+{
+    uint64_t most = arena->largest < WARM_LEAST  ? WARM_LEAST
+                    : arena->largest > WARM_MOST ? WARM_MOST
+                                                 : arena->largest;
+
+    extent->is_free = true;
+    if (arena->warm_bytes + extent->bytes > most)
+        madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
+    else
+        arena->warm_bytes += extent->warm = extent->bytes;
+    RB_INSERT(dv_size_tree, &arena->by_size, extent);
+    struct dv_extent *joined = join(arena, RB_PREV(dv_place_tree, &arena->by_place, extent), extent);
+    extent = joined ? joined : extent;
+    join(arena, extent, RB_NEXT(dv_place_tree, &arena->by_place, extent));
+}
+
+/* Small blocks are made a slab at a time and stay what they are. */
+struct dv_slab {
+    struct dv_slab *next;
+    struct dv_extent blocks[];
+};
+
 static bool refill_class(struct dv_arena *arena, int class)
 {
     uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
-    struct dv_extent *slab = take_pages(arena, SLAB_BYTES);
+    struct dv_extent *pages = take_pages(arena, SLAB_BYTES);
 
-    if (!slab)
+    if (!pages)
         return false;
-    uint64_t base = slab->offset, bytes = slab->bytes;
-    RB_REMOVE(dv_place_tree, &arena->by_place, slab);
-    free(slab);
-    for (uint64_t at = bytes; at >= block; at -= block) {
-        struct dv_extent *extent = new_extent(arena, base + at - block, block);
-        if (!extent)
-            break;
-        extent->small_class = class;
-        extent->is_free = true;
-        extent->next = arena->small_free[class];
+    uint64_t base = pages->offset, count = SLAB_BYTES / block;
+    struct dv_slab *slab = NULL;
+    if (pages->bytes == SLAB_BYTES) /* or there was no memory to cut it from a larger one */
+        slab = calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
+    if (!slab) {
+        put_pages(arena, pages);
+        return false;
+    }
+    RB_REMOVE(dv_place_tree, &arena->by_place, pages);
+    free(pages);
+    slab->next = arena->slabs;
+    arena->slabs = slab;
+    for (uint64_t i = count; i-- > 0;) {
+        struct dv_extent *extent = &slab->blocks[i];
+        *extent = (struct dv_extent){.next = arena->small_free[class],
+                                     .offset = base + i * block,
+                                     .bytes = block,
+                                     .small_class = class,
+                                     .is_free = true};
+        RB_INSERT(dv_place_tree, &arena->by_place, extent);
         arena->small_free[class] = extent;
     }
-    return arena->small_free[class] != NULL;
+    return true;
 }
 
 uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
@@ -147,21 +195,6 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
     return extent ? extent->offset : 0;
 }
 
-static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struct dv_extent *b)
-{
-    if (!a || !b || !a->is_free || !b->is_free || a->small_class >= 0 || b->small_class >= 0 ||
-        a->offset + a->bytes != b->offset)
-        return NULL;
-    RB_REMOVE(dv_size_tree, &arena->by_size, a);
-    RB_REMOVE(dv_size_tree, &arena->by_size, b);
-    RB_REMOVE(dv_place_tree, &arena->by_place, b);
-    a->bytes += b->bytes;
-    a->warm += b->warm;
-    free(b);
-    RB_INSERT(dv_size_tree, &arena->by_size, a);
-    return a;
-}
-
 void dv_arena_free(struct dv_arena *arena, uint64_t offset)
 {
     struct dv_extent wanted = {.offset = offset};
@@ -172,22 +205,28 @@ void dv_arena_free(struct dv_arena *arena, uint64_t offset)
         pthread_mutex_unlock(&arena->lock); /* the worker named a block that is none */
         return;
     }
-    extent->is_free = true;
     if (extent->small_class >= 0) {
+        extent->is_free = true;
         extent->next = arena->small_free[extent->small_class];
         arena->small_free[extent->small_class] = extent;
     } else {
-        uint64_t most = arena->largest < WARM_LEAST  ? WARM_LEAST
-                        : arena->largest > WARM_MOST ? WARM_MOST
-                                                     : arena->largest;
-        if (arena->warm_bytes + extent->bytes > most)
-            madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
-        else
-            arena->warm_bytes += extent->warm = extent->bytes;
-        RB_INSERT(dv_size_tree, &arena->by_size, extent);
-        struct dv_extent *joined = join(arena, RB_PREV(dv_place_tree, &arena->by_place, extent), extent);
-        extent = joined ? joined : extent;
-        join(arena, extent, RB_NEXT(dv_place_tree, &arena->by_place, extent));
+        put_pages(arena, extent);
     }
     pthread_mutex_unlock(&arena->lock);
+}
+
+void dv_arena_end(struct dv_arena *arena)
+{
+    struct dv_extent *extent;
+
+    while ((extent = RB_ROOT(&arena->by_place))) {
+        RB_REMOVE(dv_place_tree, &arena->by_place, extent);
+        if (extent->small_class < 0)
+            free(extent);
+    }
+    while (arena->slabs) {
+        struct dv_slab *next = arena->slabs->next;
+        free(arena->slabs);
+        arena->slabs = next;
+    }
 }

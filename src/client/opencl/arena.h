@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct dv_extent;
+struct dv_slab;
 RB_HEAD(dv_place_tree, dv_extent);
 RB_HEAD(dv_size_tree, dv_extent);
 
@@ -21,10 +22,13 @@ struct dv_arena {
     struct dv_place_tree by_place; /* all extents */
     struct dv_size_tree by_size;   /* the free ones */
     struct dv_extent *small_free[16];
+    struct dv_slab *slabs;
 };
 
 int dv_arena_init(struct dv_arena *arena, uint8_t *shm, uint64_t bytes);
-/* An offset aligned to 256 bytes, or 0 when the arena is full. */
+/* Forgets all blocks; the shared memory is the caller's. */
+void dv_arena_end(struct dv_arena *arena);
+/* An offset aligned to 256 bytes, or 0 when the arena is full or the process has no memory. */
 uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes);
 void dv_arena_free(struct dv_arena *arena, uint64_t offset);
 
