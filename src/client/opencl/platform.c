@@ -43,6 +43,8 @@ const size_t dv_platform_extensions_bytes = sizeof dv_platform_extensions;
 
 #define MAX_PLATFORMS DV_MAX_DEVICES
 
+/* Beyond the counts there may be some of a session that failed while it began: the next one takes
+ * them, because the worker numbers devices from 1. */
 static struct {
     struct dv_platform *platforms[MAX_PLATFORMS];
     cl_uint platform_count;
@@ -55,7 +57,9 @@ static struct dv_platform *platform_for(struct dv_session *s, const struct dv_wi
     for (cl_uint i = 0; i < known.platform_count; i++)
         if (known.platforms[i]->index == wire->platform)
             return known.platforms[i];
-    struct dv_platform *platform = dv_object_create(DV_KIND_PLATFORM, s);
+    struct dv_platform *platform = known.platforms[known.platform_count];
+    if (!platform)
+        platform = dv_object_create(DV_KIND_PLATFORM, s);
     if (!platform)
         return NULL;
     platform->index = wire->platform;
@@ -68,30 +72,35 @@ static struct dv_platform *platform_for(struct dv_session *s, const struct dv_wi
     return platform;
 }
 
-static void learn_limits(struct dv_session *s, struct dv_device *device)
+/* False without memory to ask. What a vendor does not tell is none. */
+static bool learn_limits(struct dv_session *s, struct dv_device *device)
 {
     cl_bool non_uniform = CL_FALSE;
+    const struct {
+        cl_device_info param;
+        size_t bytes;
+        void *into;
+    } limits[] = {
+        {CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof device->max_group, &device->max_group},
+        {CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof device->max_items, device->max_items},
+        {CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, sizeof non_uniform, &non_uniform},
+    };
 
-    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, CL_DEVICE_MAX_WORK_GROUP_SIZE, NULL,
-             0, sizeof device->max_group, &device->max_group, NULL);
-    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, CL_DEVICE_MAX_WORK_ITEM_SIZES, NULL,
-             0, sizeof device->max_items, device->max_items, NULL);
-    dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0,
-             CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT, NULL, 0, sizeof non_uniform, &non_uniform,
-             NULL);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0,
+                     limits[i].bytes, limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
+            return false;
     device->non_uniform = non_uniform;
+    return true;
 }
 
-/* After a session was lost the new one names its devices alike, so handles stay good. */
 static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_wire_device *wire)
 {
-    if (index < known.device_count) {
-        known.devices[index]->object.session = s;
-        return CL_SUCCESS;
-    }
     struct dv_platform *platform = platform_for(s, wire);
-    struct dv_device *device = platform ? dv_object_create(DV_KIND_DEVICE, s) : NULL;
-    if (!device)
+    struct dv_device *device = known.devices[index];
+    if (platform && !device)
+        device = known.devices[index] = dv_object_create(DV_KIND_DEVICE, s);
+    if (!platform || !device)
         return CL_OUT_OF_HOST_MEMORY;
     device->platform = platform;
     device->type = wire->type;
@@ -102,8 +111,9 @@ static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_w
     memcpy(device->name, wire->name, sizeof device->name);
     device->name[sizeof device->name - 1] = '\0';
     pthread_mutex_init(&device->lock, NULL);
-    known.devices[known.device_count++] = device;
-    learn_limits(s, device);
+    if (!learn_limits(s, device))
+        return CL_OUT_OF_HOST_MEMORY;
+    known.device_count++;
     return CL_SUCCESS;
 }
 
@@ -120,11 +130,20 @@ cl_int dv_platforms_init(struct dv_session *s)
     size_t count = bytes / sizeof list[0];
     if (count > DV_MAX_DEVICES)
         return CL_OUT_OF_RESOURCES;
-    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
+    const cl_uint devices = known.device_count, platforms = known.platform_count;
+    for (cl_uint i = devices; i < count && error == CL_SUCCESS; i++) {
         list[i].platform_name[sizeof list[i].platform_name - 1] = '\0';
         error = know_device(s, i, &list[i]);
     }
-    return error;
+    if (error != CL_SUCCESS) {
+        known.device_count = devices;
+        known.platform_count = platforms;
+        return error;
+    }
+    /* After a session was lost the new one names its devices alike, so handles stay good. */
+    for (cl_uint i = 0; i < count; i++)
+        known.devices[i]->object.session = s;
+    return CL_SUCCESS;
 }
 
 /* ---- platforms ---- */
@@ -263,6 +282,7 @@ static struct dv_device_answer *vendor_answer(struct dv_device *device, cl_devic
                  &bytes) == CL_SUCCESS &&
         bytes > 4096 && bytes < (1 << 20)) { /* longer than expected */
         struct dv_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
+        *error = CL_OUT_OF_HOST_MEMORY;
         if (larger) {
             answer = larger;
             *error = dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0,
@@ -444,6 +464,8 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
     for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
         made[i] = dv_object_create(DV_KIND_DEVICE, s);
         if (made[i])
+            made[i]->partition = malloc(listed * sizeof *properties);
+        if (made[i] && made[i]->partition)
             memcpy((uint8_t *)(wire + listed) + 4 * i, &made[i]->object.id, 4);
         else
             error = CL_OUT_OF_HOST_MEMORY;
@@ -467,18 +489,17 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
         made[i]->non_uniform = device->non_uniform;
         memcpy(made[i]->name, device->name, sizeof device->name);
         pthread_mutex_init(&made[i]->lock, NULL);
-        made[i]->partition = malloc(listed * sizeof *properties);
-        if (made[i]->partition) {
-            memcpy(made[i]->partition, properties, listed * sizeof *properties);
-            made[i]->partition_count = listed;
-        }
+        memcpy(made[i]->partition, properties, listed * sizeof *properties);
+        made[i]->partition_count = listed;
         if (device->parent)
             dv_object_use(&device->object);
         dv_object_keep_record(&made[i]->object, &message, sizeof message);
         out_devices[i] = (cl_device_id)made[i];
     }
-    for (cl_uint i = 0; error != CL_SUCCESS && i < 64 && made[i]; i++)
+    for (cl_uint i = 0; error != CL_SUCCESS && i < 64 && made[i]; i++) {
+        free(made[i]->partition);
         dv_object_free(&made[i]->object);
+    }
     return error;
 }
 

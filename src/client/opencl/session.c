@@ -310,6 +310,7 @@ static struct dv_session *open_session(void)
     dv_arena_init(&s->arena, s->shm, s->shm_bytes);
     make_locks(s);
     if (wait_until_ready(s, &fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
+        dv_arena_end(&s->arena);
         munmap(s->shm, s->shm_bytes);
         free(s);
         return NULL;
@@ -326,13 +327,12 @@ struct dv_session *dv_session_get(void)
 {
     pthread_mutex_lock(&process.lock);
     if (!process.fork_handled) {
-        pthread_atfork(NULL, NULL, after_fork_in_child);
-        process.fork_handled = true;
+        process.fork_handled = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
         dv_log_open();
     }
     if (process.session && !dv_session_check(process.session))
         process.session = NULL; /* its objects still point to it: never freed */
-    if (!process.session)
+    if (!process.session && process.fork_handled)
         process.session = open_session();
     struct dv_session *s = process.session;
     pthread_mutex_unlock(&process.lock);
