@@ -26,9 +26,16 @@
 extern const cl_name_version dv_platform_extensions[];
 extern const size_t dv_platform_extensions_bytes;
 
-/* ---- objects (object.c) ---- */
-
 struct dv_session;
+
+/* Work for the callback thread: part of what it is about, so that nothing that must be told of needs
+ * memory when it happens. */
+struct dv_job {
+    struct dv_job *next;
+    void (*run)(struct dv_job *);
+};
+
+/* ---- objects (object.c) ---- */
 
 struct dv_object {
     const struct _cl_icd_dispatch *dispatch; /* first, as the loader expects */
@@ -112,6 +119,14 @@ struct dv_context_callback {
     void *user;
 };
 
+/* News for the function that a context was created with. */
+struct dv_context_error {
+    struct dv_job job; /* first */
+    struct dv_context *context;
+    cl_int code;
+    char text[640];
+};
+
 struct dv_context {
     struct dv_object object;
     cl_uint device_count;
@@ -121,6 +136,7 @@ struct dv_context {
     size_t property_count;
     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
     void *notify_user;
+    struct dv_context_error *_Atomic spare_error; /* told of when there is no memory for another */
     struct dv_context_callback *destructors;
     bool unified;       /* all its devices compute in host memory */
     cl_ulong max_alloc_bytes;
@@ -178,6 +194,7 @@ struct dv_mem {
     struct dv_map *maps;
     struct dv_mem_callback *destructors;
     _Atomic bool releasing; /* the worker has been told to let it go, and has not yet said that it has */
+    struct dv_job finishing;
 };
 
 struct dv_sampler {
@@ -215,8 +232,8 @@ struct dv_program {
 
 /* The source with the files that it includes from the options' directories put in (includes.c), or
  * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
-char *dv_source_with_includes(const char *source, const char *options, const char *const *headers,
-                              size_t header_count);
+cl_int dv_source_with_includes(const char *source, const char *options, const char *const *headers,
+                               size_t header_count, char **expanded);
 
 struct dv_kernel {
     struct dv_object object;
@@ -232,8 +249,10 @@ struct dv_kernel {
 };
 
 struct dv_event_callback {
+    struct dv_job job; /* first */
     struct dv_event_callback *next;
-    cl_int when;
+    struct dv_event *event;
+    cl_int when, status;
     void(CL_CALLBACK *function)(cl_event, cl_int, void *);
     void *user;
 };
@@ -311,7 +330,7 @@ struct dv_session {
         uint64_t first, last;
         size_t bytes;
     } done; /* host commands finished, not yet told; the helper's own */
-    _Atomic bool helper_started;
+    bool helper_started; /* with host_lock */
     pthread_mutex_t output_lock;
     _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not let go yet */
     _Atomic uint32_t gone;            /* futex: counts buffers let go */
@@ -359,10 +378,12 @@ static inline cl_ulong dv_queue_time(const struct dv_queue *queue)
 
 /* ---- helper and callbacks (helper.c) ---- */
 
-/* Starts the thread that serves upcalls. */
-void dv_helper_start(struct dv_session *s);
-/* Runs a function on the callback thread, so that application code never holds up the helper. */
-void dv_callback_post(void (*function)(void *), void *argument);
+/* Starts the thread that serves upcalls, unless it runs. */
+bool dv_helper_start(struct dv_session *s);
+/* Starts the callback thread, unless it runs: for all that may have something to post later. */
+bool dv_callbacks_start(void);
+/* Runs a job on the callback thread, so that application code never holds up the helper. */
+void dv_callback_post(struct dv_job *job, void (*run)(struct dv_job *));
 void dv_helper_after_fork(void);
 
 /* ---- information (info.c) ---- */

@@ -32,6 +32,15 @@ static cl_int check_context_properties(const cl_context_properties *properties,
     return CL_SUCCESS;
 }
 
+static void free_context(struct dv_context *context)
+{
+    free(context->devices);
+    free(context->device_handles);
+    free(context->properties);
+    free(context->spare_error);
+    dv_object_free(&context->object);
+}
+
 static struct dv_context *make_context(const cl_context_properties *properties,
                                        size_t property_count, cl_uint count,
                                        struct dv_device *const *devices, cl_int *error)
@@ -50,17 +59,25 @@ static struct dv_context *make_context(const cl_context_properties *properties,
         return NULL;
     }
     message.id = context->object.id;
-    for (cl_uint i = 0; i < count; i++)
-        ids[i] = devices[i]->object.id;
-    *error = dv_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4, NULL,
-                     0, NULL);
-    if (*error != CL_SUCCESS) {
-        dv_object_free(&context->object);
-        return NULL;
-    }
     context->device_count = count;
     context->devices = malloc(count * sizeof *context->devices);
     context->device_handles = malloc(count * sizeof *context->device_handles);
+    context->property_count = property_count;
+    if (property_count)
+        context->properties = malloc(property_count * sizeof *properties);
+    for (cl_uint i = 0; i < count; i++)
+        ids[i] = devices[i]->object.id;
+    *error = CL_OUT_OF_HOST_MEMORY;
+    if (context->devices && context->device_handles && (context->properties || !property_count) &&
+        dv_helper_start(s))
+        *error = dv_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4,
+                         NULL, 0, NULL);
+    if (*error != CL_SUCCESS) {
+        free_context(context);
+        return NULL;
+    }
+    if (property_count)
+        memcpy(context->properties, properties, property_count * sizeof *properties);
     context->unified = true;
     context->max_alloc_bytes = UINT64_MAX;
     for (cl_uint i = 0; i < count; i++) {
@@ -74,13 +91,7 @@ static struct dv_context *make_context(const cl_context_properties *properties,
         if (devices[i]->parent)
             dv_object_use(&devices[i]->object);
     }
-    if (property_count) {
-        context->properties = malloc(property_count * sizeof *properties);
-        memcpy(context->properties, properties, property_count * sizeof *properties);
-        context->property_count = property_count;
-    }
     dv_object_keep_record(&context->object, &message, sizeof message);
-    dv_helper_start(s);
     return context;
 }
 
@@ -92,6 +103,7 @@ cl_context CL_API_CALL dvc_clCreateContext(
     struct dv_device *list[DV_MAX_DEVICES];
     struct dv_platform *platform = NULL;
     struct dv_context *context = NULL;
+    struct dv_context_error *spare = NULL;
     size_t property_count;
     cl_uint count = 0;
 
@@ -111,11 +123,17 @@ cl_context CL_API_CALL dvc_clCreateContext(
         if (!twice)
             list[count++] = device;
     }
+    if (error == CL_SUCCESS && pfn_notify &&
+        !(dv_callbacks_start() && (spare = malloc(sizeof *spare))))
+        error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         context = make_context(properties, property_count, count, list, &error);
     if (context) {
+        context->spare_error = spare;
         context->notify = pfn_notify;
         context->notify_user = user_data;
+    } else {
+        free(spare);
     }
     if (errcode_ret)
         *errcode_ret = error;
@@ -164,10 +182,7 @@ static void context_destroy(struct dv_context *context)
     dv_send(context->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     for (cl_uint i = 0; i < context->device_count; i++)
         dv_device_unuse(context->devices[i]);
-    free(context->devices);
-    free(context->device_handles);
-    free(context->properties);
-    dv_object_free(&context->object);
+    free_context(context);
 }
 
 void dv_context_unuse(struct dv_context *context)
@@ -243,18 +258,21 @@ static struct dv_queue *make_queue(cl_context context, cl_device_id device,
                                        .device = d->object.id,
                                        .profiling = !!(properties & CL_QUEUE_PROFILING_ENABLE),
                                        .out_of_order = !queue->in_order};
-    *error = dv_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
-                     sizeof offset, NULL);
+    queue->property_count = list_count;
+    if (list_count)
+        queue->property_list = malloc(list_count * sizeof *list);
+    *error = CL_OUT_OF_HOST_MEMORY;
+    if (queue->property_list || !list_count)
+        *error = dv_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
+                         sizeof offset, NULL);
     if (*error != CL_SUCCESS) {
+        free(queue->property_list);
         dv_object_free(&queue->object);
         return NULL;
     }
     queue->clock_offset_ns = offset;
-    if (list_count) {
-        queue->property_list = malloc(list_count * sizeof *list);
+    if (list_count)
         memcpy(queue->property_list, list, list_count * sizeof *list);
-        queue->property_count = list_count;
-    }
     dv_object_keep_record(&queue->object, &message, sizeof message);
     dv_object_use(&c->object);
     return queue;

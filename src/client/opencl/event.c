@@ -236,25 +236,13 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
 
 /* ---- callbacks ---- */
 
-struct fired {
-    struct dv_event *event;
-    struct dv_event_callback *list;
-    cl_int status;
-};
-
-static void run_fired(void *argument)
+static void run_callback(struct dv_job *job)
 {
-    struct fired *fired = argument;
+    struct dv_event_callback *c = (struct dv_event_callback *)job;
 
-    for (struct dv_event_callback *next, *c = fired->list; c; c = next) {
-        next = c->next;
-        /* asked for a state on the way: it was passed; an error is told as such */
-        cl_int status = fired->status < 0 ? fired->status : c->when;
-        c->function((cl_event)fired->event, status, c->user);
-        free(c);
-        dv_event_unuse(fired->event); /* the use that registering took */
-    }
-    free(fired);
+    c->function((cl_event)c->event, c->status, c->user);
+    dv_event_unuse(c->event); /* the use that registering took */
+    free(c);
 }
 
 void dv_event_fire_callbacks(struct dv_event *event)
@@ -270,16 +258,18 @@ void dv_event_fire_callbacks(struct dv_event *event)
             continue;
         }
         *link = c->next;
+        /* asked for a state on the way: it was passed; an error is told as such */
+        c->status = status < 0 ? status : c->when;
         c->next = NULL;
         *due_end = c;
         due_end = &c->next;
     }
     pthread_mutex_unlock(&event->lock);
-    struct fired *fired = due ? malloc(sizeof *fired) : NULL;
-    if (!fired)
-        return;
-    *fired = (struct fired){event, due, status};
-    dv_callback_post(run_fired, fired);
+    while (due) {
+        struct dv_event_callback *c = due;
+        due = c->next;
+        dv_callback_post(&c->job, run_callback); /* from here on it may be gone */
+    }
 }
 
 cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_callback_type,
@@ -295,11 +285,13 @@ cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_ca
         return CL_INVALID_VALUE;
     if (atomic_load_explicit(&e->object.session->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
-    struct dv_event_callback *c = malloc(sizeof *c);
+    struct dv_event_callback *c = dv_callbacks_start() ? malloc(sizeof *c) : NULL;
     if (!c)
         return CL_OUT_OF_HOST_MEMORY;
-    *c = (struct dv_event_callback){
-        .when = command_exec_callback_type, .function = pfn_notify, .user = user_data};
+    *c = (struct dv_event_callback){.event = e,
+                                    .when = command_exec_callback_type,
+                                    .function = pfn_notify,
+                                    .user = user_data};
     pthread_mutex_lock(&e->lock);
     struct dv_event_callback **end = &e->callbacks;
     while (*end)

@@ -26,16 +26,10 @@ static bool start_thread(void *(*function)(void *), void *argument)
 
 /* ---- callbacks ---- */
 
-struct job {
-    struct job *next;
-    void (*function)(void *);
-    void *argument;
-};
-
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t more;
-    struct job *first, **end;
+    struct dv_job *first, **end;
     bool started;
 } callbacks = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
@@ -45,30 +39,35 @@ static void *run_callbacks(void *unused)
         pthread_mutex_lock(&callbacks.lock);
         while (!callbacks.first)
             pthread_cond_wait(&callbacks.more, &callbacks.lock);
-        struct job *job = callbacks.first;
+        struct dv_job *job = callbacks.first;
         callbacks.first = job->next;
         if (!callbacks.first)
             callbacks.end = &callbacks.first;
         pthread_mutex_unlock(&callbacks.lock);
-        job->function(job->argument);
-        free(job);
+        job->run(job);
     }
     return NULL;
 }
 
-void dv_callback_post(void (*function)(void *), void *argument)
+bool dv_callbacks_start(void)
 {
-    struct job *job = malloc(sizeof *job);
+    pthread_mutex_lock(&callbacks.lock);
+    if (!callbacks.started)
+        callbacks.started = start_thread(run_callbacks, NULL);
+    bool started = callbacks.started;
+    pthread_mutex_unlock(&callbacks.lock);
+    return started;
+}
 
-    if (!job)
-        return;
-    *job = (struct job){.function = function, .argument = argument};
+void dv_callback_post(struct dv_job *job, void (*run)(struct dv_job *))
+{
+    *job = (struct dv_job){.run = run};
     pthread_mutex_lock(&callbacks.lock);
     if (!callbacks.end)
         callbacks.end = &callbacks.first;
     *callbacks.end = job;
     callbacks.end = &job->next;
-    if (!callbacks.started)
+    if (!callbacks.started) /* in a forked child */
         callbacks.started = start_thread(run_callbacks, NULL);
     pthread_cond_signal(&callbacks.more);
     pthread_mutex_unlock(&callbacks.lock);
@@ -76,15 +75,9 @@ void dv_callback_post(void (*function)(void *), void *argument)
 
 /* ---- upcalls ---- */
 
-struct context_error {
-    struct dv_context *context;
-    cl_int code;
-    char text[640];
-};
-
-static void tell_context(void *argument)
+static void tell_context(struct dv_job *job)
 {
-    struct context_error *error = argument;
+    struct dv_context_error *error = (struct dv_context_error *)job;
 
     error->context->notify(error->text, &error->code, sizeof error->code,
                            error->context->notify_user);
@@ -95,19 +88,20 @@ static void tell_context(void *argument)
 static void context_failed(struct dv_context *context, cl_int code, const char *what,
                            const char *why)
 {
-    struct context_error *error = NULL;
+    struct dv_context_error *error = NULL;
 
     if (!context || !dv_object_try_use(&context->object))
         return;
-    if (context->notify)
-        error = malloc(sizeof *error);
+    if (context->notify && !(error = malloc(sizeof *error)))
+        error = atomic_exchange(&context->spare_error, NULL);
     if (!error) {
         dv_context_unuse(context);
         return;
     }
-    *error = (struct context_error){context, code, ""};
+    error->context = context;
+    error->code = code;
     snprintf(error->text, sizeof error->text, "divvy: %s%s%s", what, why[0] ? ": " : "", why);
-    dv_callback_post(tell_context, error);
+    dv_callback_post(&error->job, tell_context);
 }
 
 /* The worker is gone: those who asked to hear of errors do, and so does what waits for an event or for
@@ -212,10 +206,14 @@ static void *help(void *argument)
     return NULL;
 }
 
-void dv_helper_start(struct dv_session *s)
+bool dv_helper_start(struct dv_session *s)
 {
-    if (!atomic_exchange(&s->helper_started, true) && !start_thread(help, s))
-        atomic_store(&s->helper_started, false);
+    pthread_mutex_lock(&s->host_lock);
+    if (!s->helper_started)
+        s->helper_started = start_thread(help, s);
+    bool started = s->helper_started;
+    pthread_mutex_unlock(&s->host_lock);
+    return started;
 }
 
 void dv_helper_after_fork(void)

@@ -35,7 +35,7 @@ struct expansion {
     } once[ONCE_MOST];
     size_t once_count;
     bool any; /* something was included */
-    bool failed;
+    bool failed; /* too long, or no memory */
 };
 
 static void append(struct expansion *e, const char *text, size_t length)
@@ -68,7 +68,7 @@ static void append_place(struct expansion *e, int line, const char *path)
     append(e, text, (size_t)length);
 }
 
-static char *read_file(struct file *file)
+static char *read_file(struct expansion *e, struct file *file)
 {
     DV_AUTO_CLOSE int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
@@ -78,6 +78,7 @@ static char *read_file(struct file *file)
         return NULL;
     char *text = malloc((size_t)info.st_size + 1);
     ssize_t length = text ? read(fd, text, (size_t)info.st_size) : -1;
+    e->failed |= !text;
     if (length < 0) {
         free(text);
         return NULL;
@@ -110,7 +111,7 @@ static const char *next_directory(const char *options, const char *at, char dire
 }
 
 /* The text of an included file; NULL: the compiler may know it. */
-static char *find_file(const struct expansion *e, const char *name, bool quoted, struct file *file)
+static char *find_file(struct expansion *e, const char *name, bool quoted, struct file *file)
 {
     const char *beside = quoted && file->includer ? file->includer->path : NULL;
     char directory[PATH_MAX];
@@ -121,11 +122,11 @@ static char *find_file(const struct expansion *e, const char *name, bool quoted,
             return NULL;
     if (beside && snprintf(file->path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside),
                            beside, name) < PATH_MAX &&
-        (text = read_file(file)))
+        (text = read_file(e, file)))
         return text;
     for (const char *at = e->options; (at = next_directory(e->options, at, directory));)
         if (snprintf(file->path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX &&
-            (text = read_file(file)))
+            (text = read_file(e, file)))
             return text;
     return NULL;
 }
@@ -193,8 +194,10 @@ static bool put_in(struct expansion *e, const char *line, size_t length, const s
     if (depth == DEPTH_MOST || !included_name(line, length, name, &quoted))
         return false;
     DV_AUTO_FREE struct file *file = calloc(1, sizeof *file);
-    if (!file)
+    if (!file) {
+        e->failed = true;
         return false;
+    }
     file->includer = of;
     DV_AUTO_FREE char *text = find_file(e, name, quoted, file);
     if (!text)
@@ -224,23 +227,23 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
     }
 }
 
-char *dv_source_with_includes(const char *source, const char *options, const char *const *headers,
-                              size_t header_count)
+cl_int dv_source_with_includes(const char *source, const char *options, const char *const *headers,
+                               size_t header_count, char **expanded)
 {
     struct expansion *e = calloc(1, sizeof *e);
-    char *text = NULL;
 
+    *expanded = NULL;
     if (!e)
-        return NULL;
+        return CL_OUT_OF_HOST_MEMORY;
     e->options = options;
     e->headers = headers;
     e->header_count = headers ? header_count : 0;
     expand(e, source, NULL, 0);
-    if (e->any && !e->failed) {
-        text = e->text;
-        e->text = NULL;
-    }
-    free(e->text);
+    cl_int error = e->failed ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
+    if (e->any && !e->failed)
+        *expanded = e->text;
+    else
+        free(e->text);
     free(e);
-    return text;
+    return error;
 }

@@ -27,10 +27,29 @@ static struct dv_kernel *new_kernel(struct dv_program *program, const char *name
         return NULL;
     kernel->program = program;
     kernel->name = strdup(name);
+    if (!kernel->name) {
+        dv_object_free(&kernel->object);
+        return NULL;
+    }
     pthread_mutex_init(&kernel->lock, NULL);
     dv_object_use(&program->object);
     atomic_fetch_add(&program->kernels, 1);
     return kernel;
+}
+
+/* False without memory for it. */
+static bool keep_signature(struct dv_kernel *kernel, const char *attributes, size_t attributes_most,
+                           const struct dv_wire_argument *arguments, cl_uint count)
+{
+    kernel->attributes = strndup(attributes, attributes_most);
+    kernel->arguments = malloc((count ? count : 1) * sizeof *arguments);
+    kernel->is_set = calloc(count ? count : 1, sizeof *kernel->is_set);
+    if (!kernel->attributes || !kernel->arguments || !kernel->is_set)
+        return false;
+    memcpy(kernel->arguments, arguments, count * sizeof *arguments);
+    kernel->argument_count = count;
+    read_required_local(kernel);
+    return true;
 }
 
 static void kernel_destroy(struct dv_kernel *kernel)
@@ -77,16 +96,13 @@ static struct dv_kernel *make_kernel(struct dv_program *program, const char *nam
         kernel_destroy(kernel);
         return NULL;
     }
-    size_t list_bytes = facts->argument_count * sizeof(struct dv_wire_argument);
-    kernel->argument_count = facts->argument_count;
+    if (!keep_signature(kernel, facts->attributes, sizeof facts->attributes,
+                        (const struct dv_wire_argument *)(facts + 1), facts->argument_count)) {
+        *error = CL_OUT_OF_HOST_MEMORY;
+        dv_kernel_release(kernel); /* in the worker, too */
+        return NULL;
+    }
     kernel->has_info = facts->has_info;
-    kernel->attributes = strndup(facts->attributes, sizeof facts->attributes);
-    kernel->arguments = malloc(list_bytes ? list_bytes : 1);
-    kernel->is_set = calloc(facts->argument_count ? facts->argument_count : 1, sizeof(bool));
-    if (kernel->arguments)
-        memcpy(kernel->arguments, facts + 1, list_bytes);
-    if (kernel->attributes)
-        read_required_local(kernel);
     dv_object_keep_record(&kernel->object, &message, sizeof message);
     return kernel;
 }
@@ -128,9 +144,11 @@ cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_
         *num_kernels_ret = (cl_uint)p->kernel_count;
     if (!kernels)
         return CL_SUCCESS;
-    DV_AUTO_FREE char *names = strdup(p->kernel_names ? p->kernel_names : "");
+    DV_AUTO_FREE char *names = strdup(p->kernel_names);
+    if (!names)
+        return CL_OUT_OF_HOST_MEMORY;
     char *rest = names;
-    for (char *name; names && (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
+    for (char *name; (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
         struct dv_kernel *kernel = make_kernel(p, name, &error);
         if (kernel)
             kernels[made++] = (cl_kernel)kernel;
@@ -152,19 +170,14 @@ cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode
     }
     if (kernel) {
         struct dvw_clone_kernel message = {.id = kernel->object.id, .source = source->object.id};
-        size_t list_bytes = source->argument_count * sizeof(struct dv_wire_argument);
-        error = dv_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head, sizeof message,
-                        NULL, 0, NULL, 0, NULL);
-        kernel->argument_count = source->argument_count;
-        kernel->has_info = source->has_info;
-        kernel->attributes = strdup(source->attributes);
-        kernel->arguments = malloc(list_bytes ? list_bytes : 1);
-        kernel->is_set = malloc(source->argument_count + 1);
-        memcpy(kernel->required_local, source->required_local, sizeof kernel->required_local);
-        if (kernel->arguments && kernel->is_set) {
-            memcpy(kernel->arguments, source->arguments, list_bytes);
+        error = CL_OUT_OF_HOST_MEMORY;
+        if (keep_signature(kernel, source->attributes, strlen(source->attributes), source->arguments,
+                           source->argument_count))
+            error = dv_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head,
+                            sizeof message, NULL, 0, NULL, 0, NULL);
+        if (error == CL_SUCCESS)
             memcpy(kernel->is_set, source->is_set, source->argument_count);
-        }
+        kernel->has_info = source->has_info;
         dv_object_keep_record(&kernel->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
             kernel_destroy(kernel);

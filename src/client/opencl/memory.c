@@ -38,8 +38,8 @@ static cl_int keep_properties(struct dv_mem *mem, const cl_mem_properties *prope
     if (properties[0] != 0)
         return CL_INVALID_PROPERTY; /* none is known */
     mem->properties = calloc(1, sizeof *properties);
-    mem->property_count = mem->properties ? 1 : 0;
-    return CL_SUCCESS;
+    mem->property_count = 1;
+    return mem->properties ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
 static struct dv_mem *new_mem(struct dv_context *context, cl_mem_object_type type,
@@ -622,9 +622,9 @@ cl_int dv_mem_release(struct dv_mem *mem)
     return CL_SUCCESS;
 }
 
-static void finish_mem(void *argument)
+static void finish_mem(struct dv_job *job)
 {
-    struct dv_mem *mem = argument;
+    struct dv_mem *mem = (struct dv_mem *)((char *)job - offsetof(struct dv_mem, finishing));
 
     while (mem->destructors) {
         struct dv_mem_callback *callback = mem->destructors;
@@ -654,9 +654,9 @@ void dv_mem_gone(struct dv_mem *mem)
     if (!dv_session_alive(mem->object.session))
         mem->arena_block = 0;
     if (mem->destructors)
-        dv_callback_post(finish_mem, mem);
+        dv_callback_post(&mem->finishing, finish_mem);
     else
-        finish_mem(mem);
+        finish_mem(&mem->finishing);
     atomic_fetch_add(&s->gone, 1);
     dv_futex_wake(&s->gone, INT_MAX);
 }
@@ -670,7 +670,7 @@ cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(
         return CL_INVALID_MEM_OBJECT;
     if (!pfn_notify)
         return CL_INVALID_VALUE;
-    struct dv_mem_callback *callback = malloc(sizeof *callback);
+    struct dv_mem_callback *callback = dv_callbacks_start() ? malloc(sizeof *callback) : NULL;
     if (!callback)
         return CL_OUT_OF_HOST_MEMORY;
     pthread_mutex_lock(&mem->lock);
@@ -699,6 +699,14 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
         error = CL_INVALID_VALUE;
     else if (!(sampler = dv_object_create(DV_KIND_SAMPLER, c->object.session)))
         error = CL_OUT_OF_HOST_MEMORY;
+    if (error == CL_SUCCESS && property_count) {
+        sampler->properties = malloc(property_count * sizeof *properties);
+        sampler->property_count = property_count;
+        if (sampler->properties)
+            memcpy(sampler->properties, properties, property_count * sizeof *properties);
+        else
+            error = CL_OUT_OF_HOST_MEMORY;
+    }
     if (error == CL_SUCCESS) {
         struct dvw_create_sampler message = {.id = sampler->object.id,
                                              .context = c->object.id,
@@ -707,23 +715,18 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
                                              .filter = filter};
         error = dv_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message,
                         NULL, 0, NULL, 0, NULL);
-        if (error != CL_SUCCESS) {
-            dv_object_free(&sampler->object);
-            sampler = NULL;
-        } else {
-            dv_object_keep_record(&sampler->object, &message, sizeof message);
-        }
+        dv_object_keep_record(&sampler->object, &message, sizeof message);
     }
-    if (sampler) {
+    if (error == CL_SUCCESS) {
         dv_object_use(&c->object);
         sampler->context = c;
         sampler->normalized = normalized;
         sampler->addressing = addressing;
         sampler->filter = filter;
-        if (property_count && (sampler->properties = malloc(property_count * sizeof *properties))) {
-            memcpy(sampler->properties, properties, property_count * sizeof *properties);
-            sampler->property_count = property_count;
-        }
+    } else if (sampler) {
+        free(sampler->properties);
+        dv_object_free(&sampler->object);
+        sampler = NULL;
     }
     if (errcode_ret)
         *errcode_ret = error;

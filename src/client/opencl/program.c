@@ -21,8 +21,13 @@ static struct dv_program *new_program(struct dv_context *context, cl_uint device
     program->device_count = device_count;
     program->devices = malloc(device_count * sizeof *devices);
     program->builds = calloc(device_count, sizeof *program->builds);
-    if (program->devices)
-        memcpy(program->devices, devices, device_count * sizeof *devices);
+    if (!program->devices || !program->builds) {
+        free(program->devices);
+        free(program->builds);
+        dv_object_free(&program->object);
+        return NULL;
+    }
+    memcpy(program->devices, devices, device_count * sizeof *devices);
     dv_object_use(&context->object);
     return program;
 }
@@ -31,7 +36,7 @@ static void program_destroy(struct dv_program *program)
 {
     struct dv_context *context = program->context;
 
-    for (cl_uint i = 0; program->builds && i < program->device_count; i++)
+    for (cl_uint i = 0; i < program->device_count; i++)
         free(program->builds[i].options);
     free(program->builds);
     free(program->devices);
@@ -252,18 +257,24 @@ cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void 
 {
     struct dv_context *c = dv_context_of(context);
     struct dv_program *program = NULL;
+    void *copy = NULL;
     cl_int error = CL_SUCCESS;
 
     if (!c)
         error = CL_INVALID_CONTEXT;
     else if (!il || length == 0)
         error = CL_INVALID_VALUE;
+    else if (!(copy = malloc(length)))
+        error = CL_OUT_OF_HOST_MEMORY;
     else
         program = make_program(c, DV_PROGRAM_IL, il, length, c->device_count, c->devices, false,
                                &error);
-    if (program && (program->il = malloc(length))) {
-        memcpy(program->il, il, length);
+    if (program) {
+        memcpy(copy, il, length);
+        program->il = copy;
         program->il_bytes = length;
+    } else {
+        free(copy);
     }
     if (errcode_ret)
         *errcode_ret = error;
@@ -316,30 +327,19 @@ bool dv_program_tells_arguments(const struct dv_program *program)
 }
 
 struct build_done {
+    struct dv_job job; /* first */
     struct dv_program *program;
     void(CL_CALLBACK *notify)(cl_program, void *);
     void *user;
 };
 
-static void tell_built(void *argument)
+static void tell_built(struct dv_job *job)
 {
-    struct build_done *done = argument;
+    struct build_done *done = (struct build_done *)job;
 
     done->notify((cl_program)done->program, done->user);
     dv_program_unuse(done->program);
     free(done);
-}
-
-static void post_built(struct dv_program *program, void(CL_CALLBACK *notify)(cl_program, void *),
-                       void *user)
-{
-    struct build_done *done = notify ? malloc(sizeof *done) : NULL;
-
-    if (!done)
-        return;
-    *done = (struct build_done){program, notify, user};
-    dv_object_use(&program->object);
-    dv_callback_post(tell_built, done);
 }
 
 struct build {
@@ -365,21 +365,22 @@ static cl_int send_source(struct dv_program *program, const struct build *b, con
 
     if (b->action == DV_LINK || !program->source || !strstr(program->source, "include"))
         return CL_SUCCESS;
-    DV_AUTO_FREE char *text =
-        dv_source_with_includes(program->source, options, b->names, b->other_count);
-    if (!text && !program->expanded)
-        return CL_SUCCESS;
+    DV_AUTO_FREE char *text = NULL;
+    cl_int error =
+        dv_source_with_includes(program->source, options, b->names, b->other_count, &text);
+    if (error != CL_SUCCESS || (!text && !program->expanded))
+        return error;
     const char *source = text ? text : program->source;
     create.data_bytes = strlen(source);
     create.data = put_bulk(s, source, create.data_bytes);
     if (!create.data)
         return CL_OUT_OF_HOST_MEMORY;
-    cl_int error = dv_send(s, DVW_OP_RELEASE, &release.head, sizeof release, NULL, 0);
+    error = dv_send(s, DVW_OP_RELEASE, &release.head, sizeof release, NULL, 0);
     if (error == CL_SUCCESS)
         error = dv_call(s, DVW_OP_CREATE_PROGRAM, &create.head, sizeof create, NULL, 0, NULL, 0, NULL);
     if (dv_session_alive(s))
         dv_arena_free(&s->arena, create.data);
-    program->expanded = text != NULL;
+    program->expanded = text || error != CL_SUCCESS; /* what is lost is sent again */
     return error;
 }
 
@@ -446,12 +447,14 @@ static cl_int run_build(const struct build *b)
         free(program->kernel_names);
         program->kernel_names = strdup((char *)(facts + 1));
         program->kernel_count = facts->kernel_count;
-        program->built = true;
+        program->built = program->kernel_names != NULL;
+        if (!program->built)
+            error = CL_OUT_OF_HOST_MEMORY;
     }
     return error;
 }
 
-static void note_options(struct dv_program *program, const struct build *b)
+static cl_int note_options(struct dv_program *program, const struct build *b)
 {
     for (cl_uint i = 0; i < program->device_count; i++) {
         bool listed = b->device_count == 0;
@@ -459,10 +462,40 @@ static void note_options(struct dv_program *program, const struct build *b)
             listed |= b->devices[k] == program->devices[i];
         if (!listed)
             continue;
+        char *options = strdup(b->options ? b->options : "");
+        if (!options)
+            return CL_OUT_OF_HOST_MEMORY;
         free(program->builds[i].options);
-        program->builds[i].options = strdup(b->options ? b->options : "");
+        program->builds[i].options = options;
         program->builds[i].tried = true;
     }
+    return CL_SUCCESS;
+}
+
+/* The application is told once the build has been tried, whatever came of it. */
+static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl_program, void *),
+                             void *user)
+{
+    struct build_done *done = NULL;
+
+    if (notify && !(dv_callbacks_start() && (done = malloc(sizeof *done))))
+        return CL_OUT_OF_HOST_MEMORY;
+    cl_int error = note_options(b->program, b);
+    bool tried = error == CL_SUCCESS;
+    if (tried)
+        error = run_build(b);
+    if (b->action == DV_LINK) /* otherwise there is no program to tell of */
+        tried = error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE;
+    if (!tried) {
+        free(done);
+    } else if (done) {
+        done->program = b->program;
+        done->notify = notify;
+        done->user = user;
+        dv_object_use(&b->program->object);
+        dv_callback_post(&done->job, tell_built);
+    }
+    return error;
 }
 
 static cl_int check_device_list(const struct dv_program *program, cl_uint count,
@@ -504,10 +537,7 @@ cl_int CL_API_CALL dvc_clBuildProgram(cl_program program, cl_uint num_devices,
                       .device_count = num_devices,
                       .devices = devices,
                       .options = options};
-    note_options(p, &b);
-    error = run_build(&b);
-    post_built(p, pfn_notify, user_data);
-    return error;
+    return build_and_tell(&b, pfn_notify, user_data);
 }
 
 cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
@@ -551,10 +581,7 @@ cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
                       .other_count = num_input_headers,
                       .others = others,
                       .names = header_include_names};
-    note_options(p, &b);
-    error = run_build(&b);
-    post_built(p, pfn_notify, user_data);
-    return error;
+    return build_and_tell(&b, pfn_notify, user_data);
 }
 
 cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices,
@@ -600,14 +627,11 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
                           .options = options,
                           .other_count = num_input_programs,
                           .others = inputs};
-        note_options(program, &b);
-        error = run_build(&b);
+        error = build_and_tell(&b, pfn_notify, user_data);
         /* a failed link gives no program, except that its log can be asked for */
         if (error != CL_SUCCESS && error != CL_LINK_PROGRAM_FAILURE) {
-            program_destroy(program);
+            program_released(program); /* the worker may have linked it all the same */
             program = NULL;
-        } else {
-            post_built(program, pfn_notify, user_data);
         }
     }
     if (errcode_ret)
