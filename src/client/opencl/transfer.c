@@ -343,7 +343,6 @@ static cl_int enqueue_for_helper(struct dv_queue *queue, struct dv_mem *mem,
     *s->host_jobs_end = job;
     s->host_jobs_end = &job->next;
     pthread_mutex_unlock(&s->host_lock);
-    dv_helper_start(s);
     cl_int error = dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0,
                                      wait_count, waits, event);
     if (error != CL_SUCCESS) { /* the worker never heard of it; the caller still has its objects */
@@ -697,6 +696,14 @@ cl_int CL_API_CALL dvc_clEnqueueWriteImage(cl_command_queue command_queue, cl_me
 
 /* ---- maps ---- */
 
+static void list_map(struct dv_mem *mem, struct dv_map *map)
+{
+    pthread_mutex_lock(&mem->lock);
+    map->next = mem->maps;
+    mem->maps = map;
+    pthread_mutex_unlock(&mem->lock);
+}
+
 static struct dv_map *add_map(struct dv_mem *mem, void *pointer, cl_map_flags flags,
                               const struct dv_region *region, uint64_t arena)
 {
@@ -710,10 +717,7 @@ static struct dv_map *add_map(struct dv_mem *mem, void *pointer, cl_map_flags fl
     }
     *copy = *region;
     *map = (struct dv_map){.pointer = pointer, .flags = flags, .region = copy, .arena = arena};
-    pthread_mutex_lock(&mem->lock);
-    map->next = mem->maps;
-    mem->maps = map;
-    pthread_mutex_unlock(&mem->lock);
+    list_map(mem, map);
     return map;
 }
 
@@ -817,7 +821,6 @@ static cl_int map_region(struct dv_queue *queue, struct dv_mem *mem, cl_command_
         if (!block)
             return CL_MAP_FAILURE;
         *pointer = dv_arena_pointer(s, block);
-        dv_helper_start(s);
     }
     if (!add_map(mem, *pointer, flags, r, block)) {
         if (block)
@@ -970,6 +973,9 @@ cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, c
     else
         error = mark(queue, CL_COMMAND_UNMAP_MEM_OBJECT, map->arena, false, num_events_in_wait_list,
                      event_wait_list, event);
-    free_map(map);
+    if (error == CL_SUCCESS)
+        free_map(map);
+    else
+        list_map(mem, map); /* it is still mapped */
     return error;
 }
