@@ -218,7 +218,9 @@ static bool open_scene(struct scene *s)
     *s = (struct scene){0};
     TRY(clGetPlatformIDs(1, &s->platform, NULL));
     TRY(clGetDeviceIDs(s->platform, CL_DEVICE_TYPE_ALL, 1, &s->device, NULL));
-    MAKE(s->context, clCreateContext(NULL, 1, &s->device, on_context_error, NULL, &error));
+    const cl_context_properties of_platform[] = {CL_CONTEXT_PLATFORM,
+                                                 (cl_context_properties)s->platform, 0};
+    MAKE(s->context, clCreateContext(of_platform, 1, &s->device, on_context_error, NULL, &error));
     MAKE(s->plain, clCreateCommandQueue(s->context, s->device, 0, &error));
     MAKE(s->queue, clCreateCommandQueue(s->context, s->device, profiling, &error));
     MAKE(s->loose, clCreateCommandQueue(s->context, s->device, profiling | any_order, &error));
@@ -615,7 +617,7 @@ static void use_programs(struct scene *s)
     TRY(clBuildProgram(binary, 1, &s->device, "", NULL, NULL));
     run_sum(s, binary);
     TRY(clCreateKernelsInProgram(s->program, COUNT_OF(kernels), kernels, &count));
-    RIGHT(count == COUNT_OF(kernels));
+    RIGHT(count == COUNT_OF(kernels) && kernels[0] && kernels[COUNT_OF(kernels) - 1]);
     TRY(clGetKernelWorkGroupInfo(kernels[0], s->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof group,
                                  &group, NULL));
     RIGHT(group > 0);
@@ -650,6 +652,96 @@ out:
     release_program(linked);
     release_program(compiled);
     release_program(library);
+}
+
+static void CL_CALLBACK on_gone(cl_mem mem, void *user)
+{
+    (void)mem;
+    atomic_store((atomic_int *)user, 1);
+}
+
+static void CL_CALLBACK on_built(cl_program program, void *user)
+{
+    (void)program;
+    atomic_store((atomic_int *)user, 1);
+}
+
+static void CL_CALLBACK on_context_gone(cl_context context, void *user)
+{
+    (void)context;
+    atomic_store((atomic_int *)user, 1);
+}
+
+/* Property lists, a long wait list, an included file, and the callbacks that are not about events. */
+static void use_lists(struct scene *s)
+{
+    enum { MANY = 20 };
+    const cl_queue_properties any_order[] = {CL_QUEUE_PROPERTIES,
+                                             CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0};
+    const cl_sampler_properties nearest[] = {CL_SAMPLER_FILTER_MODE, CL_FILTER_NEAREST, 0};
+    const cl_mem_properties none[] = {0};
+    static atomic_int built, memory_gone, context_gone; /* may be written after an error, too */
+    cl_command_queue queue = NULL;
+    cl_sampler sampler = NULL;
+    cl_mem buffer = NULL;
+    cl_program program = NULL;
+    cl_kernel inc = NULL;
+    cl_event events[MANY] = {NULL}, all = NULL;
+    char directory[] = "/tmp/dv-faults-XXXXXX", path[64], options[64], attributes[16];
+    const char *text = "#include \"inc.h\"\n";
+    size_t bytes = 0;
+    cl_int error;
+
+    REQUIRE(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/inc.h", directory);
+    snprintf(options, sizeof options, "-I %s", directory);
+    FILE *file = fopen(path, "w");
+    REQUIRE(file && fputs("kernel void inc(global uint *data) {}\n", file) >= 0 && fclose(file) == 0);
+
+    TRY(clGetContextInfo(s->context, CL_CONTEXT_PROPERTIES, 0, NULL, &bytes));
+    RIGHT(bytes == 3 * sizeof(cl_context_properties));
+    TRY(clSetContextDestructorCallback(s->context, on_context_gone, &context_gone));
+    MAKE(queue, clCreateCommandQueueWithProperties(s->context, s->device, any_order, &error));
+    TRY(clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES_ARRAY, 0, NULL, &bytes));
+    RIGHT(bytes == sizeof any_order);
+    MAKE(sampler, clCreateSamplerWithProperties(s->context, nearest, &error));
+    TRY(clGetSamplerInfo(sampler, CL_SAMPLER_PROPERTIES, 0, NULL, &bytes));
+    RIGHT(bytes == sizeof nearest);
+    MAKE(buffer, clCreateBufferWithProperties(s->context, none, 0, BYTES, NULL, &error));
+    TRY(clGetMemObjectInfo(buffer, CL_MEM_PROPERTIES, 0, NULL, &bytes));
+    RIGHT(bytes == sizeof none);
+    TRY(clSetMemObjectDestructorCallback(buffer, on_gone, &memory_gone));
+
+    MAKE(program, clCreateProgramWithSource(s->context, 1, &text, NULL, &error));
+    TRY(clBuildProgram(program, 1, &s->device, options, on_built, &built));
+    RIGHT(comes(&built, 0));
+    TRY(clGetProgramBuildInfo(program, s->device, CL_PROGRAM_BUILD_OPTIONS, 0, NULL, &bytes));
+    RIGHT(bytes == strlen(options) + 1);
+    MAKE(inc, clCreateKernel(program, "inc", &error));
+    TRY(clGetKernelInfo(inc, CL_KERNEL_FUNCTION_NAME, 0, NULL, &bytes));
+    RIGHT(bytes == sizeof "inc");
+    TRY(clGetKernelInfo(inc, CL_KERNEL_ATTRIBUTES, sizeof attributes, attributes, NULL));
+
+    for (size_t i = 0; i < MANY; i++)
+        TRY(clEnqueueMarkerWithWaitList(queue, 0, NULL, &events[i]));
+    TRY(clEnqueueMarkerWithWaitList(queue, MANY, events, &all));
+    TRY(clWaitForEvents(1, &all));
+    release_mem(buffer);
+    buffer = NULL;
+    RIGHT(comes(&memory_gone, 0));
+out:
+    for (size_t i = 0; i < MANY; i++)
+        release_event(events[i]);
+    release_event(all);
+    release_kernel(inc);
+    release_program(program);
+    release_mem(buffer);
+    if (sampler)
+        note(clReleaseSampler(sampler), "clReleaseSampler");
+    if (queue)
+        note(clReleaseCommandQueue(queue), "clReleaseCommandQueue");
+    unlink(path);
+    rmdir(directory);
 }
 
 /* More than a device of the test has at once, so that objects have to leave it and come back. */
@@ -730,8 +822,8 @@ static int broad(bool may_begin_anew)
     } parts[] = {{"queries", ask},           {"buffers", use_buffers},
                  {"maps", map_buffers},      {"rectangles", use_rectangles},
                  {"events", use_events},     {"images", use_images},
-                 {"programs", use_programs}, {"memory", use_much_memory},
-                 {"print", print}};
+                 {"programs", use_programs}, {"lists", use_lists},
+                 {"memory", use_much_memory}, {"print", print}};
     struct scene scene;
     cl_platform_id platform;
 
@@ -820,12 +912,6 @@ out:
 }
 
 /* ---- one thing at a time ---- */
-
-static void CL_CALLBACK on_gone(cl_mem mem, void *user)
-{
-    (void)mem;
-    atomic_store((atomic_int *)user, 1);
-}
 
 static int single(int count, char **rules)
 {
