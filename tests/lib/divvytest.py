@@ -220,15 +220,13 @@ class Daemon:
             time.sleep(0.02)
 
     def _accepts(self):
-        path = os.path.join(self.dir, "session.sock")
-        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        for name, kind in (("session.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
             with socket.socket(socket.AF_UNIX, kind) as probe:
                 try:
-                    probe.connect(path)
-                    return True
+                    probe.connect(os.path.join(self.dir, name))
                 except OSError:
-                    pass
-        return False
+                    return False
+        return True
 
     def env(self):
         """Environment for tenants of this daemon."""

@@ -13,12 +13,12 @@ static char place[64];
 
 static char *at(const char *format, const char *more)
 {
-    static char paths[8][256];
+    static char paths[8][1024];
     static int next;
-    char *path = paths[next++ % 8];
-    int length = snprintf(path, 256, "%s/", place);
+    char *path = paths[next++ % 8], name[512];
 
-    snprintf(path + length, 256 - (size_t)length, format, more);
+    snprintf(name, sizeof name, format, more);
+    snprintf(path, sizeof paths[0], "%s/%s", place, name);
     return path;
 }
 
