@@ -75,9 +75,15 @@ static void write_record(uint16_t op, const void *body, size_t bytes)
     write_record(op, (const char *)&(message) + sizeof(struct dv_record), \
                  sizeof(message) - sizeof(struct dv_record))
 
+static bool lacks(enum dv_object_kind kind, uint32_t id)
+{
+    return !dvk_find(runtime.api, kind, id);
+}
+
+/* Those that are not there: not yet, or an earlier input has released them. */
 static void make_objects(void)
 {
-    static const char source[] = "kernel void add(global uint *data, uint n) {}";
+    static const char source[] = "kernel void fill(global uint *data, uint value) {}";
     const struct dv_call_head head = {.reply = REPLY_AT, .reply_bytes = REPLY_BYTES};
     struct {
         struct dvw_create_context message;
@@ -92,28 +98,45 @@ static void make_objects(void)
                                          .data = DATA_AT + 8192,
                                          .data_bytes = sizeof source - 1,
                                          .id = 1,
-                                         .context = 1};
+                                         .context = 1,
+                                         .form = DV_PROGRAM_SOURCE};
     struct {
         struct dvw_create_kernel message;
         char name[8];
-    } kernel = {{.head = head, .id = 1, .program = 1, .name_bytes = 3}, "add"};
+    } kernel = {{.head = head, .id = 1, .program = 1, .name_bytes = 4}, "fill"};
 
-    SEND(DVW_OP_CREATE_CONTEXT, context);
-    SEND(DVW_OP_CREATE_QUEUE, queue);
-    SEND(DVW_OP_CREATE_QUEUE, other);
+    struct dvk_worker *worker = runtime.api;
+    if (lacks(DV_KIND_DEVICE, 1) && dvk_put(worker, DV_KIND_DEVICE, 1, worker->devices[0]) != CL_SUCCESS)
+        abort();
+    if (lacks(DV_KIND_CONTEXT, 1))
+        SEND(DVW_OP_CREATE_CONTEXT, context);
+    if (lacks(DV_KIND_QUEUE, 1))
+        SEND(DVW_OP_CREATE_QUEUE, queue);
+    if (lacks(DV_KIND_QUEUE, 2))
+        SEND(DVW_OP_CREATE_QUEUE, other);
     for (uint32_t id = 1; id <= 3; id++) {
         buffer.id = id;
         buffer.arena = DATA_AT + id * 16384;
-        SEND(DVW_OP_CREATE_BUFFER, buffer);
+        if (lacks(DV_KIND_MEM, id))
+            SEND(DVW_OP_CREATE_BUFFER, buffer);
     }
-    memcpy(runtime.shm + program.data, source, sizeof source);
-    SEND(DVW_OP_CREATE_PROGRAM, program);
     struct {
         struct dvw_build_program message;
         uint32_t devices[2];
-    } build = {{.head = head, .id = 1, .device_count = 1, .context = 1}, {1, 0}};
-    SEND(DVW_OP_BUILD_PROGRAM, build);
-    SEND(DVW_OP_CREATE_KERNEL, kernel);
+    } build = {{.head = head,
+                .data = DATA_AT + 8192,
+                .id = 1,
+                .device_count = 1,
+                .action = DV_BUILD,
+                .context = 1},
+               {1, 0}};
+    if (lacks(DV_KIND_PROGRAM, 1) || lacks(DV_KIND_KERNEL, 1)) {
+        memcpy(runtime.shm + program.data, source, sizeof source);
+        if (lacks(DV_KIND_PROGRAM, 1))
+            SEND(DVW_OP_CREATE_PROGRAM, program);
+        SEND(DVW_OP_BUILD_PROGRAM, build);
+        SEND(DVW_OP_CREATE_KERNEL, kernel);
+    }
     serve_all();
 }
 
@@ -145,6 +168,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     }
     if (setjmp(next_input) == 0)
         make_objects();
+    if (lacks(DV_KIND_QUEUE, 2) || lacks(DV_KIND_MEM, 3) || lacks(DV_KIND_KERNEL, 1))
+        abort(); /* most of the worker would never be reached */
     return 0;
 }
 
@@ -156,7 +181,21 @@ static void write_raw(const uint8_t *body, size_t length)
     atomic_store(&runtime.header->ring_tail, writer.tail);
 }
 
-/* A record that is long enough for its message, and if it is a call has room for its reply. */
+/* The head of a command that is the queue's next: nobody guesses its number. The first byte chooses queue,
+ * event and number of events to wait for. */
+static struct dv_queue_head next_command(uint8_t choice)
+{
+    struct dv_queue_head head = {.queue = 1 + (choice & 1),
+                                 .event = choice >> 1 & 3,
+                                 .wait_count = choice >> 3 & 3};
+    const struct dvk_queue *queue = dvk_find(runtime.api, DV_KIND_QUEUE, head.queue);
+
+    head.number = queue ? queue->graph.last_number + 1 : 1;
+    return head;
+}
+
+/* A record that is long enough for its message; if it is a call it has room for its reply, if it is a
+ * command it is the next one. */
 static void write_message(uint8_t op, const uint8_t *given, size_t length)
 {
     const struct dvk_message_info *info = &dvk_messages[op];
@@ -167,6 +206,12 @@ static void write_message(uint8_t op, const uint8_t *given, size_t length)
         struct dv_call_head head = {.reply = REPLY_AT, .reply_bytes = REPLY_BYTES};
         skipped = sizeof head - sizeof head.record;
         memcpy(body, (const char *)&head + sizeof head.record, skipped);
+    } else if (info->style == DVK_STYLE_QUEUE && length > 0) {
+        struct dv_queue_head head = next_command(given[0]);
+        skipped = sizeof head - sizeof head.record;
+        memcpy(body, (const char *)&head + sizeof head.record, skipped);
+        given++;
+        length--;
     }
     memcpy(body + skipped, given, length);
     length += skipped;
@@ -202,6 +247,7 @@ static void write_and_serve(const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     if (setjmp(next_input) == 0) {
+        make_objects();
         write_and_serve(data, bytes);
     } else { /* the worker would have ended: an empty ring again */
         runtime.ring.head = runtime.ring.tail_seen = writer.tail = dv_record_align(writer.tail);
