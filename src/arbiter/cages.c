@@ -287,20 +287,43 @@ void dv_cages_rejoin(struct dv_session *session)
     if (session->api != DV_API_LEASE && !arbiter->cages.off && wanted(arbiter) &&
         name_cache(session, name))
         put_session(session, find_cache(arbiter, name));
-    session->bounded = session->api != DV_API_LEASE; /* if an earlier daemon did */
+    if (session->api == DV_API_LEASE)
+        return;
+    session->bounded = true; /* if an earlier daemon did that */
     name_kind(session, name);
     session->starved_before = dv_cgroups_starved(&arbiter->cages.cgroups, name);
 }
 
 /* ---- bounds ---- */
 
+/* The kernel's word for it: the number that the zygote names could be anybody's. */
+static pid_t pid_of(int pidfd)
+{
+    char path[64], line[128];
+    int pid = -1;
+
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
+    FILE *file = fopen(path, "re");
+    while (file && pid < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "Pid: %d", &pid) != 1)
+            pid = -1;
+    if (file)
+        fclose(file);
+    return pid;
+}
+
 int dv_cages_bound(struct dv_session *session)
 {
     const struct dv_cgroups *cgroups = &session->arbiter->cages.cgroups;
     char kind[NAME_BYTES];
 
+    if (!dv_cgroups_wanted(cgroups))
+        return 0;
+    pid_t pid = pid_of(session->worker_pidfd);
+    if (pid <= 0)
+        return -ESRCH;
     name_kind(session, kind);
-    int error = dv_cgroups_join(cgroups, kind, session->worker_pid);
+    int error = dv_cgroups_join(cgroups, kind, pid);
     session->bounded = error == 0;
     session->starved_before = dv_cgroups_starved(cgroups, kind);
     return error;
@@ -310,9 +333,10 @@ bool dv_cages_starved(const struct dv_session *session)
 {
     char kind[NAME_BYTES];
 
+    if (!session->bounded)
+        return false;
     name_kind(session, kind);
-    return session->bounded &&
-           dv_cgroups_starved(&session->arbiter->cages.cgroups, kind) > session->starved_before;
+    return dv_cgroups_starved(&session->arbiter->cages.cgroups, kind) > session->starved_before;
 }
 
 static pid_t keeper_pid(const struct dv_arbiter *arbiter)

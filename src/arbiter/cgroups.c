@@ -198,6 +198,11 @@ static int set_bound(int directory, bool v2, enum dv_bound bound, uint64_t most)
     return write_number(directory, v2 ? kinds[bound].file_v2 : kinds[bound].file_v1, most);
 }
 
+bool dv_cgroups_wanted(const struct dv_cgroups *cgroups)
+{
+    return cgroups->bounds[DV_BOUND_MEMORY].most || cgroups->bounds[DV_BOUND_PROCESSES].most;
+}
+
 int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++) {

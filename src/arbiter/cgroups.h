@@ -41,6 +41,8 @@ void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
 /* Of one that is all zeros, too. */
 void dv_cgroups_close(struct dv_cgroups *cgroups);
 
+/* Whether anything is bounded. */
+bool dv_cgroups_wanted(const struct dv_cgroups *cgroups);
 /* Puts a worker where the workers of its kind (a file name) are. Returns 0 or a negative errno. */
 int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker);
 /* Removes what nobody is in any more. */

@@ -159,13 +159,32 @@ struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
 
 /* ---- the worker's end ---- */
 
-static void note_ending(struct dv_session *session);
+static void note_ending(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+
+    if (!arbiter->endings)
+        arbiter->endings = calloc(DV_LIMIT_ENDINGS, sizeof *arbiter->endings);
+    if (!arbiter->endings)
+        return;
+    struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
+    *ending = (struct dv_ending){.id = session->id, .uid = session->uid, .when = time(NULL)};
+    dv_text_copy(ending->tenant, sizeof ending->tenant, session->tenant->name);
+    dv_text_copy(ending->command, sizeof ending->command, session->command);
+    dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
+}
+
+/* The signal that ended it, or 0. */
+static int ending_signal(int status)
+{
+    return WIFSIGNALED(status)                          ? WTERMSIG(status)
+           : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
+                                                       : 0;
+}
 
 static void describe_end(char *text, size_t bytes, int status)
 {
-    int number = WIFSIGNALED(status)                           ? WTERMSIG(status)
-                 : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
-                                                             : 0;
+    int number = ending_signal(status);
 
     if (number) {
         const char *name = sigabbrev_np(number);
@@ -236,7 +255,7 @@ void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
     if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
         return;
     describe_end(how, sizeof how, status);
-    if (!session->ended_because[0] && dv_cages_starved(session)) {
+    if (!session->ended_because[0] && ending_signal(status) == SIGKILL && dv_cages_starved(session)) {
         snprintf(session->ended_because, sizeof session->ended_because,
                  "the workers of its tenant and user had used up their memory (worker-memory)");
         note_ending(session);
@@ -252,21 +271,6 @@ const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter,
         if (arbiter->endings[i].id == id)
             return &arbiter->endings[i];
     return NULL;
-}
-
-static void note_ending(struct dv_session *session)
-{
-    struct dv_arbiter *arbiter = session->arbiter;
-
-    if (!arbiter->endings)
-        arbiter->endings = calloc(DV_LIMIT_ENDINGS, sizeof *arbiter->endings);
-    if (!arbiter->endings)
-        return;
-    struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
-    *ending = (struct dv_ending){.id = session->id, .uid = session->uid, .when = time(NULL)};
-    dv_text_copy(ending->tenant, sizeof ending->tenant, session->tenant->name);
-    dv_text_copy(ending->command, sizeof ending->command, session->command);
-    dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
 }
 
 void dv_session_overdue(struct dv_session *session, enum dv_class class, const char *kept)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 
 import pytest
@@ -97,6 +98,11 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
         stack.callback(ann.stdout.close)
         stack.callback(divvytest.kill_group, ann)
         assert ann.stdout.readline() == "ready\n"
+        sibling = daemon.popen([program("compute"), "2", "600"], stdout=subprocess.PIPE)
+        stack.callback(sibling.stdout.close)
+        stack.callback(divvytest.kill_group, sibling)
+        assert sibling.stdout.readline() == "ready\n"
+        beside = daemon.session_of(sibling.pid)["id"]
         greedy = Tenant(daemon, program)
         session = daemon.session_of(greedy.child.pid)["id"]
         answers = []
@@ -108,6 +114,10 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
         assert "worker-memory" in daemon.cli("explain", str(session))
         greedy.child.kill()
         greedy.child.communicate()
+        sibling.send_signal(signal.SIGUSR1)  # to end in good order, from the same cgroup
+        assert sibling.wait(timeout=60) == 0
+        divvytest.wait_for(lambda: "session %d of compute (process %d) is over" % (
+            beside, sibling.pid) in daemon.log, 10, lambda: daemon.log)
         assert ann.poll() is None
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
