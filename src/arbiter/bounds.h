@@ -78,7 +78,6 @@
 #define DV_LIMIT_CONTROL_CONNECTIONS 64
 #define DV_LIMIT_CONTROL_OF_TENANTS 48 /* of those: the rest is operators' */
 #define DV_LIMIT_CONTROL_PER_TENANT 8
-#define DV_LIMIT_CONTROL_PAUSE_US (100 * DV_MS) /* when a connection cannot be accepted */
 #define DV_LIMIT_CONTROL_QUESTIONS_PER_S 20 /* of a tenant */
 #define DV_LIMIT_CONTROL_QUESTIONS_BURST 100
 #define DV_LIMIT_CONTROL_TIMEOUT_S 10

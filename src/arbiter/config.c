@@ -30,16 +30,12 @@
 /* libcyaml takes any word for true where a boolean is expected, so yes and no are enumerations. */
 static const cyaml_strval_t yes_no[] = {{"no", 0}, {"yes", 1}, {"false", 0}, {"true", 1}};
 static const cyaml_strval_t swap_words[] = {{"yes", 0}, {"no", 1}, {"true", 0}, {"false", 1}};
-static const cyaml_strval_t unified_words[] = {{"auto", DV_UNIFIED_AUTO},
-                                               {"yes", DV_UNIFIED_YES},
-                                               {"no", DV_UNIFIED_NO},
-                                               {"true", DV_UNIFIED_YES},
-                                               {"false", DV_UNIFIED_NO}};
-static const cyaml_strval_t scrub_words[] = {{"auto", DV_SCRUB_AUTO},
-                                             {"yes", DV_SCRUB_YES},
-                                             {"no", DV_SCRUB_NO},
-                                             {"true", DV_SCRUB_YES},
-                                             {"false", DV_SCRUB_NO}};
+/* of unified and scrub, which have the same numbers */
+static const cyaml_strval_t auto_words[] = {{"auto", DV_UNIFIED_AUTO},
+                                            {"yes", DV_UNIFIED_YES},
+                                            {"no", DV_UNIFIED_NO},
+                                            {"true", DV_UNIFIED_YES},
+                                            {"false", DV_UNIFIED_NO}};
 static const cyaml_strval_t present_as_words[] = {{"as-is", DV_PRESENT_AS_IS},
                                                   {"cpu", DV_PRESENT_AS_CPU},
                                                   {"gpu", DV_PRESENT_AS_GPU},
@@ -81,15 +77,15 @@ static const cyaml_schema_field_t device_fields[] = {
                            DV_MAX_DEVICE_NAME - 1),
     CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_device_rule, name, 1,
                            DV_MAX_DEVICE_NAME - 1),
-    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dv_device_rule, unified, unified_words,
-                     COUNT(unified_words)),
+    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dv_device_rule, unified, auto_words,
+                     COUNT(auto_words)),
     CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dv_device_rule, present_as,
                      present_as_words, COUNT(present_as_words)),
     CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
                      COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
-    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dv_device_rule, scrub, scrub_words,
-                     COUNT(scrub_words)),
+    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dv_device_rule, scrub, auto_words,
+                     COUNT(auto_words)),
     CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
     CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dv_device_rule, swap_part, 1, 16),

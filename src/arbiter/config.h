@@ -42,6 +42,8 @@ struct dv_cage_rule {
     gid_t gids[DV_CAGE_GROUPS_MOST]; /* what the groups' names mean */
 };
 
+enum dv_scrub { DV_SCRUB_AUTO = DV_UNIFIED_AUTO, DV_SCRUB_YES = DV_UNIFIED_YES, DV_SCRUB_NO = DV_UNIFIED_NO };
+
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
 struct dv_device_rule {
     char *match;    /* glob on the device's name */

@@ -378,15 +378,9 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
     struct dv_arbiter *arbiter = userdata;
 
     (void)events;
-    for (int i = 0; i < DV_LIMIT_BATCH; i++) {
-        int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (accepted < 0) {
-            /* without a descriptor the socket stays readable, and the loop must not spin */
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-                sd_event_source_set_ratelimit(source, DV_LIMIT_CONTROL_PAUSE_US, 1);
+    for (int i = 0, accepted; i < DV_LIMIT_BATCH; i++) {
+        if ((accepted = dv_listener_accept(source, fd)) < 0)
             break;
-        }
-        sd_event_source_set_ratelimit(source, 0, 0);
         take_connection(arbiter, accepted);
     }
     MHD_run(arbiter->control.http); /* the first question has often come already */

@@ -238,44 +238,28 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
         pending_destroy(pending);
 }
 
-static int on_accept_again(sd_event_source *source, uint64_t usec, void *userdata)
+int dv_listener_accept(sd_event_source *source, int fd)
 {
-    struct dv_arbiter *arbiter = userdata;
+    int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-    (void)source;
-    (void)usec;
-    if (arbiter->listener.io)
-        sd_event_source_set_enabled(arbiter->listener.io, SD_EVENT_ON);
-    return 0;
-}
-
-/* Out of descriptors: the socket would stay readable and the loop would spin. */
-static void pause_accepting(struct dv_arbiter *arbiter, int error)
-{
-    struct dv_listener *listener = &arbiter->listener;
-
-    dv_warning("cannot accept a connection for now: %s", strerror(error));
-    sd_event_source_set_enabled(listener->io, SD_EVENT_OFF);
-    listener->pause_timer = sd_event_source_disable_unref(listener->pause_timer);
-    sd_event_add_time_relative(arbiter->event, &listener->pause_timer, CLOCK_MONOTONIC,
-                               ACCEPT_PAUSE_US, 10 * DV_MS, on_accept_again, arbiter);
+    if (accepted >= 0) {
+        sd_event_source_set_ratelimit(source, 0, 0);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        dv_warning("cannot accept a connection for now: %s", strerror(errno));
+        sd_event_source_set_ratelimit(source, ACCEPT_PAUSE_US, 1);
+    }
+    return accepted;
 }
 
 static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;
 
-    (void)source;
     (void)events;
-    for (int i = 0; i < DV_LIMIT_ACCEPTS; i++) {
-        int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (accepted >= 0) {
-            add_pending(arbiter, accepted);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            pause_accepting(arbiter, errno);
-        return 0;
+    for (int i = 0, accepted; i < DV_LIMIT_ACCEPTS; i++) {
+        if ((accepted = dv_listener_accept(source, fd)) < 0)
+            break;
+        add_pending(arbiter, accepted);
     }
     return 0;
 }
@@ -332,7 +316,6 @@ void dv_listener_fini(struct dv_arbiter *arbiter)
     struct sockaddr_un address;
 
     listener->io = sd_event_source_disable_unref(listener->io);
-    listener->pause_timer = sd_event_source_disable_unref(listener->pause_timer);
     listener->turn = sd_event_source_disable_unref(listener->turn);
     if (listener->fd >= 0) {
         if (!listener->activated &&

@@ -12,7 +12,6 @@ struct dv_listener {
     int fd;         /* -1: closed */
     bool activated; /* handed over by the service manager, who keeps the file */
     sd_event_source *io;
-    sd_event_source *pause_timer; /* while there are no descriptors for new connections */
     struct dv_pending *pending;   /* connections that are not a session yet */
     unsigned pending_count;
     struct dv_pending *said; /* of these, whose hello is there */
@@ -24,6 +23,10 @@ struct dv_listener {
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */
 void dv_listener_fini(struct dv_arbiter *arbiter);
+
+/* The next connection of a listening source, or -1. Without a descriptor for it the socket stays readable:
+ * the source is slowed down, so that the loop does not spin. */
+int dv_listener_accept(sd_event_source *source, int fd);
 
 /* A listening Unix socket in the runtime directory with the given file mode, or a negative errno.
  */

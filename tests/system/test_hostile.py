@@ -169,7 +169,7 @@ def grant_delays(session, count=200):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_who_opens_sessions_without_end_delays_no_grant(program):
-    """Before they took turns, half of all grants were later than 7 ms."""
+    """Sessions begin by turns of users, and one at a time."""
     with divvytest.Daemon("tenants: []\n", system=True) as daemon, contextlib.ExitStack() as stack:
         session = lease.Session(daemon)
         stack.callback(session.close)

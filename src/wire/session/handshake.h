@@ -88,8 +88,6 @@ static_assert(sizeof(struct dv_device_report) == 32 + 5 * DV_MAX_DEVICE_NAME, "w
 
 enum dv_unified { DV_UNIFIED_AUTO = 0, DV_UNIFIED_YES = 1, DV_UNIFIED_NO = 2 };
 
-enum dv_scrub { DV_SCRUB_AUTO = 0, DV_SCRUB_YES = 1, DV_SCRUB_NO = 2 };
-
 /* One device that a session may use, as configured. */
 struct dv_device_grant {
     uint32_t platform;

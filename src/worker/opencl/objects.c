@@ -417,9 +417,9 @@ static void *fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_i
 
     for (uint32_t i = 0; i < context->device_count; i++)
         scrubbed |= context->devices[i]->scrubbed;
-    if (!scrubbed)
+    if (!scrubbed || bytes == 0) /* which the vendor refuses */
         return NULL;
-    if (bytes == 0) {
+    if (bytes > DV_SHM_BYTES_MAX) {
         *error = CL_INVALID_VALUE;
         return NULL;
     }
@@ -504,7 +504,7 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
 
 #define PIXEL_BYTES_MOST 16 /* four channels of 32 bits */
 
-/* How many bytes the vendor reads from the pixels of a new image; 0: too many. */
+/* How many bytes the vendor reads from the pixels of a new image; UINT64_MAX: too many. */
 static uint64_t pixels_bytes(const struct dvw_create_image *m, size_t pixel_bytes)
 {
     const uint64_t sizes[] = {m->height, m->depth, m->array_size};
@@ -512,14 +512,14 @@ static uint64_t pixels_bytes(const struct dvw_create_image *m, size_t pixel_byte
 
     for (int i = 0; i < 3 && bytes <= DV_SHM_BYTES_MAX; i++)
         bytes *= sizes[i] ? sizes[i] : 1;
-    return bytes <= DV_SHM_BYTES_MAX ? (uint64_t)bytes : 0;
+    return bytes <= DV_SHM_BYTES_MAX ? (uint64_t)bytes : UINT64_MAX;
 }
 
 /* The pixels the vendor will read, all of them within the arena; NULL if they are not. */
 static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
 {
     uint64_t bytes = pixels_bytes(m, dv_pixel_bytes(m->order, m->data_type));
-    return bytes ? dv_runtime_arena(w->runtime, m->data, bytes) : NULL;
+    return bytes <= DV_SHM_BYTES_MAX ? dv_runtime_arena(w->runtime, m->data, bytes) : NULL;
 }
 
 static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_image *m,

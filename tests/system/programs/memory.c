@@ -136,12 +136,18 @@ static cl_int look_through_view(struct slot *s, size_t width)
     return error;
 }
 
-static cl_int make_image(struct slot *s, size_t width, size_t height, cl_uint seed)
+static cl_mem new_image(size_t width, size_t height, cl_int *error)
 {
     cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
                           .image_width = width,
                           .image_height = height};
+
+    return clCreateImage(context, 0, &format, &desc, NULL, error);
+}
+
+static cl_int make_image(struct slot *s, size_t width, size_t height, cl_uint seed)
+{
     size_t origin[3] = {0, 0, 0}, region[3] = {width, height, 1};
     uint32_t *pixels = malloc(width * height * 4);
     cl_int error;
@@ -150,7 +156,7 @@ static cl_int make_image(struct slot *s, size_t width, size_t height, cl_uint se
         pixels[i] = word(i, seed);
     s->width = width;
     s->height = height;
-    s->mem = clCreateImage(context, 0, &format, &desc, NULL, &error);
+    s->mem = new_image(width, height, &error);
     if (error == CL_SUCCESS)
         error = clEnqueueWriteImage(queue, s->mem, CL_TRUE, origin, region, 0, 0, pixels, 0, NULL,
                                     NULL);
@@ -200,15 +206,11 @@ static long long look_at_fresh(struct slot *s, size_t bytes, cl_int *error)
 
 static long long look_at_fresh_image(struct slot *s, size_t width, size_t height, cl_int *error)
 {
-    cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
-                          .image_width = width,
-                          .image_height = height};
     size_t origin[3] = {0, 0, 0}, region[3] = {width, height, 1};
     uint8_t *read = malloc(width * height * 4);
 
     memset(read, 0x33, width * height * 4);
-    s->mem = clCreateImage(context, 0, &format, &desc, NULL, error);
+    s->mem = new_image(width, height, error);
     if (*error == CL_SUCCESS)
         *error = clEnqueueReadImage(queue, s->mem, CL_TRUE, origin, region, 0, 0, read, 0, NULL, NULL);
     long long wrong = first_nonzero(read, width * height * 4);
