@@ -25,9 +25,10 @@ const struct dv_cgroups_sources dv_cgroups_kernel = {.mounts = "/proc/self/mount
 static const struct {
     const char *key, *controller;
     const char *file_v1, *file_v2;
+    const char *none_v1; /* what to write for no bound; in version 2 that is "max" for all */
 } kinds[DV_BOUND_COUNT] = {
-    [DV_BOUND_MEMORY] = {"worker-memory", "memory", "memory.limit_in_bytes", "memory.max"},
-    [DV_BOUND_PROCESSES] = {"worker-processes", "pids", "pids.max", "pids.max"},
+    [DV_BOUND_MEMORY] = {"worker-memory", "memory", "memory.limit_in_bytes", "memory.max", "-1"},
+    [DV_BOUND_PROCESSES] = {"worker-processes", "pids", "pids.max", "pids.max", "max"},
 };
 
 /* ---- control files ---- */
@@ -195,7 +196,11 @@ static int open_bound(const struct dv_cgroups_sources *sources, const char *cont
 
 static int set_bound(int directory, bool v2, enum dv_bound bound, uint64_t most)
 {
-    return write_number(directory, v2 ? kinds[bound].file_v2 : kinds[bound].file_v1, most);
+    const char *file = v2 ? kinds[bound].file_v2 : kinds[bound].file_v1;
+
+    if (most == 0)
+        return write_to(directory, file, v2 ? "max" : kinds[bound].none_v1);
+    return write_number(directory, file, most);
 }
 
 bool dv_cgroups_wanted(const struct dv_cgroups *cgroups)
@@ -208,7 +213,7 @@ int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t wo
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         if (!cgroups->bounds[i].most)
             continue;
-        if (cgroups->bounds[i].directory < 0)
+        if (!cgroups->bounds[i].kept)
             return -ENOENT;
         DV_AUTO_CLOSE int fd = enter(cgroups->bounds[i].directory, kind);
         int error = fd;
@@ -222,15 +227,10 @@ int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t wo
     return 0;
 }
 
-static bool is_kept(const struct dv_cgroups *cgroups, int bound)
-{
-    return cgroups->bounds[bound].most && cgroups->bounds[bound].directory >= 0;
-}
-
 void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++)
-        if (is_kept(cgroups, i))
+        if (cgroups->bounds[i].kept)
             unlinkat(cgroups->bounds[i].directory, kind, AT_REMOVEDIR); /* unless somebody is there */
 }
 
@@ -241,7 +241,7 @@ uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind)
 
     snprintf(path, sizeof path, "%s/%s", kind,
              cgroups->bounds[DV_BOUND_MEMORY].v2 ? "memory.events" : "memory.oom_control");
-    if (!is_kept(cgroups, DV_BOUND_MEMORY) || !read_from(directory, path, text))
+    if (!cgroups->bounds[DV_BOUND_MEMORY].kept || !read_from(directory, path, text))
         return 0;
     const char *line = strstr(text, "oom_kill ");
     return line ? strtoull(line + strlen("oom_kill "), NULL, 10) : 0;
@@ -249,48 +249,73 @@ uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind)
 
 /* ---- all of them ---- */
 
-/* What an earlier daemon left. */
-static void tidy_all(int directory)
+/* Of cgroups that are there already the empty ones go, and the others get the bound of now. */
+static void settle(int directory, bool v2, enum dv_bound bound, uint64_t most)
 {
-    DIR *list = fdopendir(dup(directory));
+    DV_AUTO_CLOSE int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = again < 0 ? NULL : fdopendir(again);
 
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
-            unlinkat(directory, entry->d_name, AT_REMOVEDIR);
-    if (list)
-        closedir(list);
+    if (!list)
+        return;
+    again = -1; /* the list's now */
+    for (struct dirent *entry; (entry = readdir(list));) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
+            unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
+            continue;
+        DV_AUTO_CLOSE int kind =
+            openat(directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (kind >= 0) /* the kernel may refuse less than they use: then it stays as it was */
+            (void)set_bound(kind, v2, bound, most);
+    }
+    closedir(list);
+}
+
+static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
+                       const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish,
+                       const pid_t *daemons, size_t daemon_count)
+{
+    struct dv_cgroups_bound *kept = &cgroups->bounds[bound];
+    int fd = open_bound(sources, kinds[bound].controller, wish, daemons, daemon_count, &kept->v2);
+
+    if (fd < 0)
+        snprintf(cgroups->why_not, sizeof cgroups->why_not,
+                 "%s needs a cgroup with the controller '%s' that divvyd may write to (%s): name one "
+                 "with worker-cgroup, or let the service manager delegate one",
+                 kinds[bound].key, kinds[bound].controller, strerror(-fd));
+    kept->directory = fd;
+    return fd >= 0;
 }
 
 void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count)
 {
-    *cgroups = (struct dv_cgroups){0};
-    cgroups->bounds[DV_BOUND_MEMORY].most = wish->memory;
-    cgroups->bounds[DV_BOUND_PROCESSES].most = wish->processes;
+    const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory,
+                                           [DV_BOUND_PROCESSES] = wish->processes};
+
+    cgroups->why_not[0] = '\0';
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
-        cgroups->bounds[i].directory = -1;
-        if (!cgroups->bounds[i].most)
-            continue;
-        int fd = open_bound(sources, kinds[i].controller, wish, daemons, daemon_count,
-                            &cgroups->bounds[i].v2);
-        if (fd < 0) {
-            snprintf(cgroups->why_not, sizeof cgroups->why_not,
-                     "%s needs a cgroup with the controller '%s' that divvyd may write to (%s): name one "
-                     "with worker-cgroup, or let the service manager delegate one",
-                     kinds[i].key, kinds[i].controller, strerror(-fd));
-            continue;
-        }
-        cgroups->bounds[i].directory = fd;
-        tidy_all(fd);
+        struct dv_cgroups_bound *bound = &cgroups->bounds[i];
+        bound->most = most[i];
+        if (bound->kept)
+            settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
+        if (!most[i])
+            continue; /* what was kept for an earlier wish still is, to be tidied */
+        if (bound->kept)
+            dv_close_fd(&bound->directory);
+        bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish, daemons, daemon_count);
+        if (bound->kept)
+            settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
     }
 }
 
 void dv_cgroups_close(struct dv_cgroups *cgroups)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
-        if (!is_kept(cgroups, i))
+        struct dv_cgroups_bound *bound = &cgroups->bounds[i];
+        if (!bound->kept)
             continue;
-        tidy_all(cgroups->bounds[i].directory);
-        dv_close_fd(&cgroups->bounds[i].directory);
+        settle(bound->directory, bound->v2, (enum dv_bound)i, bound->most); /* as they are */
+        dv_close_fd(&bound->directory);
+        bound->kept = false;
     }
 }

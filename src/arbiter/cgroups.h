@@ -12,12 +12,15 @@
 
 enum dv_bound { DV_BOUND_MEMORY, DV_BOUND_PROCESSES, DV_BOUND_COUNT };
 
+struct dv_cgroups_bound {
+    uint64_t most; /* 0: not bounded */
+    bool kept;     /* there is a directory in which each kind has its cgroup */
+    bool v2;
+    int directory;
+};
+
 struct dv_cgroups {
-    struct {
-        uint64_t most; /* 0: not bounded */
-        bool v2;
-        int directory; /* in which each has its cgroup; -1: none */
-    } bounds[DV_BOUND_COUNT];
+    struct dv_cgroups_bound bounds[DV_BOUND_COUNT];
     char why_not[512]; /* bounds are wanted and cannot be kept; empty: they can */
 };
 
@@ -34,8 +37,9 @@ struct dv_cgroups_wish {
     const char *place;          /* the name of a cgroup; NULL: divvyd's own */
 };
 
-/* Gets ready for what is wanted; whether that can be kept is told by why_not. `daemons` are divvyd and its
- * own helpers, which may have to move within divvyd's cgroup. */
+/* Gets ready for what is wanted, first or anew (first of all zeros); whether that can be kept is told by
+ * why_not. Workers that are bounded already get the bounds of now. `daemons` are divvyd and its own
+ * helpers, which may have to move within divvyd's cgroup. */
 void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count);
 /* Of one that is all zeros, too. */

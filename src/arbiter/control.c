@@ -237,6 +237,16 @@ static bool may_ask_now(struct MHD_Connection *connection)
     return caller && dv_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
 }
 
+static enum MHD_Result reply_too_many(struct MHD_Connection *connection)
+{
+    char text[128];
+
+    snprintf(text, sizeof text,
+             "too many questions at once: ask again a little later, and not more often than %d times a second",
+             DV_LIMIT_CONTROL_QUESTIONS_PER_S);
+    return reply_error(connection, MHD_HTTP_TOO_MANY_REQUESTS, text);
+}
+
 static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
                              const char *path, const char *method)
 {
@@ -249,9 +259,7 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
     if (!peer.is_operator && !tenants_may_ask(arbiter))
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon");
     if (!may_ask_now(connection))
-        return reply_error(connection, MHD_HTTP_TOO_MANY_REQUESTS,
-                           "too many questions at once: ask again a little later, and not more often "
-                           "than 20 times a second");
+        return reply_too_many(connection);
     if (strcmp(path, "/v1/hold") == 0)
         return strcmp(method, "POST") == 0
                    ? serve_hold(arbiter, connection, &peer)

@@ -4,11 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
 import divvytest
 from test_memory import Tenant
+from test_upgrade import reload
 
 MIB = 1 << 20
 
@@ -65,6 +67,14 @@ def read(*path):
         return file.read().strip()
 
 
+def bound_of(kind):
+    """How much memory a kind of workers may have, whichever version this is."""
+    for file in ("memory.max", "memory.limit_in_bytes"):
+        if os.path.exists(os.path.join(kind, file)):
+            text = read(kind, file)
+    return sys.maxsize if text == "max" else int(text)
+
+
 @pytest.mark.parametrize("system", [False, True], ids=["own", "system"])
 def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
     with divvytest.Daemon(bounds(place), system=system) as daemon:
@@ -72,13 +82,12 @@ def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
         try:
             assert child.stdout.readline() == "ready\n"
             worker = daemon.sessions()[0]["worker_pid"]
-            for controller, file in (("memory", "memory.max"), ("pids", "pids.max")):
+            for controller in ("memory", "pids"):
                 (kind,) = kinds(place, controller)
                 assert os.path.basename(kind) == ("root.0" if system else "user.0")
                 assert str(worker) in read(kind, "cgroup.procs").split()
-                if not os.path.exists(os.path.join(kind, file)):
-                    file = "memory.limit_in_bytes"
-                assert read(kind, file) == {"memory": str(512 * MIB), "pids": "200"}[controller]
+            assert bound_of(kinds(place, "memory")[0]) == 512 * MIB
+            assert read(kinds(place, "pids")[0], "pids.max") == "200"
             daemon.kill()  # a restart changes nothing about it
             daemon.start()
             assert str(worker) in read(kinds(place, "memory")[0], "cgroup.procs").split()
@@ -122,6 +131,29 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
         divvytest.wait_for(lambda: len(kinds(place, "memory")) == 1, 10, "not ann's alone is left")
+
+
+def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
+    bounded = {"memory": lambda: kinds(place, "memory"), "pids": lambda: kinds(place, "pids")}
+    with divvytest.Daemon("") as daemon:
+        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
+        try:
+            assert child.stdout.readline() == "ready\n"
+            worker = daemon.sessions()[0]["worker_pid"]
+            for memory, processes in (("512MiB", 200), ("256MiB", 100)):
+                reload(daemon, bounds(place, memory, processes), "configuration reloaded")
+                (kind,) = bounded["memory"]()
+                assert str(worker) in read(kind, "cgroup.procs").split()
+                assert bound_of(kind) == int(memory[:3]) * MIB
+                assert read(bounded["pids"]()[0], "pids.max") == str(processes)
+            reload(daemon, "", "configuration reloaded")
+            assert bound_of(kind) > 1 << 60
+            assert read(bounded["pids"]()[0], "pids.max") == "max"
+        finally:
+            divvytest.kill_group(child)
+            child.stdout.close()
+        divvytest.wait_for(lambda: not bounded["memory"]() + bounded["pids"](), 10,
+                           "cgroups of workers that are gone stay")
 
 
 def test_bounds_that_cannot_be_kept_are_not_ignored(program):

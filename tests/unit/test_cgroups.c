@@ -90,7 +90,7 @@ static void below_its_own_in_version_2(void **state)
 {
     char mounts[256];
     const pid_t daemons[] = {4711, 0};
-    struct dv_cgroups cgroups;
+    struct dv_cgroups cgroups = {0};
 
     make_cgroup(at("%s", "cg"));
     make_cgroup(at("%s", "cg/divvyd.service"));
@@ -123,13 +123,21 @@ static void below_its_own_in_version_2(void **state)
     put(at("%s", path), "low 0\nhigh 0\nmax 7\noom 2\noom_kill 2\noom_group_kill 0\n");
     assert_int_equal(dv_cgroups_starved(&cgroups, "ann.1000"), 2);
     assert_int_equal(dv_cgroups_starved(&cgroups, "ben.1001"), 0);
+
+    /* another wish holds for those that are there already, and so does none */
+    const struct dv_cgroups_wish more = {.memory = 1ull << 31};
+    dv_cgroups_open(&cgroups, &there, &more, daemons, 2);
+    snprintf(path, sizeof path, "%smemory.max", kind);
+    assert_string_equal(get(at("%s", path)), "2147483648");
+    snprintf(path, sizeof path, "%spids.max", kind);
+    assert_string_equal(get(at("%s", path)), "max");
     dv_cgroups_close(&cgroups);
 }
 
 static void at_a_place_that_was_named(void **state)
 {
     char mounts[256];
-    struct dv_cgroups cgroups;
+    struct dv_cgroups cgroups = {0};
 
     make_cgroup(at("%s", "cg"));
     make_cgroup(at("%s", "cg/divvy"));
@@ -148,7 +156,7 @@ static void at_a_place_that_was_named(void **state)
 static void each_controller_where_it_is(void **state)
 {
     char mounts[512];
-    struct dv_cgroups cgroups;
+    struct dv_cgroups cgroups = {0};
 
     make_cgroup(at("%s", "unified"));
     put(at("%s", "unified/cgroup.controllers"), "hugetlb\n");
@@ -179,7 +187,7 @@ static void each_controller_where_it_is(void **state)
 
 static void what_cannot_be_kept_is_said(void **state)
 {
-    struct dv_cgroups cgroups;
+    struct dv_cgroups cgroups = {0};
     struct dv_cgroups_sources there = sources("tmpfs /tmp tmpfs rw 0 0\n", "0::/\n");
     const struct dv_cgroups_wish wish = {.processes = 99}, none = {0};
 
