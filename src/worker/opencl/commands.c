@@ -232,22 +232,16 @@ static void turn(struct dv_node *node)
 {
     struct dvk_command *c = command_of(node);
     const struct dvw_host *m = (const void *)c->record;
-    struct dv_runtime *runtime = c->worker->runtime;
 
     if (m->by_helper) {
-        dv_runtime_upcall(runtime,
+        dv_runtime_upcall(c->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_TURN,
                                               .a = head_of(c)->queue,
                                               .b = node->number},
                           true);
         return;
     }
-    struct dv_reply *reply = dv_runtime_arena(runtime, m->reply, sizeof *reply);
-    if (!reply)
-        dv_runtime_abandon(runtime, "named a reply outside its arena");
-    reply->status = CL_SUCCESS;
-    if (atomic_exchange(&reply->state, DV_REPLY_DONE) == DV_REPLY_SLEEPING)
-        dv_futex_wake(&reply->state, INT_MAX);
+    dvk_send_reply(dvk_find_reply(c->worker, m->reply, 0), CL_SUCCESS);
 }
 
 #define FAILURES_LOGGED 20 /* of a session: the log is everybody's */

@@ -70,21 +70,34 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
     return 0;
 }
 
+struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
+{
+    struct dv_reply *block = dv_runtime_arena(w->runtime, offset, sizeof *block + bytes);
+
+    /* An atomic access across two cache lines would hold up the whole machine. */
+    if (!block || offset % alignof(struct dv_reply))
+        dv_runtime_abandon(w->runtime, "named a reply outside its arena");
+    return block;
+}
+
+void dvk_send_reply(struct dv_reply *block, int32_t status)
+{
+    block->status = status;
+    if (atomic_exchange(&block->state, DV_REPLY_DONE) == DV_REPLY_SLEEPING)
+        dv_futex_wake(&block->state, INT_MAX);
+}
+
 static void answer(struct dvk_worker *w, const struct dvk_message_info *info, const uint8_t *record,
                    size_t tail_bytes)
 {
     const struct dv_call_head *head = (const void *)record;
-    struct dvk_reply reply = {.capacity = head->reply_bytes};
+    struct dvk_reply reply = {.block = dvk_find_reply(w, head->reply, head->reply_bytes),
+                              .capacity = head->reply_bytes};
 
-    reply.block = dv_runtime_arena(w->runtime, head->reply, sizeof *reply.block + head->reply_bytes);
-    if (!reply.block || head->reply % alignof(struct dv_reply))
-        dv_runtime_abandon(w->runtime, "named a reply outside its arena");
     reply.data = (uint8_t *)(reply.block + 1);
     int32_t status = info->call(w, record, record + info->bytes, tail_bytes, &reply);
-    reply.block->status = status;
     reply.block->bytes = reply.bytes;
-    if (atomic_exchange(&reply.block->state, DV_REPLY_DONE) == DV_REPLY_SLEEPING)
-        dv_futex_wake(&reply.block->state, INT_MAX);
+    dvk_send_reply(reply.block, status);
 }
 
 static void handle(struct dv_runtime *runtime, const struct dv_record *record)

@@ -241,6 +241,11 @@ static inline struct dvk_worker *dvk_worker_of(struct dv_runtime *runtime)
     return runtime->api;
 }
 
+/* ---- executor.c ---- */
+/* The reply that a message names, with room for so many bytes behind it. Who names none ends its worker. */
+struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes);
+void dvk_send_reply(struct dv_reply *block, int32_t status);
+
 /* ---- objects.c ---- */
 void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
 int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *object);
