@@ -359,13 +359,12 @@ static void open_cgroups(struct dv_arbiter *arbiter)
         .place = file ? file->worker_cgroup : NULL};
     const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->zygote.pid};
 
-    dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish, daemons, sizeof daemons / sizeof daemons[0]);
+    bool elsewhere = dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish, daemons,
+                                     sizeof daemons / sizeof daemons[0]);
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
-    for (struct dv_session *session = arbiter->sessions; session; session = session->hh.next) {
-        if (session->worker_pidfd < 0)
-            continue;
-        int error = dv_cages_bound(session);
+    for (struct dv_session *session = arbiter->sessions; elsewhere && session; session = session->hh.next) {
+        int error = session->worker_pidfd < 0 ? 0 : dv_cages_bound(session);
         if (error < 0)
             dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
                        session->worker_pid, strerror(-error));

@@ -270,6 +270,13 @@ static void settle(int directory, bool v2, enum dv_bound bound, uint64_t most)
     closedir(list);
 }
 
+static bool same_place(int one, int other)
+{
+    struct stat a, b;
+
+    return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
                        const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish,
                        const pid_t *daemons, size_t daemon_count)
@@ -286,26 +293,31 @@ static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
     return fd >= 0;
 }
 
-void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
+bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count)
 {
     const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory,
                                            [DV_BOUND_PROCESSES] = wish->processes};
+    bool elsewhere = false;
 
     cgroups->why_not[0] = '\0';
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         struct dv_cgroups_bound *bound = &cgroups->bounds[i];
+        DV_AUTO_CLOSE int before = -1;
+        bool bounded_before = bound->kept && bound->most;
         bound->most = most[i];
         if (bound->kept)
             settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
         if (!most[i])
             continue; /* what was kept for an earlier wish still is, to be tidied */
         if (bound->kept)
-            dv_close_fd(&bound->directory);
+            before = bound->directory;
         bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish, daemons, daemon_count);
         if (bound->kept)
             settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
+        elsewhere |= bound->kept && !(bounded_before && same_place(before, bound->directory));
     }
+    return elsewhere;
 }
 
 void dv_cgroups_close(struct dv_cgroups *cgroups)

@@ -39,8 +39,9 @@ struct dv_cgroups_wish {
 
 /* Gets ready for what is wanted, first or anew (first of all zeros); whether that can be kept is told by
  * why_not. Workers that are bounded already get the bounds of now. `daemons` are divvyd and its own
- * helpers, which may have to move within divvyd's cgroup. */
-void dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
+ * helpers, which may have to move within divvyd's cgroup. Returns whether workers that run would have to
+ * join again, as there are cgroups where there were none. */
+bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count);
 /* Of one that is all zeros, too. */
 void dv_cgroups_close(struct dv_cgroups *cgroups);

@@ -83,7 +83,10 @@ static struct dv_cgroups_sources sources(const char *mounts, const char *own)
 {
     put(at("%s", "mounts"), mounts);
     put(at("%s", "own"), own);
-    return (struct dv_cgroups_sources){.mounts = at("%s", "mounts"), .own = at("%s", "own")};
+    static char paths[2][1024];
+    strcpy(paths[0], at("%s", "mounts"));
+    strcpy(paths[1], at("%s", "own"));
+    return (struct dv_cgroups_sources){.mounts = paths[0], .own = paths[1]};
 }
 
 static void below_its_own_in_version_2(void **state)
@@ -100,7 +103,7 @@ static void below_its_own_in_version_2(void **state)
     snprintf(mounts, sizeof mounts, "proc /proc proc rw 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place);
     struct dv_cgroups_sources there = sources(mounts, "0::/divvyd.service\n");
     const struct dv_cgroups_wish wish = {.memory = 1 << 30, .processes = 500};
-    dv_cgroups_open(&cgroups, &there, &wish, daemons, 2);
+    assert_true(dv_cgroups_open(&cgroups, &there, &wish, daemons, 2));
     assert_string_equal(cgroups.why_not, "");
     assert_true(cgroups.bounds[DV_BOUND_MEMORY].v2);
     assert_string_equal(get(at("%s", "cg/divvyd.service/divvy-daemon/cgroup.procs")), "4711");
@@ -126,11 +129,13 @@ static void below_its_own_in_version_2(void **state)
 
     /* another wish holds for those that are there already, and so does none */
     const struct dv_cgroups_wish more = {.memory = 1ull << 31};
-    dv_cgroups_open(&cgroups, &there, &more, daemons, 2);
+    assert_false(dv_cgroups_open(&cgroups, &there, &more, daemons, 2));
+    assert_string_equal(cgroups.why_not, "");
     snprintf(path, sizeof path, "%smemory.max", kind);
     assert_string_equal(get(at("%s", path)), "2147483648");
     snprintf(path, sizeof path, "%spids.max", kind);
     assert_string_equal(get(at("%s", path)), "max");
+    assert_true(dv_cgroups_open(&cgroups, &there, &wish, daemons, 2)); /* of processes there was none */
     dv_cgroups_close(&cgroups);
 }
 
