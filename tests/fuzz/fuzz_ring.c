@@ -1,5 +1,7 @@
 /* The command ring: records as a client might write them, executed by a worker's OpenCL part on the
  * scripted vendor. Some objects exist already, with small ids. */
+#include <CL/cl.h>
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,22 @@ _Noreturn void dv_runtime_abandon(struct dv_runtime *of, const char *reason)
     (void)of;
     (void)reason;
     longjmp(next_input, 1);
+}
+
+/* Where the kernel's signature is not known (the program came as native code, or was built without the
+ * option that the client's library adds) only the vendor knows which bytes are an object's handle, and takes
+ * the client's for one: that ends the worker. */
+cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value)
+{
+    cl_int (*real)(cl_kernel, cl_uint, size_t, const void *) =
+        (cl_int (*)(cl_kernel, cl_uint, size_t, const void *))dlsym(RTLD_NEXT, "clSetKernelArg");
+    cl_kernel_arg_address_qualifier address;
+
+    if (bytes == sizeof(void *) && value &&
+        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
+                           NULL) != CL_SUCCESS)
+        dv_runtime_abandon(&runtime, "gave bytes to a kernel that nobody knows");
+    return real(kernel, index, bytes, value);
 }
 
 /* What the worker's main loop does, until the ring is empty. */
@@ -84,6 +102,7 @@ static bool lacks(enum dv_object_kind kind, uint32_t id)
 static void make_objects(void)
 {
     static const char source[] = "kernel void fill(global uint *data, uint value) {}";
+    static const char options[] = "-cl-kernel-arg-info";
     const struct dv_call_head head = {.reply = REPLY_AT, .reply_bytes = REPLY_BYTES};
     struct {
         struct dvw_create_context message;
@@ -124,7 +143,9 @@ static void make_objects(void)
         struct dvw_build_program message;
         uint32_t devices[2];
     } build = {{.head = head,
-                .data = DATA_AT + 8192,
+                .data = DATA_AT + 12288,
+                .data_bytes = sizeof options - 1,
+                .options_bytes = sizeof options - 1,
                 .id = 1,
                 .device_count = 1,
                 .action = DV_BUILD,
@@ -132,6 +153,7 @@ static void make_objects(void)
                {1, 0}};
     if (lacks(DV_KIND_PROGRAM, 1) || lacks(DV_KIND_KERNEL, 1)) {
         memcpy(runtime.shm + program.data, source, sizeof source);
+        memcpy(runtime.shm + build.message.data, options, sizeof options);
         if (lacks(DV_KIND_PROGRAM, 1))
             SEND(DVW_OP_CREATE_PROGRAM, program);
         SEND(DVW_OP_BUILD_PROGRAM, build);

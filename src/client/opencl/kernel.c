@@ -6,6 +6,7 @@
 
 #include "src/base/cleanup.h"
 #include "src/client/opencl/client.h"
+#include "src/wire/session/opencl_arguments.h"
 
 /* reqd_work_group_size(X,Y,Z) among the attributes */
 static void read_required_local(struct dv_kernel *kernel)
@@ -236,17 +237,6 @@ static size_t type_bytes(const char *type)
     return 0;
 }
 
-static bool starts_with(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
-static bool ends_with_star(const char *type)
-{
-    size_t length = strlen(type);
-    return length && type[length - 1] == '*';
-}
-
 struct argument {
     struct dvw_set_argument message;
     const void *value;
@@ -315,35 +305,38 @@ static cl_int guess(struct dv_kernel *kernel, struct argument *a, size_t size, c
     return as_value(a, size, value);
 }
 
+static cl_int as_image(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+{
+    cl_mem handle = NULL;
+
+    if (value && size == sizeof handle)
+        memcpy(&handle, value, sizeof handle);
+    if (size == sizeof handle && !dv_image_of(handle))
+        return value ? CL_INVALID_MEM_OBJECT : CL_INVALID_ARG_VALUE;
+    return as_mem(kernel, a, size, value);
+}
+
 static cl_int by_signature(struct dv_kernel *kernel, const struct dv_wire_argument *info,
                            struct argument *a, size_t size, const void *value)
 {
-    const char *type = info->type_name;
-
-    if (info->address == CL_KERNEL_ARG_ADDRESS_LOCAL) {
+    switch (dv_argument_form_of(info)) {
+    case DV_ARGUMENT_LOCAL:
         if (value)
             return CL_INVALID_ARG_VALUE;
         if (size == 0)
             return CL_INVALID_ARG_SIZE;
         a->message.form = DV_ARGUMENT_LOCAL;
         return CL_SUCCESS;
-    }
-    if (starts_with(type, "sampler_t"))
+    case DV_ARGUMENT_SAMPLER:
         return as_sampler(kernel, a, size, value);
-    if (starts_with(type, "image")) {
-        cl_mem handle = NULL;
-        if (value && size == sizeof handle)
-            memcpy(&handle, value, sizeof handle);
-        if (size == sizeof handle && !dv_image_of(handle))
-            return value ? CL_INVALID_MEM_OBJECT : CL_INVALID_ARG_VALUE;
-        return as_mem(kernel, a, size, value);
+    case DV_ARGUMENT_MEM:
+        return (dv_argument_is_image(info) ? as_image : as_mem)(kernel, a, size, value);
+    default:
+        break;
     }
-    if (info->address == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
-        info->address == CL_KERNEL_ARG_ADDRESS_CONSTANT || ends_with_star(type))
-        return as_mem(kernel, a, size, value);
     if (!value)
         return CL_INVALID_ARG_VALUE;
-    size_t expected = type_bytes(type);
+    size_t expected = type_bytes(info->type_name);
     if (size == 0 || (expected && size != expected))
         return CL_INVALID_ARG_SIZE;
     return as_value(a, size, value);

@@ -174,6 +174,12 @@ struct dvk_timing {
     uint32_t local_count;
 };
 
+/* What a kernel's signature says of an argument. */
+struct dvk_parameter {
+    uint32_t form;   /* enum dv_argument_form; 0: not known */
+    bool only_reads; /* what it points to */
+};
+
 struct dvk_kernel {
     struct dvk_timing *timing;
     cl_kernel vendor;
@@ -183,7 +189,7 @@ struct dvk_kernel {
     uint64_t versions;
     uint64_t *applied; /* version of each argument that the vendor's kernel has */
     uint64_t *applied_made; /* and which making of a memory object */
-    bool *only_reads;  /* what each argument points to, as its type says */
+    struct dvk_parameter *parameters; /* one for each argument */
 };
 
 #define DVK_KEPT 4

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
+#include "src/wire/session/opencl_arguments.h"
 #include "src/worker/opencl/executor.h"
 
 static struct dvk_arguments *new_arguments(uint32_t count)
@@ -119,6 +120,9 @@ void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
 
     if (!kernel || m->index >= kernel->arguments->count || m->size > DV_MAX_ARGUMENT_BYTES * 1024ull)
         return;
+    uint32_t form = kernel->parameters[m->index].form;
+    if (form && form != m->form) /* a vendor would take any bytes for the handle of an object */
+        return;
     switch (m->form) {
     case DV_ARGUMENT_VALUE:
         if (m->size > tail_bytes || m->size > DV_MAX_ARGUMENT_BYTES ||
@@ -166,7 +170,7 @@ static void copy_text(char *into, size_t room, const char *text)
     into[length] = '\0';
 }
 
-/* Also notes which arguments say of themselves that the kernel does not write through them. */
+/* Also notes what the worker needs of it later. */
 static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
 {
     cl_kernel kernel = described->vendor;
@@ -197,9 +201,9 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
         list[i].address = address;
         list[i].access = access;
         list[i].type_qualifier = qualifier;
-        described->only_reads[i] = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
-                                   access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
-                                   qualifier & CL_KERNEL_ARG_TYPE_CONST;
+        described->parameters[i].only_reads = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+                                              access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
+                                              qualifier & CL_KERNEL_ARG_TYPE_CONST;
         if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof text - 1, text, NULL) ==
             CL_SUCCESS)
             copy_text(list[i].type_name, sizeof list[i].type_name, text);
@@ -208,6 +212,8 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
             CL_SUCCESS)
             copy_text(list[i].name, sizeof list[i].name, text);
     }
+    for (cl_uint i = 0; answer.has_info && i < count; i++) /* else the client has to guess */
+        described->parameters[i].form = dv_argument_form_of(&list[i]);
     dvk_reply_put(reply, &answer, sizeof answer);
     dvk_reply_put(reply, list, count * sizeof *list);
 }
@@ -228,12 +234,12 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         kernel->arguments = arguments ? copy_arguments(arguments) : new_arguments(count);
         kernel->applied = calloc(count ? count : 1, sizeof *kernel->applied);
         kernel->applied_made = calloc(count ? count : 1, sizeof *kernel->applied_made);
-        kernel->only_reads = calloc(count ? count : 1, sizeof *kernel->only_reads);
+        kernel->parameters = calloc(count ? count : 1, sizeof *kernel->parameters);
         for (cl_uint i = 0; arguments && kernel->arguments && i < count; i++)
             kernel->arguments->list[i].version = ++kernel->versions;
     }
     if (error == CL_SUCCESS && (!kernel || !kernel->arguments || !kernel->applied ||
-                                !kernel->applied_made || !kernel->only_reads))
+                                !kernel->applied_made || !kernel->parameters))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_KERNEL, id, kernel);
@@ -243,7 +249,7 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
             dvk_arguments_unref(kernel->arguments);
             free(kernel->applied);
             free(kernel->applied_made);
-            free(kernel->only_reads);
+            free(kernel->parameters);
         }
         free(kernel);
         return error;
@@ -290,8 +296,8 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
         return error;
     error = keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
     if (error == CL_SUCCESS)
-        memcpy(kernel->only_reads, source->only_reads,
-               source->arguments->count * sizeof *source->only_reads);
+        memcpy(kernel->parameters, source->parameters,
+               source->arguments->count * sizeof *source->parameters);
     return error;
 }
 

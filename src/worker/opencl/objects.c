@@ -700,7 +700,7 @@ void dvk_kernel_unref(struct dvk_kernel *kernel)
     dvk_arguments_unref(kernel->arguments);
     free(kernel->applied);
     free(kernel->applied_made);
-    free(kernel->only_reads);
+    free(kernel->parameters);
     free(kernel);
 }
 

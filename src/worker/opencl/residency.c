@@ -334,7 +334,7 @@ static bool list_uses(struct dvk_command *c)
     for (uint32_t i = 0; c->arguments && i < c->arguments->count; i++) {
         struct dvk_mem *mem = c->arguments->list[i].mem;
         all &= add_use(c, mem, mem && !(mem->make.flags & CL_MEM_READ_ONLY) &&
-                                   !c->kernel->only_reads[i]);
+                                   !c->kernel->parameters[i].only_reads);
     }
     return all;
 }
