@@ -364,7 +364,7 @@ static void open_cgroups(struct dv_arbiter *arbiter)
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
     for (struct dv_session *session = arbiter->sessions; elsewhere && session; session = session->hh.next) {
-        int error = session->worker_pidfd < 0 ? 0 : dv_cages_bound(session);
+        int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session);
         if (error < 0)
             dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
                        session->worker_pid, strerror(-error));

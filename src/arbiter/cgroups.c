@@ -302,20 +302,18 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
 
     cgroups->why_not[0] = '\0';
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
-        struct dv_cgroups_bound *bound = &cgroups->bounds[i];
-        DV_AUTO_CLOSE int before = -1;
-        bool bounded_before = bound->kept && bound->most;
+        struct dv_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
+        if (most[i]) /* otherwise what was kept for an earlier wish still is, to be tidied */
+            bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish, daemons, daemon_count);
+        bool stays = before.kept && bound->kept && same_place(before.directory, bound->directory);
         if (bound->kept)
             settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
-        if (!most[i])
-            continue; /* what was kept for an earlier wish still is, to be tidied */
-        if (bound->kept)
-            before = bound->directory;
-        bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish, daemons, daemon_count);
-        if (bound->kept)
-            settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
-        elsewhere |= bound->kept && !(bounded_before && same_place(before, bound->directory));
+        if (before.kept && !stays)
+            settle(before.directory, before.v2, (enum dv_bound)i, most[i]);
+        if (before.kept && most[i])
+            dv_close_fd(&before.directory);
+        elsewhere |= most[i] && bound->kept && !(stays && before.most);
     }
     return elsewhere;
 }

@@ -42,10 +42,11 @@ _Noreturn void dv_runtime_abandon(struct dv_runtime *of, const char *reason)
  * the client's for one: that ends the worker. */
 cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value)
 {
-    cl_int (*real)(cl_kernel, cl_uint, size_t, const void *) =
-        (cl_int (*)(cl_kernel, cl_uint, size_t, const void *))dlsym(RTLD_NEXT, "clSetKernelArg");
+    static cl_int (*real)(cl_kernel, cl_uint, size_t, const void *);
     cl_kernel_arg_address_qualifier address;
 
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "clSetKernelArg");
     if (bytes == sizeof(void *) && value &&
         clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
                            NULL) != CL_SUCCESS)

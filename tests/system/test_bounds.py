@@ -134,7 +134,6 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
 
 
 def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
-    bounded = {"memory": lambda: kinds(place, "memory"), "pids": lambda: kinds(place, "pids")}
     with divvytest.Daemon("") as daemon:
         child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
         try:
@@ -142,17 +141,17 @@ def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
             worker = daemon.sessions()[0]["worker_pid"]
             for memory, processes in (("512MiB", 200), ("256MiB", 100)):
                 reload(daemon, bounds(place, memory, processes), "configuration reloaded")
-                (kind,) = bounded["memory"]()
+                (kind,) = kinds(place, "memory")
                 assert str(worker) in read(kind, "cgroup.procs").split()
                 assert bound_of(kind) == int(memory[:3]) * MIB
-                assert read(bounded["pids"]()[0], "pids.max") == str(processes)
+                assert read(kinds(place, "pids")[0], "pids.max") == str(processes)
             reload(daemon, "", "configuration reloaded")
             assert bound_of(kind) > 1 << 60
-            assert read(bounded["pids"]()[0], "pids.max") == "max"
+            assert read(kinds(place, "pids")[0], "pids.max") == "max"
         finally:
             divvytest.kill_group(child)
             child.stdout.close()
-        divvytest.wait_for(lambda: not bounded["memory"]() + bounded["pids"](), 10,
+        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
                            "cgroups of workers that are gone stay")
 
 
