@@ -279,21 +279,6 @@ static void name_kind(const struct dv_session *session, char kind[NAME_BYTES])
         snprintf(kind, NAME_BYTES, "others");
 }
 
-void dv_cages_rejoin(struct dv_session *session)
-{
-    struct dv_arbiter *arbiter = session->arbiter;
-    char name[NAME_BYTES];
-
-    if (session->api != DV_API_LEASE && !arbiter->cages.off && wanted(arbiter) &&
-        name_cache(session, name))
-        put_session(session, find_cache(arbiter, name));
-    if (session->api == DV_API_LEASE)
-        return;
-    session->bounded = true; /* if an earlier daemon did that */
-    name_kind(session, name);
-    session->starved_before = dv_cgroups_starved(&arbiter->cages.cgroups, name);
-}
-
 /* ---- bounds ---- */
 
 /* The kernel's word for it: the number that the zygote names could be anybody's. */
@@ -319,14 +304,31 @@ int dv_cages_bound(struct dv_session *session)
 
     if (!dv_cgroups_wanted(cgroups))
         return 0;
-    pid_t pid = pid_of(session->worker_pidfd);
-    if (pid <= 0)
-        return -ESRCH;
     name_kind(session, kind);
-    int error = dv_cgroups_join(cgroups, kind, pid);
-    session->bounded = error == 0;
+    session->bounded = true;
     session->starved_before = dv_cgroups_starved(cgroups, kind);
-    return error;
+    pid_t pid = pid_of(session->worker_pidfd);
+    return pid <= 0 ? -ESRCH : dv_cgroups_join(cgroups, kind, pid);
+}
+
+/* Of a worker that runs already: it goes on, bounded or not. */
+static void bound_again(struct dv_session *session)
+{
+    int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session);
+
+    if (error < 0 && error != -ESRCH)
+        dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
+                   session->worker_pid, strerror(-error));
+}
+
+void dv_cages_rejoin(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    char name[NAME_BYTES];
+
+    if (!arbiter->cages.off && wanted(arbiter) && name_cache(session, name))
+        put_session(session, find_cache(arbiter, name));
+    bound_again(session); /* the daemon before may have had other bounds, or none */
 }
 
 bool dv_cages_starved(const struct dv_session *session)
@@ -363,12 +365,8 @@ static void open_cgroups(struct dv_arbiter *arbiter)
                                      sizeof daemons / sizeof daemons[0]);
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
-    for (struct dv_session *session = arbiter->sessions; elsewhere && session; session = session->hh.next) {
-        int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session);
-        if (error < 0)
-            dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
-                       session->worker_pid, strerror(-error));
-    }
+    for (struct dv_session *session = arbiter->sessions; elsewhere && session; session = session->hh.next)
+        bound_again(session);
 }
 
 void dv_cages_leave(struct dv_session *session)

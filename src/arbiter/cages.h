@@ -34,7 +34,7 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter);
 /* Fills the cage of a session's worker, or of the probe (NULL). Returns the descriptor of the
  * directory for compiled kernels, which the caller closes, or -1: it has none, or no cage. */
 int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
-/* A session of an earlier daemon goes on. */
+/* A session of an earlier daemon goes on, and its worker with it. */
 void dv_cages_rejoin(struct dv_session *session);
 /* Its worker is bounded from here on, before its program hears of it. Returns 0 or a negative errno. */
 int dv_cages_bound(struct dv_session *session);

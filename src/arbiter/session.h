@@ -61,7 +61,7 @@ struct dv_session {
     struct dv_session_lease *leases;        /* device_count of them */
 
     struct dv_kernel_cache *cache; /* NULL: it has no worker, or no cage */
-    bool bounded;                  /* its worker is in a cgroup of ours */
+    bool bounded;                  /* its worker is in a cgroup of ours, or should be */
     uint64_t starved_before;       /* see dv_cages_starved */
     struct dv_process *process;
     struct dv_session *prev_of_process, *next_of_process;

@@ -75,6 +75,13 @@ def bound_of(kind):
     return sys.maxsize if text == "max" else int(text)
 
 
+def restart(daemon):
+    """Until it has taken over the sessions; to connect is possible before that."""
+    daemon.start()
+    divvytest.wait_for(lambda: "sessions of the daemon before go on" in daemon.log, 10,
+                       lambda: daemon.log)
+
+
 @pytest.mark.parametrize("system", [False, True], ids=["own", "system"])
 def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
     with divvytest.Daemon(bounds(place), system=system) as daemon:
@@ -89,7 +96,7 @@ def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
             assert bound_of(kinds(place, "memory")[0]) == 512 * MIB
             assert read(kinds(place, "pids")[0], "pids.max") == "200"
             daemon.kill()  # a restart changes nothing about it
-            daemon.start()
+            restart(daemon)
             assert str(worker) in read(kinds(place, "memory")[0], "cgroup.procs").split()
         finally:
             divvytest.kill_group(child)
@@ -148,6 +155,26 @@ def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
             reload(daemon, "", "configuration reloaded")
             assert bound_of(kind) > 1 << 60
             assert read(kinds(place, "pids")[0], "pids.max") == "max"
+        finally:
+            divvytest.kill_group(child)
+            child.stdout.close()
+        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
+                           "cgroups of workers that are gone stay")
+
+
+def test_a_restart_brings_bounds_to_workers_that_run(program, place):
+    with divvytest.Daemon("") as daemon:
+        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
+        try:
+            assert child.stdout.readline() == "ready\n"
+            worker = daemon.sessions()[0]["worker_pid"]
+            daemon.kill()
+            daemon.config_text = bounds(place)
+            restart(daemon)
+            for controller in ("memory", "pids"):
+                (kind,) = kinds(place, controller)
+                assert str(worker) in read(kind, "cgroup.procs").split()
+            assert bound_of(kinds(place, "memory")[0]) == 512 * MIB
         finally:
             divvytest.kill_group(child)
             child.stdout.close()
