@@ -431,10 +431,16 @@ class Leftovers:
 
     def __init__(self, daemon):
         self.daemon = daemon
-        # just forked it is still called as the one who forked it
-        wait_for(lambda: "divvy-zygote" in map(name_of, daemon.processes()), 10,
-                 "the daemon has no zygote")
+        wait_for(self._settled, 10, "the daemon's processes have not started")
+
+    def _settled(self):
+        """Whether the daemon's own processes have become what they are, and hold what they get."""
+        names = set(map(name_of, self.daemon.processes()))
+        if "divvy-zygote" not in names or "divvyd" in names:
+            return False  # just forked they are still called as the one who forked them
         self.taken = self._take()
+        time.sleep(0.05)
+        return self._take() == self.taken
 
     def _take(self):
         daemon = self.daemon
