@@ -88,14 +88,15 @@ void stage_know_devices(void)
 
 void stage_start(void)
 {
-    static char directory[64], cache[80];
+    static char directory[80], cache[96];
+    const char *place = getenv("TMPDIR"); /* tests/fuzz/run removes it afterwards */
     struct dv_options options = {.user = true,
                                  .directory = directory,
                                  .worker_path = "/bin/true",
                                  .ready_fd = -1,
                                  .log_level = DV_LOG_ERROR};
 
-    snprintf(directory, sizeof directory, "/tmp/divvy-fuzz-%d", (int)getpid());
+    snprintf(directory, sizeof directory, "%.48s/fuzz-%d", place ? place : "/tmp", (int)getpid());
     snprintf(cache, sizeof cache, "%s-cache", directory);
     setenv("DIVVY_CACHE", cache, 1);
     dv_log_set_level(DV_LOG_ERROR);
