@@ -114,6 +114,18 @@ void dv_session_refuse(struct dv_session *session, enum dv_welcome_status status
     dv_session_destroy(session);
 }
 
+int dv_session_make_log(struct dv_session *session)
+{
+    char name[32];
+
+    session->log = malloc(sizeof *session->log);
+    if (!session->log)
+        return -ENOMEM;
+    snprintf(name, sizeof name, "session %llu", ID(session));
+    dv_worker_log_init(session->log, name);
+    return 0;
+}
+
 /* ---- its end ---- */
 
 void dv_session_destroy(struct dv_session *session)

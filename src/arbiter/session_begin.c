@@ -101,16 +101,13 @@ static int make_control_channel(struct dv_session *session)
     return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int make_log(struct dv_session *session)
+static int open_log(struct dv_session *session)
 {
-    char name[32];
+    int error = dv_session_make_log(session);
 
-    session->log = malloc(sizeof *session->log);
-    if (!session->log)
-        return -ENOMEM;
-    dv_worker_log_init(session->log);
-    snprintf(name, sizeof name, "session %llu", ID(session));
-    session->worker_log_fd = dv_worker_log_open(session->log, session->arbiter->event, name);
+    if (error < 0)
+        return error;
+    session->worker_log_fd = dv_worker_log_open(session->log, session->arbiter->event);
     return session->worker_log_fd < 0 ? session->worker_log_fd : 0;
 }
 
@@ -222,7 +219,7 @@ static void start_worker(struct dv_session *session)
     if (error == 0)
         error = make_control_channel(session);
     if (error == 0)
-        error = make_log(session);
+        error = open_log(session);
     session->state = DV_SESSION_FORKING;
     if (error == 0)
         error = dv_zygote_request_fork(arbiter, session->id, session->uid);

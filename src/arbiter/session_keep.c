@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,18 +42,6 @@ void dv_session_keep(struct dv_session *session)
     session->record = record;
     dv_keeper_put_session(session);
     dv_state_commit(record);
-}
-
-static int adopt_log(struct dv_session *session, int *fd)
-{
-    char name[32];
-
-    session->log = malloc(sizeof *session->log);
-    if (!session->log)
-        return -ENOMEM;
-    dv_worker_log_init(session->log);
-    snprintf(name, sizeof name, "session %llu", ID(session));
-    return dv_worker_log_adopt(session->log, session->arbiter->event, name, fd);
 }
 
 /* What a new session does in dv_session_begin and start_worker. */
@@ -128,7 +115,9 @@ int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record
         session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
         session->client_fd = dv_take_fd(&kept->fds[DV_KEPT_CLIENT]);
         dv_cages_rejoin(session);
-        error = adopt_log(session, &kept->fds[DV_KEPT_LOG]);
+        error = dv_session_make_log(session);
+        if (error >= 0)
+            error = dv_worker_log_adopt(session->log, arbiter->event, &kept->fds[DV_KEPT_LOG]);
         if (error >= 0)
             error = dv_session_watch_worker(session);
         if (error >= 0 && session->client_fd >= 0)

@@ -27,6 +27,8 @@ void dv_session_drop_client(struct dv_session *session);
 void dv_session_set_timer(struct dv_session *session, uint64_t delay_us, sd_event_time_handler_t handler);
 /* Ends a session that has no worker, telling the client why. */
 void dv_session_refuse(struct dv_session *session, enum dv_welcome_status status, const char *text);
+/* A log for what its worker says, not open yet. Returns 0 or a negative errno. */
+int dv_session_make_log(struct dv_session *session);
 /* Forgets it, in the state file, too. Its worker, if it has one, goes on. */
 void dv_session_destroy(struct dv_session *session);
 

@@ -80,15 +80,15 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     return 0;
 }
 
-void dv_worker_log_init(struct dv_worker_log *log)
+void dv_worker_log_init(struct dv_worker_log *log, const char *name)
 {
     *log = (struct dv_worker_log){.fd = -1, .allowance = DV_WORKER_LINES_BURST};
+    dv_text_copy(log->name, sizeof log->name, name);
 }
 
-int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, const char *name, int *fd)
+int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd)
 {
     dv_worker_log_close(log);
-    dv_text_copy(log->name, sizeof log->name, name);
     log->fd = dv_take_fd(fd);
     log->refilled_us = dv_now() / DV_NS_PER_US;
     fcntl(log->fd, F_SETFL, O_NONBLOCK);
@@ -101,7 +101,7 @@ int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, const char *
     return 0;
 }
 
-int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name)
+int dv_worker_log_open(struct dv_worker_log *log, sd_event *event)
 {
     int ends[2];
 
@@ -109,7 +109,7 @@ int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *n
         return -errno;
     DV_AUTO_CLOSE int ours = ends[0];
     DV_AUTO_CLOSE int theirs = ends[1];
-    int error = dv_worker_log_adopt(log, event, name, &ours);
+    int error = dv_worker_log_adopt(log, event, &ours);
     return error < 0 ? error : dv_take_fd(&theirs);
 }
 

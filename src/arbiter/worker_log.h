@@ -23,13 +23,14 @@ struct dv_worker_log {
     uint64_t dropped; /* lines since the last that was shown */
 };
 
-void dv_worker_log_init(struct dv_worker_log *log);
+/* `name` is whose lines they are. */
+void dv_worker_log_init(struct dv_worker_log *log, const char *name);
 /* Begins to read a new pipe of somebody. Returns its end for writing, which the caller closes, or a negative
  * errno. */
-int dv_worker_log_open(struct dv_worker_log *log, sd_event *event, const char *name);
+int dv_worker_log_open(struct dv_worker_log *log, sd_event *event);
 /* Begins to read the pipe that an earlier daemon read, and takes its end over. Returns 0 or a negative
  * errno. */
-int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, const char *name, int *fd);
+int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd);
 /* Shows what has come and stops. */
 void dv_worker_log_close(struct dv_worker_log *log);
 

@@ -465,7 +465,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
 void dv_zygote_init(struct dv_zygote *zygote)
 {
     *zygote = (struct dv_zygote){.fd = -1, .pidfd = -1};
-    dv_worker_log_init(&zygote->log);
+    dv_worker_log_init(&zygote->log, "zygote");
 }
 
 /* Takes both descriptors over, if it succeeds. */
@@ -505,7 +505,7 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     theirs = pair[1];
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    log_fd = dv_worker_log_open(&arbiter->zygote.log, arbiter->event, "zygote");
+    log_fd = dv_worker_log_open(&arbiter->zygote.log, arbiter->event);
     if (log_fd < 0)
         return log_fd;
 
@@ -583,7 +583,7 @@ int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *sock
     if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) ||
         poll(&ended, 1, 0) != 0)
         return -ESRCH;
-    int error = dv_worker_log_adopt(&zygote->log, arbiter->event, "zygote", log_fd);
+    int error = dv_worker_log_adopt(&zygote->log, arbiter->event, log_fd);
     if (error == 0)
         error = watch_zygote(arbiter, pid, pidfd, socket_fd);
     zygote->adopted = error >= 0;
