@@ -48,6 +48,10 @@ static bool keep_signature(struct dv_kernel *kernel, const char *attributes, siz
     if (!kernel->attributes || !kernel->arguments || !kernel->is_set)
         return false;
     memcpy(kernel->arguments, arguments, count * sizeof *arguments);
+    for (cl_uint i = 0; i < count; i++) { /* the worker may have been overwritten by a kernel */
+        kernel->arguments[i].type_name[sizeof arguments->type_name - 1] = '\0';
+        kernel->arguments[i].name[sizeof arguments->name - 1] = '\0';
+    }
     kernel->argument_count = count;
     read_required_local(kernel);
     return true;
