@@ -88,7 +88,7 @@ void stage_know_devices(void)
 
 void stage_start(void)
 {
-    static char directory[80], cache[96];
+    static char directory[DV_RUNDIR_BYTES], cache[DV_RUNDIR_BYTES + 8];
     const char *place = getenv("TMPDIR"); /* tests/fuzz/run removes it afterwards */
     struct dv_options options = {.user = true,
                                  .directory = directory,
@@ -96,7 +96,7 @@ void stage_start(void)
                                  .ready_fd = -1,
                                  .log_level = DV_LOG_ERROR};
 
-    snprintf(directory, sizeof directory, "%.48s/fuzz-%d", place ? place : "/tmp", (int)getpid());
+    snprintf(directory, sizeof directory, "%s/divvy-fuzz-%d", place ? place : "/tmp", (int)getpid());
     snprintf(cache, sizeof cache, "%s-cache", directory);
     setenv("DIVVY_CACHE", cache, 1);
     dv_log_set_level(DV_LOG_ERROR);
