@@ -82,13 +82,24 @@ def restart(daemon):
                        lambda: daemon.log)
 
 
+@contextlib.contextmanager
+def computing(daemon, program, place):
+    """The worker of a program that computes; once it is gone, so are the cgroups."""
+    child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout.readline() == "ready\n"
+        yield daemon.sessions()[0]["worker_pid"]
+    finally:
+        divvytest.kill_group(child)
+        child.stdout.close()
+    divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
+                       "cgroups of workers that are gone stay")
+
+
 @pytest.mark.parametrize("system", [False, True], ids=["own", "system"])
 def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
     with divvytest.Daemon(bounds(place), system=system) as daemon:
-        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
-        try:
-            assert child.stdout.readline() == "ready\n"
-            worker = daemon.sessions()[0]["worker_pid"]
+        with computing(daemon, program, place) as worker:
             for controller in ("memory", "pids"):
                 (kind,) = kinds(place, controller)
                 assert os.path.basename(kind) == ("root.0" if system else "user.0")
@@ -98,11 +109,6 @@ def test_workers_are_in_a_cgroup_of_their_own(program, place, system):
             daemon.kill()  # a restart changes nothing about it
             restart(daemon)
             assert str(worker) in read(kinds(place, "memory")[0], "cgroup.procs").split()
-        finally:
-            divvytest.kill_group(child)
-            child.stdout.close()
-        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
-                           "cgroups of workers that are gone stay")
 
 
 def test_who_uses_too_much_memory_is_ended_alone(program, place):
@@ -142,10 +148,7 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
 
 def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
     with divvytest.Daemon("") as daemon:
-        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
-        try:
-            assert child.stdout.readline() == "ready\n"
-            worker = daemon.sessions()[0]["worker_pid"]
+        with computing(daemon, program, place) as worker:
             for memory, processes in (("512MiB", 200), ("256MiB", 100)):
                 reload(daemon, bounds(place, memory, processes), "configuration reloaded")
                 (kind,) = kinds(place, "memory")
@@ -155,19 +158,11 @@ def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
             reload(daemon, "", "configuration reloaded")
             assert bound_of(kind) > 1 << 60
             assert read(kinds(place, "pids")[0], "pids.max") == "max"
-        finally:
-            divvytest.kill_group(child)
-            child.stdout.close()
-        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
-                           "cgroups of workers that are gone stay")
 
 
 def test_a_restart_brings_bounds_to_workers_that_run(program, place):
     with divvytest.Daemon("") as daemon:
-        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
-        try:
-            assert child.stdout.readline() == "ready\n"
-            worker = daemon.sessions()[0]["worker_pid"]
+        with computing(daemon, program, place) as worker:
             daemon.kill()
             daemon.config_text = bounds(place)
             restart(daemon)
@@ -175,11 +170,6 @@ def test_a_restart_brings_bounds_to_workers_that_run(program, place):
                 (kind,) = kinds(place, controller)
                 assert str(worker) in read(kind, "cgroup.procs").split()
             assert bound_of(kinds(place, "memory")[0]) == 512 * MIB
-        finally:
-            divvytest.kill_group(child)
-            child.stdout.close()
-        divvytest.wait_for(lambda: not kinds(place, "memory") + kinds(place, "pids"), 10,
-                           "cgroups of workers that are gone stay")
 
 
 def test_bounds_that_cannot_be_kept_are_not_ignored(program):
