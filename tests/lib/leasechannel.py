@@ -24,8 +24,11 @@ class Session:
         self.socket.settimeout(30)   # the daemon may still look for its devices
         _, _, self.status, self.id, _, text = WELCOME.unpack(self.socket.recv(WELCOME.size))
         self.text = text.split(b"\0")[0].decode()
+        self.given_back = set()
 
     def say(self, kind, serial=0, flags=0, device=0, magic=LEASE_MAGIC, version=1):
+        if kind == RELEASE:
+            self.given_back.add(serial)
         self.socket.send(MESSAGE.pack(magic, version, kind, device, flags, serial, *[0] * 7))
 
     def hear(self, within=PROMPT_S):
@@ -40,7 +43,10 @@ class Session:
         return kind, serial, slice_ns
 
     def granted(self, within=PROMPT_S):
+        """The grant's serial. A recall may have crossed the release that it asks for."""
         answer = self.hear(within)
+        while answer and answer[0] == RECALL and answer[1] in self.given_back:
+            answer = self.hear(within)
         assert answer and answer[0] == GRANT, answer
         return answer[1]
 
