@@ -150,6 +150,8 @@ def test_without_keeper_sessions_go_on_alone(daemon, program):
         keeper = daemon.keeper()
         daemon.process.send_signal(signal.SIGSTOP)
         os.kill(keeper, signal.SIGKILL)
+        # until then it holds the old sockets open, and they would be taken for the new divvyd's
+        divvytest.wait_for(lambda: not divvytest.is_alive(keeper), 15, "the keeper does not end")
         daemon.kill(signal.SIGKILL)
         daemon.start()
         assert daemon.sessions() == []
