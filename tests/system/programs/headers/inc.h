@@ -1,0 +1,2 @@
+/* What faults.c includes in a program of its own. */
+kernel void inc(global uint *data) {}
