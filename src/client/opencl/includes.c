@@ -120,6 +120,10 @@ static char *find_file(struct expansion *e, const char *name, bool quoted, struc
     for (size_t i = 0; i < e->header_count; i++)
         if (strcmp(e->headers[i], name) == 0)
             return NULL;
+    if (name[0] == '/') {
+        memcpy(file->path, name, strlen(name) + 1);
+        return read_file(e, file);
+    }
     if (beside && snprintf(file->path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside),
                            beside, name) < PATH_MAX &&
         (text = read_file(e, file)))
