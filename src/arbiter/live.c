@@ -287,8 +287,9 @@ char *dv_control_check(struct dv_arbiter *arbiter)
 
 /* ---- why ---- */
 
+/* Who the holder is, if it is somebody else's, is for operators. */
 static void explain_waiting(const struct dv_policy *policy, const struct dv_session_lease *lease,
-                            dv_ns now, char *text, size_t bytes)
+                            bool for_operator, dv_ns now, char *text, size_t bytes)
 {
     const struct dv_policy_tenant *tenant = lease->policy.tenant;
     const struct dv_policy_session *holder = policy->holders.first;
@@ -303,6 +304,10 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
         snprintf(text, bytes, "session %llu of its own tenant has used the device for %.1f ms",
                  (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
                  MS(now - holder->granted_at));
+    else if (holder && !for_operator)
+        snprintf(text, bytes,
+                 "another tenant has used the device for %.1f ms; tenants that wait: %u",
+                 MS(now - holder->granted_at), policy->waiting_tenants);
     else if (holder)
         snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
                  (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
@@ -313,7 +318,7 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
 }
 
 static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease *lease,
-                             uint32_t index)
+                             uint32_t index, bool for_operator)
 {
     const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
     const struct dv_policy_session *s = &lease->policy;
@@ -321,7 +326,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
     char why[256];
 
     if (s->waiting)
-        explain_waiting(policy, lease, now, why, sizeof why);
+        explain_waiting(policy, lease, for_operator, now, why, sizeof why);
     else if (s->holding && s->moving)
         snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
     else if (s->holding && s->recalled)
@@ -370,7 +375,8 @@ unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_pee
     for (uint32_t i = 0; session->leases && i < session->device_count; i++)
         if (session->leases[i].tenant)
             json_array_append_new(list, explain_lease(arbiter, &session->leases[i],
-                                                      session->device_indices[i]));
+                                                      session->device_indices[i],
+                                                      peer->is_operator));
     *body = dv_control_render(json_pack(
         "{s:I, s:s, s:s, s:s, s:o}", "id", (json_int_t)session->id, "tenant",
         session->tenant ? session->tenant->name : "", "command", session->command, "state",

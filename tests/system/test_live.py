@@ -332,6 +332,13 @@ def test_explain_says_who_holds_the_device(machine):
     assert device["grants"] > 10 and device["slice_ms"] > 0 and device["kernel_ms"] > 0
     assert device["entitled_ppm"] == 500000
 
+    def told_to_ann():
+        time.sleep(0.1)  # users may ask so often and not more often
+        device = json.loads(machine.ask("explain", str(ann), "--json", uid=ANN))["devices"][0]
+        assert "ben" not in device["why"] and "session" not in device["why"]
+        return "another tenant has used the device" in device["why"]
+    divvytest.wait_for(told_to_ann, 20, "ann is not told of another tenant")
+
     text = machine.ask("explain", str(ann))
     assert text.startswith("session %d: turns, of the tenant ann\n" % ann)
     assert "device 0: %s, policy elastic\n" % device["device"] in text
