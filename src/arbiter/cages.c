@@ -405,14 +405,19 @@ int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct
     return cache ? open_cache(arbiter, cache) : -1;
 }
 
+static void warn_of_none(const struct dv_arbiter *arbiter, const char *why)
+{
+    dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
+               (unsigned)arbiter->owner, why);
+}
+
 bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why)
 {
     if (arbiter->config.cage == DV_CAGE_YES) {
         dv_error("workers cannot be caged: %s", why);
         return false;
     }
-    dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
-               (unsigned)arbiter->owner, why);
+    warn_of_none(arbiter, why);
     arbiter->cages.off = true;
     return true;
 }
@@ -470,8 +475,10 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
     if (arbiter->config.cage == DV_CAGE_YES) /* also where they were found to be impossible */
         cages->off = false;
     open_cgroups(arbiter);
-    if (!wanted(arbiter))
+    if (!wanted(arbiter)) {
+        warn_of_none(arbiter, "the configuration says `cage: no`");
         return;
+    }
     cages->usual = (struct dv_cage){.on = 1};
     snprintf(cages->usual.root, sizeof cages->usual.root, "%s", cages->root);
     add_needs(arbiter, &cages->usual);

@@ -146,6 +146,18 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
         divvytest.wait_for(lambda: len(kinds(place, "memory")) == 1, 10, "not ann's alone is left")
 
 
+def test_who_starts_too_many_processes_is_refused_more(program, place):
+    with divvytest.Daemon(bounds(place, processes=64)) as daemon:
+        before = divvytest.Leftovers(daemon)
+        done = daemon.run([program("evil"), "breed", "100"])
+        assert done.returncode == 0, done.stderr
+        assert 16 < int(done.stdout.split()[-1]) < 64
+        before.assert_gone(within=10)  # its processes have ended with it
+        assert daemon.run([program("compute"), "1", "0"]).returncode == 0
+    with divvytest.Daemon() as daemon:
+        assert daemon.run([program("evil"), "breed", "100"]).stdout.split()[-1] == "100"
+
+
 def test_a_reload_changes_the_bounds_of_workers_that_run(program, place):
     with divvytest.Daemon("") as daemon:
         with computing(daemon, program, place) as worker:

@@ -75,14 +75,13 @@ def test_false_reports(daemon, program):
         with contextlib.ExitStack() as stack:
             liars = [stack.enter_context(evil(daemon, program, "lie", str(seed), "36000"))
                      for seed in range(3)]
+            # each that has not come to grief by its first lie
+            assert "lied\n" in [liar.stdout.readline() for liar in liars]
             for _ in range(3):
                 time.sleep(1.5)
                 waits_for_the_device(daemon)
                 daemon.kill(signal.SIGKILL)
                 daemon.start()
-            # it really ran, and really lied: its own session has come to grief or goes on
-            assert all(liar.pid for liar in liars)
-            assert "session" in daemon.log
     assert_nothing_left(daemon, before)
 
 

@@ -4,8 +4,9 @@
  *     evil lie SEED SECONDS     floods every socket of the worker with what divvyd might believe
  *     evil wild                 writes over all memory that the worker can write to
  *     evil hoard SECONDS        never gives the device back, in one kernel
+ *     evil breed COUNT          starts so many processes, which stay
  *
- * Prints "ready" when its kernel is compiled. Whatever becomes of its own results is its own affair: exit
+ * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own results is its own affair: exit
  * code 0 when all calls went well, 3 when one failed. */
 #include "check.h"
 
@@ -77,6 +78,14 @@ static const char *const source =
     "    end = now[0] + seconds;\n"
     "    while (now[0] < end) call(228, 1, (long)now, 0, 0, 0, 0);\n"
     "    *sent = 1;\n"
+    "}\n"
+    "kernel void breed(uint count, global ulong *sent) {\n"
+    "    long day[2] = {86400, 0};\n"
+    "    for (uint i = 0; i < count; i++) {\n"
+    "        long pid = call(57, 0, 0, 0, 0, 0, 0);\n"
+    "        while (pid == 0) call(35, (long)day, 0, 0, 0, 0, 0);\n"
+    "        *sent += pid > 0;\n"
+    "    }\n"
     "}\n";
 
 static void need(cl_int error, const char *call)
@@ -126,20 +135,35 @@ static void run(struct evil *e, cl_kernel kernel)
     need(clFinish(e->queue), "clFinish");
 }
 
+static cl_ulong sent_so_far(struct evil *e)
+{
+    cl_ulong sent = 0;
+
+    need(clEnqueueReadBuffer(e->queue, e->sent, CL_TRUE, 0, sizeof sent, &sent, 0, NULL, NULL),
+         "clEnqueueReadBuffer");
+    return sent;
+}
+
+/* One lie first: after many of them its own session may have come to grief before it can tell. */
 static void lie(struct evil *e, cl_ulong seed, double seconds)
 {
     cl_int error;
     cl_kernel kernel = clCreateKernel(e->program, "lie", &error);
-    cl_uint count = 200;
+    cl_uint count = 1;
     time_t end = time(NULL) + (time_t)seconds;
 
     need(error, "clCreateKernel");
-    need(clSetKernelArg(kernel, 1, sizeof count, &count), "clSetKernelArg");
     need(clSetKernelArg(kernel, 2, sizeof e->sent, &e->sent), "clSetKernelArg");
     while (time(NULL) < end) {
         seed++;
         need(clSetKernelArg(kernel, 0, sizeof seed, &seed), "clSetKernelArg");
+        need(clSetKernelArg(kernel, 1, sizeof count, &count), "clSetKernelArg");
         run(e, kernel);
+        if (count == 1 && sent_so_far(e) > 0) {
+            puts("lied");
+            fflush(stdout);
+        }
+        count = 200;
     }
 }
 
@@ -166,6 +190,16 @@ static void hoard(struct evil *e, cl_uint seconds)
     run(e, kernel);
 }
 
+static void breed(struct evil *e, cl_uint count)
+{
+    cl_int error;
+    cl_kernel kernel = clCreateKernel(e->program, "breed", &error);
+
+    need(clSetKernelArg(kernel, 0, sizeof count, &count), "clSetKernelArg");
+    need(clSetKernelArg(kernel, 1, sizeof e->sent, &e->sent), "clSetKernelArg");
+    run(e, kernel);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -179,11 +213,11 @@ int main(int argc, char **argv)
         wild(&e);
     else if (strcmp(argv[1], "hoard") == 0 && argc > 2)
         hoard(&e, (cl_uint)strtoul(argv[2], NULL, 0));
+    else if (strcmp(argv[1], "breed") == 0 && argc > 2)
+        breed(&e, (cl_uint)strtoul(argv[2], NULL, 0));
     else
         return 2;
-    cl_ulong sent;
-    need(clEnqueueReadBuffer(e.queue, e.sent, CL_TRUE, 0, sizeof sent, &sent, 0, NULL, NULL),
-         "clEnqueueReadBuffer");
-    printf("sent %llu\n", (unsigned long long)sent);
+    printf("sent %llu\n", (unsigned long long)sent_so_far(&e));
+    fflush(stdout);
     return 0;
 }
