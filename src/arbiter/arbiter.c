@@ -166,7 +166,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     dv_cages_apply_config(arbiter);
     dv_zygote_request_probe(arbiter); /* the drivers may be others now */
     dv_keeper_put_daemon(arbiter);
-    dv_info("configuration reloaded; it holds for new sessions");
+    dv_info("configuration reloaded");
     return 0;
 }
 

@@ -81,7 +81,7 @@ struct dv_wire_argument {
 };
 static_assert(sizeof(struct dv_wire_argument) == 272, "wire");
 
-/* Reply to create_kernel and clone_kernel: then argument_count times struct dv_wire_argument. */
+/* Reply to create_kernel: then argument_count times struct dv_wire_argument. */
 struct dv_wire_kernel {
     uint32_t argument_count;
     uint32_t has_info; /* 0: signature unknown (program binaries) */

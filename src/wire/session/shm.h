@@ -1,5 +1,5 @@
-/* The shared memory of a session, mapped by its client and its worker (and the first page, for a
- * moment, by divvyd when it lists sessions).
+/* The shared memory of a session, mapped by its client and its worker. divvyd reads figures of its first
+ * page when it lists sessions.
  *
  *   0                    struct dv_shm_header
  *   DV_SHM_RING_OFFSET   command ring: client -> worker, variable records
@@ -99,7 +99,7 @@ static_assert(offsetof(struct dv_shm_header, worker_life) == 192, "wire");
 static_assert(offsetof(struct dv_shm_header, text) == 256, "wire");
 static_assert(offsetof(struct dv_shm_header, credit) == 768, "wire");
 static_assert(offsetof(struct dv_shm_header, reserved_bytes) == 896, "wire");
-static_assert(sizeof(struct dv_shm_header) <= DV_PAGE, "wire");
+static_assert(sizeof(struct dv_shm_header) == 928 && 928 <= DV_PAGE, "wire");
 
 /* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */
 struct dv_shm_queue {
