@@ -234,24 +234,35 @@ static void take_from_stopped(struct dv_lease_device *device, dv_ns now, dv_ns *
     }
 }
 
+/* A tenant may choose a lower class than it was given, but no later deadline with it. */
+dv_ns dv_lease_deadline(const struct dv_session_lease *lease)
+{
+    const uint64_t *deadlines = lease->session->arbiter->config.deadline_ns;
+    dv_ns given = deadlines[lease->tenant->tenant->terms.share.class];
+    dv_ns chosen = deadlines[lease->policy.tenant->share.class];
+
+    if (!given || !chosen)
+        return given + chosen;
+    return given < chosen ? given : chosen;
+}
+
 /* Who does not give back what it was asked for is ended, if its class has a deadline: a kernel that
  * never ends, or a worker that does not obey. Time runs only while somebody waits. */
 static void end_overdue(struct dv_lease_device *device, dv_ns now, dv_ns *again)
 {
-    const struct dv_config *config = &device->arbiter->config;
     struct dv_policy_session *holder, *next;
 
     for (holder = device->policy.holders.first; holder; holder = next) {
         struct dv_session_lease *lease = dv_lease_of(holder);
-        enum dv_class class = holder->tenant->share.class;
+        dv_ns deadline = dv_lease_deadline(lease);
         next = holder->next;
-        if (!device->policy.waiting_tenants || !holder->recalled || !config->deadline_ns[class])
+        if (!device->policy.waiting_tenants || !holder->recalled || !deadline)
             lease->overdue_at = 0;
         else if (!lease->overdue_at)
-            lease->overdue_at = now + config->deadline_ns[class];
+            lease->overdue_at = now + deadline;
         else if (now >= lease->overdue_at) {
-            dv_session_overdue(lease->session, class, "a device");
-            lease->overdue_at = now + config->deadline_ns[class];
+            dv_session_overdue(lease->session, deadline, "a device");
+            lease->overdue_at = now + deadline;
             if (lease->session->api == DV_API_LEASE) { /* its process is not ours to end */
                 release(lease, now);
                 lease->serial = 0;
@@ -417,11 +428,12 @@ static void take_state(struct dv_session *session, const struct dv_sync_message 
     dispatch(device);
 }
 
-static void serve_channel(struct dv_session *session)
+/* Returns how many messages it had, at most `most`. */
+static unsigned serve_channel(struct dv_session *session, unsigned most)
 {
-    enum { AT_ONCE = 16 }; /* then others have a turn */
+    unsigned count = 0;
 
-    for (int i = 0; i < AT_ONCE; i++) {
+    for (; count < most; count++) {
         union {
             struct dv_lease_message lease;
             struct dv_memory_message memory;
@@ -448,6 +460,7 @@ static void serve_channel(struct dv_session *session)
         if (bytes <= 0)
             break;
     }
+    return count;
 }
 
 static void watch_channel(struct dv_session *session, uint32_t events)
@@ -474,12 +487,35 @@ static void ask_state(struct dv_session *session)
     watch_channel(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
+/* What each user had to say in one turn of on_channels. */
+struct heard {
+    struct {
+        uid_t uid;
+        unsigned messages;
+    } users[DV_LIMIT_BATCH];
+    unsigned count;
+};
+
+static unsigned *heard_of(struct heard *heard, uid_t uid)
+{
+    unsigned i = 0;
+
+    while (i < heard->count && heard->users[i].uid != uid)
+        i++;
+    if (i == heard->count)
+        heard->users[heard->count++].uid = uid;
+    return &heard->users[i].messages;
+}
+
 /* All lease channels are one source for the event loop: sd-event asks the kernel for everything
- * that is ready before each single call, so n ready sources would cost n times n. */
+ * that is ready before each single call, so n ready sources would cost n times n. Whoever has many
+ * sessions that talk all the time is not heard more than somebody with one. */
 static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
+    enum { OF_SESSION = 16, OF_USER = DV_LIMIT_BATCH }; /* the rest is still there in the next turn */
     struct dv_arbiter *arbiter = userdata;
     struct epoll_event ready[DV_LIMIT_BATCH];
+    struct heard heard = {.count = 0};
 
     (void)source;
     (void)events;
@@ -489,8 +525,11 @@ static int on_channels(sd_event_source *source, int fd, uint32_t events, void *u
         struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
         if (session && session->in_channels && (ready[i].events & EPOLLOUT))
             ask_state(session);
-        if (session && session->in_channels)
-            serve_channel(session);
+        if (!session || !session->in_channels)
+            continue;
+        unsigned *messages = heard_of(&heard, session->uid);
+        unsigned left = OF_USER - *messages;
+        *messages += serve_channel(session, left < OF_SESSION ? left : OF_SESSION);
     }
     return 0;
 }

@@ -51,6 +51,8 @@ struct dv_lease_device {
 struct dv_leases {
     int channels_fd; /* an epoll of all lease channels */
     sd_event_source *channels_io;
+    uint64_t host_available; /* bytes of memory, when it was looked up */
+    dv_ns host_looked_at;
     struct dv_lease_device devices[DV_MAX_DEVICES];
 };
 
@@ -95,6 +97,8 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
                              const struct dv_tenant_device *tenant, uint32_t device,
                              unsigned window_s);
 
+/* How long it may keep what others wait for after it was asked to give it back; 0: for ever. */
+dv_ns dv_lease_deadline(const struct dv_session_lease *lease);
 /* The device of a session's lease. */
 struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease);
 /* The holder has moved memory for so long: its slice begins anew, and accordingly longer. */

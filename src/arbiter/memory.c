@@ -19,6 +19,7 @@
 /* Larger questions than this are put to the host as well; so much is left to it. */
 #define HOST_ASKED_FROM (UINT64_C(1) << 20)
 #define HOST_RESERVE (UINT64_C(128) << 20)
+#define HOST_LOOK_NS (10 * DV_NS_PER_MS)
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -75,7 +76,7 @@ static void note(struct dv_session_lease *lease)
     atomic_store_explicit(&lease->record->placed, lease->memory.placed, memory_order_relaxed);
 }
 
-static uint64_t available_on_host(void)
+static uint64_t read_available(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
@@ -90,6 +91,18 @@ static uint64_t available_on_host(void)
     return bytes;
 }
 
+/* Asked as often as somebody likes, so it is looked up now and then. */
+static uint64_t available_on_host(struct dv_leases *leases)
+{
+    dv_ns now = dv_now();
+
+    if (now - leases->host_looked_at >= HOST_LOOK_NS) {
+        leases->host_available = read_available();
+        leases->host_looked_at = now;
+    }
+    return leases->host_available;
+}
+
 /* Every object may come to lie in host memory: where a device computes in it, or when it is evicted.
  * Whoever asks for what the host has not gets an error now, so that nobody is killed for it later. */
 static bool fits_on_host(const struct dv_session_lease *lease, uint64_t bytes)
@@ -102,7 +115,8 @@ static bool fits_on_host(const struct dv_session_lease *lease, uint64_t bytes)
     if (tenant->terms.host_bytes &&
         lease->tenant->memory.reserved + bytes > capacity + tenant->terms.host_bytes)
         return false;
-    return bytes < HOST_ASKED_FROM || bytes + HOST_RESERVE < available_on_host();
+    return bytes < HOST_ASKED_FROM ||
+           bytes + HOST_RESERVE < available_on_host(&session->arbiter->leases);
 }
 
 static bool fits(const struct dv_session_lease *lease, uint64_t bytes)
@@ -227,27 +241,43 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
 
 static void settle_places(struct dv_lease_device *device);
 
-static dv_ns deadline_of(const struct dv_session_lease *lease)
-{
-    return lease->session->arbiter->config.deadline_ns[lease->policy.tenant->share.class];
-}
-
+/* Who is late again and again is waited for less and less. */
 static dv_ns patience_with(const struct dv_session_lease *lease)
 {
-    return deadline_of(lease) ? deadline_of(lease) : EVICTION_PATIENCE_NS;
+    enum { HALVED_MOST = 6 };
+    dv_ns deadline = dv_lease_deadline(lease);
+
+    return deadline ? deadline : EVICTION_PATIENCE_NS >> least(lease->memory.late, HALVED_MOST);
 }
 
-/* It does not answer: its worker hangs in its driver, or compiles for long. With a deadline it is ended,
- * and its memory comes back with its end. */
+/* What it has on the device becomes less. */
+static void unplace(struct dv_session_lease *lease, uint64_t bytes)
+{
+    bytes = least(bytes, lease->memory.placed);
+    lease->memory.placed -= bytes;
+    lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    lease->tenant->memory.placed -= bytes;
+    dv_lease_device_of(lease)->memory.placed -= bytes;
+    note(lease);
+}
+
+/* It does not answer, or too slowly: its worker hangs in its driver, or compiles for long, or it does
+ * not want to. With a deadline it is ended, and its memory comes back with its end; a process that is not
+ * ours to end has no memory in the books any more. */
 static void lose_patience(struct dv_lease_device *device, struct dv_session_lease *lease)
 {
-    if (deadline_of(lease) && device->memory.askers && lease->session->api != DV_API_LEASE) {
-        dv_session_overdue(lease->session, lease->policy.tenant->share.class, "memory of a device");
-        lease->memory.heard_at = dv_now();
-    } else {
+    dv_ns deadline = dv_lease_deadline(lease);
+
+    if (!deadline || device->memory.askers == 0) {
         lease->memory.evicting = 0;
         lease->memory.stays = true;
+        lease->memory.late++;
+        return;
     }
+    dv_session_overdue(lease->session, deadline, "memory of a device");
+    lease->memory.in_time_until = dv_now();
+    if (lease->session->api == DV_API_LEASE)
+        unplace(lease, lease->memory.placed);
 }
 
 static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *userdata)
@@ -259,7 +289,8 @@ static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *
     (void)usec;
     device->memory.patience = sd_event_source_disable_unref(device->memory.patience);
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease->memory.evicting && dv_now() - lease->memory.heard_at >= patience_with(lease))
+        if (lease->memory.evicting &&
+            dv_now() - lease->memory.in_time_until >= patience_with(lease))
             lose_patience(device, lease);
     settle_places(device); /* which asks, and waits, again */
     return 0;
@@ -273,7 +304,7 @@ static void wait_for_eviction(struct dv_lease_device *device)
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
         if (lease->memory.evicting)
-            first = least(first, lease->memory.heard_at + patience_with(lease));
+            first = least(first, lease->memory.in_time_until + patience_with(lease));
     if (device->memory.patience)
         sd_event_source_set_time(device->memory.patience, first / DV_NS_PER_US + 1);
     else
@@ -284,7 +315,7 @@ static void wait_for_eviction(struct dv_lease_device *device)
 static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
 {
     if (lease->memory.evicting == 0)
-        lease->memory.heard_at = dv_now();
+        lease->memory.in_time_until = dv_now();
     lease->memory.evicting += bytes;
     tell(lease, DV_MEMORY_EVICT, 0, bytes);
 }
@@ -370,16 +401,17 @@ static void settle_places(struct dv_lease_device *device)
     }
 }
 
-static void unplace(struct dv_session_lease *lease, uint64_t bytes)
+/* It gives something up. Little by little would keep others waiting for ever, so what counts is how
+ * much: moving is never slower than that. */
+static void give_up(struct dv_session_lease *lease, uint64_t bytes)
 {
-    if (bytes > lease->memory.placed)
-        bytes = lease->memory.placed;
-    lease->memory.placed -= bytes;
-    lease->memory.evicting -= least(bytes, lease->memory.evicting);
-    lease->memory.heard_at = dv_now();
-    lease->tenant->memory.placed -= bytes;
-    dv_lease_device_of(lease)->memory.placed -= bytes;
-    note(lease);
+    dv_ns worth = least(bytes, lease->memory.placed) / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
+    bool was_asked = lease->memory.evicting > 0;
+
+    lease->memory.in_time_until = least(lease->memory.in_time_until + worth, dv_now());
+    unplace(lease, bytes);
+    if (was_asked && lease->memory.evicting == 0)
+        lease->memory.late = 0;
 }
 
 /* For one whose turn has not come: what nobody has, unless somebody waits for it. */
@@ -431,7 +463,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         break;
     }
     default: /* UNPLACE */
-        unplace(lease, m->bytes);
+        give_up(lease, m->bytes);
         lease->memory.stays = m->flags & DV_MEMORY_NO_MORE;
         if (lease->memory.stays)
             lease->memory.evicting = 0;

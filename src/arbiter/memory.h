@@ -26,9 +26,10 @@ struct dv_session_memory {
     uint64_t placed;   /* room on the device that it has */
     uint64_t evicting; /* of that, what it was asked to give up */
     bool stays;        /* it has nothing more to give up, or does not answer */
+    unsigned late;     /* how often it did not answer in time, since it last did */
     bool brings;       /* it brings memory in */
     uint64_t place_asked; /* room that it waits for; 0: none */
-    uint64_t heard_at;     /* when it last gave something up, or began to be asked to */
+    uint64_t in_time_until; /* it began to be asked then, and has given up since what takes so long */
     uint64_t brings_since;
     uint64_t waits_since, waited_ns; /* of that, for room that others had to make */
     uint64_t moved_ns;    /* so long it has spent on bringing memory in */

@@ -115,7 +115,7 @@ struct dv_ending {
 };
 
 /* It keeps what others wait for ("a device") beyond the deadline of its class: its worker is ended. */
-void dv_session_overdue(struct dv_session *session, enum dv_class class, const char *kept);
+void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept);
 const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id);
 
 /* Its process has ended. */

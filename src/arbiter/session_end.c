@@ -139,20 +139,18 @@ const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter,
     return NULL;
 }
 
-void dv_session_overdue(struct dv_session *session, enum dv_class class, const char *kept)
+void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept)
 {
-    uint64_t deadline_ns = session->arbiter->config.deadline_ns[class];
-
     if (session->ended_because[0])
         return;
     snprintf(
         session->ended_because, sizeof session->ended_because,
-        "it kept %s for %.1f s after it was asked to give it back, while others waited (deadline "
-        "of the class %s)",
-        kept, (double)deadline_ns / (double)DV_NS_PER_S, dv_class_word(class));
+        "it kept %s for %.1f s after it was asked to give it back, while others waited (deadlines "
+        "in divvy.yaml)",
+        kept, (double)deadline_ns / (double)DV_NS_PER_S);
     note_ending(session);
     if (session->api == DV_API_LEASE) {
-        dv_warning("session %llu of %s (process %d): %s; the device goes to the next", ID(session),
+        dv_warning("session %llu of %s (process %d): %s; it goes to the next", ID(session),
                    session->command, session->tenant_pid, session->ended_because);
         return;
     }

@@ -58,6 +58,15 @@ def test_without_a_deadline_nobody_is_ended(program, endless):
         waiting.stdout.close()
 
 
+def test_a_lower_class_sheds_no_deadline(program, endless):
+    with divvytest.Daemon(DEADLINE) as daemon:
+        tenant = endless(daemon)
+        daemon.cli("set", str(daemon.session_of(tenant.pid)["id"]), "--priority", "batch")
+        done = daemon.run([program("compute"), "1", "0"], timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "it kept a device for 1.0 s" in daemon.log
+
+
 def test_deadlines_are_of_a_class(program, endless):
     with divvytest.Daemon("deadlines:\n  batch: 100ms\n") as daemon:
         tenant = endless(daemon)

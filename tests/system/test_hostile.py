@@ -135,7 +135,7 @@ def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
                 serial = other.granted(within=10)
                 assert 0.4 < time.monotonic() - began < 2
                 other.say(lease.RELEASE, serial)
-            assert "the device goes to the next" in daemon.log
+            assert "it goes to the next" in daemon.log
 
 
 # Opens sessions as quickly as it can, and does not wait for what becomes of them.

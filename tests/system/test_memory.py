@@ -6,6 +6,7 @@ import os
 import select
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -412,6 +413,40 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
                 pass
             assert message.unpack(answer)[2] == placed
         tenant.do("check", 0, 5, 0)
+        tenant.end()
+
+
+@pytest.mark.parametrize("deadline", [False, True])
+@pytest.mark.parametrize("answer", ["nothing", "little"])
+def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
+    """It has taken all there is, without a turn, and gives nothing back, or a little at a time."""
+    place, unplace, ahead = 3, 4, 2
+    message = struct.Struct("=IHHIIQQ")
+    text = config("16MiB") + ("deadlines:\n  standard: 1s\n" if deadline else "")
+    with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
+        tenant = Tenant(daemon, program)
+        tenant.do("alloc", 0, 8 * MIB)
+        hoarder = stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+        hoarder.socket.send(message.pack(0x6f6d656d, 1, place, 0, ahead, 0, 1 << 40))
+        over = threading.Event()
+
+        def give_little():
+            while not over.wait(0.2):
+                hoarder.socket.send(message.pack(0x6f6d656d, 1, unplace, 0, 0, 0, 1))
+        if answer == "little":
+            giver = threading.Thread(target=give_little)
+            giver.start()
+            stack.callback(giver.join)
+            stack.callback(over.set)
+        began = time.monotonic()
+        told = tenant.ask("fill", 0, 5)
+        assert time.monotonic() - began < 8
+        if deadline:
+            assert told == "ok"
+            tenant.do("check", 0, 5, 0)
+            assert "it kept memory of a device" in daemon.log
+        else:
+            assert told.startswith("error")
         tenant.end()
 
 
