@@ -62,9 +62,12 @@
 #define DV_WORKER_PROCESSES_MOST (1u << 20)
 #define DV_LIMIT_PATH 4096
 
-/* Lines that a worker may write into the log, and how often in how long its pipe is read. */
+/* Lines that a worker, and all workers of a tenant, may write into the log, and how often in how long a
+ * pipe is read. */
 #define DV_WORKER_LINES_PER_S 10
 #define DV_WORKER_LINES_BURST 500
+#define DV_TENANT_LINES_PER_S 50
+#define DV_TENANT_LINES_BURST 2000
 #define DV_WORKER_READS 8
 #define DV_WORKER_READS_US (100 * DV_MS)
 

@@ -186,10 +186,10 @@ static bool choose_uid(const struct dv_arbiter *arbiter, uid_t *uid)
         *uid = arbiter->owner;
         return true;
     }
-    /* usually the next one is free */
-    for (uint64_t i = 0; i <= config->worker_uid_last - config->worker_uid_first; i++) {
-        *uid = config->worker_uid_first +
-               (uid_t)((known + i) % (config->worker_uid_last - config->worker_uid_first + 1));
+    /* usually the next one is free; the last is for those who get no directory */
+    uint64_t numbers = config->worker_uid_last - config->worker_uid_first;
+    for (uint64_t i = 0; i < numbers; i++) {
+        *uid = config->worker_uid_first + (uid_t)((known + i) % numbers);
         if (!is_taken(&arbiter->cages, *uid))
             return true;
     }
@@ -216,10 +216,12 @@ static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *
     if (directory < 0)
         return -1;
     snprintf(name, sizeof name, "%u-%s", (unsigned)cache->uid, cache->name);
-    if (mkdirat(directory, name, 0700) == 0 && privileged(arbiter) &&
-        fchownat(directory, name, cache->uid, cache->uid, AT_SYMLINK_NOFOLLOW) < 0)
-        return -1;
+    mkdirat(directory, name, 0700);
     DV_AUTO_CLOSE int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    /* also one that a divvyd that was killed has made and not given away */
+    if (fd >= 0 && privileged(arbiter) && fstat(fd, &info) == 0 && info.st_uid == arbiter->owner &&
+        fchown(fd, cache->uid, cache->uid) < 0)
+        return -1;
     if (fd < 0 || fstat(fd, &info) < 0 || info.st_uid != cache->uid) {
         dv_warning("cannot use %s for compiled kernels: %s", name,
                    fd < 0 ? strerror(errno) : "it belongs to somebody else");

@@ -122,7 +122,7 @@ int dv_session_make_log(struct dv_session *session)
     if (!session->log)
         return -ENOMEM;
     snprintf(name, sizeof name, "session %llu", ID(session));
-    dv_worker_log_init(session->log, name);
+    dv_worker_log_init(session->log, name, session->tenant ? &session->tenant->lines : NULL);
     return 0;
 }
 
@@ -139,6 +139,9 @@ void dv_session_destroy(struct dv_session *session)
         dv_keeper_drop(arbiter, session->id);
     }
     dv_cages_leave(session);
+    if (session->log)
+        dv_worker_log_close(session->log);
+    free(session->log);
     dv_tenants_leave(arbiter, session);
     dv_session_drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
@@ -148,9 +151,6 @@ void dv_session_destroy(struct dv_session *session)
     dv_close_fd(&session->control_fd);
     dv_close_fd(&session->worker_control_fd);
     dv_close_fd(&session->worker_log_fd);
-    if (session->log)
-        dv_worker_log_close(session->log);
-    free(session->log);
     dv_process_detach(session);
     if (session->counted)
         dv_session_count(arbiter, session->uid, false);

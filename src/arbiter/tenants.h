@@ -9,6 +9,7 @@
 #include "src/arbiter/config.h"
 #include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
+#include "src/arbiter/worker_log.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
 
@@ -38,6 +39,7 @@ struct dv_tenant {
     struct dv_tenant *prev_gone, *next_gone; /* those with no session, oldest first */
     struct dv_tenant_device *devices[DV_MAX_DEVICES]; /* by divvyd's index; NULL: not leased */
     struct dv_state_tenant *record; /* NULL: not kept */
+    struct dv_lines lines;          /* in the log, of all its workers */
     UT_hash_handle hh;
 };
 

@@ -12,19 +12,29 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 
-static bool may_show(struct dv_worker_log *log)
+static bool fill_up(struct dv_lines *lines, unsigned per_s, unsigned most)
 {
     uint64_t now = dv_now() / DV_NS_PER_US;
 
-    log->allowance += (double)(now - log->refilled_us) * DV_WORKER_LINES_PER_S / (double)DV_S;
-    if (log->allowance > DV_WORKER_LINES_BURST)
-        log->allowance = DV_WORKER_LINES_BURST;
-    log->refilled_us = now;
-    if (log->allowance < 1) {
+    lines->left += (double)(now - lines->filled_us) * per_s / (double)DV_S;
+    if (lines->left > most || lines->filled_us == 0)
+        lines->left = most;
+    lines->filled_us = now;
+    return lines->left >= 1;
+}
+
+static bool may_show(struct dv_worker_log *log)
+{
+    struct dv_lines *all = log->of_tenant;
+
+    if (!fill_up(&log->own, DV_WORKER_LINES_PER_S, DV_WORKER_LINES_BURST) ||
+        (all && !fill_up(all, DV_TENANT_LINES_PER_S, DV_TENANT_LINES_BURST))) {
         log->dropped++;
         return false;
     }
-    log->allowance--;
+    log->own.left--;
+    if (all)
+        all->left--;
     return true;
 }
 
@@ -80,9 +90,9 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     return 0;
 }
 
-void dv_worker_log_init(struct dv_worker_log *log, const char *name)
+void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_lines *of_tenant)
 {
-    *log = (struct dv_worker_log){.fd = -1, .allowance = DV_WORKER_LINES_BURST};
+    *log = (struct dv_worker_log){.fd = -1, .of_tenant = of_tenant};
     dv_text_copy(log->name, sizeof log->name, name);
 }
 
@@ -90,7 +100,6 @@ int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd)
 {
     dv_worker_log_close(log);
     log->fd = dv_take_fd(fd);
-    log->refilled_us = dv_now() / DV_NS_PER_US;
     fcntl(log->fd, F_SETFL, O_NONBLOCK);
     int error = sd_event_add_io(event, &log->io, log->fd, EPOLLIN, on_io, log);
     if (error < 0) {

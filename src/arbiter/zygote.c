@@ -465,7 +465,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
 void dv_zygote_init(struct dv_zygote *zygote)
 {
     *zygote = (struct dv_zygote){.fd = -1, .pidfd = -1};
-    dv_worker_log_init(&zygote->log, "zygote");
+    dv_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
 /* Takes both descriptors over, if it succeeds. */

@@ -15,7 +15,7 @@ struct dv_arbiter stage;
 void dv_zygote_init(struct dv_zygote *zygote)
 {
     *zygote = (struct dv_zygote){.fd = -1};
-    dv_worker_log_init(&zygote->log, "zygote");
+    dv_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
 int dv_zygote_start(struct dv_arbiter *arbiter)

@@ -8,8 +8,8 @@
 /* A probe that takes longer is ended: a vendor's driver may hang. */
 #define DV_ZYGOTE_PROBE_LIMIT_S 20
 
-/* So does one who removes old compiled kernels. */
-#define DV_ZYGOTE_SWEEP_LIMIT_S 60
+/* So is one who removes old compiled kernels, before the next begins. */
+#define DV_ZYGOTE_SWEEP_LIMIT_S 15
 
 /* Serves requests on the socket until its other end is closed; workers live on after that.
  * Returns the process's exit status. In a forked worker it does not return. */

@@ -1,0 +1,109 @@
+/* Keeping compiled kernels within their limit, whatever their owner makes of the directory. */
+#include "src/worker/core/sweep.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/unit.h"
+
+enum { FILE_BYTES = 64 << 10, DEPTH = 100 };
+
+static char place[32];
+static int top_fd;
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(place, "/tmp/dv-sweep-XXXXXX");
+    top_fd = mkdtemp(place) ? open(place, O_RDONLY | O_DIRECTORY) : -1;
+    return top_fd < 0;
+}
+
+static int tear_down(void **state)
+{
+    char command[64];
+
+    (void)state;
+    close(top_fd);
+    snprintf(command, sizeof command, "rm -rf %s", place);
+    return system(command); /* NOLINT: a name of our own */
+}
+
+static void put(int directory_fd, const char *name, time_t changed)
+{
+    static const char bytes[FILE_BYTES];
+    const struct timespec times[2] = {{.tv_sec = changed}, {.tv_sec = changed}};
+    int fd = openat(directory_fd, name, O_WRONLY | O_CREAT, 0600);
+
+    assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static bool is_there(const char *name)
+{
+    return faccessat(top_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void the_oldest_go_first(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdirat(top_fd, "a", 0700), 0);
+    put(top_fd, "second", 2000);
+    put(top_fd, "a/first", 1000);
+    put(top_fd, "a/third", 3000);
+    put(top_fd, "fourth", 4000);
+    dv_sweep(top_fd, 4 * FILE_BYTES);
+    assert_true(is_there("a/first")); /* it is within its limit */
+    dv_sweep(top_fd, 3 * FILE_BYTES);
+    assert_false(is_there("a/first") || is_there("second"));
+    assert_true(is_there("a/third") && is_there("fourth"));
+}
+
+static void links_lead_nowhere(void **state)
+{
+    char outside[] = "/tmp/dv-sweep-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(outside));
+    int outside_fd = open(outside, O_RDONLY | O_DIRECTORY);
+    put(outside_fd, "theirs", 1000);
+    assert_int_equal(symlinkat(outside, top_fd, "link"), 0);
+    assert_int_equal(symlinkat("..", top_fd, "up"), 0);
+    put(top_fd, "mine", 2000);
+    dv_sweep(top_fd, 1);
+    assert_false(is_there("mine"));
+    assert_int_equal(unlinkat(outside_fd, "theirs", 0), 0);
+    close(outside_fd);
+    assert_int_equal(rmdir(outside), 0);
+}
+
+static void what_lies_deep_is_found_in_the_end(void **state)
+{
+    int fd = dup(top_fd);
+
+    (void)state;
+    for (int i = 0; i < DEPTH; i++) {
+        assert_int_equal(mkdirat(fd, "d", 0700), 0);
+        int next = openat(fd, "d", O_RDONLY | O_DIRECTORY);
+        close(fd);
+        fd = next;
+    }
+    put(fd, "deep", 1000);
+    for (int i = 0; i < DEPTH; i++)
+        dv_sweep(top_fd, 1);
+    assert_int_equal(faccessat(fd, "deep", F_OK, 0), -1);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_oldest_go_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(links_lead_nowhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_lies_deep_is_found_in_the_end, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

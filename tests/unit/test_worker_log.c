@@ -1,0 +1,58 @@
+/* How many lines workers may write into divvyd's log. */
+#include "src/arbiter/worker_log.h"
+
+#include <unistd.h>
+
+#include "src/arbiter/bounds.h"
+#include "src/base/log.h"
+#include "tests/unit/unit.h"
+
+/* A worker writes so many lines and ends. Returns how many of them were dropped. */
+static uint64_t dropped_of(unsigned lines, struct dv_lines *of_tenant)
+{
+    struct dv_worker_log log;
+    sd_event *event = NULL;
+
+    assert_true(sd_event_new(&event) >= 0);
+    dv_worker_log_init(&log, "test", of_tenant);
+    int fd = dv_worker_log_open(&log, event);
+    assert_true(fd >= 0);
+    for (unsigned i = 0; i < lines; i++)
+        assert_int_equal(write(fd, "line\n", 5), 5);
+    close(fd);
+    dv_worker_log_close(&log);
+    sd_event_unref(event);
+    return log.dropped;
+}
+
+static void a_worker_has_some_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(dropped_of(DV_WORKER_LINES_BURST, NULL), 0);
+    uint64_t dropped = dropped_of(DV_WORKER_LINES_BURST + 500, NULL);
+    assert_in_range(dropped, 500 - DV_WORKER_LINES_PER_S, 500); /* some have come back meanwhile */
+}
+
+static void workers_of_a_tenant_have_some_together(void **state)
+{
+    struct dv_lines tenant = {0};
+    uint64_t dropped = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < DV_TENANT_LINES_BURST / DV_WORKER_LINES_BURST; i++)
+        dropped += dropped_of(DV_WORKER_LINES_BURST, &tenant);
+    assert_int_equal(dropped, 0);
+    for (unsigned i = 0; i < 10; i++)
+        dropped += dropped_of(100, &tenant);
+    assert_in_range(dropped, 1000 - 10 * DV_TENANT_LINES_PER_S, 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_has_some_lines),
+        cmocka_unit_test(workers_of_a_tenant_have_some_together),
+    };
+    dv_log_set_level(DV_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
