@@ -142,6 +142,20 @@ def test_scrubbed_memory_on_a_real_device(program, kept):
         tenant.end()
 
 
+def test_memory_is_scrubbed_in_pieces_of_any_length(program):
+    """What one command needs is scrubbed in pieces: those of the large buffer begin anywhere."""
+    with divvytest.Daemon(config("64MiB", more="    scrub: yes\n")) as daemon:
+        tenant = Tenant(daemon, program)
+        for small in (4, 12, 100):
+            tenant.do("alloc", 0, small)
+            tenant.do("alloc", 1, 40 * MIB)
+            tenant.do("sum", 0, 1)
+            tenant.do("zeros", 1)
+            tenant.do("free", 0)
+            tenant.do("free", 1)
+        tenant.end()
+
+
 # ---- quotas ----
 
 

@@ -160,6 +160,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     close(fds[FD_LOG]);
     close(zygote->socket_fd);
     close(zygote->signal_fd);
+    dv_close_fd(&zygote->next_cache_fd); /* of a probe that is to follow */
     memcpy(start.devices, request->devices, sizeof start.devices);
     snprintf(name, sizeof name, "divvy-w%llu", (unsigned long long)request->session);
     become_child(name);

@@ -552,13 +552,13 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
                           .image_depth = m->depth,
                           .image_array_size = m->array_size,
                           .image_row_pitch = m->row_pitch,
-                          .image_slice_pitch = m->slice_pitch,
-                          .num_mip_levels = m->mip_levels,
-                          .num_samples = m->samples};
+                          .image_slice_pitch = m->slice_pitch};
     cl_int error = CL_SUCCESS;
 
     if (!context)
         return CL_INVALID_CONTEXT;
+    if (m->mip_levels || m->samples) /* the library offers none, and nobody would scrub or move them */
+        return CL_INVALID_IMAGE_DESCRIPTOR;
     if (m->parent && (!parent || parent->error))
         return CL_INVALID_MEM_OBJECT;
     if (!parent)

@@ -188,7 +188,7 @@ static cl_command_queue mover(struct dvk_context *context)
 static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t bytes)
 {
     static const cl_uint zeros[4];
-    size_t pattern = bytes % sizeof zeros ? 1 : sizeof zeros;
+    size_t pattern = (root->moved | bytes) % sizeof zeros ? 1 : sizeof zeros; /* both are multiples */
 
     if (!root->is_image)
         return clEnqueueFillBuffer(queue, root->vendor, zeros, pattern, root->moved, bytes, 0, NULL,
