@@ -504,14 +504,25 @@ static void unsettle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint3
     }
 }
 
+/* Whether there is room for what a tenant that is not on the device asks for. Who holds the rest is told
+ * to those only who may ask for so much. */
+static int check_wish(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uint32_t device,
+                      const struct dv_share_wish *wish, char *text, size_t bytes)
+{
+    struct dv_share share;
+    int status = combine(tenant, &tenant->terms.share, wish, true, &share, text, bytes);
+
+    return status < 0 ? status
+                      : check_room(arbiter, tenant, device, share.request_ppm, text, bytes);
+}
+
 /* Somebody who was here a moment ago has its usual share again, and its debts: those to a limit that
  * it comes back with as well. */
 static int welcome_back(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device,
-                        const struct dv_share_wish *wish, uint32_t request_ppm, char *text,
-                        size_t bytes)
+                        const struct dv_share_wish *wish, char *text, size_t bytes)
 {
     struct dv_share share = tenant->terms.share;
-    int status = check_room(arbiter, tenant, device, request_ppm, text, bytes);
+    int status = check_wish(arbiter, tenant, device, wish, text, bytes);
 
     if (wish->has_limit && wish->limit_ppm < share.limit_ppm)
         share.limit_ppm = wish->limit_ppm;
@@ -541,14 +552,12 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
         uint32_t device = session->device_indices[i];
         if (!dv_leases_start_device(arbiter, device))
             continue;
-        uint32_t request_ppm =
-            wish->has_request ? wish->request_ppm : tenant->terms.share.request_ppm;
         if (tenant->devices[device]) {
             if (tenant->left_at)
-                status = welcome_back(arbiter, tenant, device, wish, request_ppm, text, bytes);
+                status = welcome_back(arbiter, tenant, device, wish, text, bytes);
             continue;
         }
-        status = check_room(arbiter, tenant, device, request_ppm, text, bytes);
+        status = check_wish(arbiter, tenant, device, wish, text, bytes);
         if (status == 0)
             status = settle(arbiter, tenant, device);
         if (status == 0)

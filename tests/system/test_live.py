@@ -406,6 +406,9 @@ def test_run_keeps_to_the_terms_of_its_user(machine):
     machine.start("--request", "60%", uid=ANN)
     assert machine.on_device("ann")["request_ppm"] == 600000
     assert "at most 60%" in machine.ask("run", "--request", "70%", "--", "true", uid=ANN, code=125)
+    # who may not ask for it is not told who has it
+    complaint = machine.ask("run", "--request", "50%", "--", "true", uid=BEN, code=125)
+    assert "tenant ben may request at most 0%" in complaint and "ann" not in complaint
 
 
 @pytest.mark.parametrize("options, words", [
