@@ -128,7 +128,7 @@ static int open_peer_process(int fd)
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
         return -1;
-    return dv_process_open_peer(fd, peer.pid);
+    return dv_process_open_peer(fd, peer.pid, peer.uid);
 }
 
 /* A program started by `divvy run` may compute for long before its first OpenCL call: the daemon

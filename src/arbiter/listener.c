@@ -105,7 +105,7 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
         return;
     }
     struct dv_process *process =
-        dv_process_of_peer(pending->arbiter, pending->fd, pending->peer.pid);
+        dv_process_of_peer(pending->arbiter, pending->fd, pending->peer.pid, pending->peer.uid);
     if (!process) {
         snprintf(text, sizeof text, "the calling process cannot be identified: %s",
                  strerror(errno));

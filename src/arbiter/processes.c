@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -35,8 +36,31 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
     return 0;
 }
 
-/* A process number alone could be somebody else's by now; newer kernels give the process itself. */
-int dv_process_open_peer(int fd, pid_t pid)
+static bool is_alive(int pidfd)
+{
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 0;
+}
+
+static bool runs_as(pid_t pid, uid_t uid)
+{
+    char path[64], line[256];
+    unsigned effective;
+    bool same = false;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Uid: %*u %u", &effective) == 1)
+            same = effective == uid;
+    if (file)
+        fclose(file);
+    return same;
+}
+
+/* Newer kernels give the process itself. A number alone could be another's by now: then at least it is
+ * not another user's. */
+static int open_peer(int fd, pid_t pid, uid_t uid)
 {
     int pidfd = -1;
     socklen_t bytes = sizeof pidfd;
@@ -47,13 +71,22 @@ int dv_process_open_peer(int fd, pid_t pid)
     }
     if (errno == ENOPROTOOPT && pid > 0)
         pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd >= 0 && !runs_as(pid, uid)) {
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
     return pidfd;
 }
 
-static bool is_alive(const struct dv_process *process)
+int dv_process_open_peer(int fd, pid_t pid, uid_t uid)
 {
-    struct pollfd poll_fd = {.fd = process->pidfd, .events = POLLIN};
-    return poll(&poll_fd, 1, 0) == 0;
+    int pidfd = open_peer(fd, pid, uid);
+
+    if (pidfd >= 0 && !is_alive(pidfd)) { /* whoever has its socket now is somebody else */
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
+    return pidfd;
 }
 
 static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
@@ -62,21 +95,23 @@ static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
 
     /* As long as the process that had this number lives, nobody else has it. */
     HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
-    return process && pid > 0 && is_alive(process) ? process : NULL;
+    return process && pid > 0 && is_alive(process->pidfd) ? process : NULL;
 }
 
-struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid)
+struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid)
 {
-    struct dv_process *process = find(arbiter, pid);
+    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, pid, uid);
 
+    if (pidfd < 0)
+        return NULL;
+    struct dv_process *process = find(arbiter, pid);
     if (process)
         return process;
     if (arbiter->descriptors_free < DV_PROCESS_DESCRIPTORS) {
         errno = EMFILE;
         return NULL;
     }
-    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, pid);
-    return pidfd < 0 ? NULL : dv_process_adopt(arbiter, pid, &pidfd);
+    return dv_process_adopt(arbiter, pid, &pidfd);
 }
 
 struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd)

@@ -104,6 +104,26 @@ def test_descriptors_that_nobody_asked_for_are_closed(daemon, program):
                        lambda: "%s" % divvytest.descriptors(daemon.pid))
 
 
+def test_a_socket_of_one_who_has_ended_is_nobodys(daemon):
+    """Who it came from is known by its process: whoever has the socket afterwards is somebody else."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pid = os.fork()
+        if pid == 0:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as session:
+                session.connect(os.path.join(daemon.dir, "session.sock"))
+                socket.send_fds(theirs, [b"x"], [session.fileno()])
+            os._exit(0)
+        os.waitpid(pid, 0)
+        _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    with socket.socket(fileno=fds[0]) as session:
+        session.send(lease.HELLO.pack(lease.MAGIC, 1, 1, LEASES, 0, 0, 0, 0, 0, 0))
+        session.settimeout(30)
+        _, _, status, _, _, text = lease.WELCOME.unpack(session.recv(lease.WELCOME.size))
+    assert status != 0 and b"cannot be identified" in text, text
+    assert daemon.sessions() == []
+
+
 def test_who_floods_and_does_not_listen_holds_up_nobody(program):
     with contextlib.ExitStack() as stack:
         # it gets the device, and does not hear that others want it
