@@ -210,6 +210,40 @@ def test_who_opens_sessions_without_end_delays_no_grant(program):
         assert daemon.log.count("is refused") < 60 * 20, "refusals flood the log"
 
 
+# Asks for memory and gives it back on many sessions, as fast as it can.
+FLOODS = """
+import contextlib, struct, sys, types
+sys.path.insert(0, sys.argv[2])
+import leasechannel as lease
+sessions = [lease.Session(types.SimpleNamespace(dir=sys.argv[1])) for _ in range(256)]
+reserve, give_back = (struct.pack("=IHHIIQQ", 0x6f6d656d, 1, kind, 0, 0, kind & 1, 1 << 20)
+                      for kind in (1, 2))
+print("ready", flush=True)
+while True:
+    for session in sessions:
+        session.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            session.socket.send(reserve)
+            session.socket.send(give_back)
+            session.socket.recv(4096)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_who_floods_from_many_sessions_delays_no_grant():
+    """All sessions of a user together are heard as much as another user's one."""
+    with divvytest.Daemon("tenants: []\n", system=True) as daemon, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            child = stack.enter_context(subprocess.Popen(
+                [sys.executable, "-c", FLOODS, daemon.dir, os.path.dirname(lease.__file__)],
+                user=20002, group=20002, extra_groups=[], stdout=subprocess.PIPE, text=True))
+            stack.callback(child.kill)
+            assert child.stdout.readline() == "ready\n"
+        session = stack.enter_context(contextlib.closing(lease.Session(daemon)))
+        beside = min((grant_delays(session) for _ in range(3)), key=lambda d: d[len(d) // 2])
+        assert beside[len(beside) // 2] < 0.02, beside[len(beside) // 2]
+
+
 # Opens ten thousand sessions, keeps those that it gets, and says how many those were.
 HOARDS = """
 import resource, socket, sys
