@@ -44,6 +44,40 @@ static cl_int run_named(const struct dv_test *test, cl_program program, const ch
     return value;
 }
 
+/* A program's own types may be called nearly as the language's. */
+static void test_types_of_its_own(const struct dv_test *test)
+{
+    static const char *const source =
+        "typedef uchar uint8_t; typedef short int16_t;\n"
+        "typedef struct { float4 row[4]; } float4x4;\n"
+        "typedef struct { int width, height; } image_info;\n"
+        "kernel void own(global int *out, uint8_t a, int16_t b, float4x4 c, image_info d,\n"
+        "                global image_info *e) {\n"
+        "    out[0] = a + b + (int)c.row[3].w + d.height + e[1].width;\n"
+        "}\n";
+    const struct {
+        cl_int width, height;
+    } infos[2] = {{1, 2}, {1000, 4}};
+    cl_uchar a = 3;
+    cl_short b = 20;
+    cl_float4 c[4] = {{{0}}};
+
+    dv_test_section("types of its own");
+    c[3].s[3] = 100;
+    cl_program program = dv_test_build(test, source, "");
+    cl_kernel kernel = dv_test_kernel(program, "own");
+    cl_mem buffer = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof infos, (void *)infos);
+    CHECK_CL(clSetKernelArg(kernel, 1, sizeof a, &a));
+    CHECK_CL(clSetKernelArg(kernel, 2, sizeof b, &b));
+    CHECK_CL(clSetKernelArg(kernel, 3, sizeof c, c));
+    CHECK_CL(clSetKernelArg(kernel, 4, sizeof infos[0], &infos[0]));
+    CHECK_CL(clSetKernelArg(kernel, 5, sizeof buffer, &buffer));
+    CHECK(run_for_int(test, kernel) == 3 + 20 + 100 + 2 + 1000);
+    CHECK_CL(clReleaseMemObject(buffer));
+    CHECK_CL(clReleaseKernel(kernel));
+    CHECK_CL(clReleaseProgram(program));
+}
+
 static void test_source(const struct dv_test *test)
 {
     dv_test_section("source");
@@ -777,6 +811,7 @@ int main(void)
 {
     struct dv_test test = dv_test_setup();
     test_source(&test);
+    test_types_of_its_own(&test);
     test_options(&test);
     test_failure(&test);
     test_info(&test);

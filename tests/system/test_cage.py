@@ -232,6 +232,23 @@ def test_a_program_includes_its_own_files(program, tmp_path, relative):
         assert "first.h:1" in done.stdout
 
 
+@pytest.mark.parametrize("text", [
+    "#ifdef NEVER\n#include \"value.h\"\n#else\n#include \"value.h\"\n#endif\n",
+    "#ifdef NEVER\n#include \"value.h\"\n#endif\n#include \"value.h\"\n#include \"value.h\"\n",
+    "/* of old:\n#include \"gone.h\"\n*/\n#include \"value.h\"\n",
+    "constant char quoted[] = \"/*\"; // /*\n#include \"value.h\"\n",
+], ids=["either way", "not the first time", "in a comment", "after a quotation"])
+def test_only_the_compiler_knows_what_is_included(program, tmp_path, text):
+    (tmp_path / "first.h").write_text("#pragma once\n" + text)
+    (tmp_path / "value.h").write_text("#pragma once\nconstant int value = 42;\n#define VALUE value\n")
+    (tmp_path / "gone.h").write_text("*/ #error this is a comment's\n")
+    command = [program("includes"), str(tmp_path)]
+    bare = divvytest.run_bare(command)
+    with divvytest.Daemon() as daemon:
+        done = daemon.run(command)
+        assert (done.stdout, done.returncode) == (bare.stdout, bare.returncode) == ("42\n", 0)
+
+
 @root_only
 @pytest.mark.parametrize("include", ['#include "%s/secret.h"', "#include <secret.h>"],
                          ids=["by path", "by directory"])

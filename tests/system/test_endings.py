@@ -87,7 +87,7 @@ def test_leaving_while_a_kernel_runs(daemon, program):
     before.assert_gone(within=1.0)
 
 
-@pytest.mark.parametrize("mode", ["idle", "finish", "wait", "read", "kernel"])
+@pytest.mark.parametrize("mode", ["idle", "finish", "wait", "read", "kernel", "write"])
 def test_killed_worker(daemon, program, mode):
     """Every call of its tenant comes back with an error; the tenant lives and ends by itself."""
     before = divvytest.Leftovers(daemon)

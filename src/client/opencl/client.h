@@ -137,7 +137,8 @@ struct dv_context {
     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
     void *notify_user;
     struct dv_context_error *_Atomic spare_error; /* told of when there is no memory for another */
-    struct dv_context_callback *destructors;
+    struct dv_context_callback *_Atomic destructors;
+    struct dv_job finishing;
     bool unified;       /* all its devices compute in host memory */
     cl_ulong max_alloc_bytes;
     cl_uint base_align;
@@ -228,6 +229,8 @@ struct dv_program {
     bool linked; /* from programs compiled apart: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
     void *build_record;
+    bool told_sizes; /* of its binaries: */
+    size_t binary_bytes[DV_MAX_DEVICES];
 };
 
 /* The source with the files that it includes from the options' directories put in (includes.c), or
@@ -493,6 +496,8 @@ void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, v
 /* ---- transfer.c ---- */
 /* It is a host command's turn, or it will never run (from the helper). */
 void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
+/* None of them will have its turn: the worker is gone. */
+void dv_host_give_up(struct dv_session *s);
 /* Tells the worker of what dv_host_turn has done since. */
 void dv_host_flush(struct dv_session *s);
 

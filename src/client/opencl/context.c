@@ -185,9 +185,19 @@ static void context_destroy(struct dv_context *context)
     free_context(context);
 }
 
+static void finish_context(struct dv_job *job)
+{
+    context_destroy((struct dv_context *)((char *)job - offsetof(struct dv_context, finishing)));
+}
+
+/* Mostly on the helper's thread, which is not for the application's functions. */
 void dv_context_unuse(struct dv_context *context)
 {
-    if (atomic_fetch_sub(&context->object.count, DV_COUNT_USE) == DV_COUNT_USE)
+    if (atomic_fetch_sub(&context->object.count, DV_COUNT_USE) != DV_COUNT_USE)
+        return;
+    if (context->destructors)
+        dv_callback_post(&context->finishing, finish_context);
+    else
         context_destroy(context);
 }
 
@@ -211,11 +221,12 @@ cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
         return CL_INVALID_CONTEXT;
     if (!pfn_notify)
         return CL_INVALID_VALUE;
-    struct dv_context_callback *callback = malloc(sizeof *callback);
+    struct dv_context_callback *callback = dv_callbacks_start() ? malloc(sizeof *callback) : NULL;
     if (!callback)
         return CL_OUT_OF_HOST_MEMORY;
-    *callback = (struct dv_context_callback){c->destructors, pfn_notify, user_data};
-    c->destructors = callback;
+    *callback = (struct dv_context_callback){atomic_load(&c->destructors), pfn_notify, user_data};
+    while (!atomic_compare_exchange_weak(&c->destructors, &callback->next, callback))
+        ;
     return CL_SUCCESS;
 }
 

@@ -179,9 +179,13 @@ cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event
             return CL_INVALID_CONTEXT;
         context = event->context;
     }
-    for (cl_uint i = 0; i < num_events; i++)
-        if (dv_event_wait(dv_event_of(event_list[i])) < 0)
+    for (cl_uint i = 0; i < num_events; i++) {
+        struct dv_event *event = dv_event_of(event_list[i]);
+        if (!event) /* somebody has released it meanwhile */
+            result = CL_INVALID_EVENT;
+        else if (dv_event_wait(event) < 0)
             result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    }
     return result;
 }
 

@@ -125,6 +125,7 @@ static void worker_lost(struct dv_session *s)
         if (event && event->object.session == s && event->callbacks)
             dv_event_fire_callbacks(event);
     }
+    dv_host_give_up(s); /* they use memory, queues and events */
     for (uint32_t id = 1; id <= dv_object_most_id(DV_KIND_MEM); id++) {
         struct dv_mem *mem = dv_object_by_id(DV_KIND_MEM, id);
         if (mem && mem->object.session == s)

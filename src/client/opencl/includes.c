@@ -32,8 +32,11 @@ struct expansion {
     struct {
         dev_t device;
         ino_t number;
+        bool surely; /* not only if some condition holds */
     } once[ONCE_MOST];
     size_t once_count;
+    int conditions; /* that the present line is under */
+    bool in_comment;
     bool any; /* something was included */
     bool failed; /* too long, or no memory */
 };
@@ -167,26 +170,56 @@ static bool same(const struct file *file, dev_t device, ino_t number)
     return file->device == device && file->number == number;
 }
 
-/* Whether the file has been put in and does not want to be again: it says so, or it is being read just
- * now, so that whatever guards it from being included twice has been defined. */
-static bool is_there(struct expansion *e, const char *text, const struct file *file)
+/* Whether the file is being read just now, so that whatever guards it from being included twice has been
+ * defined. */
+static bool is_open(const struct file *file)
 {
     for (const struct file *f = file->includer; f; f = f->includer)
         if (same(file, f->device, f->number))
             return true;
-    if (!strstr(text, "#pragma once"))
-        return false;
-    for (size_t i = 0; i < e->once_count; i++)
-        if (same(file, e->once[i].device, e->once[i].number))
-            return true;
-    if (e->once_count < ONCE_MOST) {
-        e->once[e->once_count].device = file->device;
-        e->once[e->once_count++].number = file->number;
-    }
     return false;
 }
 
+/* The number of a file that wants to be put in once, or ONCE_MOST: too many do. */
+static size_t find_once(struct expansion *e, const struct file *file)
+{
+    size_t i = 0;
+
+    while (i < e->once_count && !same(file, e->once[i].device, e->once[i].number))
+        i++;
+    if (i == e->once_count && i < ONCE_MOST) {
+        e->once[i].device = file->device;
+        e->once[i].number = file->number;
+        e->once[i].surely = false;
+        e->once_count++;
+    }
+    return i;
+}
+
 static void expand(struct expansion *e, const char *text, const struct file *of, int depth);
+
+/* Puts the text of a file in. Whether it is there already may depend on conditions that only the compiler
+ * knows: then the compiler decides. */
+static void put_text(struct expansion *e, const char *text, const struct file *file, int depth)
+{
+    size_t once = strstr(text, "#pragma once") ? find_once(e, file) : ONCE_MOST;
+    int conditions = e->conditions;
+    char guard[96];
+
+    if (is_open(file) || (once < ONCE_MOST && e->once[once].surely))
+        return;
+    if (once < ONCE_MOST) {
+        e->once[once].surely = conditions == 0;
+        append(e, guard, (size_t)snprintf(guard, sizeof guard,
+                                          "\n#ifndef DIVVY_ONCE_%zu\n#define DIVVY_ONCE_%zu\n", once,
+                                          once));
+    }
+    append_place(e, 1, file->path);
+    expand(e, text, file, depth + 1);
+    e->conditions = conditions;
+    if (once < ONCE_MOST)
+        append(e, "\n#endif\n", strlen("\n#endif\n"));
+}
 
 /* Puts a file in where a line includes it. Returns whether it does. */
 static bool put_in(struct expansion *e, const char *line, size_t length, const struct file *of,
@@ -207,11 +240,41 @@ static bool put_in(struct expansion *e, const char *line, size_t length, const s
     if (!text)
         return false;
     e->any = true;
-    if (!is_there(e, text, file)) {
-        append_place(e, 1, file->path);
-        expand(e, text, file, depth + 1);
-    }
+    put_text(e, text, file, depth);
     return true;
+}
+
+/* What a line means for those after it: conditions, and comments that it begins or ends. */
+static void pass_line(struct expansion *e, const char *line, size_t length)
+{
+    const char *at = line, *end = line + length;
+    char quote = '\0';
+
+    if (!e->in_comment) {
+        const char *word = line + strspn(line, " \t");
+        if (*word == '#') {
+            word += 1 + strspn(word + 1, " \t");
+            e->conditions += strncmp(word, "if", 2) == 0;
+            e->conditions -= strncmp(word, "endif", 5) == 0;
+        }
+    }
+    for (; at < end; at++) {
+        bool two = at + 1 < end;
+        if (e->in_comment) {
+            e->in_comment = !(two && at[0] == '*' && at[1] == '/');
+            at += !e->in_comment;
+        } else if (quote) {
+            at += *at == '\\';
+            quote = at < end && *at == quote ? '\0' : quote;
+        } else if (*at == '"' || *at == '\'') {
+            quote = *at;
+        } else if (two && at[0] == '/' && at[1] == '/') {
+            return;
+        } else if (two && at[0] == '/' && at[1] == '*') {
+            e->in_comment = true;
+            at++;
+        }
+    }
 }
 
 /* of: the file that the text is of; NULL: it is the program's own. */
@@ -221,11 +284,12 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
 
     for (const char *line = text; *line && !e->failed; number++) {
         size_t length = strcspn(line, "\n");
-        if (put_in(e, line, length, of, depth)) {
+        if (!e->in_comment && put_in(e, line, length, of, depth)) {
             append_place(e, number + 1, of ? of->path : "program");
         } else {
             append(e, line, length);
             append(e, "\n", 1);
+            pass_line(e, line, length);
         }
         line += length + (line[length] == '\n');
     }

@@ -153,7 +153,7 @@ cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_
     if (!names)
         return CL_OUT_OF_HOST_MEMORY;
     char *rest = names;
-    for (char *name; (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
+    for (char *name; made < num_kernels && (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
         struct dv_kernel *kernel = make_kernel(p, name, &error);
         if (kernel)
             kernels[made++] = (cl_kernel)kernel;
@@ -231,7 +231,10 @@ static size_t type_bytes(const char *type)
         if (type[length] == '\0')
             return scalars[i].bytes;
         if (isdigit((unsigned char)type[length])) {
-            unsigned long width = strtoul(type + length, NULL, 10);
+            char *end;
+            unsigned long width = strtoul(type + length, &end, 10);
+            if (*end != '\0') /* such as int8_t, which a program may have defined */
+                continue;
             if (width == 2 || width == 4 || width == 8 || width == 16)
                 return scalars[i].bytes * width;
             if (width == 3)

@@ -350,8 +350,7 @@ static uint64_t pack_pixels(struct dv_session *s, const struct dv_mem *mem, cons
     struct dv_region r = {.shape = DV_SHAPE_IMAGE,
                           .size = {mem->desc.image_width, 1, 1},
                           .host_row_pitch = lines ? slice_pitch : row_pitch,
-                          .host_slice_pitch = slice_pitch,
-                          .row_bytes = mem->desc.image_width * pixel_bytes(&mem->format)};
+                          .host_slice_pitch = slice_pitch};
     if (two)
         r.size[1] = mem->desc.image_height;
     if (lines)
@@ -360,7 +359,11 @@ static uint64_t pack_pixels(struct dv_session *s, const struct dv_mem *mem, cons
         r.size[2] = mem->desc.image_depth;
     if (mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY)
         r.size[2] = mem->desc.image_array_size;
-    r.bytes = r.row_bytes * r.size[1] * r.size[2];
+    if (__builtin_mul_overflow(mem->desc.image_width, pixel_bytes(&mem->format), &r.row_bytes) ||
+        __builtin_mul_overflow(r.row_bytes, r.size[1], &r.bytes) ||
+        __builtin_mul_overflow(r.bytes, r.size[2], &r.bytes) ||
+        r.bytes > mem->context->max_alloc_bytes)
+        return 0; /* larger than any image, and perhaps than the application's memory */
     uint64_t block = dv_arena_alloc(&s->arena, r.bytes);
     if (block)
         dv_region_pack(&r, dv_arena_pointer(s, block), host_ptr);
@@ -386,6 +389,8 @@ static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, s
                                        .slice_pitch = d->image_slice_pitch};
     uint64_t facts[4] = {0};
 
+    if (!dv_session_alive(s)) /* in a forked child the arena is not there */
+        return CL_OUT_OF_RESOURCES;
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
     cl_int error = call_for_memory(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, facts,
@@ -394,6 +399,8 @@ static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, s
         dv_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)
         return error;
+    if (facts[0] != pixel_bytes(&mem->format)) /* rows of the application's memory are reckoned by it */
+        return CL_IMAGE_FORMAT_NOT_SUPPORTED;
     dv_object_keep_record(&mem->object, &message, sizeof message);
     mem->element_bytes = facts[0];
     mem->row_pitch = host_ptr ? row_pitch : facts[1];

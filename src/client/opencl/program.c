@@ -78,12 +78,20 @@ cl_int dv_program_release(struct dv_program *program)
 
 /* ---- creation ---- */
 
+/* Returns 0 when there is no room, or no session any more: in a forked child its memory is not there. */
 static uint64_t put_bulk(struct dv_session *s, const void *data, size_t bytes)
 {
+    if (!dv_session_alive(s))
+        return 0;
     uint64_t block = dv_arena_alloc(&s->arena, bytes);
     if (block && bytes)
         memcpy(dv_arena_pointer(s, block), data, bytes);
     return block;
+}
+
+static cl_int why_not(struct dv_session *s)
+{
+    return dv_session_alive(s) ? CL_OUT_OF_HOST_MEMORY : CL_OUT_OF_RESOURCES;
 }
 
 static struct dv_program *make_program(struct dv_context *context, enum dv_program_form form,
@@ -107,7 +115,7 @@ static struct dv_program *make_program(struct dv_context *context, enum dv_progr
     for (cl_uint i = 0; i < device_count; i++)
         ids[i] = devices[i]->object.id;
     message.data = put_bulk(s, data, bytes);
-    *error = CL_OUT_OF_HOST_MEMORY;
+    *error = why_not(s);
     if (message.data && bytes <= DV_MAX_PROGRAM_BYTES)
         *error = dv_call(s, DVW_OP_CREATE_PROGRAM, &message.head, sizeof message, ids,
                          message.device_count * 4, NULL, 0, NULL);
@@ -426,12 +434,13 @@ static cl_int run_build(const struct build *b)
                                         .data_bytes = options_bytes + names_bytes};
     message.data = put_bulk(s, data, message.data_bytes);
     if (!message.data)
-        return CL_OUT_OF_HOST_MEMORY;
+        return why_not(s);
     size_t bytes = 0;
     cl_int error = dv_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids,
                            (b->device_count + b->other_count) * sizeof *ids, answer, ANSWER, &bytes);
     if (dv_session_alive(s))
         dv_arena_free(&s->arena, message.data);
+    program->told_sizes = false;
     free(program->build_record);
     program->build_record = malloc(sizeof message);
     if (program->build_record)
@@ -652,8 +661,14 @@ static cl_int program_binaries(struct dv_program *p, cl_program_info what, size_
     if (error != CL_SUCCESS)
         return error;
     size_t count = bytes / sizeof sizes[0];
-    if (what == CL_PROGRAM_BINARY_SIZES)
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i] > DV_MAX_PROGRAM_BYTES)
+            return CL_OUT_OF_RESOURCES;
+    if (what == CL_PROGRAM_BINARY_SIZES) {
+        memcpy(p->binary_bytes, sizes, sizeof p->binary_bytes);
+        p->told_sizes = true;
         return dv_info_bytes(sizes, bytes, room, into, bytes_ret);
+    }
     if (bytes_ret)
         *bytes_ret = count * sizeof(unsigned char *);
     if (!into)
@@ -661,8 +676,11 @@ static cl_int program_binaries(struct dv_program *p, cl_program_info what, size_
     if (room < count * sizeof(unsigned char *))
         return CL_INVALID_VALUE;
     size_t total = 0;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (p->told_sizes && sizes[i] > p->binary_bytes[i]) /* there is room for what was told before */
+            return CL_OUT_OF_RESOURCES;
         total += 8 + dv_record_align(sizes[i]);
+    }
     DV_AUTO_FREE uint8_t *data = malloc(total ? total : 1);
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;

@@ -70,7 +70,8 @@ void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen
         struct wait_entry both[2] = {
             {.value = seen, .address = (uintptr_t)word, .flags = WAIT_32_BITS},
             {.value = life, .address = (uintptr_t)&s->header->worker_life, .flags = WAIT_32_BITS}};
-        if (syscall(SYS_futex_waitv, both, 2, 0, NULL, CLOCK_MONOTONIC) < 0 && errno == ENOSYS)
+        if (syscall(SYS_futex_waitv, both, 2, 0, NULL, CLOCK_MONOTONIC) < 0 && errno != EAGAIN &&
+            errno != EINTR) /* an old kernel, or a filter of system calls */
             atomic_store(&no_waitv, true);
         else
             goto woken;

@@ -249,16 +249,19 @@ static void unlink_job(struct dv_session *s, struct dv_host_job **link)
         s->host_jobs_end = link;
 }
 
-static void unlist_job(struct dv_session *s, const struct dv_host_job *job)
+/* Returns whether it was listed: otherwise somebody else has it. */
+static bool unlist_job(struct dv_session *s, const struct dv_host_job *job)
 {
     struct dv_host_job **link = &s->host_jobs;
 
     pthread_mutex_lock(&s->host_lock);
     while (*link && *link != job)
         link = &(*link)->next;
-    if (*link)
+    bool found = *link;
+    if (found)
         unlink_job(s, link);
     pthread_mutex_unlock(&s->host_lock);
+    return found;
 }
 
 static void free_job(struct dv_host_job *job)
@@ -293,6 +296,19 @@ void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool
         unlist_job(s, job);
     note_done(s, job, status);
     free_job(job);
+}
+
+void dv_host_give_up(struct dv_session *s)
+{
+    pthread_mutex_lock(&s->host_lock);
+    struct dv_host_job *job = s->host_jobs, *next;
+    s->host_jobs = NULL;
+    s->host_jobs_end = &s->host_jobs;
+    pthread_mutex_unlock(&s->host_lock);
+    for (; job; job = next) {
+        next = job->next;
+        free_job(job);
+    }
 }
 
 /* Whether the memory is a mapped region, which the device may still be about to fill. */
@@ -345,10 +361,9 @@ static cl_int enqueue_for_helper(struct dv_queue *queue, struct dv_mem *mem,
     pthread_mutex_unlock(&s->host_lock);
     cl_int error = dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0,
                                      wait_count, waits, event);
-    if (error != CL_SUCCESS) { /* the worker never heard of it; the caller still has its objects */
-        unlist_job(s, job);
+    /* the worker never heard of it; the caller still has its objects */
+    if (error != CL_SUCCESS && unlist_job(s, job))
         free_job(job);
-    }
     return error;
 }
 
@@ -455,6 +470,17 @@ static cl_int move_now(struct dv_queue *queue, struct dv_mem *mem, enum dv_direc
     return error;
 }
 
+static cl_int wait_for_captured(struct dv_queue *queue, uint64_t number, struct dv_event *event)
+{
+    cl_int error = CL_SUCCESS;
+
+    if (!event)
+        dv_queue_wait(queue, number);
+    else if (dv_event_wait(event) < 0)
+        error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    return dv_session_alive(queue->object.session) ? error : CL_OUT_OF_RESOURCES;
+}
+
 static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_direction direction,
                        struct dv_mem *mem, const struct dv_region *r, void *host, bool blocking,
                        cl_uint wait_count, const cl_event *waits, cl_event *event_ret)
@@ -493,10 +519,8 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
         uint64_t number = queue->enqueued;
         pthread_mutex_unlock(&queue->lock);
         /* other queues may rely on the bytes being there when a blocking call returns */
-        if (error == CL_SUCCESS && blocking && event)
-            dv_event_wait(event);
-        else if (error == CL_SUCCESS && blocking)
-            dv_queue_wait(queue, number);
+        if (error == CL_SUCCESS && blocking)
+            error = wait_for_captured(queue, number, event);
     } else if (!blocking) {
         error = enqueue_for_helper(queue, mem, direction, r, host, wait_count, waits, event);
         pthread_mutex_unlock(&queue->lock);

@@ -8,9 +8,15 @@
 
 #include "src/wire/session/opencl_replies.h"
 
+/* image2d_t, image1d_array_t and the like; a program's own types may have similar names. */
 static inline bool dv_argument_is_image(const struct dv_wire_argument *info)
 {
-    return strncmp(info->type_name, "image", strlen("image")) == 0;
+    const char *name = info->type_name;
+    size_t length = strnlen(name, sizeof info->type_name);
+
+    return length > strlen("image1d_t") - 1 && strncmp(name, "image", strlen("image")) == 0 &&
+           name[5] >= '1' && name[5] <= '3' && name[6] == 'd' && name[7] == '_' &&
+           name[length - 2] == '_' && name[length - 1] == 't';
 }
 
 static inline enum dv_argument_form dv_argument_form_of(const struct dv_wire_argument *info)

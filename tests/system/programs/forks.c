@@ -46,6 +46,14 @@ static void use_inherited(struct tenant *tenant, cl_event gate)
     if (buffer)
         CHECK(clEnqueueFillBuffer(tenant->test.queue, buffer, &word, 4, 0, 64, 0, NULL, NULL) < 0 ||
               clFinish(tenant->test.queue) < 0);
+    const char *text = "kernel void other() {}\n";
+    const cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
+    const cl_image_desc desc = {
+        .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 2, .image_height = 2};
+    CHECK(!clCreateProgramWithSource(tenant->test.context, 1, &text, NULL, &error) && error < 0);
+    CHECK(clBuildProgram(tenant->program, 0, NULL, "-DOTHER", NULL, NULL) < 0);
+    CHECK(!clCreateImage(tenant->test.context, CL_MEM_COPY_HOST_PTR, &format, &desc, &word,
+                         &error) && error < 0);
     CHECK(clWaitForEvents(1, &gate) < 0);
     clSetUserEventStatus(gate, CL_COMPLETE); /* must not reach the parent's session */
     clReleaseMemObject(tenant->buffer);

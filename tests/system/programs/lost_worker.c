@@ -5,6 +5,7 @@
  *     lost_worker wait       ... in clWaitForEvents
  *     lost_worker read       ... in a blocking read
  *     lost_worker kernel     ... in clFinish while a kernel runs
+ *     lost_worker write      ... in a blocking write, small enough to be taken along, behind a kernel
  *
  * Every call comes back; those that would have needed the worker say so with an error. Nothing that
  * was mapped may vanish under the program. */
@@ -65,6 +66,12 @@ int main(int argc, char **argv)
                                       rounds > 1 ? 0 : 1, rounds > 1 ? NULL : &gate, &pending));
     REQUIRE_CL(clSetEventCallback(pending, CL_COMPLETE, on_end, &seen));
     REQUIRE_CL(clFlush(test.ooo_queue));
+    if (strcmp(mode, "write") == 0) {
+        cl_uint many = 1000000;
+        REQUIRE_CL(clSetKernelArg(kernel, 1, sizeof many, &many));
+        REQUIRE_CL(clEnqueueNDRangeKernel(test.queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
+        REQUIRE_CL(clFlush(test.queue));
+    }
 
     dv_test_section(mode);
     ready();
@@ -76,6 +83,8 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "read") == 0) {
         CHECK(clEnqueueReadBuffer(test.ooo_queue, buffer, CL_TRUE, 0, BYTES, host, 1, &pending,
                                   NULL) < 0);
+    } else if (strcmp(mode, "write") == 0) {
+        CHECK(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, 0, 4096, host, 0, NULL, NULL) < 0);
     } else {
         CHECK(clFinish(test.ooo_queue) < 0);
     }
