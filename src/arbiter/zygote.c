@@ -102,6 +102,8 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
     /* A terminal's interrupt is for divvyd, which ends its workers in order. Not a session of its
      * own: the kernel would weigh all workers together against all tenants. */
     setpgid(0, 0);
+    /* Were one of its workers stopped when divvyd ends, the kernel would hang up all of the group. */
+    signal(SIGHUP, SIG_IGN);
     setrlimit(RLIMIT_NOFILE, &arbiter->descriptor_limit);
 
     int null_fd = open("/dev/null", O_RDONLY);

@@ -62,6 +62,8 @@ static void ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes
     d->place_ahead = flags & DV_MEMORY_AHEAD;
     d->brings |= !d->place_ahead;
     bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, flags);
+    if (!told)
+        d->place_asked = 0;
     pthread_mutex_unlock(&lease->lock);
     if (!told && lease->callbacks.placed)
         lease->callbacks.placed(lease->callbacks.user, device, bytes, true);
@@ -165,7 +167,18 @@ void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
 
 void dv_memory_daemon_gone(struct dv_lease *lease)
 {
+    const struct dv_lease_callbacks *callbacks = &lease->callbacks;
+
     pthread_mutex_lock(&lease->lock);
     pthread_cond_broadcast(&lease->answered);
     pthread_mutex_unlock(&lease->lock);
+    for (uint32_t i = 0; i < lease->device_count; i++) { /* nobody refuses it any more */
+        pthread_mutex_lock(&lease->lock);
+        uint64_t bytes = lease->devices[i].place_asked;
+        lease->devices[i].place_asked = 0;
+        lease->devices[i].placed += bytes;
+        pthread_mutex_unlock(&lease->lock);
+        if (bytes && callbacks->placed)
+            callbacks->placed(callbacks->user, i, bytes, true);
+    }
 }

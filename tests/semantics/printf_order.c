@@ -48,6 +48,18 @@ int main(void)
         printf("host after speak %d\n", i);
         fflush(stdout);
     }
+    /* By another name, which only the options tell. */
+    cl_program other = dv_test_build(&test, "kernel void alias(void) { SAY(\"alias\\n\"); }\n",
+                                     "-DSAY=printf");
+    cl_kernel alias = dv_test_kernel(other, "alias");
+    for (int i = 0; i < 50; i++) {
+        launch(&test, alias);
+        REQUIRE_CL(clFinish(test.queue));
+        printf("host after alias\n");
+        fflush(stdout);
+    }
+    REQUIRE_CL(clReleaseKernel(alias));
+    REQUIRE_CL(clReleaseProgram(other));
     /* By waiting for an event, and by a blocking read. */
     cl_event event;
     size_t one = 1;

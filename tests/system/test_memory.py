@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import struct
 import subprocess
 import threading
@@ -462,6 +463,63 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
         else:
             assert told.startswith("error")
         tenant.end()
+
+
+def processor_seconds(pid):
+    with open("/proc/%d/stat" % pid) as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_who_waits_for_its_turn_sleeps(program):
+    """Also when what it will need does not fit beside what others have there."""
+    with divvytest.Daemon(config("64MiB")) as daemon, contextlib.ExitStack() as stack:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        for tenant in (first, second):  # the second makes the first leave
+            tenant.do("alloc", 0, 48 * MIB)
+            tenant.do("fill", 0, 5)
+        busy = daemon.popen([program("endless")], stdout=subprocess.PIPE)
+        stack.callback(busy.stdout.close)
+        stack.callback(divvytest.kill_group, busy)
+        assert busy.stdout.readline() == "running\n"
+        holder = daemon.session_of(busy.pid)["id"]
+        divvytest.wait_for(lambda: "holds" in daemon.cli("explain", str(holder)), 20,
+                           "it does not hold the device")
+        first.send("bump", 0)
+        worker = daemon.session_of(first.child.pid)["worker_pid"]
+        time.sleep(0.5)
+        before = processor_seconds(worker)
+        time.sleep(2)
+        assert processor_seconds(worker) - before < 0.5
+        divvytest.kill_group(busy)
+        assert first.answer() == "ok"
+        first.do("check", 0, 5, 1)
+        first.end()
+        second.end()
+
+
+def test_who_waits_for_room_goes_on_when_divvyd_is_gone(program):
+    """Somebody who does not answer was asked to make it; then nobody is there to say that there is any."""
+    with divvytest.Daemon(config("100MiB")) as daemon:
+        first, second = Tenant(daemon, program), Tenant(daemon, program)
+        second.do("alloc", 0, 90 * MIB)
+        second.do("fill", 0, 5)
+        silent = daemon.session_of(second.child.pid)["worker_pid"]
+        os.kill(silent, signal.SIGSTOP)
+        first.do("alloc", 0, 50 * MIB)
+        first.send("fill", 0, 6)
+        time.sleep(0.5)
+        keeper = daemon.keeper()
+        daemon.process.send_signal(signal.SIGSTOP)
+        os.kill(keeper, signal.SIGKILL)
+        divvytest.wait_for(lambda: not divvytest.is_alive(keeper), 15, "the keeper does not end")
+        daemon.kill(signal.SIGKILL)
+        assert select.select([first.child.stdout], [], [], 30)[0], "it waits for ever"
+        assert first.answer() == "ok"
+        first.do("check", 0, 6, 0)
+        os.kill(silent, signal.SIGCONT)
+        first.end()
+        second.end()
 
 
 def test_images_are_evicted_too(program):

@@ -377,7 +377,7 @@ static void end_by_signal(int number)
 /* The first process of a pid namespace is spared what it does not handle. */
 static void die_as_others_do(void)
 {
-    static const int deadly[] = {SIGTERM, SIGABRT, SIGALRM, SIGINT, SIGHUP, SIGXCPU};
+    static const int deadly[] = {SIGTERM, SIGABRT, SIGALRM, SIGINT, SIGXCPU};
 
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++)
         signal(deadly[i], end_by_signal);

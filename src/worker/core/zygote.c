@@ -79,6 +79,7 @@ static void become_child(const char *name)
     for (int number = 1; number < NSIG; number++)
         signal(number, SIG_DFL); /* fails harmlessly for the few that cannot change */
     signal(SIGPIPE, SIG_IGN);    /* the reader of its log may end before it does */
+    signal(SIGHUP, SIG_IGN);     /* divvyd may, while another worker is stopped */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NAME, name);

@@ -341,6 +341,12 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
         return CL_INVALID_KERNEL;
     if (m->work_dim < 1 || m->work_dim > 3)
         return CL_INVALID_WORK_DIMENSION;
+    /* what has been let go of is not placed any more, nor perhaps what it was a part of */
+    for (uint32_t i = 0; i < kernel->arguments->count; i++) {
+        const struct dvk_mem *mem = kernel->arguments->list[i].mem;
+        if (mem && mem->root && mem->released)
+            return CL_INVALID_MEM_OBJECT;
+    }
     c->kernel = kernel;
     kernel->refs++;
     if (c->queue->graph.gate)

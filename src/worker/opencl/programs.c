@@ -232,6 +232,8 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         return CL_INVALID_PROGRAM;
     const cl_device_id *list = m->device_count ? devices : NULL;
 
+    if (program && strstr(options, "printf")) /* by another name in the source */
+        program->may_print = true;
     if (m->action == DV_LINK) {
         struct dvk_context *context = dvk_find_context(w, m->context);
         if (!context)

@@ -458,12 +458,31 @@ static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_comman
     set->count = room->set.count;
 }
 
+static void drop_placing(struct dvk_room *room, struct dvk_mem *root);
+
+/* What was wanted a moment ago and is not any more, as its command has been given up, does not stay half
+ * there. */
+static void forget_wanted_before(struct dvk_room *room)
+{
+    for (uint32_t i = 0; i < room->wanted_before.count; i++) {
+        struct dvk_mem *root = room->wanted_before.roots[i];
+        if (!root->wanted)
+            drop_placing(room, root);
+        dvk_mem_unref(root);
+    }
+    room->wanted_before.count = 0;
+}
+
 static struct set gather(struct dvk_room *room, struct dvk_command *c)
 {
     struct set set = {0};
     struct dv_node *node = c->node.detached ? NULL : TAILQ_NEXT(&c->node, in_active);
+    struct dvk_list before = room->wanted;
 
-    forget_wanted(room);
+    room->wanted = room->wanted_before;
+    room->wanted_before = before;
+    for (uint32_t i = 0; i < before.count; i++)
+        before.roots[i]->wanted = false;
     room->set.count = 0;
     add_to_set(room, &set, c);
     set.head_count = set.count;
@@ -473,6 +492,7 @@ static struct set gather(struct dvk_room *room, struct dvk_command *c)
          node = TAILQ_NEXT(node, in_active))
         if (node->place == DV_PLACE_DEVICE && !node->doomed)
             add_to_set(room, &set, (struct dvk_command *)node);
+    forget_wanted_before(room);
     return set;
 }
 
@@ -506,8 +526,12 @@ static cl_int finish_moves(struct dvk_room *room)
 /* What is there only in part, or perhaps not at all, is not there. */
 static void drop_placing(struct dvk_room *room, struct dvk_mem *root)
 {
+    struct dvk_mem *child;
+
     if (!root->placing)
         return;
+    LIST_FOREACH (child, &root->children, of_root) /* views made meanwhile are of what goes now */
+        drop_vendor(child);
     drop_vendor(root);
     root->placing = false;
     root->moved = 0;
@@ -529,12 +553,14 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     uint64_t budget = PIECE_BYTES, began = dv_now();
     uint32_t count = 0;
     cl_int error = CL_SUCCESS;
+    bool full = false;
 
     *more = false;
     while (count < set->count && count < PIECE_OBJECTS && budget > 0 && error == CL_SUCCESS) {
         struct dvk_mem *root = room->set.roots[count];
-        if (!root->placing && root->bytes > room->room - room->placed)
-            break; /* one behind the head: for that there is room */
+        full = !root->placing && root->bytes > room->room - room->placed;
+        if (full) /* one behind the head, for which there is room; ahead of a turn perhaps none for it */
+            break;
         if (room->moves && room->moves != root->make.context)
             error = finish_moves(room);
         if (error == CL_SUCCESS)
@@ -555,7 +581,7 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     note_moving(w, PIECE_BYTES - budget, began);
     if (error != CL_SUCCESS && count >= set->head_count)
         return CL_SUCCESS; /* it will be seen when it is that command's turn */
-    *more = error == CL_SUCCESS && count < set->count &&
+    *more = error == CL_SUCCESS && !full && count < set->count &&
             (count < set->head_count || count == PIECE_OBJECTS || budget == 0);
     return error;
 }
