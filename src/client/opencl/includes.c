@@ -265,7 +265,8 @@ static void pass_line(struct expansion *e, const char *line, size_t length)
             at += !e->in_comment;
         } else if (quote) {
             at += *at == '\\';
-            quote = at < end && *at == quote ? '\0' : quote;
+            if (at < end && *at == quote)
+                quote = '\0';
         } else if (*at == '"' || *at == '\'') {
             quote = *at;
         } else if (two && at[0] == '/' && at[1] == '/') {
