@@ -236,8 +236,9 @@ def test_a_program_includes_its_own_files(program, tmp_path, relative):
     "#ifdef NEVER\n#include \"value.h\"\n#else\n#include \"value.h\"\n#endif\n",
     "#ifdef NEVER\n#include \"value.h\"\n#endif\n#include \"value.h\"\n#include \"value.h\"\n",
     "/* of old:\n#include \"gone.h\"\n*/\n#include \"value.h\"\n",
+    "#include \"value.h\" /* that\n#include \"gone.h\"\n*/\n",
     "constant char quoted[] = \"/*\"; // /*\n#include \"value.h\"\n",
-], ids=["either way", "not the first time", "in a comment", "after a quotation"])
+], ids=["either way", "not the first time", "in a comment", "before a comment", "after a quotation"])
 def test_only_the_compiler_knows_what_is_included(program, tmp_path, text):
     (tmp_path / "first.h").write_text("#pragma once\n" + text)
     (tmp_path / "value.h").write_text("#pragma once\nconstant int value = 42;\n#define VALUE value\n")

@@ -14,6 +14,7 @@
 
 #define DEPTH_MOST 64
 #define ONCE_MOST 1024 /* files that say they want to be included once */
+#define BRANCHES_MOST 256 /* of conditions, one within another */
 
 /* A file, whatever name leads to it. */
 struct file {
@@ -32,10 +33,12 @@ struct expansion {
     struct {
         dev_t device;
         ino_t number;
-        bool surely; /* not only if some condition holds */
+        unsigned branch; /* in which it has been put in */
     } once[ONCE_MOST];
     size_t once_count;
-    int conditions; /* that the present line is under */
+    unsigned branches[BRANCHES_MOST]; /* of conditions that the present line is in, each with a number */
+    size_t branch_count;
+    unsigned last_branch;
     bool in_comment;
     bool any; /* something was included */
     bool failed; /* too long, or no memory */
@@ -180,19 +183,39 @@ static bool is_open(const struct file *file)
     return false;
 }
 
-/* The number of a file that wants to be put in once, or ONCE_MOST: too many do. */
-static size_t find_once(struct expansion *e, const struct file *file)
+/* The branch that the present line is in; 0: it is in none. */
+static unsigned branch_of(const struct expansion *e)
+{
+    size_t count = e->branch_count;
+
+    return count == 0 ? 0 : e->branches[(count < BRANCHES_MOST ? count : BRANCHES_MOST) - 1];
+}
+
+/* Whether what is in a branch is compiled wherever the present line is. */
+static bool is_within(const struct expansion *e, unsigned branch)
+{
+    bool found = branch == 0;
+
+    for (size_t i = 0; i < e->branch_count && i < BRANCHES_MOST; i++)
+        found |= e->branches[i] == branch;
+    return found;
+}
+
+/* The number of a file that wants to be put in once, or ONCE_MOST: too many do. *there: it surely is. */
+static size_t find_once(struct expansion *e, const struct file *file, bool *there)
 {
     size_t i = 0;
 
     while (i < e->once_count && !same(file, e->once[i].device, e->once[i].number))
         i++;
-    if (i == e->once_count && i < ONCE_MOST) {
-        e->once[i].device = file->device;
-        e->once[i].number = file->number;
-        e->once[i].surely = false;
+    *there = i < e->once_count && is_within(e, e->once[i].branch);
+    if (i == ONCE_MOST || *there)
+        return i;
+    if (i == e->once_count)
         e->once_count++;
-    }
+    e->once[i].device = file->device;
+    e->once[i].number = file->number;
+    e->once[i].branch = branch_of(e);
     return i;
 }
 
@@ -202,21 +225,20 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
  * knows: then the compiler decides. */
 static void put_text(struct expansion *e, const char *text, const struct file *file, int depth)
 {
-    size_t once = strstr(text, "#pragma once") ? find_once(e, file) : ONCE_MOST;
-    int conditions = e->conditions;
+    size_t branch_count = e->branch_count;
+    bool there = is_open(file);
+    size_t once = !there && strstr(text, "#pragma once") ? find_once(e, file, &there) : ONCE_MOST;
     char guard[96];
 
-    if (is_open(file) || (once < ONCE_MOST && e->once[once].surely))
+    if (there)
         return;
-    if (once < ONCE_MOST) {
-        e->once[once].surely = conditions == 0;
+    if (once < ONCE_MOST)
         append(e, guard, (size_t)snprintf(guard, sizeof guard,
                                           "\n#ifndef DIVVY_ONCE_%zu\n#define DIVVY_ONCE_%zu\n", once,
                                           once));
-    }
     append_place(e, 1, file->path);
     expand(e, text, file, depth + 1);
-    e->conditions = conditions;
+    e->branch_count = branch_count;
     if (once < ONCE_MOST)
         append(e, "\n#endif\n", strlen("\n#endif\n"));
 }
@@ -244,20 +266,31 @@ static bool put_in(struct expansion *e, const char *line, size_t length, const s
     return true;
 }
 
+static void pass_condition(struct expansion *e, const char *line)
+{
+    const char *word = line + strspn(line, " \t");
+
+    if (*word != '#')
+        return;
+    word += 1 + strspn(word + 1, " \t");
+    bool begins = strncmp(word, "if", 2) == 0, ends = strncmp(word, "endif", 5) == 0;
+    if (ends || strncmp(word, "el", 2) == 0)
+        e->branch_count -= e->branch_count > 0;
+    if (begins || strncmp(word, "el", 2) == 0) {
+        if (e->branch_count < BRANCHES_MOST)
+            e->branches[e->branch_count] = ++e->last_branch;
+        e->branch_count++;
+    }
+}
+
 /* What a line means for those after it: conditions, and comments that it begins or ends. */
 static void pass_line(struct expansion *e, const char *line, size_t length)
 {
     const char *at = line, *end = line + length;
     char quote = '\0';
 
-    if (!e->in_comment) {
-        const char *word = line + strspn(line, " \t");
-        if (*word == '#') {
-            word += 1 + strspn(word + 1, " \t");
-            e->conditions += strncmp(word, "if", 2) == 0;
-            e->conditions -= strncmp(word, "endif", 5) == 0;
-        }
-    }
+    if (!e->in_comment)
+        pass_condition(e, line);
     for (; at < end; at++) {
         bool two = at + 1 < end;
         if (e->in_comment) {
@@ -287,6 +320,9 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
         size_t length = strcspn(line, "\n");
         if (!e->in_comment && put_in(e, line, length, of, depth)) {
             append_place(e, number + 1, of ? of->path : "program");
+            pass_line(e, line, length);
+            if (e->in_comment) /* which began behind the name */
+                append(e, "/*", 2);
         } else {
             append(e, line, length);
             append(e, "\n", 1);

@@ -476,8 +476,8 @@ static cl_int wait_for_captured(struct dv_queue *queue, uint64_t number, struct 
 
     if (!event)
         dv_queue_wait(queue, number);
-    else if (dv_event_wait(event) < 0)
-        error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    else
+        error = dv_event_wait(event);
     return dv_session_alive(queue->object.session) ? error : CL_OUT_OF_RESOURCES;
 }
 
