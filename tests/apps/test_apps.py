@@ -1,8 +1,8 @@
 """Real programs give the same results through divvy as without it.
 
 Each program of programs.py runs once without divvy; that run is the reference. It then runs
-again without divvy (which shows that the comparison holds of the program itself), and through
-divvy in both data paths. Every run must really have launched kernels: a program that quietly
+through divvy in both data paths, and with DIVVY_LONG again without divvy (which shows that the
+comparison holds of the program itself). Every run must really have launched kernels: a program that quietly
 fell back to its own CPU code fails here even if its numbers are right.
 """
 
@@ -159,6 +159,7 @@ def spoiled(value):
     return value
 
 
+@only_long  # of the programs it is known by now
 @every_program
 def test_bare_runs_agree(program, reference, tmp_path):
     expected = reference(program)
