@@ -297,6 +297,15 @@ class Daemon:
         found.discard(self.pid)
         return {pid for pid in found if is_alive(pid)}
 
+    def kill_with_keeper(self):
+        """Nobody takes over what it leaves."""
+        keeper = self.keeper()
+        self.process.send_signal(signal.SIGSTOP)  # it would start another
+        os.kill(keeper, signal.SIGKILL)
+        # until then it holds the old sockets open, and they would be taken for the next divvyd's
+        wait_for(lambda: not is_alive(keeper), 15, "the keeper does not end")
+        self.kill(signal.SIGKILL)
+
     def keeper(self):
         """Pid of the keeper, or None."""
         return next((pid for pid in self.processes() if name_of(pid) == "divvy-keeper"), None)

@@ -509,11 +509,7 @@ def test_who_waits_for_room_goes_on_when_divvyd_is_gone(program):
         first.do("alloc", 0, 50 * MIB)
         first.send("fill", 0, 6)
         time.sleep(0.5)
-        keeper = daemon.keeper()
-        daemon.process.send_signal(signal.SIGSTOP)
-        os.kill(keeper, signal.SIGKILL)
-        divvytest.wait_for(lambda: not divvytest.is_alive(keeper), 15, "the keeper does not end")
-        daemon.kill(signal.SIGKILL)
+        daemon.kill_with_keeper()
         assert select.select([first.child.stdout], [], [], 30)[0], "it waits for ever"
         assert first.answer() == "ok"
         first.do("check", 0, 6, 0)

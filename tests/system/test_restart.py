@@ -147,12 +147,7 @@ def test_without_keeper_sessions_go_on_alone(daemon, program):
     """Who kills the keeper as well gets what there was before: programs go on, without arbitration."""
     children = start_tenants(daemon, program, 2)
     try:
-        keeper = daemon.keeper()
-        daemon.process.send_signal(signal.SIGSTOP)
-        os.kill(keeper, signal.SIGKILL)
-        # until then it holds the old sockets open, and they would be taken for the new divvyd's
-        divvytest.wait_for(lambda: not divvytest.is_alive(keeper), 15, "the keeper does not end")
-        daemon.kill(signal.SIGKILL)
+        daemon.kill_with_keeper()
         daemon.start()
         assert daemon.sessions() == []
         assert all(rounds > 1 for rounds in finish(children))
