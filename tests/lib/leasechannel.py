@@ -1,5 +1,5 @@
 """The lease channel, spoken by hand: sessions without a worker, as a front end in a tenant's own
-process uses them. Messages are those of src/wire/lease/lease.h."""
+process uses them. Messages are those of src/wire/lease/lease.h and memory.h."""
 import os
 import socket
 import struct
@@ -7,9 +7,12 @@ import struct
 HELLO = struct.Struct("=IHHIIIIHHI")
 WELCOME = struct.Struct("=IHHQQ512s")
 MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
-MAGIC, LEASE_MAGIC = 0x79767664, 0x6573616C
+MEMORY_MESSAGE = struct.Struct("=IHHIIQQ")
+MAGIC, LEASE_MAGIC, MEMORY_MAGIC = 0x79767664, 0x6573616C, 0x6F6D656D
 WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
 AGAIN, CONTENDED = 1, 2
+RESERVE, RETURN, PLACE, UNPLACE, PLACED = 1, 2, 3, 4, 19   # of memory
+AHEAD = 2
 PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
 QUIET_S = 0.3    # what should not come has not come by then
 
@@ -30,6 +33,9 @@ class Session:
         if kind == RELEASE:
             self.given_back.add(serial)
         self.socket.send(MESSAGE.pack(magic, version, kind, device, flags, serial, *[0] * 7))
+
+    def say_of_memory(self, kind, bytes_, flags=0, number=0):
+        self.socket.send(MEMORY_MESSAGE.pack(MEMORY_MAGIC, 1, kind, 0, flags, number, bytes_))
 
     def hear(self, within=PROMPT_S):
         """(kind, serial, slice in ns), or None when nothing comes."""

@@ -212,19 +212,17 @@ def test_who_opens_sessions_without_end_delays_no_grant(program):
 
 # Asks for memory and gives it back on many sessions, as fast as it can.
 FLOODS = """
-import contextlib, struct, sys, types
+import contextlib, sys, types
 sys.path.insert(0, sys.argv[2])
 import leasechannel as lease
 sessions = [lease.Session(types.SimpleNamespace(dir=sys.argv[1])) for _ in range(256)]
-reserve, give_back = (struct.pack("=IHHIIQQ", 0x6f6d656d, 1, kind, 0, 0, kind & 1, 1 << 20)
-                      for kind in (1, 2))
 print("ready", flush=True)
 while True:
     for session in sessions:
         session.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            session.socket.send(reserve)
-            session.socket.send(give_back)
+            session.say_of_memory(lease.RESERVE, 1 << 20, number=1)
+            session.say_of_memory(lease.RETURN, 1 << 20)
             session.socket.recv(4096)
 """
 

@@ -5,7 +5,6 @@ import json
 import os
 import select
 import signal
-import struct
 import subprocess
 import threading
 import time
@@ -409,24 +408,21 @@ def test_memory_comes_back_while_another_computes(program):
 
 
 def test_only_who_holds_the_device_makes_others_leave_it(program):
-    place, placed = 3, 19
-    message = struct.Struct("=IHHIIQQ")
     with divvytest.Daemon(config("16MiB")) as daemon:
         tenant = Tenant(daemon, program)
         tenant.do("alloc", 0, 12 * MIB)
         tenant.do("fill", 0, 5)
         with contextlib.closing(leasechannel.Session(daemon)) as stranger:
-            asks = message.pack(0x6f6d656d, 1, place, 0, 0, 0, 12 * MIB)
-            stranger.socket.send(asks)
+            stranger.say_of_memory(leasechannel.PLACE, 12 * MIB)
             time.sleep(0.3)
             assert sessions(daemon)[0]["placed_bytes"] == 12 * MIB
             stranger.say(leasechannel.WANT)
             stranger.granted()
-            stranger.socket.send(asks)
+            stranger.say_of_memory(leasechannel.PLACE, 12 * MIB)
             stranger.socket.settimeout(leasechannel.PROMPT_S)
             while (answer := stranger.socket.recv(4096))[:4] != b"memo":
                 pass
-            assert message.unpack(answer)[2] == placed
+            assert leasechannel.MEMORY_MESSAGE.unpack(answer)[2] == leasechannel.PLACED
         tenant.do("check", 0, 5, 0)
         tenant.end()
 
@@ -435,19 +431,17 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
 @pytest.mark.parametrize("answer", ["nothing", "little"])
 def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
     """It has taken all there is, without a turn, and gives nothing back, or a little at a time."""
-    place, unplace, ahead = 3, 4, 2
-    message = struct.Struct("=IHHIIQQ")
     text = config("16MiB") + ("deadlines:\n  standard: 1s\n" if deadline else "")
     with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
         tenant = Tenant(daemon, program)
         tenant.do("alloc", 0, 8 * MIB)
         hoarder = stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
-        hoarder.socket.send(message.pack(0x6f6d656d, 1, place, 0, ahead, 0, 1 << 40))
+        hoarder.say_of_memory(leasechannel.PLACE, 1 << 40, leasechannel.AHEAD)
         over = threading.Event()
 
         def give_little():
             while not over.wait(0.2):
-                hoarder.socket.send(message.pack(0x6f6d656d, 1, unplace, 0, 0, 0, 1))
+                hoarder.say_of_memory(leasechannel.UNPLACE, 1)
         if answer == "little":
             giver = threading.Thread(target=give_little)
             giver.start()

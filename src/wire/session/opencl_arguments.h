@@ -14,7 +14,7 @@ static inline bool dv_argument_is_image(const struct dv_wire_argument *info)
     const char *name = info->type_name;
     size_t length = strnlen(name, sizeof info->type_name);
 
-    return length > strlen("image1d_t") - 1 && strncmp(name, "image", strlen("image")) == 0 &&
+    return length >= strlen("image1d_t") && strncmp(name, "image", strlen("image")) == 0 &&
            name[5] >= '1' && name[5] <= '3' && name[6] == 'd' && name[7] == '_' &&
            name[length - 2] == '_' && name[length - 1] == 't';
 }

@@ -180,22 +180,14 @@ static void wild(struct evil *e)
     run(e, kernel);
 }
 
-static void hoard(struct evil *e, cl_uint seconds)
+/* Seconds for which to hoard, or how many to breed. */
+static void so_much(struct evil *e, const char *what, const char *number)
 {
     cl_int error;
-    cl_kernel kernel = clCreateKernel(e->program, "hoard", &error);
+    cl_kernel kernel = clCreateKernel(e->program, what, &error);
+    cl_uint much = (cl_uint)strtoul(number, NULL, 0);
 
-    need(clSetKernelArg(kernel, 0, sizeof seconds, &seconds), "clSetKernelArg");
-    need(clSetKernelArg(kernel, 1, sizeof e->sent, &e->sent), "clSetKernelArg");
-    run(e, kernel);
-}
-
-static void breed(struct evil *e, cl_uint count)
-{
-    cl_int error;
-    cl_kernel kernel = clCreateKernel(e->program, "breed", &error);
-
-    need(clSetKernelArg(kernel, 0, sizeof count, &count), "clSetKernelArg");
+    need(clSetKernelArg(kernel, 0, sizeof much, &much), "clSetKernelArg");
     need(clSetKernelArg(kernel, 1, sizeof e->sent, &e->sent), "clSetKernelArg");
     run(e, kernel);
 }
@@ -211,10 +203,8 @@ int main(int argc, char **argv)
         lie(&e, strtoull(argv[2], NULL, 0), strtod(argv[3], NULL));
     else if (strcmp(argv[1], "wild") == 0)
         wild(&e);
-    else if (strcmp(argv[1], "hoard") == 0 && argc > 2)
-        hoard(&e, (cl_uint)strtoul(argv[2], NULL, 0));
-    else if (strcmp(argv[1], "breed") == 0 && argc > 2)
-        breed(&e, (cl_uint)strtoul(argv[2], NULL, 0));
+    else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0) && argc > 2)
+        so_much(&e, argv[1], argv[2]);
     else
         return 2;
     printf("sent %llu\n", (unsigned long long)sent_so_far(&e));
