@@ -23,6 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # repetitions shall excuse no more than the second.
 MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
 
+MAX_STOLEN = 2.0   # percent of a core's time that other machines may have in an undisturbed run
+
 DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
 
 
@@ -247,6 +249,27 @@ class Instance:
             self.process.wait()
 
 
+# ---- how much of the machine was ours ----
+
+class Watch:
+    """Other machines on the same hardware take time from our cores; Linux counts that time."""
+
+    def __init__(self):
+        self.since = time.monotonic()
+        self.before = self._seconds_by_core()
+
+    @staticmethod
+    def _seconds_by_core():
+        lines = pathlib.Path("/proc/stat").read_text().splitlines()
+        return [int(line.split()[8]) / os.sysconf("SC_CLK_TCK") for line in lines
+                if line.startswith("cpu") and line[3].isdigit()]
+
+    def stolen(self):
+        """Percent of the time since then that others had the core that suffered most."""
+        passed = max(time.monotonic() - self.since, 1e-9)
+        return max(100 * (now - then) / passed
+                   for now, then in zip(self._seconds_by_core(), self.before))
+
 # ---- statistics ----
 
 def percentile(values, share):
@@ -294,6 +317,7 @@ class Figure:
         self.bar = bar
         self.unit = unit
         self.given_value = value
+        self.disturbed = False   # whether others had the cores, where a miss then says nothing
         self.rounds = []
         self.bare = []
         self.other = []
@@ -320,7 +344,9 @@ class Figure:
             return "ok"
         uncertainty = uncertainty_of_median(self.rounds) / abs(number)
         allowance = min(max(uncertainty, MIN_ALLOWANCE), MAX_ALLOWANCE)
-        return "ok (noise)" if short <= allowance * abs(number) else "MISS"
+        if short <= allowance * abs(number):
+            return "ok (noise)"
+        return "DISTURBED" if self.disturbed else "MISS"
 
     def row(self):
         bar = f"{self.bar[0]} {self.bar[1]:g}" if self.bar else ""
@@ -349,16 +375,21 @@ def print_table(title, other_name, figures):
 
 def conclude(bench, figures, compare, name=lambda figure: figure.label):
     """Prints what missed and the line for machines, and gives the exit code. A check of the bench
-    itself (bare against bare) has no bars to miss. name: what to call a figure that missed."""
-    missed = [f for f in figures if f.verdict() == "MISS"]
+    itself (bare against bare) has no bars to miss. name: what to call a figure that missed. A figure
+    that missed while others had the cores counts as not judged."""
+    missed, disturbed = ([f for f in figures if f.verdict() == verdict]
+                         for verdict in ("MISS", "DISTURBED"))
     print()
     if compare == "bare":
         print("bare against bare: no bars apply; every ratio should be near 1")
     else:
-        for figure in missed:
-            print(f"misses its bar: {name(figure)}: {figure.value:.3f}, "
-                  f"bar {figure.bar[0]} {figure.bar[1]:g}")
+        for figure in missed + disturbed:
+            print(f"misses its bar{', disturbed' * figure.disturbed}: {name(figure)}: "
+                  f"{figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
     judged = sum(1 for f in figures if f.bar)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
-    print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} {pairs}")
-    return 1 if missed and compare != "bare" else 0
+    print(f"bench={bench} compare={compare} judged={judged - len(disturbed)} missed={len(missed)} "
+          f"disturbed={len(disturbed)} {pairs}")
+    if compare == "bare":
+        return 0
+    return 1 if missed else 3 if disturbed else 0

@@ -13,8 +13,10 @@ from sharing import drawing
 from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
 
 SHORT_MS, LONG_MS = 0.333, 5.0
+HELD_OFF_POINTS = 5   # of what divvyd charges, whoever else has the cores
 WINDOW_BINS = 10   # one second
-DISTURBED = 1.1   # kernels that take so many times what was calibrated are not alone on their core
+MAX_STRETCH = 1.5   # kernels that take so many times what was calibrated are not alone on their core
+BASELINES = ("fifo", "bare")
 
 SETTING = """\
 The device is PoCL with one thread, pinned to core 0; tenants, divvyd and the other threads of the
@@ -32,6 +34,8 @@ class Plan:
         self.quick = quick
         self.share_s = 4 if quick else 12
         self.share_repetitions = 1 if quick else 2
+        self.off_points = 1.0 if quick else 0.5   # a turn of 10 ms is a third of a point of 3 s
+        self.attempts = 3   # at a trial in which nobody else has the cores
         self.baseline_s = 2 if quick else 5
         self.trace_s = 12 if quick else 60
         self.busy_s = 0.5 if quick else 3.0
@@ -49,13 +53,15 @@ class Figure:
     """One row. Values by repetition; the figure is their median, and it is judged without
     allowance. 'beside' are the same values of fifo and bare."""
 
-    def __init__(self, key, label, bar=None, unit="%"):
+    def __init__(self, key, label, bar=None, unit="%", always=False):
         self.key = key
+        self.always = always   # judged whoever else has the cores
         self.label = label
         self.bar = bar
         self.unit = unit
+        self.disturbed = False   # whether others had the cores, where a miss then says nothing
         self.values = []
-        self.beside = {"fifo": [], "bare": []}
+        self.beside = {name: [] for name in BASELINES}
 
     @property
     def value(self):
@@ -67,7 +73,7 @@ class Figure:
         relation, number = self.bar
         kept = {">=": self.value >= number, "<=": self.value <= number,
                 ">": self.value > number}[relation]
-        return "ok" if kept else "MISS"
+        return "ok" if kept else "DISTURBED" if self.disturbed else "MISS"
 
     def row(self):
         spread = f"{min(self.values):.2f}-{max(self.values):.2f}" if len(self.values) > 1 else ""
@@ -161,41 +167,63 @@ class Bench:
         self.place = place
         self.plan = plan
         self.plot = plot
-        self.stretches = []
+        self.trials = []   # that the figures to be shown next are taken from
 
     def trial(self, name, tenants, seconds, **kwargs):
         with Side(self.place, name, tenants) as side:
             return self.trial_on(side, seconds, **kwargs)
 
     def trial_on(self, side, seconds, **kwargs):
+        watch = harness.Watch()
         trial = Trial(side, seconds, **kwargs)
-        if side.name != "bare":   # there kernels of several tenants are on the core at a time
-            self.stretches.append(trial.stretch())
+        trial.stolen = watch.stolen()
+        if side.name not in BASELINES:
+            self.trials.append(trial)
+        return trial
+
+    @staticmethod
+    def disturbed(trial):
+        return trial.stolen > harness.MAX_STOLEN or trial.stretch() > MAX_STRETCH
+
+    def quiet_trial(self, tenants, seconds):
+        """Repeated, a few times, while others have the cores; the last one counts."""
+        for attempt in range(self.plan.attempts):
+            trial = self.trial("elastic", tenants(), seconds)
+            if not self.disturbed(trial):
+                break
+            if attempt + 1 < self.plan.attempts:
+                self.trials.remove(trial)
         return trial
 
     def show(self, title, figures):
         """Prints the table, and how quiet the device's core was meanwhile."""
+        disturbed = any(map(self.disturbed, self.trials))
+        for figure in figures:
+            figure.disturbed = disturbed and not figure.always
         print_table(title, figures)
-        low, high = min(self.stretches), max(self.stretches)
-        print(f"  kernels took {low:.2f} to {high:.2f} times as long as calibrated"
-              + (": OTHERS WERE ON THE DEVICE'S CORE" if high > DISTURBED else ""))
-        self.stretches = []
+        stretches = [trial.stretch() for trial in self.trials]
+        print(f"  kernels took {min(stretches):.2f} to {max(stretches):.2f} times as long as "
+              f"calibrated, other machines had {max(trial.stolen for trial in self.trials):.1f} % of "
+              "a core's time" + (": DISTURBED" if disturbed else ""))
+        self.trials = []
         return figures
 
     def share_case(self, key):
         label, tenants = SHARE_CASES[key]
         figures = [
             Figure(f"{key}_within2", f"{label}: windows within 2 points", (">=", 99)),
-            Figure(f"{key}_off", "  over the run, furthest off", ("<=", 0.5), "points"),
-            Figure(f"{key}_worst", "  worst window of the worst tenant", None, "points"),
-            Figure(f"{key}_held_off", "  over the run, gaps between own kernels included", None,
+            Figure(f"{key}_off", "  over the run, furthest off", ("<=", self.plan.off_points),
                    "points"),
+            Figure(f"{key}_worst", "  worst window of the worst tenant", None, "points"),
+            # wide, but for any machine
+            Figure(f"{key}_held_off", "  over the run, gaps between own kernels included",
+                   ("<=", HELD_OFF_POINTS), "points", always=True),
             Figure(f"{key}_busy", "  device busy")]
         for _ in range(self.plan.share_repetitions):
-            shares = Shares(self.trial("elastic", tenants(), self.plan.share_s))
+            shares = Shares(self.quiet_trial(tenants, self.plan.share_s))
             for figure, value in zip(figures, shares.values()):
                 figure.values.append(value)
-        for name in ("fifo", "bare"):
+        for name in BASELINES:
             if self.plan.quick and key != "equal2":
                 continue   # a quick run shows the baselines once
             beside = Shares(self.trial(name, tenants(), self.plan.baseline_s))
@@ -212,8 +240,8 @@ class Bench:
         worst = Figure("limit30_worst", "  worst window of a second", None, "points")
         figures = [off, share, worst]
         for _ in range(self.plan.share_repetitions):
-            times = self.trial("elastic", [Tenant("limited", 0.3, Work(1.0), limit="30%")],
-                               self.plan.share_s).bins()[0]
+            times = self.quiet_trial(lambda: [Tenant("limited", 0.3, Work(1.0), limit="30%")],
+                                     self.plan.share_s).bins()[0]
             share.values.append(100 * sum(times) / (len(times) * BIN_NS))
             off.values.append(abs(share.values[-1] - 30))
             worst.values.append(max(abs(100 * used - 30) for used in sliding(times)))
@@ -224,13 +252,13 @@ class Bench:
         share = Figure("request50_share", "request 50 % against 7 greedy tenants", (">=", 49.5))
         low = Figure("request50_lowest", "  lowest window of a second")
         for _ in range(self.plan.share_repetitions):
-            bins = self.trial("elastic", one_request(50), self.plan.share_s).bins()
+            bins = self.quiet_trial(lambda: one_request(50), self.plan.share_s).bins()
             share.values.append(100 * parts([sum(times) for times in bins])[0])
             low.values.append(min(
                 100 * parts([sum(times[i:i + WINDOW_BINS]) for times in bins])[0]
                 for i in range(len(bins[0]) - WINDOW_BINS + 1)))
         if not self.plan.quick:
-            for name in ("fifo", "bare"):
+            for name in BASELINES:
                 bins = self.trial(name, one_request(50), self.plan.baseline_s).bins()
                 share.beside[name].append(100 * parts([sum(times) for times in bins])[0])
         self.show("request50", [share, low])
@@ -391,7 +419,7 @@ class Bench:
             added.values = [(p99 - alone_p99) / batch_ms]
             kept = Figure(f"batch_keeps_{batches}", "  batch keeps, of its solo rate", (">=", 75))
             kept.values = [100 * batch_rate(trial, 1) / solo]
-            for name in ("fifo", "bare"):
+            for name in BASELINES:
                 if self.plan.quick:
                     continue
                 beside = self.trial(name, tenants(batches), min(seconds, 8))
