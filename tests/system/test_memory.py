@@ -92,10 +92,26 @@ DIRTY_CARD = "device type gpu\ndevice unified no\nunknown kernels nop\n"
 KEPT = {"managed": "", "left to the vendor": "    swap: no\n", "not leased": "    policy: none\n"}
 
 
-def dirty_card(more):
-    return divvytest.Daemon('devices:\n  - match: "*"\n    capacity: 64MiB\n' + more, env={
+def dirty_card(more, script="", capacity="64MiB"):
+    return divvytest.Daemon('devices:\n  - match: "*"\n    capacity: %s\n%s' % (capacity, more), env={
         "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
-        "DIVVY_VENDOR_SCRIPT": DIRTY_CARD})
+        "DIVVY_VENDOR_SCRIPT": DIRTY_CARD + script})
+
+
+@pytest.mark.parametrize("copy", ["clEnqueueReadImage 1", "clEnqueueWriteImage 3"])
+def test_what_did_not_arrive_is_not_taken_for_content(program, copy):
+    """A copy out of the device, or the one back into it, ends with an error of its own; the queue goes
+    on as if nothing were."""
+    quota = "tenants:\n  - name: everybody\n    memory: 4MiB\n"
+    with dirty_card(quota, "complete %s status -5\n" % copy, "400KiB") as daemon:
+        tenant = Tenant(daemon, program)
+        tenant.do("image", 0, 250, 250, 1)   # more than half of it
+        answers = [tenant.ask("image", 1, 250, 250, 2), tenant.ask("imagecheck", 0, 1)]
+        assert sum(answer.startswith("error") for answer in answers) == 1, answers
+        assert "ok" in answers, answers
+        tenant.do("imagecheck", 0, 1)
+        check(daemon)
+        tenant.end()
 
 
 @pytest.mark.parametrize("kept", KEPT)

@@ -193,9 +193,17 @@ void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
     dv_lease_yield(runtime->lease, gate->device);
 }
 
+/* The slice does not run meanwhile; a recall comes all the same when it takes too long. */
+static bool brings_memory(const struct dv_runtime *runtime, const struct dv_gate *gate)
+{
+    return gate->bringing && dv_lease_end_ns(runtime->lease, gate->device) != 0;
+}
+
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
 {
     hurry(runtime, gate, false);
+    if (brings_memory(runtime, gate))
+        return; /* given back now, what is half there would be brought in once more */
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }
 
@@ -235,9 +243,9 @@ void dv_gates_serve(struct dv_runtime *runtime)
         if (!dv_lease_held(runtime->lease, i))
             continue;
         bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);
-        if (gate->bringing && dv_lease_end_ns(runtime->lease, i) != 0)
-            continue; /* the slice does not run meanwhile */
-        gate->bringing = false; /* recalled all the same: it took too long */
+        if (brings_memory(runtime, gate))
+            continue;
+        gate->bringing = false;
         if (gate->in_flight == 0 && (!open || !more)) {
             dv_lease_drained(runtime->lease, i, more);
         } else if (!open) {

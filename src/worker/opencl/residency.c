@@ -185,20 +185,21 @@ static cl_command_queue mover(struct dvk_context *context)
 }
 
 /* Zeros over what another tenant may have left there. */
-static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t bytes)
+static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t bytes, cl_event *arrival)
 {
     static const cl_uint zeros[4];
     size_t pattern = (root->moved | bytes) % sizeof zeros ? 1 : sizeof zeros; /* both are multiples */
 
     if (!root->is_image)
         return clEnqueueFillBuffer(queue, root->vendor, zeros, pattern, root->moved, bytes, 0, NULL,
-                                   NULL);
+                                   arrival);
     const size_t origin[3] = {0, 0, 0};
-    return clEnqueueFillImage(queue, root->vendor, zeros, origin, root->region, 0, NULL, NULL);
+    return clEnqueueFillImage(queue, root->vendor, zeros, origin, root->region, 0, NULL, arrival);
 }
 
-/* Moves bytes from `moved` on, as many as a piece has left. Images move whole. */
-static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
+/* Moves bytes from `moved` on, as many as a piece has left. Images move whole. The event tells whether
+ * they have arrived: clFinish succeeds after a copy that failed, too. */
+static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *arrival)
 {
     cl_command_queue queue = mover(root->make.context);
     cl_int error;
@@ -208,11 +209,11 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
     if (root->is_image) {
         const size_t zero[3] = {0, 0, 0};
         error = out ? clEnqueueReadImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
-                                         root->backing, 0, NULL, NULL)
+                                         root->backing, 0, NULL, arrival)
                 : root->backed
                     ? clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
-                                          root->backing, 0, NULL, NULL)
-                    : scrub(queue, root, root->bytes);
+                                          root->backing, 0, NULL, arrival)
+                    : scrub(queue, root, root->bytes, arrival);
         root->moved = root->backing_bytes;
         *budget -= *budget < root->backing_bytes ? *budget : root->backing_bytes;
         return error;
@@ -222,14 +223,24 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget)
         bytes = *budget;
     uint8_t *host = root->backing ? root->backing + root->moved : NULL;
     error = out ? clEnqueueReadBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
-                                      NULL, NULL)
+                                      NULL, arrival)
             : root->backed
                 ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
-                                       NULL, NULL)
-                : scrub(queue, root, bytes);
+                                       NULL, arrival)
+                : scrub(queue, root, bytes, arrival);
     root->moved += bytes;
     *budget -= bytes;
     return error;
+}
+
+/* Of a move whose queue has been finished. */
+static cl_int arrived(cl_event arrival)
+{
+    cl_int status = CL_SUCCESS;
+    cl_int error = clGetEventInfo(arrival, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+
+    clReleaseEvent(arrival);
+    return error != CL_SUCCESS ? error : status < 0 ? status : CL_SUCCESS;
 }
 
 static void note_moving(struct dvk_worker *w, uint64_t bytes, uint64_t began)
@@ -257,6 +268,7 @@ static bool evictable(const struct dvk_mem *root)
 static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
 {
     struct dvk_mem *batch[PIECE_OBJECTS], *root, *next;
+    cl_event arrivals[PIECE_OBJECTS];
     uint64_t budget = PIECE_BYTES, freed = 0, began = dv_now();
     uint32_t count = 0;
 
@@ -269,7 +281,7 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
         if (budget == 0 || count == PIECE_OBJECTS)
             break;
         if (must_copy_out(root) &&
-            (!need_backing(root) || move(root, true, &budget) != CL_SUCCESS)) {
+            (!need_backing(root) || move(root, true, &budget, &arrivals[count]) != CL_SUCCESS)) {
             root->stuck = true; /* it cannot leave: the host has no memory, or the vendor refuses */
             root->moved = 0;
             continue;
@@ -279,15 +291,15 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
     }
     freed = 0;
     const struct dvk_context *finished = NULL;
-    cl_int error = CL_SUCCESS;
+    cl_int finish = CL_SUCCESS;
     for (uint32_t i = 0; i < count; i++) {
         root = batch[i];
         bool copied = must_copy_out(root);
         if (copied && root->make.context != finished) {
             finished = root->make.context;
-            error = clFinish(finished->mover);
+            finish = clFinish(finished->mover);
         }
-        root->stuck = copied && error != CL_SUCCESS;
+        root->stuck = copied && (arrived(arrivals[i]) != CL_SUCCESS || finish != CL_SUCCESS);
         if (root->stuck || (copied && root->moved < root->backing_bytes))
             continue; /* the rest of it in the next piece */
         root->backed |= copied;
@@ -496,8 +508,15 @@ static struct set gather(struct dvk_room *room, struct dvk_command *c)
     return set;
 }
 
+/* Moves of a piece that have not been looked at, all in one context. */
+struct moves {
+    struct dvk_context *context;
+    cl_event arrivals[PIECE_OBJECTS];
+    uint32_t count;
+};
+
 /* Makes one of the set on the device, as far as the piece reaches. Returns CL_SUCCESS, or an error. */
-static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *budget)
+static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *budget, struct moves *moves)
 {
     if (!root->placing) {
         root->moved = 0;
@@ -509,17 +528,24 @@ static cl_int bring_one(struct dvk_room *room, struct dvk_mem *root, uint64_t *b
         *budget -= root->moved < *budget ? root->moved : *budget;
     }
     if (needs_bytes(root) && root->moved < root->backing_bytes) {
-        room->moves = root->make.context;
-        return move(root, false, budget);
+        cl_int error = move(root, false, budget, &moves->arrivals[moves->count]);
+        if (error != CL_SUCCESS)
+            return error;
+        moves->context = root->make.context;
+        moves->count++;
     }
     return CL_SUCCESS;
 }
 
-static cl_int finish_moves(struct dvk_room *room)
+static cl_int finish_moves(struct moves *moves)
 {
-    cl_int error = room->moves ? clFinish(room->moves->mover) : CL_SUCCESS;
+    cl_int error = moves->count ? clFinish(moves->context->mover) : CL_SUCCESS;
 
-    room->moves = NULL;
+    for (uint32_t i = 0; i < moves->count; i++) {
+        cl_int status = arrived(moves->arrivals[i]);
+        error = error == CL_SUCCESS ? status : error;
+    }
+    moves->count = 0;
     return error;
 }
 
@@ -552,26 +578,30 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
 {
     uint64_t budget = PIECE_BYTES, began = dv_now();
     uint32_t count = 0;
-    cl_int error = CL_SUCCESS;
+    cl_int error = CL_SUCCESS, moved = CL_SUCCESS;
     bool full = false;
+    struct moves moves;
 
+    moves.count = 0;
     *more = false;
     while (count < set->count && count < PIECE_OBJECTS && budget > 0 && error == CL_SUCCESS) {
         struct dvk_mem *root = room->set.roots[count];
         full = !root->placing && root->bytes > room->room - room->placed;
         if (full) /* one behind the head, for which there is room; ahead of a turn perhaps none for it */
             break;
-        if (room->moves && room->moves != root->make.context)
-            error = finish_moves(room);
-        if (error == CL_SUCCESS)
-            error = bring_one(room, root, &budget);
+        if (moves.count && moves.context != root->make.context)
+            moved = finish_moves(&moves);
+        if (moved != CL_SUCCESS)
+            break;
+        error = bring_one(room, root, &budget, &moves);
         if (error != CL_SUCCESS || (needs_bytes(root) && root->moved < root->backing_bytes))
             break;
         count++;
     }
-    cl_int moved = finish_moves(room);
+    if (moved == CL_SUCCESS)
+        moved = finish_moves(&moves);
     if (moved != CL_SUCCESS) {
-        error = error == CL_SUCCESS ? moved : error;
+        error = moved;
         for (uint32_t i = 0; i < set->count; i++)
             drop_placing(room, room->set.roots[i]);
         count = 0;
