@@ -26,6 +26,7 @@ class Plan:
         self.phase_s = 1.5 if quick else 8.0   # device and host phase together
         self.rounds = 2 if quick else 4
         self.fixed_rounds = 1
+        self.attempts = 2 if quick else 3   # at a makespan that nobody else disturbs
         self.fits = 2 if quick else 5
         self.fits_s = 0.4 if quick else 1.0
         self.crowd_s = 0.4 if quick else 1.0
@@ -93,11 +94,24 @@ class Bench:
     def serially(self, side, works):
         return sum(self.together(side, [work]) for work in works)
 
-    def add(self, key, label, value, bar=None, bare=(), other=(), unit="", watch=None):
+    def add(self, key, label, value, bar=None, bare=(), other=(), unit=""):
         figure = Figure(key, label, bar, unit)
         figure.add_round([value], list(bare), list(other))
-        # its two sides were not there at the same time
-        figure.disturbed = watch is not None and watch.stolen() > harness.MAX_STOLEN
+        self.figures.append(figure)
+
+    def makespan(self, key, label, bar, text, works):
+        """Its two sides follow each other: taken again if it misses and others had the cores."""
+        side = self.side(text)
+        for _ in range(self.plan.attempts):
+            watch = harness.Watch()
+            serial = self.serially(side, works)
+            together = self.together(side, works)
+            figure = Figure(key, label, bar, "s")
+            figure.add_round([together / serial], [serial], [together])
+            figure.disturbed = watch.stolen() > harness.MAX_STOLEN
+            if figure.verdict() != "DISTURBED":
+                break
+        side.daemon.stop()
         self.figures.append(figure)
 
     # ---- groups ----
@@ -107,21 +121,12 @@ class Bench:
             def works(rounds):
                 return [self.work(self.plan.phase_s * device_part,
                                   self.plan.phase_s * (1 - device_part), rounds)] * 2
-            watch = harness.Watch()
-            side = self.side(self.config())
-            serial = self.serially(side, works(self.plan.rounds))
-            learned = self.together(side, works(self.plan.rounds))
-            side.daemon.stop()
             name = f"device:host {key[:2]}/{key[2:]}"
-            self.add(f"makespan_{key}", f"{name}: two programs together, of one after the other",
-                     learned / serial, ("<=", bar), [serial], [learned], "s", watch)
-            watch = harness.Watch()
-            side = self.side(self.config(slice_text=FIXED_SLICE))
-            serial = self.serially(side, works(self.plan.fixed_rounds))
-            fixed = self.together(side, works(self.plan.fixed_rounds))
-            side.daemon.stop()
-            self.add(f"thrash_{key}", f"  the same with fixed slices of {FIXED_SLICE}",
-                     fixed / serial, (">=", 1.2), [serial], [fixed], "s", watch)
+            self.makespan(f"makespan_{key}", f"{name}: two programs together, of one after the other",
+                          ("<=", bar), self.config(), works(self.plan.rounds))
+            self.makespan(f"thrash_{key}", f"  the same with fixed slices of {FIXED_SLICE}",
+                          (">=", 1.2), self.config(slice_text=FIXED_SLICE),
+                          works(self.plan.fixed_rounds))
 
     def fits(self):
         figure = Figure("fits", "programs that fit together, of memory management off",

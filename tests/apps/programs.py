@@ -206,7 +206,7 @@ def hashcat_verify(result, long):
 # ----------------------------------------------------------------------------------- clpeak
 
 def clpeak_command(work, long):
-    return ["clpeak"] if long else ["clpeak", "--kernel-latency", "--transfer-bandwidth"]
+    return ["clpeak"] if long else ["clpeak", "--kernel-latency"]
 
 
 def clpeak_output(work, done):
@@ -224,7 +224,7 @@ def clpeak_output(work, done):
 
 def clpeak_verify(result, long):
     assert "Kernel launch latency" in result["measured"], result
-    assert len(result["measured"]) >= (20 if long else 9), result
+    assert len(result["measured"]) >= (20 if long else 1), result
     assert all(result["usable figures"]), result
 
 

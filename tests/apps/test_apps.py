@@ -117,12 +117,12 @@ def run_through_divvy(program, work, path):
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
-    """reference(program) is the first bare run's (result, launches); it is run only once."""
+    """reference(program) is the first bare run's (result, launches); it is run only once, or again."""
     runs = {}
 
-    def get(program):
+    def get(program, again=False):
         skip_if_missing(program)
-        if program.name not in runs:
+        if again or program.name not in runs:
             try:
                 runs[program.name] = run_bare(program, tmp_path_factory.mktemp("reference"))
             except Exception as reason:
@@ -182,7 +182,12 @@ def test_same_through_divvy(program, path, reference, tmp_path):
     if path == "swapped" and program.name not in SWAP_CAPACITY:
         pytest.skip("one of its commands uses nearly all of its memory")
     expected = reference(program)
-    assert_same(program, expected, run_through_divvy(program, tmp_path, path))
+    actual = run_through_divvy(program, tmp_path, path)
+    try:
+        assert_same(program, expected, actual)
+    except AssertionError:
+        # Once in some hundred bare runs x264 gives another bitstream than in all others.
+        assert_same(program, reference(program, again=True), actual)
 
 
 def test_fallback_is_noticed(tmp_path):
