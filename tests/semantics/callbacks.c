@@ -14,7 +14,7 @@ static bool wait_semaphore(sem_t *semaphore)
 {
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += 5;
+    limit.tv_sec += 20;
     int result;
     while ((result = sem_timedwait(semaphore, &limit)) != 0 && errno == EINTR)
         ;

@@ -50,7 +50,7 @@ def way(request):
     with divvytest.Daemon(divvytest.DATA_PATHS[request.param]) as daemon:
         before = divvytest.Leftovers(daemon)
         yield request.param, daemon.run
-        before.assert_gone(within=3.0)
+        before.assert_gone()
 
 
 def run(way, command, **kwargs):

@@ -340,8 +340,8 @@ static void test_wake_up(const struct dv_test *test, cl_kernel kernel)
         enqueue_add(test->queue, kernel, buffer, 5, 1, &user, &done);
         struct setter setter = {user, 40, CL_SUCCESS};
         pthread_t thread;
-        REQUIRE(pthread_create(&thread, NULL, set_later, &setter) == 0);
         double before = dv_test_now_s();
+        REQUIRE(pthread_create(&thread, NULL, set_later, &setter) == 0);
         cl_uint word = 0;
         cl_int error;
         switch (way) {

@@ -259,18 +259,18 @@ def test_a_program_includes_nobody_elses_files(program, tmp_path, include):
         pytest.skip("the build tree is not for everybody")
     for directory in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
         os.chmod(directory, 0o755)
-    (tmp_path / "secret.h").write_text("#define VALUE 42\n#warning the secret\n")
+    (tmp_path / "secret.h").write_text("#define VALUE 1234567\n#warning the secret\n")
     (tmp_path / "first.h").write_text(include.replace("%s", str(tmp_path)) + "\n")
     command = [program("includes"), str(tmp_path)]
     with divvytest.Daemon(system=True) as daemon:
         def build():
             return daemon.run(command, user=NOBODY, group=NOBODY, extra_groups=[])
         done = build()
-        assert (done.stdout, done.returncode) == ("42\n", 0), "while it may be read"
+        assert (done.stdout, done.returncode) == ("1234567\n", 0), "while it may be read"
         os.chmod(tmp_path / "secret.h", 0o600)
         done = build()
         assert done.returncode == 1 and "secret.h" in done.stdout, done.stdout
-        assert "the secret" not in done.stdout and "42" not in done.stdout
+        assert "the secret" not in done.stdout and "1234567" not in done.stdout
 
 
 def impossible(config):

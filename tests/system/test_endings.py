@@ -30,7 +30,7 @@ def test_killed_tenant_leaves_nothing(daemon, program, signum):
     assert session["memory_bytes"] > 0
     child.send_signal(signum)
     child.wait()
-    before.assert_gone(within=1.0)
+    before.assert_gone()
     assert not divvytest.is_alive(session["worker_pid"])
     assert daemon.sessions() == []
 
@@ -42,7 +42,7 @@ def test_killed_while_computing_leaves_nothing(daemon, program):
         child = start(daemon, [program("compute"), "1", "60", "8"])
         child.kill()
         child.wait()
-        before.assert_gone(within=1.0)
+        before.assert_gone()
 
 
 def test_killed_during_start(daemon, program):
@@ -57,7 +57,7 @@ def test_killed_during_start(daemon, program):
             pass
         child.kill()
         child.wait()
-    before.assert_gone(within=2.0)
+    before.assert_gone()
     done = daemon.run([program("compute"), "2", "0"])
     assert done.returncode == 0, done.stderr
 
@@ -69,14 +69,14 @@ def test_leaving_without_release(daemon, program, mode):
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert done.stderr == ""
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_abort(daemon, program):
     before = divvytest.Leftovers(daemon)
     done = daemon.run([program("leave"), "abort"], timeout=60)
     assert done.returncode == -signal.SIGABRT
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_leaving_while_a_kernel_runs(daemon, program):
@@ -84,7 +84,7 @@ def test_leaving_while_a_kernel_runs(daemon, program):
     before = divvytest.Leftovers(daemon)
     done = daemon.run([program("leave"), "kernel"], timeout=60)
     assert done.returncode == 0, done.stderr
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 @pytest.mark.parametrize("mode", ["idle", "finish", "wait", "read", "kernel", "write"])
@@ -95,7 +95,7 @@ def test_killed_worker(daemon, program, mode):
     try:
         session = daemon.session_of(child.pid)
         os.kill(session["worker_pid"], signal.SIGKILL)
-        divvytest.wait_for(lambda: not divvytest.is_alive(session["worker_pid"]), 2.0,
+        divvytest.wait_for(lambda: not divvytest.is_alive(session["worker_pid"]), divvytest.SOON_S,
                            "the worker does not end")
         try:
             out, err = child.communicate("go\n", timeout=90)
@@ -104,7 +104,7 @@ def test_killed_worker(daemon, program, mode):
     finally:
         divvytest.kill_group(child)
     assert child.returncode == 0, "code %d\n%s%s" % (child.returncode, out, err)
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_stopped_worker_is_nobody_elses_trouble(daemon, program):
@@ -118,11 +118,11 @@ def test_stopped_worker_is_nobody_elses_trouble(daemon, program):
             done = daemon.run([program("compute"), str(seed), "0.5"], timeout=60)
             assert done.returncode == 0, done.stderr
         divvytest.wait_for(lambda: {s["tenant_pid"] for s in daemon.sessions()} == {stuck.pid},
-                           1.0, "sessions of programs that have ended are still listed")
+                           divvytest.SOON_S, "sessions of programs that have ended are still listed")
     finally:
         stuck.kill()
         stuck.wait()
-    before.assert_gone(within=2.0)
+    before.assert_gone()
 
 
 def test_daemon_ends_with_its_workers(daemon, program):
@@ -130,8 +130,8 @@ def test_daemon_ends_with_its_workers(daemon, program):
     worker = daemon.session_of(child.pid)["worker_pid"]
     daemon.stop()
     try:
-        divvytest.wait_for(lambda: not divvytest.is_alive(worker) and not daemon.processes(), 2.0,
-                           "processes outlive the daemon")
+        divvytest.wait_for(lambda: not divvytest.is_alive(worker) and not daemon.processes(),
+                           divvytest.SOON_S, "processes outlive the daemon")
         out, err = child.communicate(timeout=30)
         assert child.returncode == 3 and "opencl error" in err, "code %d %s" % (
             child.returncode, err)

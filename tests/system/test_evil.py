@@ -14,7 +14,7 @@ import divvytest
 
 DEADLINE_S = 0.5
 # the longest turn of one who is alone, and what a busy machine adds
-SLICE_S, LATE_S = 0.2, 1.0
+SLICE_S, LATE_S = 0.2, 5.0
 
 
 @pytest.fixture(params=list(divvytest.DATA_PATHS))
@@ -65,7 +65,7 @@ def commands_of(daemon, pid):
 def assert_nothing_left(daemon, before):
     divvytest.wait_for(lambda: not daemon.sessions(), 20, "sessions are left")
     daemon.cli("check")
-    before.assert_gone(within=10)
+    before.assert_gone()
 
 
 def test_false_reports(daemon, program):

@@ -17,27 +17,27 @@ def run(daemon, command, **kwargs):
 def test_fork(daemon, program):
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("forks")])
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 @pytest.mark.parametrize("mode", ["close", "reuse"])
 def test_closed_descriptors(daemon, program, mode):
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("descriptors"), mode])
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_no_descriptor_across_exec(daemon, program):
     """Neither descriptors nor the session outlive exec; the new program may start its own."""
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("descriptors"), "exec"])
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_unload(daemon, program):
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("unload")])
-    before.assert_gone(within=1.0)
+    before.assert_gone()
 
 
 def test_signals(daemon, program):

@@ -10,7 +10,7 @@ import divvytest
 
 SHORT, LONG = 20000, 300000  # rounds of a loop: kernels 15 times as long
 SECONDS = 6
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 def config(policy):

@@ -70,11 +70,12 @@ def test_many_sessions(daemon, program):
         assert len(workers) == SESSIONS, "each session has a worker of its own"
         assert all(divvytest.is_alive(pid) for pid in workers)
         assert all(s["uid"] == os.getuid() for s in sessions)
-        assert all(s["commands"] > 0 for s in sessions)
+        divvytest.wait_for(lambda: all(s["commands"] > 0 for s in daemon.sessions()), 10,
+                           "some have computed, and nobody counted it")
     finally:
         results = tenants.finish()
     assert_all_right(results)
-    before.assert_gone(within=2.0)
+    before.assert_gone()
     assert daemon.sessions() == []
 
 
@@ -96,7 +97,7 @@ def test_killed_workers_among_many(daemon, program):
             assert code == 3 and "opencl error" in err, "victim: code %d, %s" % (code, err)
             results[number] = None
     assert_all_right(results)
-    before.assert_gone(within=2.0)
+    before.assert_gone()
 
 
 def test_killed_tenants_among_many(daemon, program):
@@ -109,14 +110,14 @@ def test_killed_tenants_among_many(daemon, program):
             tenants.children[number].kill()
             tenants.children[number].wait()
         dead = [sessions[tenants.children[number].pid]["worker_pid"] for number in victims]
-        divvytest.wait_for(lambda: not any(divvytest.is_alive(pid) for pid in dead), 1.0,
-                           "workers outlive their tenants by more than a second")
+        divvytest.wait_for(lambda: not any(divvytest.is_alive(pid) for pid in dead),
+                           divvytest.SOON_S, "workers outlive their tenants")
     finally:
         results = tenants.finish()
     for number in victims:
         results[number] = None
     assert_all_right(results)
-    before.assert_gone(within=2.0)
+    before.assert_gone()
 
 
 def test_sessions_come_and_go(daemon, program):
@@ -130,4 +131,4 @@ def test_sessions_come_and_go(daemon, program):
             out, err = child.communicate(timeout=60)
             assert child.returncode == 0, err
             assert out.startswith("ready\ndone")
-    before.assert_gone(within=2.0)
+    before.assert_gone()

@@ -220,7 +220,9 @@ def test_processes_of_a_tenant_share_its_quota(program):
     with divvytest.Daemon(config("2GiB", "100MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         first.do("alloc", 0, 1000)  # takes a credit that the second will need
-        second.do("alloc", 0, 99 * MIB)
+        # a worker that is called upon to give it back has a moment to do so, not for ever
+        divvytest.wait_for(lambda: second.ask("alloc", 0, 99 * MIB) == "ok", 10,
+                           "the credit is not given back")
         assert first.ask("alloc", 1, 2 * MIB) == ALLOCATION_FAILURE
         check(daemon)
         second.child.kill()
@@ -390,6 +392,21 @@ def test_clean_and_changed_objects_leave_together(program):
         second.end()
 
 
+@contextlib.contextmanager
+def held_for_ever(daemon, program):
+    """A program's kernel keeps the device meanwhile."""
+    busy = daemon.popen([program("endless")], stdout=subprocess.PIPE)
+    try:
+        assert busy.stdout.readline() == "running\n"
+        holder = daemon.session_of(busy.pid)["id"]
+        divvytest.wait_for(lambda: "holds" in daemon.cli("explain", str(holder)), 20,
+                           "it does not hold the device")
+        yield
+    finally:
+        divvytest.kill_group(busy)
+        busy.stdout.close()
+
+
 def test_memory_comes_back_while_another_computes(program):
     """A program that waits for its turn has what fits brought in meanwhile."""
     with divvytest.Daemon(config("100MiB")) as daemon:
@@ -405,19 +422,12 @@ def test_memory_comes_back_while_another_computes(program):
             return [s["placed_bytes"] for s in sessions(daemon) if s["id"] == session] == [20 * MIB]
 
         assert not is_back()
-        computes = daemon.popen([program("turns"), "5000000", "1"], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE)   # kernels of a second or so
-        assert computes.stdout.readline() == "ready\n"
-        computes.stdin.write("go\n")
-        computes.stdin.flush()
-        time.sleep(0.2)
-        first.send("bump", 0)
-        divvytest.wait_for(is_back, 20, "its memory did not come back")
-        waits = not select.select([first.child.stdout], [], [], 0)[0]
+        with held_for_ever(daemon, program):
+            first.send("bump", 0)
+            divvytest.wait_for(is_back, 20, "its memory did not come back")
+            assert not select.select([first.child.stdout], [], [], 0)[0], "it has computed already"
         assert first.answer() == "ok"
-        assert waits, "the device was not in use when its memory came back"
         first.do("check", 0, 1, 1)
-        computes.communicate(timeout=60)
         check(daemon)
         first.end()
         second.end()
@@ -483,25 +493,18 @@ def processor_seconds(pid):
 
 def test_who_waits_for_its_turn_sleeps(program):
     """Also when what it will need does not fit beside what others have there."""
-    with divvytest.Daemon(config("64MiB")) as daemon, contextlib.ExitStack() as stack:
+    with divvytest.Daemon(config("64MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         for tenant in (first, second):  # the second makes the first leave
             tenant.do("alloc", 0, 48 * MIB)
             tenant.do("fill", 0, 5)
-        busy = daemon.popen([program("endless")], stdout=subprocess.PIPE)
-        stack.callback(busy.stdout.close)
-        stack.callback(divvytest.kill_group, busy)
-        assert busy.stdout.readline() == "running\n"
-        holder = daemon.session_of(busy.pid)["id"]
-        divvytest.wait_for(lambda: "holds" in daemon.cli("explain", str(holder)), 20,
-                           "it does not hold the device")
-        first.send("bump", 0)
-        worker = daemon.session_of(first.child.pid)["worker_pid"]
-        time.sleep(0.5)
-        before = processor_seconds(worker)
-        time.sleep(2)
-        assert processor_seconds(worker) - before < 0.5
-        divvytest.kill_group(busy)
+        with held_for_ever(daemon, program):
+            first.send("bump", 0)
+            worker = daemon.session_of(first.child.pid)["worker_pid"]
+            time.sleep(0.5)
+            before = processor_seconds(worker)
+            time.sleep(2)
+            assert processor_seconds(worker) - before < 0.5
         assert first.answer() == "ok"
         first.do("check", 0, 5, 1)
         first.end()

@@ -82,7 +82,7 @@ def test_private_daemon_of_a_killed_program(alone, program):
     assert child.stdout.readline() == "ready\n"
     child.kill()
     child.communicate()
-    divvytest.wait_for(lambda: set(marked(mark)) <= before, 1.0,
+    divvytest.wait_for(lambda: set(marked(mark)) <= before, divvytest.SOON_S,
                        lambda: "left: %s" % (set(marked(mark)) - before))
     assert divvy_run(alone, [program("compute"), "1", "0"]).returncode == 0
 

@@ -79,7 +79,7 @@ def run_all(stage, cases):
     before = divvytest.Leftovers(stage.daemon)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         complaints = [words for words in pool.map(stage.complaint, cases) if words]
-    before.assert_gone(within=3.0)
+    before.assert_gone()
     assert stage.daemon.sessions() == []
     assert not complaints, "%d complaints about %d cases:\n%s" % (
         len(complaints), len(cases), "\n".join(complaints))

@@ -1120,10 +1120,10 @@ static void test_delay_of_call(void)
     set_up();
     double before = now_ms();
     OK(clFlush(queue));
-    CHECK(now_ms() - before < 400);
+    CHECK(now_ms() - before < 1500);
     before = now_ms();
     OK(clFlush(queue));
-    CHECK(now_ms() - before >= 500);
+    CHECK(now_ms() - before >= 2000);
     tear_down();
 }
 
@@ -1206,11 +1206,11 @@ static void test_late_completion(void)
     OK(launch(nop, 1, &events[0]));
     OK(launch(nop, 1, &events[1]));
     OK(clWaitForEvents(1, &events[1]));
-    CHECK(now_ms() - before >= 500);
+    CHECK(now_ms() - before >= 2000);
     cl_ulong start, end;
     OK(clGetEventProfilingInfo(events[1], CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
     OK(clGetEventProfilingInfo(events[1], CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
-    CHECK(end - start < 400000000); /* the news was late, not the end */
+    CHECK(end - start < 1500000000); /* the news was late, not the end */
     OK(clReleaseEvent(events[0]));
     OK(clReleaseEvent(events[1]));
     OK(clReleaseKernel(nop));
@@ -1478,7 +1478,7 @@ static const struct test_case cases[] = {
     {"return_nth", test_return_nth, RETURNS, 0, 0},
     {"return_always", test_return_always, "clCreateBuffer * return -4", 0, 0},
     {"percent", test_percent, "seed 7\nclEnqueueNDRangeKernel 30% return -5", 0, 0},
-    {"delay_of_call", test_delay_of_call, "clFlush 2 delay 500ms", 0, 0},
+    {"delay_of_call", test_delay_of_call, "clFlush 2 delay 2s", 0, 0},
     {"hang_of_call", test_hang_of_call, "clFinish 1 hang", 0, 0},
     {"hang_of_kernel", test_hang_of_kernel, NULL, 0, 0},
     {"hang_of_completion", test_hang_of_completion, "complete 2 hang", 0, 0},
@@ -1489,7 +1489,7 @@ static const struct test_case cases[] = {
      0},
     {"abort", test_runs_to_end, "clEnqueueNDRangeKernel 1 abort", SIGABRT, 0},
     {"exit", test_runs_to_end, "clEnqueueNDRangeKernel 1 exit 41", 0, 41},
-    {"late_completion", test_late_completion, "complete 2 delay 500ms", 0, 0},
+    {"late_completion", test_late_completion, "complete 2 delay 2s", 0, 0},
     {"failed_completion", test_failed_completion, "complete clEnqueueReadBuffer 2 status -5", 0, 0},
     {"lost_after_commands", test_lost_after_commands, "device lost after 3", 0, 0},
     {"lost_after_time", test_lost_after_time, "device lost after 1s", 0, 0},
