@@ -147,7 +147,7 @@ static void release(struct dv_session_lease *lease, dv_ns now)
     lease->used_ns += now - from;
     dv_usage_add(&lease->tenant->usage, now - (now - from) / device->policy.slots, now);
     dv_policy_release(&device->policy, &lease->policy, now);
-    lease->memory.brings = false;
+    dv_memory_given_back(lease);
     lease->overdue_at = 0;
     lease->changed_at = now;
     note_release(lease);

@@ -548,6 +548,12 @@ void dv_memory_part(struct dv_session_lease *lease)
     settle_places(device);
 }
 
+void dv_memory_given_back(struct dv_session_lease *lease)
+{
+    lease->memory.brings = false;
+    wait_for_room(lease, 0);
+}
+
 void dv_memory_leave(struct dv_tenant_device *tenant)
 {
     tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);

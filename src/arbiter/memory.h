@@ -69,6 +69,8 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
 
 void dv_memory_join(struct dv_session_lease *lease);
 void dv_memory_part(struct dv_session_lease *lease);
+/* It does not hold the device any more: nobody makes room for it, until it asks again. */
+void dv_memory_given_back(struct dv_session_lease *lease);
 void dv_memory_leave(struct dv_tenant_device *tenant);
 void dv_memory_fini(struct dv_device_memory *device);
 void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m);

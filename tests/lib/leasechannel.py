@@ -11,7 +11,7 @@ MEMORY_MESSAGE = struct.Struct("=IHHIIQQ")
 MAGIC, LEASE_MAGIC, MEMORY_MAGIC = 0x79767664, 0x6573616C, 0x6F6D656D
 WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
 AGAIN, CONTENDED = 1, 2
-RESERVE, RETURN, PLACE, UNPLACE, PLACED = 1, 2, 3, 4, 19   # of memory
+RESERVE, RETURN, PLACE, UNPLACE, PLACED, EVICT = 1, 2, 3, 4, 19, 21   # of memory
 AHEAD = 2
 PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
 QUIET_S = 0.3    # what should not come has not come by then
@@ -47,6 +47,17 @@ class Session:
         magic, version, kind, device, flags, serial, slice_ns, *_ = MESSAGE.unpack(data)
         assert (magic, version, device) == (LEASE_MAGIC, 1, 0)
         return kind, serial, slice_ns
+
+    def hear_of_memory(self, within=PROMPT_S):
+        """(kind, bytes), or None; what it hears of leases is passed over."""
+        self.socket.settimeout(within)
+        try:
+            while len(data := self.socket.recv(4096)) != MEMORY_MESSAGE.size:
+                pass
+        except TimeoutError:
+            return None
+        _, _, kind, _, _, _, bytes_ = MEMORY_MESSAGE.unpack(data)
+        return kind, bytes_
 
     def granted(self, within=PROMPT_S):
         """The grant's serial. A recall may have crossed the release that it asks for."""

@@ -159,6 +159,23 @@ def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
             assert "it goes to the next" in daemon.log
 
 
+def test_who_builds_a_program_keeps_no_device(program):
+    """Its kernel is over long before the build is, and commands behind it wait for their turns."""
+    with divvytest.Daemon(env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": "clBuildProgram 2 delay 10s"}) as daemon:
+        child = daemon.popen([program("meanwhile"), "build"], stdout=subprocess.PIPE)
+        try:
+            assert child.stdout.readline() == "under way\n"
+            with contextlib.closing(lease.Session(daemon)) as other:
+                for _ in range(3):
+                    other.say(lease.WANT)
+                    other.say(lease.RELEASE, other.granted(within=5))
+            assert child.communicate(timeout=60)[0] == "done\n"
+        finally:
+            divvytest.kill_group(child)
+
+
 # Opens sessions as quickly as it can, and does not wait for what becomes of them.
 OPENS = """
 import socket, sys

@@ -392,6 +392,17 @@ def test_clean_and_changed_objects_leave_together(program):
         second.end()
 
 
+def test_room_that_was_granted_is_not_given_away_by_oneself(program):
+    """An object goes while others are brought in, for which the room is that seems to spare."""
+    with dirty_card("", "complete clEnqueueWriteBuffer * delay 150ms\n", "1GiB") as daemon:
+        child = daemon.popen([program("meanwhile"), "release"], stdout=subprocess.PIPE)
+        try:
+            out, _ = child.communicate(timeout=60)
+        finally:
+            divvytest.kill_group(child)
+        assert (out, child.returncode) == ("under way\ndone\n", 0)
+
+
 @contextlib.contextmanager
 def held_for_ever(daemon, program):
     """A program's kernel keeps the device meanwhile."""
@@ -483,6 +494,26 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
         else:
             assert told.startswith("error")
         tenant.end()
+
+
+def test_nobody_makes_room_for_who_has_given_the_device_back(program):
+    """Who asked for it as the holder, and left, is not waited for, and nobody is late for it."""
+    with divvytest.Daemon(config("16MiB") + "deadlines:\n  standard: 1s\n") as daemon, \
+            contextlib.ExitStack() as stack:
+        has_all, left = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+                         for _ in range(2))
+        has_all.say_of_memory(leasechannel.PLACE, 1 << 40, leasechannel.AHEAD)
+        assert has_all.hear_of_memory()[0] == leasechannel.PLACED
+        left.say(leasechannel.WANT)
+        serial = left.granted()
+        left.say_of_memory(leasechannel.PLACE, 12 * MIB)
+        assert has_all.hear_of_memory()[0] == leasechannel.EVICT
+        left.say(leasechannel.RELEASE, serial)
+        time.sleep(2.5)
+        assert "it kept memory" not in daemon.log
+        has_all.say_of_memory(leasechannel.UNPLACE, 16 * MIB)
+        assert left.hear_of_memory(leasechannel.QUIET_S) is None
+        check(daemon)
 
 
 def processor_seconds(pid):

@@ -502,6 +502,7 @@ static bool sleep_until_woken(struct world *w)
     /* with nothing that needs the main thread nobody wakes it: look now and then */
     bool needed = atomic_load(&w->fake.graph.attention) != 0;
 
+    atomic_store(&w->fake.graph.asleep, true);
     atomic_store(asleep, 1);
     if (atomic_load(&w->fake.graph.done) || w->host_count) {
         atomic_store(asleep, 0);

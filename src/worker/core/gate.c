@@ -10,7 +10,7 @@
  * runs disturb the driver less. */
 #define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
 
-static void wake_main(struct dv_runtime *runtime)
+void dv_gates_wake_main(struct dv_runtime *runtime)
 {
     atomic_store(&runtime->gates_changed, true);
     /* The tenant can write to this word, so what it says is not believed: a worker that sleeps on
@@ -23,7 +23,7 @@ static void wake_main(struct dv_runtime *runtime)
 static void changed(void *user, uint32_t device)
 {
     (void)device;
-    wake_main(user);
+    dv_gates_wake_main(user);
 }
 
 /* On the lease's thread. */
@@ -32,7 +32,7 @@ static void look(void *user)
     struct dv_runtime *runtime = user;
 
     if (atomic_load(&runtime->graph.done))
-        wake_main(runtime);
+        dv_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
@@ -41,7 +41,7 @@ static void placed(void *user, uint32_t device, uint64_t bytes, bool placed)
     struct dv_runtime *runtime = user;
 
     runtime->ops->placed(runtime, device, bytes, placed);
-    wake_main(runtime);
+    dv_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
@@ -50,7 +50,7 @@ static void evict(void *user, uint32_t device, uint64_t bytes)
     struct dv_runtime *runtime = user;
 
     runtime->ops->evict(runtime, device, bytes);
-    wake_main(runtime);
+    dv_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
@@ -204,6 +204,7 @@ void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
     hurry(runtime, gate, false);
     if (brings_memory(runtime, gate))
         return; /* given back now, what is half there would be brought in once more */
+    gate->bringing = false; /* under the next grant room is asked for anew */
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }
 

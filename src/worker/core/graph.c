@@ -423,12 +423,25 @@ static void wait_at_gate(struct dv_node *node)
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
+/* It has ended: if that closes the gate, the first to find out gives the device back. */
+static void close_after(struct dv_gate *gate, struct dv_node *node)
+{
+    struct dv_node *closes = node;
+
+    if (atomic_compare_exchange_strong(&gate->closing, &closes, DV_GATE_CLOSED))
+        node->graph->backend->closed(gate);
+}
+
 void dv_gate_close(struct dv_gate *gate)
 {
-    if (gate->closes || !gate->last || !gate->last->reports)
+    struct dv_node *last = gate->last;
+
+    if (gate->closes || !last || !last->reports)
         return;
-    gate->closes = gate->last;
-    atomic_store(&gate->closing, gate->last);
+    gate->closes = last;
+    atomic_store(&gate->closing, last);
+    if (atomic_load(&last->ended)) /* its report is on its way, which can take long: see output.c */
+        close_after(gate, last);
 }
 
 bool dv_gate_reopen(struct dv_gate *gate)
@@ -596,9 +609,8 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     if (node->passed_gate) {
         struct dv_gate *gate = node->queue->gate;
         node->reported_ns = dv_now();
-        struct dv_node *closes = node;
-        if (atomic_compare_exchange_strong(&gate->closing, &closes, DV_GATE_CLOSED))
-            graph->backend->closed(gate);
+        atomic_store(&node->ended, true);
+        close_after(gate, node);
     }
     make_visible(node, status);
     struct dv_node *next = atomic_exchange(&node->next_turn, DV_TURN_REPORTED);
@@ -610,8 +622,10 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     do
         node->done_next = head;
     while (!atomic_compare_exchange_weak(&graph->done, &head, node));
-    if (atomic_load(&graph->attention) && atomic_exchange(&graph->shm->worker_asleep, 0))
+    if (atomic_load(&graph->attention) && atomic_exchange(&graph->asleep, false)) {
+        atomic_store(&graph->shm->worker_asleep, 0);
         dv_futex_wake(&graph->shm->worker_asleep, 1);
+    }
 }
 
 /* How long commands took that were reported together is told of each by what was expected of it: a

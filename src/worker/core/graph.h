@@ -113,6 +113,7 @@ struct dv_node {
     bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
     bool passed_gate; /* counted among its gate's in flight */
+    _Atomic bool ended; /* the vendor has finished it; what it printed may still be on its way */
     /* A host command whose turn was told when the one before it was reported, ahead of the main
      * thread; its end can be known, too, before the main thread has reaped that one. */
     _Atomic bool turn_told;
@@ -180,6 +181,7 @@ struct dv_graph {
     uint32_t queue_count;
     _Atomic(struct dv_node *) done;    /* reported, not yet reaped: a stack */
     _Atomic uint32_t attention;        /* somebody waits for the main thread to reap */
+    _Atomic bool asleep;               /* the main thread is, or is about to be */
 };
 
 int dv_graph_init(struct dv_graph *graph, const struct dv_graph_backend *backend, void *owner,

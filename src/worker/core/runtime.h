@@ -70,6 +70,8 @@ uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
 /* The main thread has slept: what it knew of the time is old. */
 void dv_gates_slept(struct dv_runtime *runtime);
 void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
+/* From any thread. */
+void dv_gates_wake_main(struct dv_runtime *runtime);
 /* Acts on grants and recalls; main thread. */
 void dv_gates_serve(struct dv_runtime *runtime);
 
@@ -97,6 +99,10 @@ void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t byt
 
 /* Ends the worker because its client broke the protocol. */
 _Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason);
+
+/* Makes a call of the vendor's that can take seconds, on a thread of its own: the main thread, which
+ * waits for it here, goes on with commands, and gives back devices that others wait for. */
+void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument);
 
 /* The API served; linked in. */
 extern const struct dv_runtime_api dv_runtime_api_opencl;

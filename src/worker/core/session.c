@@ -136,18 +136,24 @@ static uint64_t gates_timeout(const struct dv_runtime *runtime)
     return due == 0 ? 0 : due > now ? due - now : 1;
 }
 
-static void sleep_until_woken(struct dv_runtime *runtime)
+/* for_records: also until there is one to be read. */
+static void sleep_until_woken(struct dv_runtime *runtime, bool for_records)
 {
     struct dv_shm_header *header = runtime->header;
+    struct dv_graph *graph = &runtime->graph;
     uint64_t timeout = gates_timeout(runtime);
 
+    atomic_store(&graph->asleep, true);
     atomic_store(&header->worker_asleep, 1);
-    if (atomic_load(&header->ring_tail) != runtime->ring.head || atomic_load(&runtime->graph.done) ||
-        atomic_load(&runtime->gates_changed)) {
+    if ((for_records && atomic_load(&header->ring_tail) != runtime->ring.head) ||
+        atomic_load(&graph->done) || atomic_load(&runtime->gates_changed)) {
         atomic_store(&header->worker_asleep, 0);
+        atomic_store(&graph->asleep, false);
         return;
     }
-    while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed)) {
+    /* The tenant can write that word as well: what was reported counts, whatever it says. */
+    while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed) &&
+           !(atomic_load(&graph->attention) && atomic_load(&graph->done))) {
         if (dv_runtime_upcalls_wait(runtime))
             dv_futex_wait(&header->worker_asleep, 1, DV_NS_PER_MS);
         else if (dv_futex_wait(&header->worker_asleep, 1, timeout) == -ETIMEDOUT) {
@@ -155,9 +161,42 @@ static void sleep_until_woken(struct dv_runtime *runtime)
             atomic_store(&runtime->gates_changed, true);
         }
     }
+    atomic_store(&graph->asleep, false);
 }
 
-static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
+/* What is to be done beside records. Returns whether there is more at once. */
+static bool go_on(struct dv_runtime *runtime)
+{
+    const struct dv_runtime_api *api = runtime->ops;
+
+    if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
+        atomic_exchange(&runtime->gates_changed, false)) {
+        dv_gates_wake_soon_if_shared(runtime);
+        dv_gates_serve(runtime);
+    }
+    if (runtime->fence_due) {
+        runtime->fence_due = false;
+        dv_graph_fence(&runtime->graph);
+        api->before_sleep(runtime);
+    }
+    bool reaped = atomic_load_explicit(&runtime->graph.done, memory_order_relaxed) != NULL;
+    if (reaped) {
+        dv_graph_reap(&runtime->graph);
+        if (runtime->lease)
+            dv_gates_serve(runtime);
+    }
+    return api->work(runtime) || reaped;
+}
+
+static void rest(struct dv_runtime *runtime, bool for_records)
+{
+    dv_graph_fence(&runtime->graph);
+    runtime->ops->before_sleep(runtime);
+    sleep_until_woken(runtime, for_records);
+    dv_gates_slept(runtime);
+}
+
+static void serve(struct dv_runtime *runtime)
 {
     struct dv_record record;
 
@@ -166,30 +205,44 @@ static void serve(struct dv_runtime *runtime, const struct dv_runtime_api *api)
         if (found == -EPROTO)
             dv_runtime_abandon(runtime, "wrote a malformed record");
         if (found == 0)
-            api->handle(runtime, &record);
-        if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
-            atomic_exchange(&runtime->gates_changed, false)) {
-            dv_gates_wake_soon_if_shared(runtime);
-            dv_gates_serve(runtime);
-        }
-        if (runtime->fence_due) {
-            runtime->fence_due = false;
-            dv_graph_fence(&runtime->graph);
-            api->before_sleep(runtime);
-        }
-        bool reaped = atomic_load_explicit(&runtime->graph.done, memory_order_relaxed) != NULL;
-        if (reaped) {
-            dv_graph_reap(&runtime->graph);
-            if (runtime->lease)
-                dv_gates_serve(runtime);
-        }
-        if (!api->work(runtime) && found == -EAGAIN && !reaped) {
-            dv_graph_fence(&runtime->graph);
-            api->before_sleep(runtime);
-            sleep_until_woken(runtime);
-            dv_gates_slept(runtime);
-        }
+            runtime->ops->handle(runtime, &record);
+        if (!go_on(runtime) && found == -EAGAIN)
+            rest(runtime, true);
     }
+}
+
+/* ---- what takes long ---- */
+
+struct long_call {
+    struct dv_runtime *runtime;
+    void (*call)(void *argument);
+    void *argument;
+    _Atomic bool over;
+};
+
+static void *make_call(void *argument)
+{
+    struct long_call *c = argument;
+
+    c->call(c->argument);
+    atomic_store(&c->over, true);
+    dv_gates_wake_main(c->runtime);
+    return NULL;
+}
+
+void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument)
+{
+    struct long_call c = {.runtime = runtime, .call = call, .argument = argument};
+    pthread_t thread;
+
+    if (!runtime->lease || pthread_create(&thread, NULL, make_call, &c) != 0) {
+        call(argument);
+        return;
+    }
+    while (!atomic_load(&c.over))
+        if (!go_on(runtime))
+            rest(runtime, false);
+    pthread_join(thread, NULL);
 }
 
 static void fail_start(struct dv_runtime *runtime, const char *text)
@@ -247,6 +300,6 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     }
     atomic_store(&runtime.header->worker_state, DV_WORKER_READY);
     dv_futex_wake(&runtime.header->worker_state, INT_MAX);
-    serve(&runtime, api);
+    serve(&runtime);
     return 0;
 }

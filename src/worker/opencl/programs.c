@@ -208,6 +208,33 @@ static cl_int build_when_free(cl_program program, cl_uint count, const cl_device
     return error;
 }
 
+struct build {
+    uint32_t action;
+    cl_program program; /* to be built or compiled, or what the others were linked to */
+    cl_context context;
+    cl_uint device_count, other_count;
+    const cl_device_id *devices;
+    const char *options;
+    const cl_program *others;
+    const char **names;
+    cl_int error;
+};
+
+static void build(void *argument)
+{
+    struct build *b = argument;
+
+    if (b->action == DV_LINK)
+        b->program = clLinkProgram(b->context, b->device_count, b->devices, b->options,
+                                   b->other_count, b->others, NULL, NULL, &b->error);
+    else if (b->action == DV_BUILD)
+        b->error = build_when_free(b->program, b->device_count, b->devices, b->options);
+    else if (b->action == DV_COMPILE)
+        b->error = clCompileProgram(b->program, b->device_count, b->devices, b->options,
+                                    b->other_count, b->other_count ? b->others : NULL,
+                                    b->other_count ? b->names : NULL, NULL, NULL);
+}
+
 int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_program *m,
                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -215,7 +242,6 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     struct dvk_program *program = dvk_find_program(w, m->id);
     cl_device_id devices[DV_MAX_DEVICES];
     bool may_print = false;
-    cl_int error = CL_INVALID_VALUE;
 
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;
@@ -230,7 +256,9 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         return CL_OUT_OF_HOST_MEMORY;
     if (!others)
         return CL_INVALID_PROGRAM;
-    const cl_device_id *list = m->device_count ? devices : NULL;
+    struct build b = {.action = m->action, .options = options, .others = others,
+                      .device_count = m->device_count, .other_count = m->header_count,
+                      .devices = m->device_count ? devices : NULL, .error = CL_INVALID_VALUE};
 
     if (program && strstr(options, "printf")) /* by another name in the source */
         program->may_print = true;
@@ -238,8 +266,9 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         struct dvk_context *context = dvk_find_context(w, m->context);
         if (!context)
             return CL_INVALID_CONTEXT;
-        cl_program linked = clLinkProgram(context->vendor, m->device_count, list, options,
-                                          m->header_count, others, NULL, NULL, &error);
+        b.context = context->vendor;
+        dv_runtime_take_long(w->runtime, build, &b);
+        cl_program linked = b.program;
         if (linked) {
             program = calloc(1, sizeof *program);
             if (!program || dvk_put(w, DV_KIND_PROGRAM, m->id, program) != CL_SUCCESS) {
@@ -249,23 +278,23 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
             }
             *program =
                 (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
-            error = put_kernel_names(linked, error, reply);
+            return put_kernel_names(linked, b.error, reply);
         }
-        return error;
+        return b.error;
     }
     if (!program)
         return CL_INVALID_PROGRAM;
-    if (m->action == DV_BUILD) {
-        error = build_when_free(program->vendor, m->device_count, list, options);
-    } else if (m->action == DV_COMPILE) {
-        DV_AUTO_FREE const char **names = read_header_names(
-            data + m->options_bytes, m->data_bytes - m->options_bytes, m->header_count);
+    b.program = program->vendor;
+    DV_AUTO_FREE const char **names =
+        m->action == DV_COMPILE ? read_header_names(data + m->options_bytes,
+                                                    m->data_bytes - m->options_bytes, m->header_count)
+                                : NULL;
+    if (m->action == DV_COMPILE) {
         if (!names)
             return CL_INVALID_VALUE;
         program->may_print |= may_print;
-        error = clCompileProgram(program->vendor, m->device_count, list, options, m->header_count,
-                                 m->header_count ? others : NULL, m->header_count ? names : NULL,
-                                 NULL, NULL);
+        b.names = names;
     }
-    return put_kernel_names(program->vendor, error, reply);
+    dv_runtime_take_long(w->runtime, build, &b);
+    return put_kernel_names(program->vendor, b.error, reply);
 }

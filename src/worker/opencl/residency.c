@@ -605,6 +605,12 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
         for (uint32_t i = 0; i < set->count; i++)
             drop_placing(room, room->set.roots[i]);
         count = 0;
+        if (!room->ahead && set->count > set->head_count) { /* perhaps only what comes behind it */
+            room->head_only = true;
+            *more = true;
+            note_moving(w, PIECE_BYTES - budget, began);
+            return CL_SUCCESS;
+        }
     }
     for (uint32_t i = 0; i < count; i++)
         settle_in(room, room->set.roots[i]);
@@ -720,6 +726,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     struct dvk_room *room = &w->rooms[device];
     bool more;
 
+    bool answered = atomic_load(&room->answered); /* before what was said is looked at */
     if (atomic_load(&room->granted_in))
         room->room += atomic_exchange(&room->granted_in, 0);
     if (room->bringing && !room->ahead && !w->runtime->gates[device].bringing)
@@ -734,12 +741,15 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
         end_bringing(w, device, CL_OUT_OF_HOST_MEMORY);
         return false;
     }
+    if (room->asked && answered && set.head_need > spare && !atomic_load(&room->no_room))
+        room->asked = false; /* what was granted has been given up for others meanwhile */
     if (!room->asked && (set.need > spare || set.copies)) {
         /* also without a need for room: divvyd should know what the time goes into */
         room->asked = true;
         if (!room->started_ns)
             room->started_ns = dv_now();
         atomic_store(&room->no_room, false);
+        atomic_store(&room->answered, set.need <= spare); /* then there will be no answer */
         dv_memory_place(w->runtime->lease, device, set.need > spare ? set.need - spare : 0);
     }
     if (set.head_need > spare) /* until the answer comes */
@@ -761,7 +771,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
         room->evict_due += atomic_exchange(&room->evict_in, 0);
     if (room->evict_due == 0)
         return false;
-    if (room->ahead)
+    if (room->ahead || (room->bringing && !w->runtime->gates[device].bringing))
         stop_bringing(room);
     if (room->room - room->placed < room->evict_due)
         evict_piece(room, room->evict_due - (room->room - room->placed), &more);
@@ -769,10 +779,13 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     if (back > room->evict_due)
         back = room->evict_due;
     room->room -= back;
-    room->evict_due = more ? room->evict_due - back : 0;
-    if (back || !more)
-        dv_memory_unplace(lease, device, back, !more);
-    return room->evict_due > 0;
+    /* The device was given back by the thread that reports: what those commands used is free as soon as
+     * their end is noticed here. */
+    bool soon = !more && w->runtime->gates[device].in_flight > 0 && !dv_lease_held(lease, device);
+    room->evict_due = more || soon ? room->evict_due - back : 0;
+    if (back || (!more && !soon))
+        dv_memory_unplace(lease, device, back, !more && !soon);
+    return more && room->evict_due > 0;
 }
 
 bool dvk_residency_work(struct dvk_worker *w)
@@ -850,7 +863,7 @@ static void give_back_spare(struct dvk_worker *w, uint32_t device)
     struct dvk_room *room = &w->rooms[device];
     uint64_t spare = room->room - room->placed;
 
-    if (spare <= 2 * SPARE_BYTES)
+    if (spare <= 2 * SPARE_BYTES || room->bringing) /* what is being brought in needs it */
         return;
     room->room -= spare - SPARE_BYTES;
     dv_memory_unplace(w->runtime->lease, device, spare - SPARE_BYTES, false);
