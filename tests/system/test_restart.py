@@ -70,9 +70,9 @@ def test_sessions_go_on(daemon, program, signum):
         # they are arbitrated as before: all of them get on
         grants = {n: lease_grants(daemon, n) for n in before}
         for number in before:
-            divvytest.wait_for(lambda: lease_grants(daemon, number) > grants[number], 20,
+            divvytest.wait_for(lambda: lease_grants(daemon, number) > grants[number] + 5, 20,
                                "session %d has no turns" % number)
-        assert all(rounds > 10 for rounds in finish(children))
+        assert all(rounds > 1 for rounds in finish(children))
         divvytest.wait_for(lambda: not daemon.sessions(), 20, "sessions are left")
         daemon.cli("check")
     finally:
