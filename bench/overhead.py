@@ -208,11 +208,16 @@ def main(arguments):
             for program, long in chosen:
                 for runner in runners:   # fills the kernel caches; the results must be right
                     runner.run(program, long, check=True)
+            watch = harness.Watch()
             seconds = measure(runners, chosen, repetitions, deadline)
+            stolen = watch.stolen()
         finally:
             for runner in runners:
                 runner.stop()
     figures = figures_of(chosen, seconds, options.memory)
+    for figure in figures:   # runs of the two sides follow each other, seconds apart
+        figure.disturbed = stolen > harness.MAX_STOLEN
+    print(f"Other machines had {stolen:.1f} % of a core's time.")
     harness.print_table("Wall time of whole runs, nothing pinned, kernel caches warm.", other_name,
                         figures)
     return harness.conclude("overhead", figures, options.compare)

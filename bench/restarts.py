@@ -86,7 +86,7 @@ def measure(place, count, seconds, seed):
         for tenant, share in zip(trial.tenants, shares):
             print(f"  {tenant.name}     {100 * tenant.entitled:6.2f} % {share:6.2f} %")
         return [abs(share - 100 * tenant.entitled)
-                for tenant, share in zip(trial.tenants, shares)], left
+                for tenant, share in zip(trial.tenants, shares)], left, stolen
 
 
 def main(arguments):
@@ -104,8 +104,9 @@ def main(arguments):
     mean = Figure("restarts.mean", "mean of all", None, "points")
     left = Figure("restarts.left", "sessions left over", ("<=", 0), "")
     with harness.Scratch() as scratch:
-        errors, sessions = measure(Place(scratch), count, options.seconds or count / 2, options.seed)
+        errors, sessions, stolen = measure(Place(scratch), count, options.seconds or count / 2, options.seed)
     worst.values = [max(errors)]
+    worst.disturbed = stolen > harness.MAX_STOLEN
     mean.values = [statistics.mean(errors)]
     left.values = [sessions]
     print_table(f"{count} restarts of divvyd under 16 tenants", [worst, mean, left])
