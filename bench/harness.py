@@ -270,6 +270,7 @@ class Watch:
         return max(100 * (now - then) / passed
                    for now, then in zip(self._seconds_by_core(), self.before))
 
+
 # ---- statistics ----
 
 def percentile(values, share):
@@ -384,8 +385,8 @@ def conclude(bench, figures, compare, name=lambda figure: figure.label):
         print("bare against bare: no bars apply; every ratio should be near 1")
     else:
         for figure in missed + disturbed:
-            print(f"misses its bar{', disturbed' * figure.disturbed}: {name(figure)}: "
-                  f"{figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
+            what = "misses its bar, disturbed" if figure in disturbed else "misses its bar"
+            print(f"{what}: {name(figure)}: {figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
     judged = sum(1 for f in figures if f.bar)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
     print(f"bench={bench} compare={compare} judged={judged - len(disturbed)} missed={len(missed)} "

@@ -68,9 +68,7 @@ def measure(place, count, seconds, seed):
     with Side(place, "elastic", tenants()) as side:
         restarts = Restarts(side, count, seconds, seed)
         began = time.monotonic()
-        watch = harness.Watch()
         trial = Trial(side, seconds, during=restarts)
-        stolen = watch.stolen()
         took = time.monotonic() - began
         deadline = time.monotonic() + 20
         while '"sessions": []' not in side.divvy("ps", "--json") and time.monotonic() < deadline:
@@ -80,13 +78,13 @@ def measure(place, count, seconds, seed):
         shares = [100 * part for part in parts([sum(times) for times in trial.bins()])]
         print(f"\n{sum(restarts.done.values())} restarts in {took:.0f} s "
               f"({restarts.done[signal.SIGKILL]} killed, {restarts.done[signal.SIGUSR1]} asked), "
-              f"{trial.kernel_count} kernels, all results right; other machines had {stolen:.1f} % of "
+              f"{trial.kernel_count} kernels, all results right; other machines had {trial.stolen:.1f} % of "
               "a core's time")
         print("  tenant  entitled   had")
         for tenant, share in zip(trial.tenants, shares):
             print(f"  {tenant.name}     {100 * tenant.entitled:6.2f} % {share:6.2f} %")
         return [abs(share - 100 * tenant.entitled)
-                for tenant, share in zip(trial.tenants, shares)], left, stolen
+                for tenant, share in zip(trial.tenants, shares)], left, trial.stolen
 
 
 def main(arguments):

@@ -251,6 +251,7 @@ class Trial:
         self.side = side
         self.seconds = seconds
         self.tenants = side.tenants[:present]
+        watch = harness.Watch()
         processes = []
         try:
             for index, tenant in enumerate(self.tenants):
@@ -265,6 +266,7 @@ class Trial:
             if during:
                 during(self)
             self.kernel_count = sum(process.finish() for _, process in processes)
+            self.stolen = watch.stolen()   # percent of a core's time that other machines had
             self.logs = []
             for index, tenant in enumerate(self.tenants):
                 nominal = tenant.works[0].kernel_ms * NS_PER_MS if side.name == "bare" else None

@@ -456,10 +456,7 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
             stranger.say(leasechannel.WANT)
             stranger.granted()
             stranger.say_of_memory(leasechannel.PLACE, 12 * MIB)
-            stranger.socket.settimeout(leasechannel.PROMPT_S)
-            while (answer := stranger.socket.recv(4096))[:4] != b"memo":
-                pass
-            assert leasechannel.MEMORY_MESSAGE.unpack(answer)[2] == leasechannel.PLACED
+            assert stranger.hear_of_memory()[0] == leasechannel.PLACED
         tenant.do("check", 0, 5, 0)
         tenant.end()
 

@@ -871,9 +871,15 @@ static void the_main_thread_is_woken_only_if_it_is_needed(void **state)
     assert_false(atomic_load(really));
     dv_graph_reap(&t->fake.graph);
     finish_host(t, host, 0);
-    atomic_store(really, true); /* and the tenant has written that it is awake */
+    atomic_store(really, true);
+    atomic_store(asleep, 1);
     uint32_t c = ADD(t, OUT_OF_ORDER); /* its queue's progress is told by the main thread */
     fake_complete(&t->fake, c);
+    assert_int_equal(atomic_load(asleep), 0);
+    dv_graph_reap(&t->fake.graph);
+    atomic_store(really, true); /* the tenant has written that it is awake */
+    uint32_t d = ADD(t, OUT_OF_ORDER);
+    fake_complete(&t->fake, d);
     assert_false(atomic_load(really));
     dv_graph_reap(&t->fake.graph);
 }

@@ -213,6 +213,9 @@ static void serve(struct dv_runtime *runtime)
 
 /* ---- what takes long ---- */
 
+/* Compilers recurse deeply. Where the stack's limit is taken off, threads get less by default. */
+#define LONG_CALL_STACK_BYTES ((size_t)8 << 20)
+
 struct long_call {
     struct dv_runtime *runtime;
     void (*call)(void *argument);
@@ -230,12 +233,26 @@ static void *make_call(void *argument)
     return NULL;
 }
 
+static int start_thread(pthread_t *thread, struct long_call *c)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    if (bytes < LONG_CALL_STACK_BYTES)
+        pthread_attr_setstacksize(&attributes, LONG_CALL_STACK_BYTES);
+    int error = pthread_create(thread, &attributes, make_call, c);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument)
 {
     struct long_call c = {.runtime = runtime, .call = call, .argument = argument};
     pthread_t thread;
 
-    if (!runtime->lease || pthread_create(&thread, NULL, make_call, &c) != 0) {
+    if (!runtime->lease || start_thread(&thread, &c) != 0) {
         call(argument);
         return;
     }

@@ -285,11 +285,10 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     if (!program)
         return CL_INVALID_PROGRAM;
     b.program = program->vendor;
-    DV_AUTO_FREE const char **names =
-        m->action == DV_COMPILE ? read_header_names(data + m->options_bytes,
-                                                    m->data_bytes - m->options_bytes, m->header_count)
-                                : NULL;
+    DV_AUTO_FREE const char **names = NULL;
     if (m->action == DV_COMPILE) {
+        names = read_header_names(data + m->options_bytes, m->data_bytes - m->options_bytes,
+                                  m->header_count);
         if (!names)
             return CL_INVALID_VALUE;
         program->may_print |= may_print;

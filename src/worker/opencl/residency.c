@@ -605,16 +605,14 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
         for (uint32_t i = 0; i < set->count; i++)
             drop_placing(room, room->set.roots[i]);
         count = 0;
-        if (!room->ahead && set->count > set->head_count) { /* perhaps only what comes behind it */
-            room->head_only = true;
-            *more = true;
-            note_moving(w, PIECE_BYTES - budget, began);
-            return CL_SUCCESS;
-        }
     }
     for (uint32_t i = 0; i < count; i++)
         settle_in(room, room->set.roots[i]);
     note_moving(w, PIECE_BYTES - budget, began);
+    if (moved != CL_SUCCESS && !room->ahead && set->count > set->head_count) {
+        room->head_only = *more = true; /* perhaps only what comes behind it did not arrive */
+        return CL_SUCCESS;
+    }
     if (error != CL_SUCCESS && count >= set->head_count)
         return CL_SUCCESS; /* it will be seen when it is that command's turn */
     *more = error == CL_SUCCESS && !full && count < set->count &&
