@@ -133,7 +133,8 @@ def stack_traces(pid):
     if not shutil.which("gdb"):
         return ""
     answer = subprocess.run(
-        ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace 14"],
+        # a worker sees little of what is installed, but it is installed here
+        ["gdb", "-iex", "set sysroot /", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace 14"],
         capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     frames = [line for line in answer.stdout.splitlines() if line.startswith(("#", "Thread"))]
     return "--- stacks of %d\n%s\n" % (pid, "\n".join(frames))

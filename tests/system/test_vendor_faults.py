@@ -251,17 +251,22 @@ class Stage:
 
     # ---- running a case ----
 
-    @staticmethod
-    def _hear(child, case):
+    def _hear(self, child, case):
         """The program's words until it ends or the time is over."""
         try:
             case.out, case.err = child.communicate(timeout=PROGRAM_LIMIT_S)
             case.code = child.returncode
         except subprocess.TimeoutExpired:
-            stacks = divvytest.stack_traces(child.pid)
+            stacks = self._stacks(child)
             divvytest.kill_group(child)
             case.out, case.err = child.communicate()
             case.err += stacks
+
+    def _stacks(self, child):
+        """Of a program that does not end, and of its worker."""
+        pids = [session["worker_pid"] for session in self.daemon.sessions()
+                if session["tenant_pid"] == child.pid]
+        return "".join(divvytest.stack_traces(pid) for pid in [child.pid, *pids])
 
     def run(self, case):
         child, log = self._start(case.rule)
@@ -302,8 +307,10 @@ class Stage:
         while child.poll() is None and not case.took_place and time.monotonic() < deadline:
             time.sleep(0.02)
             case.log += self._read_log(log)
+        if child.poll() is None and not case.took_place:
+            case.err = "neither the call nor an end\n" + self._stacks(child)
         if child.poll() is None and not self.innocent.goes_on():
-            case.err = OTHERS_WAIT + "\n"
+            case.err += OTHERS_WAIT + "\n"
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(0.2)
         case.waited = child.poll() is None

@@ -136,8 +136,16 @@ static uint64_t gates_timeout(const struct dv_runtime *runtime)
     return due == 0 ? 0 : due > now ? due - now : 1;
 }
 
-/* for_records: also until there is one to be read. */
-static void sleep_until_woken(struct dv_runtime *runtime, bool for_records)
+static bool may_sleep(struct dv_runtime *runtime, const _Atomic bool *over)
+{
+    bool wanted = over ? atomic_load(over)
+                       : atomic_load(&runtime->header->ring_tail) != runtime->ring.head;
+
+    return !wanted && !atomic_load(&runtime->graph.done) && !atomic_load(&runtime->gates_changed);
+}
+
+/* Until something happens: also that the call is over, or, without one, that there is a record. */
+static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *over)
 {
     struct dv_shm_header *header = runtime->header;
     struct dv_graph *graph = &runtime->graph;
@@ -145,8 +153,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, bool for_records)
 
     atomic_store(&graph->asleep, true);
     atomic_store(&header->worker_asleep, 1);
-    if ((for_records && atomic_load(&header->ring_tail) != runtime->ring.head) ||
-        atomic_load(&graph->done) || atomic_load(&runtime->gates_changed)) {
+    if (!may_sleep(runtime, over)) {
         atomic_store(&header->worker_asleep, 0);
         atomic_store(&graph->asleep, false);
         return;
@@ -188,11 +195,11 @@ static bool go_on(struct dv_runtime *runtime)
     return api->work(runtime) || reaped;
 }
 
-static void rest(struct dv_runtime *runtime, bool for_records)
+static void rest(struct dv_runtime *runtime, const _Atomic bool *over)
 {
     dv_graph_fence(&runtime->graph);
     runtime->ops->before_sleep(runtime);
-    sleep_until_woken(runtime, for_records);
+    sleep_until_woken(runtime, over);
     dv_gates_slept(runtime);
 }
 
@@ -207,7 +214,7 @@ static void serve(struct dv_runtime *runtime)
         if (found == 0)
             runtime->ops->handle(runtime, &record);
         if (!go_on(runtime) && found == -EAGAIN)
-            rest(runtime, true);
+            rest(runtime, NULL);
     }
 }
 
@@ -258,7 +265,7 @@ void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argumen
     }
     while (!atomic_load(&c.over))
         if (!go_on(runtime))
-            rest(runtime, false);
+            rest(runtime, &c.over);
     pthread_join(thread, NULL);
 }
 
