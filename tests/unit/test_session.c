@@ -1,5 +1,6 @@
-/* The worker's main thread while a call that takes long is under way on another. */
+/* The worker's main thread: how it wakes, and whom it wakes. */
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "src/worker/core/runtime.h"
@@ -37,27 +38,73 @@ static void call(void *argument)
     calls++;
 }
 
-static void test_the_end_of_a_long_call_is_noticed(void **state)
+static int set_up(void **state)
 {
-    struct dv_shm_header *header = calloc(1, sizeof *header);
+    uint8_t *shm = mmap(NULL, DV_SHM_ARENA_OFFSET, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     (void)state;
-    assert_non_null(header);
-    runtime = (struct dv_runtime){.start = &start, .header = header, .ops = &dv_runtime_api_opencl,
+    runtime = (struct dv_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
+                                  .ops = &dv_runtime_api_opencl,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .lease = (struct dv_lease *)header}; /* of no device */
+                                  .lease = (struct dv_lease *)shm}; /* of no device */
+    return shm == MAP_FAILED;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    free(runtime.overflow);
+    return munmap(runtime.shm, DV_SHM_ARENA_OFFSET);
+}
+
+static void test_the_end_of_a_long_call_is_noticed(void **state)
+{
+    (void)state;
     alarm(LIMIT_S);
     for (unsigned i = 0; i < ROUNDS; i++)
         dv_runtime_take_long(&runtime, call, &i);
     alarm(0);
     assert_int_equal(calls, ROUNDS);
-    free(header);
+}
+
+/* One upcall more than the ring holds; then the client takes all that it sees, and sleeps. */
+static void overflow_and_let_sleep(void)
+{
+    const struct dv_upcall upcall = {.kind = DV_UPCALL_EVENT};
+
+    for (unsigned i = 0; i <= DV_SHM_UPCALL_COUNT; i++)
+        dv_runtime_upcall(&runtime, &upcall, false);
+    assert_int_equal(runtime.overflow_count, 1);
+    atomic_store(&runtime.header->upcall_head, DV_SHM_UPCALL_COUNT);
+    atomic_store(&runtime.header->client_asleep, 1);
+}
+
+static void test_who_sleeps_is_woken_for_what_did_not_fit(void **state)
+{
+    (void)state;
+    overflow_and_let_sleep();
+    assert_false(dv_runtime_upcalls_wait(&runtime));
+    assert_int_equal(atomic_load(&runtime.header->upcall_tail), DV_SHM_UPCALL_COUNT + 1);
+    assert_int_equal(atomic_load(&runtime.header->client_asleep), 0);
+}
+
+static void test_who_sleeps_is_woken_by_an_upcall_that_brings_another(void **state)
+{
+    (void)state;
+    overflow_and_let_sleep();
+    dv_runtime_upcall(&runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE}, false);
+    assert_int_equal(atomic_load(&runtime.header->upcall_tail), DV_SHM_UPCALL_COUNT + 2);
+    assert_int_equal(atomic_load(&runtime.header->client_asleep), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_end_of_a_long_call_is_noticed),
+        cmocka_unit_test_setup_teardown(test_the_end_of_a_long_call_is_noticed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_sleeps_is_woken_for_what_did_not_fit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_sleeps_is_woken_by_an_upcall_that_brings_another, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

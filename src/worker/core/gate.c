@@ -146,8 +146,8 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     return false;
 }
 
-/* No more may follow under this grant. Once for each, the vendor is made to report the end of what
- * it has, which otherwise would be noticed only when nothing more is to be read from the ring. */
+/* No more may follow under this grant. Once, unless more did, the vendor is made to report the end of
+ * what it has, which otherwise would be noticed only when nothing more is to be read from the ring. */
 static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
 {
     uint64_t serial = dv_lease_serial(runtime->lease, gate->device);
@@ -168,6 +168,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
         return false; /* until that end has been noticed here too */
     if (gate->in_flight == 0) /* it is not idle any more */
         dv_lease_want(lease, gate->device);
+    bool held = dv_lease_held(lease, gate->device); /* a grant that comes from here on is not looked at */
     if (fits(runtime, gate, cost_ns)) {
         if (dv_lease_contended(lease, gate->device))
             hurry(runtime, gate, true);
@@ -175,7 +176,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     }
     if (dv_lease_end_ns(lease, gate->device) == 0)
         gate->bringing = false;
-    if (gate->in_flight == 0 && dv_lease_held(lease, gate->device))
+    if (gate->in_flight == 0 && held)
         dv_lease_yield(lease, gate->device);
     else if (gate->in_flight > 0 && gate->look_ns == 0)
         close_gate(runtime, gate);
@@ -185,6 +186,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
 void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate)
 {
     gate->serial = dv_lease_serial(runtime->lease, gate->device);
+    gate->fenced = 0;
 }
 
 /* On the vendor's thread: the device is free, and commands wait that did not fit. */
@@ -202,6 +204,8 @@ static bool brings_memory(const struct dv_runtime *runtime, const struct dv_gate
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
 {
     hurry(runtime, gate, false);
+    if (!TAILQ_EMPTY(&gate->waiting)) /* also when the main thread is about to sleep */
+        atomic_store(&runtime->gates_changed, true);
     if (brings_memory(runtime, gate))
         return; /* given back now, what is half there would be brought in once more */
     gate->bringing = false; /* under the next grant room is asked for anew */

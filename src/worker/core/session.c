@@ -80,7 +80,8 @@ static bool put_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
     return true;
 }
 
-static void flush_overflow(struct dv_runtime *runtime)
+/* Returns whether there is something new for the client, who must be woken for it. */
+static bool flush_overflow(struct dv_runtime *runtime)
 {
     size_t moved = 0;
 
@@ -91,13 +92,14 @@ static void flush_overflow(struct dv_runtime *runtime)
         memmove(runtime->overflow, runtime->overflow + moved,
                 runtime->overflow_count * sizeof *runtime->overflow);
     }
+    return moved > 0;
 }
 
 /* Never waits for the client: its helper may itself be waiting for us to read the command ring. */
 void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake)
 {
     pthread_mutex_lock(&runtime->upcall_lock);
-    flush_overflow(runtime);
+    wake |= flush_overflow(runtime);
     if (runtime->overflow_count || !put_upcall(runtime, upcall)) {
         if (runtime->overflow_count == runtime->overflow_capacity) {
             size_t capacity = runtime->overflow_capacity ? runtime->overflow_capacity * 2 : 1024;
@@ -121,10 +123,9 @@ void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
 bool dv_runtime_upcalls_wait(struct dv_runtime *runtime)
 {
     pthread_mutex_lock(&runtime->upcall_lock);
-    flush_overflow(runtime);
-    bool waiting = runtime->overflow_count > 0;
+    bool moved = flush_overflow(runtime), waiting = runtime->overflow_count > 0;
     pthread_mutex_unlock(&runtime->upcall_lock);
-    if (waiting)
+    if (moved || waiting)
         dv_runtime_wake_client(runtime);
     return waiting;
 }

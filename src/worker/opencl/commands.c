@@ -136,7 +136,7 @@ static void before_visible(struct dv_node *node)
 {
     struct dvk_command *c = command_of(node);
 
-    if (c->may_print)
+    if (c->may_print && node->reports) /* otherwise it has not run */
         dv_output_drain(c->worker->runtime);
     if (c->flag)
         atomic_store_explicit(c->flag, 0, memory_order_release);
@@ -201,8 +201,10 @@ static int32_t submit(struct dv_node *node)
         error = c->info->submit(c->worker, c);
     if (error == CL_SUCCESS)
         dvk_residency_submitted(c);
-    if (error != CL_SUCCESS)
+    if (error != CL_SUCCESS) {
         c->queue->prints |= c->may_print;
+        c->may_print = false;
+    }
     if (c->waits) {
         free(c->waits);
         c->waits = NULL;

@@ -135,6 +135,8 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
 
 /* ---- contexts and queues ---- */
 
+#define FREED_SOON_BYTES (UINT64_C(1) << 20)
+
 static void CL_CALLBACK context_error(const char *text, const void *info, size_t bytes, void *user)
 {
     struct dvk_context *context = user;
@@ -470,9 +472,9 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         error = dvk_residency_add(mem, storage);
     } else
         make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
-    if (m->initial)
+    if (m->initial) /* a little memory is not worth waking anybody for */
         dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
-                          false);
+                          m->size >= FREED_SOON_BYTES);
     keep_mem(w, mem, error);
 }
 
