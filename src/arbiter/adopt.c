@@ -42,6 +42,8 @@ void dv_adopt_note_devices(struct dv_arbiter *arbiter)
 
     if (!header)
         return;
+    /* that none was found now is no reason to give up the sessions that run on those there were */
+    uint32_t count = devices->count ? devices->count : header->device_count;
     header->device_count = 0; /* while they are written */
     atomic_signal_fence(memory_order_seq_cst);
     memcpy(header->reports, devices->reports, sizeof header->reports);
@@ -49,7 +51,7 @@ void dv_adopt_note_devices(struct dv_arbiter *arbiter)
     header->zygote_pid = arbiter->zygote.pid;
     header->zygote_identity = dv_zygote_identity(arbiter);
     atomic_signal_fence(memory_order_seq_cst);
-    header->device_count = devices->count;
+    header->device_count = count;
 }
 
 static bool is_text(const char *field, size_t bytes)

@@ -343,7 +343,8 @@ void dv_keeper_start(struct dv_arbiter *arbiter)
     }
     keeper->fd = start_keeper(arbiter);
     if (keeper->fd < 0) {
-        dv_warning("cannot start the keeper: %s; sessions will not outlive this daemon",
+        dv_warning("cannot start the keeper: %s; until there is one, sessions do not outlive this "
+                   "daemon",
                    strerror(-keeper->fd));
         keeper->fd = -1;
     }
@@ -353,8 +354,9 @@ void dv_keeper_watch(struct dv_arbiter *arbiter)
 {
     struct dv_keeper *keeper = &arbiter->keeper;
 
-    if (keeper->fd >= 0 &&
-        sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter) < 0)
+    if (keeper->fd < 0)
+        retry_later(arbiter);
+    else if (sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter) < 0)
         dv_warning("cannot watch the keeper");
 }
 

@@ -548,10 +548,28 @@ void dv_memory_part(struct dv_session_lease *lease)
     settle_places(device);
 }
 
+/* A quota below what is there: the rest goes to host memory. */
+static void shrink(struct dv_tenant_device *tenant)
+{
+    struct dv_session_lease *lease;
+    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
+
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
+        uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, over);
+        over -= bytes;
+        if (bytes)
+            ask_to_evict(lease, bytes);
+    }
+}
+
+/* What it could not part with while it computed it can now. */
 void dv_memory_given_back(struct dv_session_lease *lease)
 {
     lease->memory.brings = false;
+    lease->memory.stays = false;
     wait_for_room(lease, 0);
+    if (lease->tenant->memory.placed > lease->tenant->memory.quota)
+        shrink(lease->tenant);
 }
 
 void dv_memory_leave(struct dv_tenant_device *tenant)
@@ -585,20 +603,6 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
     if (m->place_bytes || (m->flags & DV_SYNC_BRINGS))
         dv_memory_take(lease, &place);
     settle_places(dv_lease_device_of(lease));
-}
-
-/* A quota below what is there: the rest goes to host memory, from whoever does not compute now. */
-static void shrink(struct dv_tenant_device *tenant)
-{
-    struct dv_session_lease *lease;
-    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
-
-    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
-        uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, over);
-        over -= bytes;
-        if (bytes)
-            ask_to_evict(lease, bytes);
-    }
 }
 
 void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota)

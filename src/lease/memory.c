@@ -122,14 +122,18 @@ static void answer(struct dv_lease *lease, const struct dv_memory_message *m)
 static void take_room(struct dv_lease *lease, const struct dv_memory_message *m)
 {
     const struct dv_lease_callbacks *callbacks = &lease->callbacks;
+    struct device *device = &lease->devices[m->device];
     bool placed = m->type == DV_MEMORY_PLACED;
 
     pthread_mutex_lock(&lease->lock);
-    lease->devices[m->device].place_asked = 0;
+    /* only what is asked for ahead is refused without a number: this answer comes too late */
+    bool late = !placed && m->bytes == 0 && !device->place_ahead;
+    if (!late)
+        device->place_asked = 0;
     if (placed)
-        lease->devices[m->device].placed += m->bytes;
+        device->placed += m->bytes;
     pthread_mutex_unlock(&lease->lock);
-    if (callbacks->placed)
+    if (!late && callbacks->placed)
         callbacks->placed(callbacks->user, m->device, m->bytes, placed);
 }
 

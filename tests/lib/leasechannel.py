@@ -12,7 +12,7 @@ MAGIC, LEASE_MAGIC, MEMORY_MAGIC = 0x79767664, 0x6573616C, 0x6F6D656D
 WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
 AGAIN, CONTENDED = 1, 2
 RESERVE, RETURN, PLACE, UNPLACE, PLACED, EVICT = 1, 2, 3, 4, 19, 21   # of memory
-AHEAD = 2
+NO_MORE, AHEAD = 1, 2
 PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
 QUIET_S = 0.3    # what should not come has not come by then
 

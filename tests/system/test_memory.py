@@ -617,6 +617,31 @@ def test_shrinking_a_quota_evicts(program):
         tenant.end()
 
 
+@pytest.mark.parametrize("quota", ["4MiB", "16MiB"])
+def test_who_could_not_leave_while_it_computed_is_asked_again(quota):
+    """By its own tenant, whose quota has become less, or else by another who needs the room."""
+    with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+                         for _ in range(2))
+        first.say(leasechannel.WANT)
+        serial = first.granted()
+        first.say_of_memory(leasechannel.PLACE, 12 * MIB)
+        assert first.hear_of_memory()[0] == leasechannel.PLACED
+        daemon.cli("set", "everybody", "--memory", "4MiB")
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        first.say_of_memory(leasechannel.UNPLACE, 0, leasechannel.NO_MORE)
+        if quota != "4MiB":
+            daemon.cli("set", "everybody", "--memory", quota)
+        first.say(leasechannel.RELEASE, serial)
+        if quota != "4MiB":
+            assert first.hear_of_memory(leasechannel.QUIET_S) is None
+            second.say(leasechannel.WANT)
+            second.granted()
+            second.say_of_memory(leasechannel.PLACE, 12 * MIB)
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        check(daemon)
+
+
 def test_a_command_can_have_the_room_of_the_one_it_waits_for(program):
     """What that one used is free when it is over, although the other still refers to it."""
     with divvytest.Daemon(divvytest.swapped("16MiB")) as daemon:

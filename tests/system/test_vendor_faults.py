@@ -18,6 +18,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -26,6 +27,7 @@ import time
 import pytest
 
 import divvytest
+import leasechannel
 
 LONG = bool(os.environ.get("DIVVY_TEST_LONG"))
 
@@ -398,6 +400,49 @@ def cases_of(kind, counts, *rules):
 
 every_path = pytest.mark.parametrize("path", ["unified", "swapped"])
 hanging_path = pytest.mark.parametrize("path", ["unified", "roomy"])
+
+
+# ---- looking for devices ----
+
+def test_a_driver_that_ends_the_process_politely():
+    """It is not waited for: programs hear that there is no device."""
+    with divvytest.Daemon(env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": "clGetDeviceIDs * exit 0"}) as daemon:
+        done = daemon.run([Stage.program("faults"), "broad"], timeout=PROGRAM_LIMIT_S)
+        assert done.returncode == 3 and "in start: " in done.stderr, (done.returncode, done.stderr)
+        assert "ended the process (code 0) while listing its devices" in daemon.log
+
+
+def test_who_runs_goes_on_when_no_device_is_found_any_more(tmp_path):
+    """The driver lists nothing at the moment; what it said before is good for those who are there, also
+    for a divvyd that is started anew."""
+    script = tmp_path / "script"
+    script.write_text("")
+    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        path.chmod(0o755)
+    text = 'devices:\n  - match: "*"\n    unified: no\n    cage:\n      paths: [%s]\n' % tmp_path
+    with divvytest.Daemon(text, env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": str(script)}) as daemon:
+        with contextlib.closing(Innocent(daemon, Stage.program)) as program, \
+                contextlib.closing(leasechannel.Session(daemon)) as session:
+            assert program.goes_on()
+            script.write_text("clGetDeviceIDs * return -1\n")
+            os.kill(daemon.pid, signal.SIGHUP)
+            divvytest.wait_for(lambda: "no device: " in daemon.log, PROGRAM_LIMIT_S,
+                               "the devices are not looked for")
+            session.say(leasechannel.WANT)
+            session.granted()
+            session.say_of_memory(leasechannel.PLACE, 1 << 20)
+            assert session.hear_of_memory()[0] == leasechannel.PLACED
+            session.close()
+            worker = daemon.session_of(program.child.pid)["worker_pid"]
+            daemon.kill()
+            daemon.start()
+            divvytest.wait_for(lambda: daemon.sessions(), PROGRAM_LIMIT_S, "the session is given up")
+            assert daemon.session_of(program.child.pid)["worker_pid"] == worker
+            assert program.goes_on()
 
 
 # ---- what must hold ----

@@ -47,13 +47,14 @@ struct zygote {
 };
 
 /* Blocks while divvyd is busy: it always reads in the end, or its socket closes. */
-static void send_answer(struct zygote *zygote, int pidfd)
+static bool send_answer(struct zygote *zygote, int pidfd)
 {
     zygote->answer.magic = DV_WIRE_MAGIC;
     int error = dv_fd_send(zygote->socket_fd, &zygote->answer, sizeof zygote->answer, &pidfd,
                            pidfd >= 0 ? 1 : 0);
     if (error < 0 && error != -EPIPE)
         dv_error("cannot answer divvyd: %s", strerror(-error));
+    return error >= 0;
 }
 
 static void answer_failure(struct zygote *zygote, uint64_t session, int error, const char *text)
@@ -168,6 +169,9 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     _exit(dv_worker_session_run(&start));
 }
 
+/* Not 0: a driver that ends the process may say that. */
+#define PROBE_HAS_ANSWERED 64
+
 static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cage, int cache_fd)
 {
     struct dv_zygote_answer *answer = &zygote->answer;
@@ -178,8 +182,7 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cag
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
     if (cage->on && dv_cage_enter(cage, cache_fd, answer->text, sizeof answer->text) < 0) {
         answer->uncaged = 1;
-        send_answer(zygote, -1);
-        _exit(0);
+        _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
     int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, answer->text, sizeof answer->text);
     answer->status = count < 0 ? count : 0;
@@ -187,8 +190,7 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cag
     if (count <= 0 && !answer->text[0])
         snprintf(answer->text, sizeof answer->text, "%s",
                  count < 0 ? strerror(-count) : "the vendors' drivers offer no device");
-    send_answer(zygote, -1);
-    _exit(0);
+    _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
 }
 
 static bool reserve_child(struct zygote *zygote)
@@ -315,8 +317,8 @@ static void tell_probe_end(struct zygote *zygote, int status)
 {
     char text[128];
 
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return; /* it has answered by itself */
+    if (WIFEXITED(status) && WEXITSTATUS(status) == PROBE_HAS_ANSWERED)
+        return;
     int caged_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE : 0;
     if (caged_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
         snprintf(text, sizeof text, "the vendor's driver did not list its devices within %d s",
