@@ -18,6 +18,11 @@ static inline dv_ns dv_clock_read(clockid_t clock)
     return (dv_ns)ts.tv_sec * DV_NS_PER_S + (dv_ns)ts.tv_nsec;
 }
 
+static inline struct timespec dv_timespec(dv_ns ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / DV_NS_PER_S), .tv_nsec = (long)(ns % DV_NS_PER_S)};
+}
+
 static inline dv_ns dv_now(void)
 {
     return dv_clock_read(CLOCK_MONOTONIC);

@@ -16,8 +16,8 @@
  * Returns 0 or a negative errno (-EAGAIN: the value differed, -ETIMEDOUT, -EINTR). */
 static inline int dv_futex_wait(_Atomic uint32_t *word, uint32_t seen, dv_ns timeout_ns)
 {
-    struct timespec ts = {.tv_sec = (time_t)(timeout_ns / DV_NS_PER_S),
-                          .tv_nsec = (long)(timeout_ns % DV_NS_PER_S)};
+    struct timespec ts = dv_timespec(timeout_ns);
+
     if (syscall(SYS_futex, word, FUTEX_WAIT, seen, timeout_ns ? &ts : NULL, NULL, 0) == 0)
         return 0;
     return -errno;

@@ -192,8 +192,7 @@ static void *serve(void *argument)
         struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN},
                                 {.fd = lease->wake, .events = POLLIN}};
         uint64_t left = keep_time(lease);
-        struct timespec timeout = {.tv_sec = (time_t)(left / DV_NS_PER_S),
-                                   .tv_nsec = (long)(left % DV_NS_PER_S)};
+        struct timespec timeout = dv_timespec(left);
         if (ppoll(fds, 2, left == UINT64_MAX ? NULL : &timeout, NULL) < 0)
             continue;
         if (fds[1].revents) {

@@ -34,6 +34,15 @@ def test_no_descriptor_across_exec(daemon, program):
     before.assert_gone()
 
 
+def test_what_a_kernel_prints_is_taken_while_the_library_waits_for_the_device(program):
+    """A read on the program's behalf waits for the kernel, and the kernel until its words are taken."""
+    lines = 400000
+    with divvytest.Daemon(divvytest.DATA_PATHS["discrete"]) as daemon:
+        done = run(daemon, [program("chatter"), str(lines)])
+    # the driver's threads write in pieces, so that lines can be torn
+    assert done.stdout.count("\n") == lines + 1 and "chatter: 19 checks, 0 failed" in done.stdout[-100:]
+
+
 def test_unload(daemon, program):
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("unload")])

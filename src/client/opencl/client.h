@@ -316,6 +316,7 @@ DV_DECLARE_REFERENCES(event)
 struct dv_host_job;
 
 struct dv_session {
+    struct dv_session *earlier; /* whose worker is gone; what the program still has points to it */
     uint8_t *shm;
     uint64_t shm_bytes;
     struct dv_shm_header *header;
@@ -387,6 +388,7 @@ bool dv_helper_start(struct dv_session *s);
 bool dv_callbacks_start(void);
 /* Runs a job on the callback thread, so that application code never holds up the helper. */
 void dv_callback_post(struct dv_job *job, void (*run)(struct dv_job *));
+extern _Thread_local bool dv_is_helper; /* this thread */
 void dv_helper_after_fork(void);
 
 /* ---- information (info.c) ---- */

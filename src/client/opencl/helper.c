@@ -186,11 +186,14 @@ static bool serve_upcalls(struct dv_session *s)
     return true;
 }
 
+_Thread_local bool dv_is_helper;
+
 static void *help(void *argument)
 {
     struct dv_session *s = argument;
     struct dv_shm_header *header = s->header;
 
+    dv_is_helper = true;
     while (dv_session_alive(s)) {
         dv_flush_output(s);
         if (serve_upcalls(s))

@@ -97,8 +97,9 @@ static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
 {
     if (atomic_load_explicit(&s->releasing_bytes, memory_order_relaxed) > RELEASING_MOST)
         wait_for_releases(s, RELEASING_MOST / 2, PATIENCE_NS);
+    bool releasing = atomic_load(&s->releasing_bytes) > 0;
     uint64_t block = dv_arena_alloc(&s->arena, bytes);
-    if (!block && atomic_load(&s->releasing_bytes)) {
+    if (!block && releasing) {
         wait_for_releases(s, 0, LAST_PATIENCE_NS);
         block = dv_arena_alloc(&s->arena, bytes);
     }
@@ -656,14 +657,14 @@ void dv_mem_gone(struct dv_mem *mem)
 
     if (!atomic_exchange(&mem->releasing, false))
         return; /* another thread was first, or the worker says so unasked */
-    if (!mem->parent)
-        atomic_fetch_sub(&s->releasing_bytes, mem->size);
+    uint64_t bytes = mem->parent ? 0 : mem->size;
     if (!dv_session_alive(mem->object.session))
         mem->arena_block = 0;
     if (mem->destructors)
         dv_callback_post(&mem->finishing, finish_mem);
     else
         finish_mem(&mem->finishing);
+    atomic_fetch_sub(&s->releasing_bytes, bytes); /* only now can others have it */
     atomic_fetch_add(&s->gone, 1);
     dv_futex_wake(&s->gone, INT_MAX);
 }

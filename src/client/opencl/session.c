@@ -21,6 +21,7 @@
 static struct {
     pthread_mutex_t lock;
     struct dv_session *session;
+    struct dv_session *newest; /* of all there ever were */
     bool fork_handled;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -57,10 +58,15 @@ struct wait_entry {
 };
 #define WAIT_32_BITS 2u
 
+/* What the helper waits for may need a kernel's end, and that somebody takes what it prints. */
+#define OUTPUT_PAUSE_NS (20 * DV_NS_PER_MS)
+
 void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen)
 {
     static _Atomic bool no_waitv;
     uint32_t life = atomic_load(&s->header->worker_life);
+    bool takes_output = dv_is_helper && word != &s->header->client_asleep;
+    struct timespec until = {0};
 
     if (life & DV_LIFE_DIED) {
         dv_session_check(s);
@@ -70,15 +76,19 @@ void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen
         struct wait_entry both[2] = {
             {.value = seen, .address = (uintptr_t)word, .flags = WAIT_32_BITS},
             {.value = life, .address = (uintptr_t)&s->header->worker_life, .flags = WAIT_32_BITS}};
-        if (syscall(SYS_futex_waitv, both, 2, 0, NULL, CLOCK_MONOTONIC) < 0 && errno != EAGAIN &&
-            errno != EINTR) /* an old kernel, or a filter of system calls */
+        if (takes_output)
+            until = dv_timespec(dv_now() + OUTPUT_PAUSE_NS);
+        if (syscall(SYS_futex_waitv, both, 2, 0, takes_output ? &until : NULL, CLOCK_MONOTONIC) < 0 &&
+            errno != EAGAIN && errno != EINTR &&
+            errno != ETIMEDOUT) /* an old kernel, or a filter of system calls */
             atomic_store(&no_waitv, true);
         else
             goto woken;
     }
     dv_futex_wait(word, seen, 100 * DV_NS_PER_MS);
 woken:
-    dv_session_check(s);
+    if (dv_session_check(s) && takes_output)
+        dv_flush_output(s);
 }
 
 /* ---- connecting ---- */
@@ -255,10 +265,10 @@ static void after_fork_in_child(void)
     /* The shared memory was not inherited; what belongs to the old session answers errors from
      * here on, and a new context gets a session of its own. */
     pthread_mutex_init(&process.lock, NULL);
-    if (process.session) {
-        atomic_store(&process.session->dead, true);
-        atomic_store(&process.session->forked, true);
-        make_locks(process.session); /* threads that the child has not may have held them */
+    for (struct dv_session *s = process.newest; s; s = s->earlier) {
+        atomic_store(&s->dead, true);
+        atomic_store(&s->forked, true);
+        make_locks(s); /* threads that the child has not may have held them */
     }
     for (uint32_t id = 1; dv_object_by_id(DV_KIND_DEVICE, id); id++)
         pthread_mutex_init(&((struct dv_device *)dv_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
@@ -333,8 +343,13 @@ struct dv_session *dv_session_get(void)
     }
     if (process.session && !dv_session_check(process.session))
         process.session = NULL; /* its objects still point to it: never freed */
-    if (!process.session && process.fork_handled)
+    if (!process.session && process.fork_handled) {
         process.session = open_session();
+        if (process.session) {
+            process.session->earlier = process.newest;
+            process.newest = process.session;
+        }
+    }
     struct dv_session *s = process.session;
     pthread_mutex_unlock(&process.lock);
     return s;

@@ -11,6 +11,7 @@
  * was mapped may vanish under the program. */
 #include "check.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const source = "kernel void spin(global uint *data, uint rounds) {\n"
@@ -123,6 +124,19 @@ int main(int argc, char **argv)
         clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &error);
     CHECK(again == NULL && error < 0);
     cl_context context = clCreateContext(NULL, 1, &test.device, NULL, NULL, &error);
+    /* A child has nothing of a session, be it the new one or the lost one. */
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        CHECK(dv_test_event_status(pending) < 0);
+        CHECK(clWaitForEvents(1, &pending) < 0);
+        CHECK(clFinish(test.queue) < 0);
+        CHECK(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, BYTES, host, 0, NULL, NULL) < 0);
+        _exit(dv_test_result("lost_worker (child)"));
+    }
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
     if (context)
         clReleaseContext(context);
     /* Still answered: what the client knows by itself. */
