@@ -49,7 +49,8 @@ void dv_adopt_note_devices(struct dv_arbiter *arbiter)
     memcpy(header->reports, devices->reports, sizeof header->reports);
     header->uncaged = arbiter->cages.off;
     header->zygote_pid = arbiter->zygote.pid;
-    header->zygote_identity = dv_zygote_identity(arbiter);
+    /* nor is it one not to look again: a successor starts a zygote of its own */
+    header->zygote_identity = devices->count ? dv_zygote_identity(arbiter) : 0;
     atomic_signal_fence(memory_order_seq_cst);
     header->device_count = count;
 }

@@ -32,8 +32,8 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
     devices->probed_us = now_us;
     devices->count = answer->device_count;
     devices->had_some |= devices->count > 0;
-    if (devices->count > 0) /* sessions that run go on with what they have */
-        memcpy(devices->reports, answer->devices, sizeof devices->reports);
+    /* sessions that run on others go on with what they have */
+    memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
     for (uint32_t i = 0; i < devices->count; i++)
         clean_report(&devices->reports[i]);
     memcpy(devices->text, answer->text, sizeof devices->text);

@@ -552,8 +552,11 @@ void dv_memory_part(struct dv_session_lease *lease)
 static void shrink(struct dv_tenant_device *tenant)
 {
     struct dv_session_lease *lease;
-    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
+    uint64_t leaving = 0;
 
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
+        leaving += lease->memory.evicting;
+    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota + leaving);
     DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
         uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, over);
         over -= bytes;

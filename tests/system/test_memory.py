@@ -642,6 +642,20 @@ def test_who_could_not_leave_while_it_computed_is_asked_again(quota):
         check(daemon)
 
 
+def test_what_leaves_already_is_not_asked_for_again():
+    with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, \
+            contextlib.closing(leasechannel.Session(daemon)) as session:
+        session.say(leasechannel.WANT)
+        serial = session.granted()
+        session.say_of_memory(leasechannel.PLACE, 12 * MIB)
+        _, had = session.hear_of_memory()
+        daemon.cli("set", "everybody", "--memory", "4MiB")
+        assert session.hear_of_memory() == (leasechannel.EVICT, had - 4 * MIB)
+        session.say_of_memory(leasechannel.UNPLACE, 2 * MIB)
+        session.say(leasechannel.RELEASE, serial)
+        assert session.hear_of_memory(leasechannel.QUIET_S) is None
+
+
 def test_a_command_can_have_the_room_of_the_one_it_waits_for(program):
     """What that one used is free when it is over, although the other still refers to it."""
     with divvytest.Daemon(divvytest.swapped("16MiB")) as daemon:

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import pathlib
 import re
 import select
 import shutil
@@ -414,14 +415,20 @@ def test_a_driver_that_ends_the_process_politely():
         assert "ended the process (code 0) while listing its devices" in daemon.log
 
 
-def test_who_runs_goes_on_when_no_device_is_found_any_more(tmp_path):
+@pytest.fixture
+def script():
+    """A script that workers can read."""
+    with tempfile.TemporaryDirectory(prefix="dv-faults-", dir="/tmp") as place:
+        os.chmod(place, 0o755)
+        path = pathlib.Path(place) / "script"
+        path.write_text("")
+        yield path
+
+
+def test_who_runs_goes_on_when_no_device_is_found_any_more(script):
     """The driver lists nothing at the moment; what it said before is good for those who are there, also
-    for a divvyd that is started anew."""
-    script = tmp_path / "script"
-    script.write_text("")
-    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        path.chmod(0o755)
-    text = 'devices:\n  - match: "*"\n    unified: no\n    cage:\n      paths: [%s]\n' % tmp_path
+    for a divvyd that is started anew, which looks again for those who come."""
+    text = 'devices:\n  - match: "*"\n    unified: no\n    cage:\n      paths: [%s]\n' % script.parent
     with divvytest.Daemon(text, env={
             "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
             "DIVVY_VENDOR_SCRIPT": str(script)}) as daemon:
@@ -443,6 +450,9 @@ def test_who_runs_goes_on_when_no_device_is_found_any_more(tmp_path):
             divvytest.wait_for(lambda: daemon.sessions(), PROGRAM_LIMIT_S, "the session is given up")
             assert daemon.session_of(program.child.pid)["worker_pid"] == worker
             assert program.goes_on()
+            script.write_text("")
+            done = daemon.run([Stage.program("faults"), "broad"], timeout=2 * PROGRAM_LIMIT_S)
+            assert done.returncode == 0, done.stderr
 
 
 # ---- what must hold ----

@@ -357,6 +357,7 @@ struct dv_session *dv_session_get(void)
 
 /* ---- sending ---- */
 
+/* With ring_lock, which is let go meanwhile: the helper may need it, and others wait for the helper. */
 void *dv_ring_room(struct dv_session *s, size_t bytes)
 {
     for (;;) {
@@ -368,7 +369,9 @@ void *dv_ring_room(struct dv_session *s, size_t bytes)
         room = dv_ring_reserve(&s->ring, bytes);
         if (room)
             return room;
+        pthread_mutex_unlock(&s->ring_lock);
         dv_session_wait(s, &s->header->ring_waiting, 1);
+        pthread_mutex_lock(&s->ring_lock);
         if (!dv_session_alive(s))
             return NULL;
     }
