@@ -205,14 +205,19 @@ static void retry_later(struct dv_arbiter *arbiter)
         dv_error("the keeper cannot be replaced: sessions will not outlive this daemon");
 }
 
+static void warn_of_no_keeper(int error)
+{
+    dv_warning("cannot start a keeper: %s; until there is one, sessions do not outlive this daemon",
+               strerror(-error));
+}
+
 static void replace_or_retry(struct dv_arbiter *arbiter)
 {
     int error = replace(arbiter);
 
     if (error < 0) {
         let_go(&arbiter->keeper);
-        dv_warning("cannot start a keeper: %s; until there is one, sessions do not outlive this daemon",
-                   strerror(-error));
+        warn_of_no_keeper(error);
         retry_later(arbiter);
         return;
     }
@@ -343,9 +348,7 @@ void dv_keeper_start(struct dv_arbiter *arbiter)
     }
     keeper->fd = start_keeper(arbiter);
     if (keeper->fd < 0) {
-        dv_warning("cannot start the keeper: %s; until there is one, sessions do not outlive this "
-                   "daemon",
-                   strerror(-keeper->fd));
+        warn_of_no_keeper(keeper->fd);
         keeper->fd = -1;
     }
 }

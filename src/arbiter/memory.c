@@ -552,11 +552,10 @@ void dv_memory_part(struct dv_session_lease *lease)
 static void shrink(struct dv_tenant_device *tenant)
 {
     struct dv_session_lease *lease;
-    uint64_t leaving = 0;
+    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota);
 
     DL_FOREACH2 (tenant->memory.members, lease, memory.next)
-        leaving += lease->memory.evicting;
-    uint64_t over = beyond(tenant->memory.placed, 0, tenant->memory.quota + leaving);
+        over -= least(lease->memory.evicting, over);
     DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
         uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, over);
         over -= bytes;
