@@ -33,7 +33,7 @@ static void band_tenant_added(struct dv_policy *policy, struct dv_policy_tenant 
 static void band_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     (void)now;
-    dv_tree_insert(&policy->by_other, &tenant->by_other, 0, tenant->fair_time);
+    dv_tree_insert(&policy->by_other, &tenant->by_other, tenant->fair_time);
 }
 
 static void band_leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)

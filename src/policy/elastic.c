@@ -8,20 +8,18 @@
  * The policy's fair_clock is the mean fair_time of all who share by weight: who is not ahead of it
  * has not had more than it is entitled to.
  *
- * Two lines (see order.h) hold who waits: by request and by weight. In both, a tenant may be served
- * once its start has come, and of those the one goes first whose turn should be over first. So
- * nobody falls behind what it is entitled to by much more than one turn, however uneven the shares
- * are. */
+ * Lines (see order.h) hold who waits: by request and by weight, one for each class that goes before
+ * others. In each, a tenant may be served once its start has come, and of those the one goes first
+ * whose turn should be over first. A tenant whose turn should be over by now is late, and no class
+ * goes before it. So a class buys order, not share: no tenant falls behind what it is entitled to
+ * by much more than one turn, however uneven the shares are.
+ *
+ * Work of class idle has no share by weight. It runs when no other work can, in an order of its own
+ * (idle_clock). */
 #include "src/policy/order.h"
 
-/* How far behind a tenant can be at most and still catch up. */
-#define LAG_MAX_NS (10 * DV_NS_PER_S)
-/* Device time that a tenant with a limit may make up for when it had to wait although its limit
- * allowed it to run; otherwise waiting would cost it a part of what it may have. */
-#define LIMIT_MAKE_UP_NS DV_SLICE_MAX_NS
-
-/* Of each turn so much, and at most one in so many parts, goes into handing the device over. No kernel
- * of the tenant runs then; if nobody else wants the device, its limit does not count it. */
+/* Of each turn so much, and at most one in so many parts, goes into handing the device over. No
+ * kernel of the tenant runs then; if nobody else wants the device, its limit does not count it. */
 #define HAND_OVER_NS (200 * DV_NS_PER_US)
 #define HAND_OVER_PART 100
 
@@ -31,6 +29,11 @@
 static bool is_limited(const struct dv_policy_tenant *tenant)
 {
     return tenant->share.limit_ppm < DV_PPM;
+}
+
+static bool is_idle_class(const struct dv_policy_tenant *tenant)
+{
+    return tenant->share.class == DV_CLASS_IDLE;
 }
 
 static struct dv_policy_tenant *tenant_by_request(struct dv_policy_place *place)
@@ -79,7 +82,8 @@ static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tena
 {
     bool wants = tenant->waiting.count > 0 || tenant->holding_count > 0;
 
-    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit)
+    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit ||
+        is_idle_class(tenant))
         return;
     policy->fair_lead_sum += lead_of(policy, tenant);
     policy->total_weight += tenant->share.weight;
@@ -94,6 +98,21 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
             (dv_wide)tenant->share.weight * (int64_t)(time - tenant->fair_time);
     tenant->fair_time = time;
     set_fair_clock(policy);
+}
+
+/* The clock at this moment. Holds are charged in advance, so that a tenant does not get two slots
+ * for one share; but the clock by which others become entitled moves with the time that passes, or
+ * a grant would itself entitle those who have the holder recalled. */
+static uint64_t clock_at(const struct dv_policy *policy, dv_ns now)
+{
+    int64_t ahead_ns = 0;
+
+    if (!policy->total_weight)
+        return policy->fair_clock;
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next)
+        if (holder->tenant->counted)
+            ahead_ns += holder->charged_ns - (int64_t)((now - holder->granted_at) / policy->slots);
+    return policy->fair_clock - (uint64_t)(dv_weighted(ahead_ns, 1) / policy->total_weight);
 }
 
 /* Where somebody new begins: at the mean of those who share, by what holders have really had, since
@@ -124,15 +143,6 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
     return start;
 }
 
-/* The longest hold on the clock of the tenant with the least weight, so many times. */
-static uint64_t behind_by_holds(const struct dv_policy *policy, uint32_t holds)
-{
-    dv_ns ns = policy->longest_hold_ns * holds;
-
-    return policy->fair_clock - (uint64_t)dv_weighted((int64_t)(ns < LAG_MAX_NS ? ns : LAG_MAX_NS),
-                                                      policy->least_weight);
-}
-
 /* Device time had by request counts as received. But a request above the share by weight must not
  * pile up a debt that the tenant would pay off for ever once others leave: it stays just so far
  * ahead that it gets nothing by weight on top, even if a turn of its own comes one hold late. */
@@ -140,19 +150,37 @@ static uint64_t furthest_ahead(const struct dv_policy *policy,
                                const struct dv_policy_tenant *tenant, dv_ns device_ns)
 {
     const struct dv_share *share = &tenant->share;
-    int64_t late_ns = (int64_t)(policy->longest_hold_ns * share->request_ppm / DV_PPM);
+    int64_t late_ns =
+        (int64_t)(2 * policy->longest_hold_ns * policy->slots * share->request_ppm / DV_PPM);
 
-    return policy->fair_clock + (uint64_t)dv_weighted((int64_t)device_ns + late_ns, share->weight);
+    return policy->fair_clock +
+           (uint64_t)dv_weighted((int64_t)device_ns * policy->slots + late_ns, share->weight);
 }
 
-/* Nobody is rightly further behind than by one hold of each of the others, if they all went first.
- * Who is cannot use what its weight entitles it to: it has fewer sessions than the device has
- * slots. And who is held back by its limit keeps so much of a lag that it goes first once it may
- * run. */
+/* How far behind the clock a tenant rightly is at most: it waits for its turn to be over, and one
+ * hold of each of the others went first. The clock of the others alone, which counts while the
+ * tenant is not among them, runs ahead of the one that includes it. */
+static uint64_t furthest_behind(const struct dv_policy *policy,
+                                const struct dv_policy_tenant *tenant)
+{
+    int64_t weight = tenant->share.weight;
+    int64_t others = policy->total_weight - (tenant->counted ? weight : 0);
+    int64_t clock_of = tenant->counted ? others + weight : others;
+    int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
+    int64_t holds_ns = (int64_t)policy->longest_hold_ns * (policy->demanding_tenants + 1);
+
+    if (!others)
+        return tenant->fair_time;
+    dv_wide turn = (dv_wide)dv_weighted(turn_ns, tenant->share.weight) * (others + weight);
+    return policy->fair_clock - (uint64_t)((turn + dv_weighted(holds_ns, 1)) / clock_of);
+}
+
+/* A tenant that is further behind cannot use what its weight entitles it to: it pauses, or has
+ * fewer sessions than the device has slots, or its limit holds it back. It does not save that up,
+ * and keeps just so much of a lag that it goes first when it can run. */
 static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
-    uint32_t holds = tenant->at_limit ? 1 : policy->tenant_count + 1;
-    uint64_t furthest = behind_by_holds(policy, holds);
+    uint64_t furthest = furthest_behind(policy, tenant);
 
     if (dv_before(tenant->fair_time, furthest)) {
         stop_sharing(policy, tenant);
@@ -163,23 +191,35 @@ static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
     }
 }
 
+/* The same for a guarantee: what it did not use is not saved up. */
+static dv_ns earliest_due(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
+                          dv_ns now)
+{
+    int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
+
+    return now - (dv_ns)dv_at_share(turn_ns, tenant->share.request_ppm) -
+           2 * policy->longest_hold_ns * policy->slots;
+}
+
 /* ---- who waits ---- */
 
 static void elastic_init(struct dv_policy *policy, dv_ns now)
 {
     (void)now;
-    policy->fair_clock = 0;
+    policy->fair_clock = policy->idle_clock = 0;
     policy->fair_lead_sum = 0;
     policy->total_weight = 0;
     policy->by_other = (struct dv_policy_tree){0};
-    dv_line_init(&policy->by_request);
-    dv_line_init(&policy->by_fair);
+    for (int i = 0; i < DV_REQUEST_LINES; i++)
+        dv_line_init(&policy->by_request[i]);
+    for (int i = 0; i < DV_CLASS_COUNT; i++)
+        dv_line_init(&policy->by_fair[i]);
 }
 
 static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tenant *tenant,
                                  dv_ns now)
 {
-    tenant->fair_time = policy->fair_clock;
+    tenant->fair_time = is_idle_class(tenant) ? policy->idle_clock : policy->fair_clock;
     tenant->request_time = now;
     tenant->limit_time = now;
     tenant->fair_lead = 0;
@@ -226,7 +266,10 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
     }
     if (now - tenant->demand_ended_at <= DV_SAME_DEMAND_NS)
         return;
-    tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
+    if (is_idle_class(tenant))
+        tenant->fair_time = dv_later(tenant->fair_time, policy->idle_clock);
+    else
+        tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
     tenant->request_time = dv_later(tenant->request_time, now - saved_by_idling(tenant));
     tenant->at_request = tenant->at_limit = false;
     if (is_limited(tenant))
@@ -238,24 +281,21 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
 {
     const struct dv_share *share = &tenant->share;
     int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
-    enum dv_class class = share->class;
 
     if (share->request_ppm) {
         /* Guarantees go by due time, whatever the class; only latency work is put first. */
-        dv_ns due = dv_later(tenant->request_time, now - LAG_MAX_NS);
+        int line = share->class == DV_CLASS_LATENCY ? DV_REQUEST_LATENCY : DV_REQUEST_OTHERS;
+        dv_ns due = dv_later(tenant->request_time, earliest_due(policy, tenant, now));
         tenant->request_time = due;
-        dv_line_insert(&policy->by_request, &tenant->by_request, due,
-                       due + (uint64_t)dv_at_share(turn_ns, share->request_ppm),
-                       class == DV_CLASS_LATENCY ? DV_CLASS_LATENCY : DV_CLASS_STANDARD, now);
+        dv_line_insert(&policy->by_request[line], &tenant->by_request, due,
+                       due + (uint64_t)dv_at_share(turn_ns, share->request_ppm), now);
     }
-    bound_lag(policy, tenant);
+    if (!is_idle_class(tenant))
+        bound_lag(policy, tenant);
     share_if_due(policy, tenant);
-    /* Batch work that its limit keeps from its share is not made to wait by its class as well. */
-    if (tenant->at_limit && class == DV_CLASS_BATCH)
-        class = DV_CLASS_STANDARD;
-    dv_line_insert(&policy->by_fair, &tenant->by_fair, tenant->fair_time,
-                   tenant->fair_time + (uint64_t)dv_weighted(turn_ns, share->weight), class,
-                   policy->fair_clock);
+    dv_line_insert(&policy->by_fair[share->class], &tenant->by_fair, tenant->fair_time,
+                   tenant->fair_time + (uint64_t)dv_weighted(turn_ns, share->weight),
+                   is_idle_class(tenant) ? tenant->fair_time : policy->fair_clock);
 }
 
 static void elastic_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
@@ -263,7 +303,7 @@ static void elastic_enter(struct dv_policy *policy, struct dv_policy_tenant *ten
     if (is_limited(tenant) && dv_before(now, tenant->limit_time)) {
         tenant->at_limit = true;
         stop_sharing(policy, tenant);
-        dv_tree_insert(&policy->by_other, &tenant->by_other, 0, tenant->limit_time);
+        dv_tree_insert(&policy->by_other, &tenant->by_other, tenant->limit_time);
     } else {
         make_ready(policy, tenant, now);
     }
@@ -292,51 +332,118 @@ static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenan
 static void advance(struct dv_policy *policy, dv_ns now)
 {
     struct dv_policy_node *node;
+    uint64_t clock;
 
     while ((node = dv_tree_first(&policy->by_other)) && !dv_before(now, node->key)) {
         dv_tree_remove(node);
         make_ready(policy, DV_TENANT_OF(node, by_other), now);
     }
-    dv_line_advance(&policy->by_request, now);
-    dv_line_advance(&policy->by_fair, policy->fair_clock);
+    clock = clock_at(policy, now);
+    for (int i = 0; i < DV_REQUEST_LINES; i++)
+        dv_line_advance(&policy->by_request[i], now);
+    for (int i = 0; i < DV_CLASS_IDLE; i++)
+        dv_line_advance(&policy->by_fair[i], clock);
 }
 
-/* A waiting tenant of the latency class that is still within its entitlement. */
-static struct dv_pick pick_latency(struct dv_policy *policy, dv_ns now)
-{
-    struct dv_policy_place *due = dv_line_first_ready(&policy->by_request, now);
-    struct dv_policy_place *fair = dv_line_first_ready(&policy->by_fair, policy->fair_clock);
-    struct dv_pick pick = {.rule = DV_RULE_CLASS};
+/* What is first in line at one moment. NULL: nothing is ready there. */
+struct front {
+    struct dv_policy_place *latency_due, *other_due; /* guarantees */
+    struct dv_policy_place *fair[DV_CLASS_IDLE];     /* by weight, in each class */
+    struct dv_policy_place *late; /* of them, the one that should have been over first by now */
+    bool guarantee_late;          /* other_due should be over by now */
+};
 
-    if (due && due->group == DV_CLASS_LATENCY) {
-        pick.tenant = tenant_by_request(due);
+static struct front look(struct dv_policy *policy, dv_ns now)
+{
+    uint64_t clock = clock_at(policy, now);
+    struct front front = {
+        .latency_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_LATENCY], now),
+        .other_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_OTHERS], now)};
+
+    front.guarantee_late = front.other_due && dv_before(front.other_due->finish, now);
+    for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++) {
+        struct dv_policy_place *place = dv_line_first_ready(&policy->by_fair[i], clock);
+        front.fair[i] = place;
+        if (place && dv_before(place->finish, clock) &&
+            (!front.late || dv_before(place->finish, front.late->finish)))
+            front.late = place;
+    }
+    return front;
+}
+
+/* A waiting tenant of the latency class that goes before all others: it is within its entitlement,
+ * and no other tenant is late, or not as late. */
+static struct dv_pick pick_latency(const struct front *front)
+{
+    struct dv_policy_place *by_weight = front->fair[DV_CLASS_LATENCY];
+    struct dv_pick pick = {.rule = DV_RULE_CLASS};
+    bool first =
+        front->latency_due &&
+        (!front->guarantee_late || dv_before(front->latency_due->finish, front->other_due->finish));
+
+    if (first) {
+        pick.tenant = tenant_by_request(front->latency_due);
         pick.guaranteed = true;
-    } else if (fair && fair->group == DV_CLASS_LATENCY) {
-        pick.tenant = tenant_by_fair(fair);
+    } else if (!front->guarantee_late && (!front->late || front->late == by_weight)) {
+        pick.tenant = tenant_by_fair(by_weight);
     }
     return pick;
 }
 
+/* By weight: who is late, else who has not had its share yet, by class; else who is ahead least,
+ * because the device does not idle for that. */
+static struct dv_policy_place *first_by_weight(struct dv_policy *policy, const struct front *front)
+{
+    struct dv_policy_place *least = NULL;
+
+    if (front->late)
+        return front->late;
+    for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++)
+        if (front->fair[i])
+            return front->fair[i];
+    for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++) {
+        struct dv_policy_place *place = dv_line_first_ahead(&policy->by_fair[i]);
+        if (place && (!least || dv_before(place->start, least->start)))
+            least = place;
+    }
+    return least;
+}
+
+/* What nobody else can use. */
+static struct dv_pick pick_idle(struct dv_policy *policy)
+{
+    struct dv_policy_node *node = dv_tree_first(&policy->by_fair[DV_CLASS_IDLE].ready);
+
+    if (!node)
+        return (struct dv_pick){.rule = DV_RULE_LIMIT};
+    struct dv_policy_tenant *tenant = DV_TENANT_OF(node, by_fair.node);
+    policy->idle_clock = dv_later(policy->idle_clock, tenant->fair_time);
+    return (struct dv_pick){.tenant = tenant, .rule = DV_RULE_LEFT_OVER};
+}
+
 static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
 {
-    struct dv_policy_place *place;
-    struct dv_pick pick;
-
     advance(policy, now);
-    pick = pick_latency(policy, now);
-    if (!pick.tenant && (place = dv_line_first_ready(&policy->by_request, now)))
-        pick = (struct dv_pick){
-            .tenant = tenant_by_request(place), .rule = DV_RULE_REQUEST, .guaranteed = true};
+    struct front front = look(policy, now);
+    struct dv_pick pick = pick_latency(&front);
+
+    if (!pick.tenant && front.other_due) {
+        pick = (struct dv_pick){.tenant = tenant_by_request(front.other_due),
+                                .rule = DV_RULE_REQUEST,
+                                .guaranteed = true,
+                                .keeps_turn = front.guarantee_late};
+    }
     if (!pick.tenant) {
-        place = dv_line_first_ready(&policy->by_fair, policy->fair_clock);
-        if (!place) /* all who wait are ahead: the device does not idle for that */
-            place = dv_line_first_ahead(&policy->by_fair);
-        pick = (struct dv_pick){.tenant = tenant_by_fair(place), .rule = DV_RULE_LEAST_SERVED};
+        struct dv_policy_place *place = first_by_weight(policy, &front);
+        pick = (struct dv_pick){.tenant = tenant_by_fair(place),
+                                .rule = DV_RULE_LEAST_SERVED,
+                                .keeps_turn = place && place == front.late};
     }
     if (!pick.tenant)
-        return (struct dv_pick){.rule = DV_RULE_LIMIT,
-                                .ask_again_ns = dv_tree_first(&policy->by_other)->key};
-    if (policy->waiting_tenants == 1)
+        pick = pick_idle(policy);
+    if (!pick.tenant)
+        pick.ask_again_ns = dv_tree_first(&policy->by_other)->key;
+    else if (policy->waiting_tenants == 1)
         pick.rule = DV_RULE_ONLY_ONE;
     return pick;
 }
@@ -348,10 +455,11 @@ static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_sessio
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
-    (void)policy;
     session->fair_at_grant = tenant->fair_time;
+    /* It had to wait for a hold of another although its limit allowed it to run: it may make up for
+     * that, or waiting would cost it a part of what it may have. */
     if (is_limited(tenant))
-        tenant->limit_time = limit_not_before(tenant, LIMIT_MAKE_UP_NS, now);
+        tenant->limit_time = limit_not_before(tenant, policy->longest_hold_ns * policy->slots, now);
 }
 
 static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *session,
@@ -369,6 +477,15 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
         tenant->limit_time += (uint64_t)dv_at_share(delta_ns, share->limit_ppm);
 }
 
+/* A hold by weight is not held against the guarantee beyond one turn. */
+static void forgive(struct dv_policy_tenant *tenant, dv_ns device_ns, dv_ns now)
+{
+    uint64_t turn = (uint64_t)dv_at_share((int64_t)device_ns, tenant->share.request_ppm);
+    dv_ns before = tenant->request_time - turn;
+
+    tenant->request_time = dv_later(before, dv_earlier(tenant->request_time, now + turn));
+}
+
 static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_session *session,
                                dv_ns device_ns, dv_ns now)
 {
@@ -383,7 +500,7 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
     }
     stop_sharing(policy, tenant);
     tenant->at_request = false;
-    if (session->guaranteed && policy->demanding_tenants > 1) {
+    if (session->guaranteed && policy->demanding_tenants > 1 && !is_idle_class(tenant)) {
         uint64_t most = dv_later(session->fair_at_grant, furthest_ahead(policy, tenant, device_ns));
         /* Where all others are held back, time by request is no measure of what they should have.
          */
@@ -391,11 +508,8 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
     share_if_due(policy, tenant);
-    /* More than guaranteed is never held against the guarantee beyond this one turn. */
-    if (share->request_ppm)
-        tenant->request_time =
-            dv_earlier(tenant->request_time,
-                       now + (uint64_t)dv_at_share((int64_t)device_ns, share->request_ppm));
+    if (share->request_ppm && !session->guaranteed)
+        forgive(tenant, device_ns, now);
 }
 
 /* Keeps what a tenant is ahead or behind, in device time, under the new share. */
@@ -408,9 +522,14 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
     tenant->share = *old; /* it leaves with the weight it came with */
     stop_sharing(policy, tenant);
     tenant->share = share;
-    tenant->fair_time =
-        policy->fair_clock + (uint64_t)((int64_t)(tenant->fair_time - policy->fair_clock) /
-                                        (int64_t)share.weight * old->weight);
+    if (is_idle_class(tenant))
+        tenant->fair_time = policy->idle_clock;
+    else if (old->class == DV_CLASS_IDLE)
+        tenant->fair_time = policy->fair_clock;
+    else
+        tenant->fair_time =
+            policy->fair_clock + (uint64_t)((int64_t)(tenant->fair_time - policy->fair_clock) /
+                                            (int64_t)share.weight * old->weight);
     if (share.request_ppm != old->request_ppm)
         tenant->request_time = now;
     if (old->limit_ppm >= DV_PPM || limit_lead < 0)
@@ -423,17 +542,34 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
 
 /* ---- who steps aside ---- */
 
+/* Waiting tenants that no limit holds back and that have a share. */
+static uint32_t runnable_tenants(const struct dv_policy *policy)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < DV_CLASS_IDLE; i++)
+        count += policy->by_fair[i].ready.count + policy->by_fair[i].ahead.count;
+    return count;
+}
+
 /* On a device with several slots, latency work gets as many as it takes to be done in time; the
  * others stay where they are. With one slot that is all or nothing. */
-static uint32_t elastic_slots_wanted(struct dv_policy *policy, dv_ns now)
+static uint32_t slots_for_latency(const struct dv_policy *policy)
 {
-    advance(policy, now);
-    if (!pick_latency(policy, now).tenant)
-        return 0;
     dv_ns target = policy->latency_target_ns ? policy->latency_target_ns : 1;
     uint64_t wanted = (policy->latency_work_ns + target - 1) / target;
+
     wanted = wanted ? wanted : 1;
     return wanted < policy->slots ? (uint32_t)wanted : policy->slots;
+}
+
+static uint32_t elastic_slots_wanted(struct dv_policy *policy, enum dv_class class, dv_ns now)
+{
+    advance(policy, now);
+    if (class == DV_CLASS_IDLE)
+        return runnable_tenants(policy);
+    struct front front = look(policy, now);
+    return pick_latency(&front).tenant ? slots_for_latency(policy) : 0;
 }
 
 static bool elastic_runnable(struct dv_policy *policy, dv_ns now, dv_ns *from)
@@ -442,7 +578,7 @@ static bool elastic_runnable(struct dv_policy *policy, dv_ns now, dv_ns *from)
 
     advance(policy, now);
     *from = now;
-    if (dv_tree_first(&policy->by_fair.ready) || dv_tree_first(&policy->by_fair.ahead))
+    if (runnable_tenants(policy) || policy->by_fair[DV_CLASS_IDLE].ready.count)
         return true;
     held = dv_tree_first(&policy->by_other);
     if (held)
@@ -452,6 +588,7 @@ static bool elastic_runnable(struct dv_policy *policy, dv_ns now, dv_ns *from)
 
 const struct dv_policy_ops dv_policy_elastic = {
     .name = "elastic",
+    .knows_classes = true,
     .init = elastic_init,
     .enter = elastic_enter,
     .leave = elastic_leave,

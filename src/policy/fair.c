@@ -31,7 +31,7 @@ static void fair_demand_begins(struct dv_policy *policy, struct dv_policy_tenant
 static void fair_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     (void)now;
-    dv_tree_insert(&policy->by_other, &tenant->by_other, 0, tenant->fair_time);
+    dv_tree_insert(&policy->by_other, &tenant->by_other, tenant->fair_time);
 }
 
 static void fair_leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)

@@ -6,8 +6,6 @@ static int compare(struct dv_policy_node *a, struct dv_policy_node *b)
     struct dv_policy_tree *tree = a->tree;
 
     tree->comparisons++;
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
     if (a->key != b->key)
         return dv_before(a->key, b->key) ? -1 : 1;
     return dv_before(a->order, b->order) ? -1 : a->order != b->order;
@@ -15,14 +13,13 @@ static int compare(struct dv_policy_node *a, struct dv_policy_node *b)
 
 RB_GENERATE_INTERNAL(dv_policy_nodes, dv_policy_node, link, compare, __attribute__((unused)) static)
 
-void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint32_t group,
-                    uint64_t key)
+void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint64_t key)
 {
     dv_tree_remove(node);
     node->tree = tree;
-    node->group = group;
     node->key = key;
     node->order = ++tree->order;
+    tree->count++;
     RB_INSERT(dv_policy_nodes, &tree->nodes, node);
 }
 
@@ -31,6 +28,7 @@ void dv_tree_remove(struct dv_policy_node *node)
     if (!node->tree)
         return;
     RB_REMOVE(dv_policy_nodes, &node->tree->nodes, node);
+    node->tree->count--;
     node->tree = NULL;
 }
 
@@ -55,15 +53,14 @@ static struct dv_policy_place *place_of(struct dv_policy_node *node)
 }
 
 void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
-                    uint64_t finish, uint32_t group, uint64_t clock)
+                    uint64_t finish, uint64_t clock)
 {
     place->start = start;
     place->finish = finish;
-    place->group = group;
     if (dv_before(clock, start))
-        dv_tree_insert(&line->ahead, &place->node, 0, start);
+        dv_tree_insert(&line->ahead, &place->node, start);
     else
-        dv_tree_insert(&line->ready, &place->node, group, finish);
+        dv_tree_insert(&line->ready, &place->node, finish);
 }
 
 void dv_line_remove(struct dv_policy_place *place)
@@ -76,8 +73,7 @@ void dv_line_advance(struct dv_policy_line *line, uint64_t clock)
     struct dv_policy_node *node;
 
     while ((node = dv_tree_first(&line->ahead)) && !dv_before(clock, node->key)) {
-        struct dv_policy_place *place = place_of(node);
-        dv_tree_insert(&line->ready, node, place->group, place->finish);
+        dv_tree_insert(&line->ready, node, place_of(node)->finish);
     }
 }
 
@@ -86,7 +82,7 @@ struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_
     struct dv_policy_node *node;
 
     while ((node = dv_tree_first(&line->ready)) && dv_before(clock, place_of(node)->start))
-        dv_tree_insert(&line->ahead, node, 0, place_of(node)->start);
+        dv_tree_insert(&line->ahead, node, place_of(node)->start);
     return node ? place_of(node) : NULL;
 }
 

@@ -43,18 +43,25 @@ static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
     return (int64_t)((dv_wide)ns * DV_PPM / (ppm ? ppm : 1));
 }
 
+#define DV_SESSION_OF(node_pointer)                                                                \
+    ((struct dv_policy_session *)(void *)((char *)(node_pointer)-offsetof(                         \
+        struct dv_policy_session, by_turn)))
+
+/* ---- policy.c ---- */
+
+/* The session of a waiting tenant whose turn it is. */
+struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant);
+
 /* ---- order.c ---- */
 
-void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint32_t group,
-                    uint64_t key);
+void dv_tree_insert(struct dv_policy_tree *tree, struct dv_policy_node *node, uint64_t key);
 void dv_tree_remove(struct dv_policy_node *node); /* from the tree it is in, if any */
 struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree);
 struct dv_policy_node *dv_tree_next(struct dv_policy_node *node);
 
 void dv_line_init(struct dv_policy_line *line);
-/* Lower groups go first among those that are ready. */
 void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
-                    uint64_t finish, uint32_t group, uint64_t clock);
+                    uint64_t finish, uint64_t clock);
 void dv_line_remove(struct dv_policy_place *place);
 /* Makes ready whoever's start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);

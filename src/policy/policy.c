@@ -7,6 +7,10 @@
 /* Waiting latency work should be done within this time, or more slots are freed for it. */
 #define LATENCY_TARGET_NS (20 * DV_NS_PER_MS)
 
+/* A class recalls no holder sooner after its grant. A grant therefore always moves time on: no order of
+ * grants and recalls repeats at one moment. */
+#define HOLD_MIN_NS (100 * DV_NS_PER_US)
+
 /* How late a worker may be that gives back by itself at the end of its slice. */
 #define GRACE_NS DV_NS_PER_MS
 
@@ -24,7 +28,7 @@ const struct dv_policy_ops *dv_policy_by_name(const char *name)
     return NULL;
 }
 
-static const char *const class_words[] = {"latency", "standard", "batch"};
+static const char *const class_words[] = {"latency", "standard", "batch", "idle"};
 
 const char *dv_class_word(enum dv_class class)
 {
@@ -33,7 +37,7 @@ const char *dv_class_word(enum dv_class class)
 
 bool dv_class_by_word(const char *word, enum dv_class *class)
 {
-    for (int i = DV_CLASS_LATENCY; i <= DV_CLASS_BATCH; i++) {
+    for (int i = DV_CLASS_LATENCY; i < DV_CLASS_COUNT; i++) {
         if (strcmp(word, class_words[i]) == 0) {
             *class = (enum dv_class)i;
             return true;
@@ -54,6 +58,7 @@ const char *dv_rule_text(enum dv_rule rule)
         [DV_RULE_CREDIT] = "it had credit left",
         [DV_RULE_LIMIT] = "everybody who waits is at its limit",
         [DV_RULE_BUSY] = "the device is in use",
+        [DV_RULE_LEFT_OVER] = "no other work could run",
         [DV_RULE_IDLE_WINDOW] = "kept free for a moment for an under-served tenant",
     };
     return (unsigned)rule < sizeof texts / sizeof texts[0] ? texts[rule] : "";
@@ -85,17 +90,27 @@ static void queue_remove(struct dv_policy_queue *queue, struct dv_policy_session
     queue->count--;
 }
 
+/* Idle work that is guaranteed a share may take the device from others. */
+static bool takes_what_is_left(const struct dv_policy_tenant *tenant)
+{
+    return tenant->share.class == DV_CLASS_IDLE && !tenant->share.request_ppm;
+}
+
 /* A tenant leaves the policy's queues whenever its account changes, and then enters them again. */
 static void leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
-    if (tenant->waiting.count)
-        policy->ops->leave(policy, tenant);
+    if (!tenant->waiting.count)
+        return;
+    policy->waiting_idle -= takes_what_is_left(tenant);
+    policy->ops->leave(policy, tenant);
 }
 
 static void enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    if (tenant->waiting.count)
-        policy->ops->enter(policy, tenant, now);
+    if (!tenant->waiting.count)
+        return;
+    policy->waiting_idle += takes_what_is_left(tenant);
+    policy->ops->enter(policy, tenant, now);
 }
 
 static void charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
@@ -148,12 +163,28 @@ static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant
     policy->demanding_tenants--;
 }
 
+struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant)
+{
+    return DV_SESSION_OF(dv_tree_first(&tenant->waiting));
+}
+
+/* Sessions of a tenant take turns by device time. A session that comes back begins where the last
+ * one began that was served: it does not catch up on its pause. */
+static void start_waiting(struct dv_policy_session *session)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    session->waiting = true;
+    session->turn_time = dv_later(session->turn_time, tenant->turn_clock);
+    dv_tree_insert(&tenant->waiting, &session->by_turn, session->turn_time);
+}
+
 /* Takes a session out of its tenant's turn order. The tenant is in no queue of the policy. */
 static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *session)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
-    queue_remove(&tenant->waiting, session);
+    dv_tree_remove(&session->by_turn);
     session->waiting = false;
     policy->latency_work_ns -= session->latency_work_ns;
     session->latency_work_ns = 0;
@@ -167,19 +198,10 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
     *policy = (struct dv_policy){.ops = ops,
                                  .slots = slots ? slots : 1,
                                  .free_slots = slots ? slots : 1,
-                                 .least_weight = DV_WEIGHT_MAX,
                                  .longest_hold_ns = DV_SLICE_MAX_NS,
                                  .moving_part_ppm = DV_MOVING_PART_PPM,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
-}
-
-static void find_least_weight(struct dv_policy *policy)
-{
-    policy->least_weight = DV_WEIGHT_MAX;
-    for (struct dv_policy_tenant *tenant = policy->tenants; tenant; tenant = tenant->next)
-        if (tenant->share.weight < policy->least_weight)
-            policy->least_weight = tenant->share.weight;
 }
 
 void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
@@ -191,8 +213,6 @@ void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *ten
         policy->tenants->prev = tenant;
     policy->tenants = tenant;
     policy->tenant_count++;
-    if (share->weight < policy->least_weight)
-        policy->least_weight = share->weight;
     if (policy->ops->tenant_added)
         policy->ops->tenant_added(policy, tenant, now);
 }
@@ -207,8 +227,6 @@ void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *
         tenant->next->prev = tenant->prev;
     tenant->next = tenant->prev = NULL;
     policy->tenant_count--;
-    if (tenant->share.weight == policy->least_weight)
-        find_least_weight(policy);
     if (policy->last_tenant == tenant)
         policy->last_tenant = NULL;
 }
@@ -221,8 +239,6 @@ void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *ten
     settle(policy, now);
     leave(policy, tenant);
     tenant->share = *share;
-    if (share->weight != old.weight)
-        find_least_weight(policy);
     if (policy->ops->share_changed)
         policy->ops->share_changed(policy, tenant, &old, now);
     enter(policy, tenant, now);
@@ -240,14 +256,13 @@ void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session,
     if (session->waiting || session->holding)
         return;
     begin_demand(policy, tenant, now);
-    session->waiting = true;
     session->waiting_since = now;
     if (tenant->share.class == DV_CLASS_LATENCY) {
         session->latency_work_ns =
             session->learned_ns ? session->learned_ns : session->burst.last_ns;
         policy->latency_work_ns += session->latency_work_ns;
     }
-    queue_append(&tenant->waiting, session);
+    start_waiting(session);
     if (tenant->waiting.count == 1) {
         policy->waiting_tenants++;
         enter(policy, tenant, now);
@@ -279,12 +294,22 @@ static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy
     return fair;
 }
 
-/* Gives the slot to the first waiting session of the chosen tenant. */
+/* Whether no other session that may take the device from this one waits: idle work may not. */
+static bool is_alone(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
+{
+    uint32_t others = policy->waiting_tenants - 1;
+
+    if (policy->ops->knows_classes && tenant->share.class != DV_CLASS_IDLE)
+        others -= policy->waiting_idle;
+    return others == 0 && tenant->waiting.count == 1;
+}
+
+/* Gives the slot to the waiting session of the chosen tenant whose turn it is. */
 static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
 {
     struct dv_policy_tenant *tenant = pick->tenant;
-    struct dv_policy_session *session = tenant->waiting.first;
-    bool alone = policy->waiting_tenants == 1 && tenant->waiting.count == 1;
+    struct dv_policy_session *session = dv_policy_next_session(tenant);
+    bool alone = is_alone(policy, tenant);
 
     leave(policy, tenant);
     stop_waiting(policy, session);
@@ -298,6 +323,8 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     session->granted_at = now;
     session->rule = tenant->last_rule = pick->rule;
     session->guaranteed = pick->guaranteed;
+    session->keeps_ns = pick->keeps_turn ? session->turn_ns : HOLD_MIN_NS;
+    tenant->turn_clock = session->turn_time;
     queue_append(&policy->holders, session);
     tenant->holding_count++;
     policy->free_slots--;
@@ -319,6 +346,8 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
         return (struct dv_decision){.rule = DV_RULE_NONE};
     if (policy->free_slots == 0)
         return (struct dv_decision){.rule = DV_RULE_BUSY};
+    if (policy->holders.first) /* of several slots: what a long kernel takes counts at once */
+        settle(policy, now);
     struct dv_pick pick = policy->ops->pick(policy, now);
     if (!pick.tenant)
         return (struct dv_decision){.rule = pick.rule, .ask_again_ns = pick.ask_again_ns};
@@ -334,6 +363,7 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     dv_ns held_ns = now - session->granted_at;
     dv_ns device_ns = device_time(policy, held_ns);
     tenant->used_ns += device_ns;
+    session->turn_time += device_ns;
     policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
     if (policy->longest_hold_ns < DV_SLICE_MAX_NS)
         policy->longest_hold_ns = DV_SLICE_MAX_NS;
@@ -415,16 +445,30 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
         .session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
 }
 
-/* The most recently begun hold loses least; batch work steps aside before standard work. */
-static struct dv_policy_session *victim(struct dv_policy *policy, dv_ns now)
+/* Idle work that is guaranteed a share is idle work beyond that share only. */
+static enum dv_class class_of(const struct dv_policy_session *holder)
+{
+    enum dv_class class = holder->tenant->share.class;
+    return class == DV_CLASS_IDLE && holder->guaranteed ? DV_CLASS_BATCH : class;
+}
+
+/* A holder of this class, or of one that goes after it. The most recently begun hold loses least;
+ * idle work steps aside before batch work, and that before standard work. */
+static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class class, dv_ns now,
+                                        dv_ns *again)
 {
     struct dv_policy_session *best = NULL;
 
     for (struct dv_policy_session *holder = policy->holders.last; holder; holder = holder->prev) {
-        enum dv_class class = holder->tenant->share.class;
-        if (class != DV_CLASS_LATENCY && !holder->recalled && !is_moving(holder, now) &&
-            (!best || class > best->tenant->share.class))
+        enum dv_class its = class_of(holder);
+        if (its < class || holder->recalled || is_moving(holder, now) ||
+            (best && its <= class_of(best)))
+            continue;
+        dv_ns from = holder->granted_at + holder->keeps_ns;
+        if (!dv_before(now, from))
             best = holder;
+        else if (!*again || dv_before(from, *again))
+            *again = from;
     }
     return best;
 }
@@ -441,11 +485,14 @@ static dv_ns end_of_hold(const struct dv_policy_session *holder)
 static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     dv_ns from = now;
-    bool wanted = !policy->free_slots && policy->waiting_tenants &&
-                  (!policy->ops->runnable || policy->ops->runnable(policy, now, &from));
+    bool any = !policy->free_slots && policy->waiting_tenants &&
+               (!policy->ops->runnable || policy->ops->runnable(policy, now, &from));
+    bool only_idle = policy->ops->knows_classes &&
+                     policy->waiting_idle == policy->waiting_tenants;
 
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
+        bool wanted = any && (!only_idle || holder->tenant->share.class == DV_CLASS_IDLE);
         if (holder->recalled || (!wanted && !limited))
             continue;
         dv_ns at = is_moving(holder, now) ? moving_ends(holder)
@@ -461,22 +508,31 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
     return NULL;
 }
 
-/* A holder that must make room for latency work. */
-static struct dv_policy_session *in_the_way(struct dv_policy *policy, dv_ns now)
+/* A holder of this class, or of one that goes after it, that must make room for a higher class. */
+static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_class class, dv_ns now,
+                                            dv_ns *again)
+{
+    uint32_t wanted = policy->ops->slots_wanted(policy, class, now);
+
+    for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
+         holder = holder->next)
+        wanted -= holder->recalled || (class != DV_CLASS_IDLE &&
+                                       holder->tenant->share.class == DV_CLASS_LATENCY);
+    return wanted ? victim(policy, class, now, again) : NULL;
+}
+
+static struct dv_policy_session *yields_to_class(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     if (policy->free_slots || !policy->waiting_tenants || !policy->ops->slots_wanted)
         return NULL;
-    uint32_t wanted = policy->ops->slots_wanted(policy, now);
-    for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
-         holder = holder->next)
-        wanted -= holder->recalled || holder->tenant->share.class == DV_CLASS_LATENCY;
-    return wanted ? victim(policy, now) : NULL;
+    struct dv_policy_session *chosen = in_the_way(policy, DV_CLASS_IDLE, now, again);
+    return chosen ? chosen : in_the_way(policy, DV_CLASS_STANDARD, now, again);
 }
 
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     *again = 0;
-    struct dv_policy_session *chosen = in_the_way(policy, now);
+    struct dv_policy_session *chosen = yields_to_class(policy, now, again);
     if (!chosen)
         chosen = overdue(policy, now, again);
     if (chosen)
@@ -502,7 +558,7 @@ void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops,
     ops->init(policy, now);
     for (tenant = policy->tenants; tenant; tenant = tenant->next) {
         tenant->counted = tenant->at_request = tenant->at_limit = false;
-        tenant->fair_time = policy->fair_clock;
+        tenant->fair_time = tenant->share.class == DV_CLASS_IDLE ? 0 : policy->fair_clock;
         tenant->request_time = tenant->limit_time = tenant->demand_ended_at = now;
         tenant->credit_ns = tenant->period_ns = 0;
         if (ops->tenant_added)
@@ -558,7 +614,8 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
     tenant->slice_ns = account->slice_ns && account->slice_ns <= DV_SLICE_MOVING_MAX_NS
                            ? account->slice_ns
                            : DV_SLICE_START_NS;
-    tenant->fair_time = near_clock(policy, account->fair_time);
+    if (tenant->share.class != DV_CLASS_IDLE) /* their clock begins anew */
+        tenant->fair_time = near_clock(policy, account->fair_time);
     tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
     tenant->request_time = near_now(account->request_time, now);
     tenant->limit_time = near_now(account->limit_time, now);

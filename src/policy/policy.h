@@ -54,7 +54,16 @@
 #define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)
 #define DV_SLICE_FIXED_MAX_NS (10 * DV_NS_PER_S)
 
-enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH, DV_CLASS_COUNT };
+/* In the order in which work of them goes first. A class buys order, not share; only `idle` is
+ * different: it has no share by weight and takes what all others leave over. */
+enum dv_class {
+    DV_CLASS_LATENCY,
+    DV_CLASS_STANDARD,
+    DV_CLASS_BATCH,
+    DV_CLASS_IDLE,
+    DV_CLASS_COUNT
+};
+#define DV_CLASS_WORDS "latency, standard, batch or idle"
 
 const char *dv_class_word(enum dv_class class);
 bool dv_class_by_word(const char *word, enum dv_class *class); /* false: there is none */
@@ -84,6 +93,7 @@ enum dv_rule {
     DV_RULE_CREDIT,       /* has credit left */
     DV_RULE_LIMIT,        /* held back: at its limit */
     DV_RULE_BUSY,         /* the device is in use */
+    DV_RULE_LEFT_OVER,    /* no other work could run */
     DV_RULE_IDLE_WINDOW,  /* kept free for a moment: an under-served tenant may be back at once */
 };
 const char *dv_rule_text(enum dv_rule rule);
@@ -94,18 +104,18 @@ struct dv_policy;
 struct dv_policy_tenant;
 struct dv_policy_session;
 
-/* A tree of tenants that a policy keeps, ordered by group, then key, then arrival in the tree.
+/* A tree of tenants that a policy keeps, ordered by key, then arrival in the tree.
  * Keys may wrap around: only their differences count. Callers do not touch any of it. */
 struct dv_policy_node {
     RB_ENTRY(dv_policy_node) link;
     struct dv_policy_tree *tree; /* NULL: in none */
     uint64_t key, order;
-    uint32_t group;
 };
 struct dv_policy_tree {
     RB_HEAD(dv_policy_nodes, dv_policy_node) nodes;
     uint64_t order;       /* of the last one that came in */
     uint64_t comparisons; /* made so far: what a decision costs */
+    uint32_t count;
 };
 
 /* Tenants in line for a service that is due at `start` on some clock and should be over by
@@ -115,10 +125,11 @@ struct dv_policy_line {
     struct dv_policy_tree ahead; /* key: start */
     struct dv_policy_tree ready; /* key: finish */
 };
+/* Guarantees of latency work are in a line of their own, all others in one. */
+enum { DV_REQUEST_LATENCY, DV_REQUEST_OTHERS, DV_REQUEST_LINES };
 struct dv_policy_place {
     struct dv_policy_node node;
     uint64_t start, finish;
-    uint32_t group;
 };
 
 /* One session's wish to keep the device busy. */
@@ -138,11 +149,14 @@ struct dv_policy_session {
     enum dv_rule rule;          /* of its last grant */
     dv_ns learned_ns;           /* burst estimate behind its slices; 0: nothing known */
     /* the policy's own */
-    struct dv_policy_session *next, *prev; /* its tenant's turn order, or the device's holders */
+    struct dv_policy_session *next, *prev; /* the device's holders */
+    struct dv_policy_node by_turn;         /* while waiting: key is turn_time */
+    uint64_t turn_time;                    /* device time had, for the turns inside its tenant */
     int64_t charged_ns;                    /* for the present hold so far */
     uint64_t fair_at_grant;
     dv_ns latency_work_ns;
     bool guaranteed; /* granted because its guaranteed share was due */
+    dv_ns keeps_ns;  /* while holding: no class recalls it sooner. If it was late: its turn */
 };
 
 struct dv_policy_queue {
@@ -153,7 +167,8 @@ struct dv_policy_queue {
 /* A tenant on one device. */
 struct dv_policy_tenant {
     struct dv_share share;
-    struct dv_policy_queue waiting;
+    struct dv_policy_tree waiting; /* its sessions, the one with the least device time first */
+    uint64_t turn_clock;           /* turn_time of the session that it served last */
     uint32_t holding_count;
     dv_ns used_ns;  /* held so far by all its sessions, without the present holds */
     dv_ns slice_ns; /* length of its last turn */
@@ -188,6 +203,7 @@ struct dv_pick {
     struct dv_policy_tenant *tenant; /* NULL: nobody now */
     enum dv_rule rule;
     bool guaranteed;
+    bool keeps_turn; /* it was late, see struct dv_policy_session */
     dv_ns ask_again_ns;
 };
 
@@ -195,6 +211,7 @@ struct dv_pick {
  * changed while it is in no queue: policy.c calls leave before and enter after. */
 struct dv_policy_ops {
     const char *name;
+    bool knows_classes; /* work of class idle steps aside for all other work */
     void (*init)(struct dv_policy *policy, dv_ns now);
     /* At least one session of the tenant waits: put it into the queues; or take it out of them. */
     void (*enter)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
@@ -216,8 +233,9 @@ struct dv_policy_ops {
     void (*hold_began)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
     void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns,
                        dv_ns now);
-    /* Slots that must become free at once for the latency class. */
-    uint32_t (*slots_wanted)(struct dv_policy *policy, dv_ns now);
+    /* How many slots held by work of this class waiting work of higher classes must have at once.
+     * NULL: none. */
+    uint32_t (*slots_wanted)(struct dv_policy *policy, enum dv_class class, dv_ns now);
     /* Whether somebody who waits may run, and from when on. NULL: always, at once. */
     bool (*runnable)(struct dv_policy *policy, dv_ns now, dv_ns *from);
 };
@@ -228,6 +246,7 @@ struct dv_policy {
     uint32_t slots, free_slots;
     uint32_t excess; /* holds of an earlier daemon that had more slots */
     uint32_t waiting_tenants;
+    uint32_t waiting_idle; /* of them, those that take only what is left over */
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
@@ -236,12 +255,13 @@ struct dv_policy {
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
-    uint32_t tenant_count, least_weight; /* of all tenants on the device */
-    dv_ns longest_hold_ns;               /* recently, as device time */
+    uint32_t tenant_count; /* on the device */
+    dv_ns longest_hold_ns; /* recently, as device time */
     uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
+    uint64_t idle_clock;   /* the same for the class idle, which shares what is left over */
     dv_wide fair_lead_sum; /* weight x (fair_time - fair_clock), of those who share the device */
     int64_t total_weight;  /* of them */
-    struct dv_policy_line by_request, by_fair;
+    struct dv_policy_line by_request[DV_REQUEST_LINES], by_fair[DV_CLASS_COUNT];
     struct dv_policy_tree by_other;
     struct dv_policy_tenant *last_tenant; /* who was served last */
     dv_ns period_began, window_ends;

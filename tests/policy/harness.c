@@ -46,10 +46,27 @@ static void ask(struct world *world, struct actor *actor)
     world->waits++;
 }
 
+/* Marks the time up to now, for a tenant that has had no work. */
+static void record_idling(struct world *world, struct peer *peer)
+{
+    for (size_t bin = peer->idle_since / BIN_NS; bin <= world->now / BIN_NS; bin++) {
+        assert_true(bin < MAX_BINS);
+        peer->idle_in[bin] = true;
+    }
+    peer->idle_since = world->now;
+}
+
+static bool has_work(const struct peer *peer)
+{
+    return peer->tenant.waiting.count || peer->tenant.holding_count;
+}
+
 static void begin_work(struct world *world, struct actor *actor)
 {
-    const struct peer *peer = actor->peer;
+    struct peer *peer = actor->peer;
 
+    if (!has_work(peer))
+        record_idling(world, peer);
     actor->work_left =
         peer->always ? 1 : 1 + (unsigned)random_below(&world->random, peer->burst_max);
     ask(world, actor);
@@ -82,6 +99,16 @@ static void record(struct world *world, struct peer *peer, dv_ns start, dv_ns en
     }
 }
 
+/* As many short pauses as long ones, by orders of magnitude, if there is a shortest one. */
+static dv_ns random_pause(struct world *world, const struct peer *peer)
+{
+    dv_ns longest = peer->idle_max;
+
+    while (peer->idle_min && longest / 2 > peer->idle_min && random_chance(&world->random, 50))
+        longest /= 4;
+    return peer->idle_min + random_below(&world->random, longest);
+}
+
 static void give_back(struct world *world, struct actor *actor)
 {
     struct dv_policy_session *lease = &actor->lease;
@@ -95,7 +122,8 @@ static void give_back(struct world *world, struct actor *actor)
         ask(world, actor);
     } else {
         actor->phase = PHASE_IDLE;
-        actor->next_at = world->now + 1 + random_below(&world->random, peer->idle_max);
+        actor->next_at = world->now + 1 + random_pause(world, peer);
+        peer->idle_since = world->now;
     }
 }
 
@@ -106,7 +134,7 @@ static void end_kernel(struct world *world, struct actor *actor)
     const struct peer *peer = actor->peer;
     dv_ns expected = (peer->kernel_min + peer->kernel_max) / 2;
 
-    if (!peer->always)
+    if (!peer->always && actor->work_left)
         actor->work_left--;
     bool more = peer->always || actor->work_left;
     if (more && !lease->recalled && world->now + expected <= lease->granted_at + lease->slice_ns)
@@ -132,7 +160,8 @@ static void check_books(const struct world *world)
             waiting += peer->actors[s].lease.waiting;
             held += peer->actors[s].lease.holding;
             assert_int_equal(peer->actors[s].lease.waiting, peer->actors[s].phase == PHASE_WAITING);
-            assert_int_equal(peer->actors[s].lease.holding, peer->actors[s].phase == PHASE_RUNNING);
+            assert_int_equal(peer->actors[s].lease.holding,
+                             peer->actors[s].phase >= PHASE_STARTING);
         }
         assert_int_equal(peer->tenant.waiting.count, waiting);
         assert_int_equal(peer->tenant.holding_count, held);
@@ -164,13 +193,18 @@ static void decide(struct world *world)
         peer->grants++;
         world->grants++;
         world->fingerprint = world->fingerprint * 31 + world->now + (uint64_t)(peer - world->peers);
-        begin_kernel(world, actor);
+        if (world->grant_delay_max) {
+            actor->phase = PHASE_STARTING;
+            actor->next_at = world->now + random_below(&world->random, world->grant_delay_max);
+        } else {
+            begin_kernel(world, actor);
+        }
     }
     if (decision.rule == DV_RULE_LIMIT || decision.rule == DV_RULE_IDLE_WINDOW)
         assert_true(decision.ask_again_ns > world->now);
     struct dv_policy_session *lease;
     while ((lease = dv_policy_recall(&world->policy, world->now, &again)))
-        assert_int_equal(actor_of(lease)->phase, PHASE_RUNNING);
+        assert_true(actor_of(lease)->phase >= PHASE_STARTING);
     assert_true(!again || again > world->now);
     world->poll_at = decision.ask_again_ns;
     if (again && (!world->poll_at || again < world->poll_at))
@@ -186,7 +220,7 @@ static struct actor *next_actor(struct world *world, dv_ns *at)
     for (unsigned i = 0; i < world->count; i++)
         for (unsigned s = 0; s < world->peers[i].sessions; s++) {
             struct actor *actor = &world->peers[i].actors[s];
-            if ((actor->phase == PHASE_IDLE || actor->phase == PHASE_RUNNING) &&
+            if ((actor->phase == PHASE_IDLE || actor->phase >= PHASE_STARTING) &&
                 actor->next_at < *at) {
                 *at = actor->next_at;
                 first = actor;
@@ -202,6 +236,25 @@ static bool unlimited_waits(const struct world *world)
             world->peers[i].tenant.share.limit_ppm == DV_PPM)
             return true;
     return false;
+}
+
+static void add_up(struct peer *peer)
+{
+    for (size_t bin = 0; bin < MAX_BINS; bin++) {
+        peer->held_before[bin + 1] = peer->held_before[bin] + peer->held_in[bin];
+        peer->idle_before[bin + 1] = peer->idle_before[bin] + peer->idle_in[bin];
+    }
+}
+
+/* A session that waits at the end has waited, whether it would be served or not. */
+static void count_unfinished_waits(struct world *world)
+{
+    for (unsigned i = 0; i < world->count; i++)
+        for (unsigned s = 0; s < world->peers[i].sessions; s++) {
+            const struct dv_policy_session *lease = &world->peers[i].actors[s].lease;
+            if (lease->waiting && world->now - lease->waiting_since > world->peers[i].longest_wait)
+                world->peers[i].longest_wait = world->now - lease->waiting_since;
+        }
 }
 
 void world_run(struct world *world, dv_ns until)
@@ -223,6 +276,10 @@ void world_run(struct world *world, dv_ns until)
             world->poll_at = 0;
         else if (actor->phase == PHASE_IDLE)
             begin_work(world, actor);
+        else if (actor->phase == PHASE_STARTING && !actor->lease.recalled)
+            begin_kernel(world, actor);
+        else if (actor->phase == PHASE_STARTING) /* recalled before it could begin */
+            give_back(world, actor);
         else
             end_kernel(world, actor);
         decide(world);
@@ -233,13 +290,16 @@ void world_run(struct world *world, dv_ns until)
         check_books(world);
     }
     world->now = until;
+    count_unfinished_waits(world);
+    for (unsigned i = 0; i < world->count; i++)
+        if (!has_work(&world->peers[i]))
+            record_idling(world, &world->peers[i]);
+    for (unsigned i = 0; i < world->count; i++)
+        add_up(&world->peers[i]);
 }
 
 double world_share(const struct peer *peer, size_t first, size_t bins)
 {
-    dv_ns sum = 0;
-
-    for (size_t bin = first; bin < first + bins; bin++)
-        sum += peer->held_in[bin];
+    dv_ns sum = peer->held_before[first + bins] - peer->held_before[first];
     return (double)sum / (double)(bins * BIN_NS);
 }

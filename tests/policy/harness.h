@@ -11,15 +11,15 @@
 #define MAX_TENANTS 24
 #define MAX_SESSIONS 4
 #define BIN_NS DV_NS_PER_MS
-#define MAX_BINS 40000
+#define MAX_BINS 41000
 
-enum phase { PHASE_OFF, PHASE_IDLE, PHASE_WAITING, PHASE_RUNNING };
+enum phase { PHASE_OFF, PHASE_IDLE, PHASE_WAITING, PHASE_STARTING, PHASE_RUNNING };
 
 struct actor { /* a session */
     struct dv_policy_session lease;
     struct peer *peer;
     enum phase phase;
-    dv_ns next_at;      /* end of idling or of the running kernel */
+    dv_ns next_at;      /* end of idling, of the way of a grant, or of the running kernel */
     unsigned work_left; /* kernels; counts only for those who come and go */
 };
 
@@ -30,11 +30,15 @@ struct peer { /* a tenant */
     dv_ns kernel_min, kernel_max;
     dv_ns burst_ns;     /* what it reports; 0: the length of its last hold */
     bool always;        /* wants the device all the time */
-    dv_ns idle_max;     /* otherwise: pauses up to this long */
+    dv_ns idle_min, idle_max; /* otherwise: pauses this long */
     unsigned burst_max; /* and bursts of up to so many kernels */
     struct actor actors[MAX_SESSIONS];
     dv_ns held_in[MAX_BINS]; /* per bin */
-    dv_ns longest_wait, longest_hold;
+    bool idle_in[MAX_BINS];  /* it had no work at some time in this bin */
+    dv_ns held_before[MAX_BINS + 1]; /* sums, once the run is over */
+    uint32_t idle_before[MAX_BINS + 1];
+    dv_ns idle_since;        /* while none of its sessions waits or holds */
+    dv_ns longest_wait, longest_hold; /* waits count while they last, too */
     uint64_t grants;
 };
 
@@ -44,6 +48,7 @@ struct world {
     unsigned count;
     struct random random;
     dv_ns now, poll_at;
+    dv_ns grant_delay_max; /* a grant takes up to this long to reach the session */
     dv_ns
         idle_while_wanted; /* time in which a slot was free though somebody without limit waited */
     dv_ns longest_slice, longest_kernel;
@@ -59,7 +64,7 @@ struct peer *world_add(struct world *world, struct dv_share share, dv_ns kernel_
 void world_run(struct world *world, dv_ns until);
 void world_destroy(struct world *world);
 
-/* The share of one tenant in the window of `bins` that begins at `first`. */
+/* The share of one tenant in the window of `bins` that begins at `first`, of what world_run recorded. */
 double world_share(const struct peer *peer, size_t first, size_t bins);
 
 extern uint64_t world_total_waits; /* of all worlds so far */

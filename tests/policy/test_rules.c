@@ -108,6 +108,37 @@ static void test_sessions_take_turns(void **state)
     assert_int_equal(stage.tenants[7].used_ns, 20 * MS);
 }
 
+/* By time, not by grant: long turns do not win inside a tenant. */
+static void test_sessions_share_by_time(void **state)
+{
+    struct stage stage;
+    dv_ns had[2] = {0};
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    wait_for(&stage, 7);
+    wait_for(&stage, 8);
+    for (unsigned i = 0; i < 500; i++) {
+        int who = grant(&stage, DV_RULE_ONLY_ONE);
+        dv_ns turn = who == 7 ? 20 * MS : 2 * MS;
+        had[who - 7] += turn;
+        hold_again(&stage, who, turn);
+    }
+    assert_in_range(had[0], had[1] - 20 * MS, had[1] + 20 * MS);
+    /* one that paused begins where the other is */
+    dv_policy_cancel(&stage.policy, &stage.sessions[8], stage.now);
+    for (unsigned i = 0; i < 100; i++)
+        hold_again(&stage, grant(&stage, DV_RULE_ONLY_ONE), 10 * MS);
+    wait_for(&stage, 8);
+    unsigned turns = 0;
+    for (unsigned i = 0; i < 20; i++) {
+        int who = grant(&stage, DV_RULE_ONLY_ONE);
+        turns += who == 8;
+        hold_again(&stage, who, 10 * MS);
+    }
+    assert_in_range(turns, 9, 11);
+}
+
 static void test_cancel_and_death(void **state)
 {
     struct stage stage;
@@ -296,6 +327,9 @@ static void test_latency_goes_first_within_entitlement(void **state)
     wait_for(&stage, 1);
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again)); /* standard waits its turn */
     wait_for(&stage, 2);
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again)); /* not at the same moment */
+    assert_int_equal(again, stage.now + MS / 10);
+    stage.now = again;
     assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again)); /* once is enough */
     hold_again(&stage, 0, MS);
@@ -343,6 +377,7 @@ static void test_latency_takes_only_the_slots_it_needs(void **state)
         stage.sessions[i].learned_ns = 8 * MS; /* both done by one slot within the 20 ms aimed at */
         wait_for(&stage, i);
     }
+    stage.now += MS / 10;
     struct dv_policy_session *first = dv_policy_recall(&stage.policy, stage.now, &again);
     assert_ptr_equal(first, &stage.sessions[3]); /* batch, and the last to have begun */
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
@@ -684,9 +719,13 @@ static void test_burst_monitor(void **state)
 
 static uint64_t comparisons_of(const struct dv_policy *policy)
 {
-    return policy->by_request.ahead.comparisons + policy->by_request.ready.comparisons +
-           policy->by_fair.ahead.comparisons + policy->by_fair.ready.comparisons +
-           policy->by_other.comparisons;
+    uint64_t sum = policy->by_other.comparisons;
+
+    for (int i = 0; i < DV_REQUEST_LINES; i++)
+        sum += policy->by_request[i].ahead.comparisons + policy->by_request[i].ready.comparisons;
+    for (int i = 0; i < DV_CLASS_COUNT; i++)
+        sum += policy->by_fair[i].ahead.comparisons + policy->by_fair[i].ready.comparisons;
+    return sum;
 }
 
 /* Comparisons for each turn (release, wait, decide) with so many tenants waiting. */
@@ -702,7 +741,7 @@ static double cost(const struct dv_policy_ops *ops, unsigned count)
     dv_policy_init(&policy, ops, 1, now);
     for (unsigned i = 0; i < count; i++) {
         struct dv_share value = {i % 2 ? DV_PPM / 2 / count : 0, i % 3 ? DV_PPM : DV_PPM / 2,
-                                 1 + i % 7, (enum dv_class)(i % 3)};
+                                 1 + i % 7, (enum dv_class)(i % DV_CLASS_COUNT)};
         dv_policy_tenant_add(&policy, &tenants[i], &value, now);
         dv_policy_session_init(&sessions[i], &tenants[i]);
         dv_policy_wait(&policy, &sessions[i], now);
@@ -865,6 +904,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_sessions_take_turns),
+        cmocka_unit_test(test_sessions_share_by_time),
         cmocka_unit_test(test_cancel_and_death),
         cmocka_unit_test(test_request_first),
         cmocka_unit_test(test_earliest_deadline),
