@@ -102,7 +102,8 @@ static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
                                            {"program", DV_PER_PROGRAM}};
 static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
                                              {"standard", DV_CLASS_STANDARD + 1},
-                                             {"batch", DV_CLASS_BATCH + 1}};
+                                             {"batch", DV_CLASS_BATCH + 1},
+                                             {"idle", DV_CLASS_IDLE + 1}};
 #define SHARE_TEXT_MAX 16
 #define CAPACITY_LEAST (UINT64_C(4) << 10)
 
@@ -145,6 +146,7 @@ static const cyaml_schema_field_t deadline_fields[] = {
     CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dv_deadlines, latency, 1, 16),
     CYAML_FIELD_STRING_PTR("standard", OPTIONAL_POINTER, struct dv_deadlines, standard, 1, 16),
     CYAML_FIELD_STRING_PTR("batch", OPTIONAL_POINTER, struct dv_deadlines, batch, 1, 16),
+    CYAML_FIELD_STRING_PTR("idle", OPTIONAL_POINTER, struct dv_deadlines, idle, 1, 16),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t file_fields[] = {
@@ -208,10 +210,11 @@ static const struct {
     {"paths", "a list of at most 64 absolute paths"},
     {"groups", "a list of at most 8 names or numbers of groups"},
     {"calls", "a list of at most 64 names of system calls"},
-    {"deadlines", "some of latency, standard and batch, each with a time such as 30s"},
+    {"deadlines", "some of latency, standard, batch and idle, each with a time such as 30s"},
     {"latency", "a time from 100ms to 86400s, such as 30s"},
     {"standard", "a time from 100ms to 86400s, such as 30s"},
     {"batch", "a time from 100ms to 86400s, such as 30s"},
+    {"idle", "a time from 100ms to 86400s, such as 30s"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
     {"worker-memory", "a size from 64MiB on, such as 8GiB"},
@@ -229,8 +232,8 @@ static const struct {
     {"may-request", "a share from 0% to 100%"},
     {"weight", "a number from 1 to 10000"},
     {"may-weight", "a number from 1 to 10000"},
-    {"class", "latency, standard or batch"},
-    {"may-class", "latency, standard or batch"},
+    {"class", DV_CLASS_WORDS},
+    {"may-class", DV_CLASS_WORDS},
 };
 
 static const char *hint_for(const char *key)
@@ -592,7 +595,8 @@ static int check_deadlines(struct dv_config *config, const char *path, const cha
                           .error_bytes = error_bytes};
     const char *const texts[DV_CLASS_COUNT] = {[DV_CLASS_LATENCY] = given ? given->latency : NULL,
                                                [DV_CLASS_STANDARD] = given ? given->standard : NULL,
-                                               [DV_CLASS_BATCH] = given ? given->batch : NULL};
+                                               [DV_CLASS_BATCH] = given ? given->batch : NULL,
+                                               [DV_CLASS_IDLE] = given ? given->idle : NULL};
 
     for (int i = 0; i < DV_CLASS_COUNT; i++)
         if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||

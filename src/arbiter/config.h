@@ -108,7 +108,7 @@ struct dv_config_file {
 
 /* How long somebody of a class may keep a device after it was asked to give it back. */
 struct dv_deadlines {
-    char *latency, *standard, *batch; /* "30s"; NULL: for ever */
+    char *latency, *standard, *batch, *idle; /* "30s"; NULL: for ever */
 };
 
 enum dv_cage_choice {

@@ -73,7 +73,7 @@ static uint16_t common_version(const struct dv_hello *hello)
 static bool share_makes_sense(const struct dv_hello *hello)
 {
     return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 &&
-           hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_BATCH + 1;
+           hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_COUNT;
 }
 
 static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)

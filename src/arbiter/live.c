@@ -103,7 +103,7 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
         return "weight is a number from 1 to 10000";
     wish->weight = (uint32_t)number;
     if (arguments->class && !dv_class_by_word(arguments->class, &wish->class))
-        return "class is latency, standard or batch";
+        return "class is " DV_CLASS_WORDS;
     *device = -1;
     if (arguments->device) {
         if (dv_text_parse_number(arguments->device, DV_MAX_DEVICES - 1, &number) < 0)

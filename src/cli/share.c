@@ -44,7 +44,7 @@ static int take_priority(const char **priority, const char *from, const char *te
     enum dv_class class;
 
     if (!dv_class_by_word(text, &class)) {
-        dv_cli_error("%s is latency, standard or batch, not '%s'.", from, text);
+        dv_cli_error("%s is " DV_CLASS_WORDS ", not '%s'.", from, text);
         return -1;
     }
     *priority = text;

@@ -31,7 +31,8 @@ struct dv_cli_share {
     "  --request P%      the guaranteed share of the device's time, such as 30%\n"                 \
     "  --limit P%        the most it may have, even when nobody else wants the device\n"           \
     "  --weight N        its part of what nobody is guaranteed: 1 (as others) to 10000\n"          \
-    "  --priority CLASS  latency, standard or batch: who goes first within the shares\n"
+    "  --priority CLASS  latency, standard or batch: which goes first within the shares;\n"        \
+    "                    idle: only what others leave over\n"
 
 /* Takes one of these options. Returns 1 when it was none of them, 0 when it was good, or -1 after a
  * message. */

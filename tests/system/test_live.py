@@ -430,7 +430,7 @@ def test_run_keeps_to_the_terms_of_its_user(machine):
     (["--limit", "120%"], "from 0% to 100%"),
     (["--request", "50%", "--limit", "40%"], "limit of 40% (--limit) is below the request of 50%"),
     (["--weight", "0"], "from 1 to 10000"),
-    (["--priority", "urgent"], "latency, standard or batch, not 'urgent'"),
+    (["--priority", "urgent"], "latency, standard, batch or idle, not 'urgent'"),
 ])
 def test_wrong_shares_are_refused_by_the_command_line(options, words, tmp_path):
     nobody = str(tmp_path)  # no daemon is asked

@@ -158,7 +158,7 @@ static bool number_from(const char *variable, uint32_t most, uint32_t *number)
 
 static void wish_for_share(struct dv_hello *hello)
 {
-    static const char *const classes[] = {"latency", "standard", "batch"};
+    static const char *const classes[] = {"latency", "standard", "batch", "idle"};
     const char *class = getenv("DIVVY_PRIORITY");
 
     uint32_t number;
@@ -168,7 +168,7 @@ static void wish_for_share(struct dv_hello *hello)
         hello->limit = number + 1;
     if (number_from("DIVVY_WEIGHT", UINT16_MAX, &number))
         hello->weight = (uint16_t)number;
-    for (uint16_t i = 0; class && i < 3; i++)
+    for (uint16_t i = 0; class && i < 4; i++)
         if (strcmp(class, classes[i]) == 0)
             hello->class = i + 1;
 }

@@ -33,7 +33,7 @@
 
 struct dv_state_share {
     uint32_t request_ppm, limit_ppm, weight;
-    uint32_t class; /* 0 latency, 1 standard, 2 batch */
+    uint32_t class; /* 0 latency, 1 standard, 2 batch, 3 idle */
 };
 static_assert(sizeof(struct dv_state_share) == 16, "wire");
 
