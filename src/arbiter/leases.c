@@ -374,6 +374,7 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
             break;
         }
         lease->compile_ns += plausible(m->compile_ns);
+        lease->policy.busy_ns = m->flags & DV_LEASE_AGAIN ? plausible(m->busy_ns) : 0;
         release(lease, now);
         if (m->flags & DV_LEASE_AGAIN)
             dv_policy_wait(&device->policy, &lease->policy, now);

@@ -114,7 +114,7 @@ static struct dv_pick band_pick(struct dv_policy *policy, dv_ns now)
     best = first_of_best_standing(policy);
     if (last && last != best && !exceeds_share(policy, last) && exceeds_share(policy, best) &&
         best->period_ns > last->period_ns) {
-        if (last->waiting.count)
+        if (last->waiting_count)
             best = last;
         else if (!policy->window_ends)
             policy->window_ends = now + IDLE_WINDOW_NS;

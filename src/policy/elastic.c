@@ -18,9 +18,9 @@
  * (idle_clock). */
 #include "src/policy/order.h"
 
-/* Of each turn so much, and at most one in so many parts, goes into handing the device over. No
- * kernel of the tenant runs then; if nobody else wants the device, its limit does not count it. */
-#define HAND_OVER_NS (200 * DV_NS_PER_US)
+/* Of each turn the learned cost of a hand-over, and at most one in so many parts, goes into handing
+ * the device over. No kernel of the tenant runs then; if no other tenant wants the device, its
+ * limit does not count it. */
 #define HAND_OVER_PART 100
 
 /* Device time that latency work may save up while it is idle. */
@@ -80,7 +80,7 @@ static void stop_sharing(struct dv_policy *policy, struct dv_policy_tenant *tena
  * does, or its limit less. */
 static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
-    bool wants = tenant->waiting.count > 0 || tenant->holding_count > 0;
+    bool wants = tenant->waiting_count > 0 || tenant->holding_count > 0;
 
     if (tenant->counted || !wants || tenant->at_request || tenant->at_limit ||
         is_idle_class(tenant))
@@ -129,7 +129,7 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
             continue;
         if (holder->charged_ns > had_ns)
             all_sum -= (dv_wide)dv_weighted(holder->charged_ns - had_ns, 1);
-        if (!holder->tenant->waiting.count) {
+        if (!holder->tenant->waiting_count) {
             waiting_sum -= lead_of(policy, holder->tenant);
             waiting_weight -= holder->tenant->share.weight;
         }
@@ -214,6 +214,8 @@ static void elastic_init(struct dv_policy *policy, dv_ns now)
         dv_line_init(&policy->by_request[i]);
     for (int i = 0; i < DV_CLASS_COUNT; i++)
         dv_line_init(&policy->by_fair[i]);
+    for (int i = 0; i < DV_CLASS_IDLE; i++)
+        policy->by_resident[i] = (struct dv_policy_tree){0};
 }
 
 static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tenant *tenant,
@@ -296,6 +298,8 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
     dv_line_insert(&policy->by_fair[share->class], &tenant->by_fair, tenant->fair_time,
                    tenant->fair_time + (uint64_t)dv_weighted(turn_ns, share->weight),
                    is_idle_class(tenant) ? tenant->fair_time : policy->fair_clock);
+    if (!is_idle_class(tenant) && tenant->turns.count)
+        dv_tree_insert(&policy->by_resident[share->class], &tenant->by_resident, tenant->fair_time);
 }
 
 static void elastic_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
@@ -315,6 +319,7 @@ static void elastic_leave(struct dv_policy *policy, struct dv_policy_tenant *ten
     dv_line_remove(&tenant->by_request);
     dv_line_remove(&tenant->by_fair);
     dv_tree_remove(&tenant->by_other);
+    dv_tree_remove(&tenant->by_resident);
 }
 
 static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant,
@@ -421,6 +426,19 @@ static struct dv_pick pick_idle(struct dv_policy *policy)
     return (struct dv_pick){.tenant = tenant, .rule = DV_RULE_LEFT_OVER};
 }
 
+/* The same among tenants as among sessions of one, see dv_policy_next_session: of one class, and of
+ * those that share by weight. */
+static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
+                                                  struct dv_policy_tenant *tenant, dv_ns now)
+{
+    const struct dv_policy_session *session = dv_policy_next_session(tenant, now);
+    struct dv_policy_node *node = dv_tree_first(&policy->by_resident[tenant->share.class]);
+
+    if (!session->away || !node || now - session->waiting_since >= DV_AWAY_WAITS_NS)
+        return NULL;
+    return DV_TENANT_OF(node, by_resident);
+}
+
 static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
 {
     advance(policy, now);
@@ -438,6 +456,10 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
         pick = (struct dv_pick){.tenant = tenant_by_fair(place),
                                 .rule = DV_RULE_LEAST_SERVED,
                                 .keeps_turn = place && place == front.late};
+        struct dv_policy_tenant *there =
+            pick.tenant ? with_memory_there(policy, pick.tenant, now) : NULL;
+        if (there)
+            pick = (struct dv_pick){.tenant = there, .rule = DV_RULE_RESIDENT};
     }
     if (!pick.tenant)
         pick = pick_idle(policy);
@@ -494,8 +516,8 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
 
     if (is_limited(tenant) && policy->demanding_tenants <= 1) {
         dv_ns hand_over = device_ns / HAND_OVER_PART;
-        if (hand_over > HAND_OVER_NS)
-            hand_over = HAND_OVER_NS;
+        if (hand_over > policy->hand_over_ns)
+            hand_over = policy->hand_over_ns;
         tenant->limit_time -= (uint64_t)dv_at_share((int64_t)hand_over, share->limit_ppm);
     }
     stop_sharing(policy, tenant);

@@ -10,8 +10,8 @@ static void fifo_init(struct dv_policy *policy, dv_ns now)
 
 static void fifo_enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    (void)now;
-    dv_tree_insert(&policy->by_other, &tenant->by_other, dv_policy_next_session(tenant)->waiting_since);
+    dv_tree_insert(&policy->by_other, &tenant->by_other,
+                   dv_policy_next_session(tenant, now)->waiting_since);
 }
 
 static void fifo_leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)

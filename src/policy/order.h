@@ -50,7 +50,7 @@ static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
 /* ---- policy.c ---- */
 
 /* The session of a waiting tenant whose turn it is. */
-struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant);
+struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant, dv_ns now);
 
 /* ---- order.c ---- */
 
@@ -72,6 +72,8 @@ struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line);
 
 /* ---- slice.c ---- */
 
+/* The longest turn while others wait: as handing over on this device demands. */
+dv_ns dv_slice_max(const struct dv_policy *policy);
 /* Takes in the session's last report and returns how long its turn should be. */
 dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session);
 /* How long the holder may keep the device while it has no work. */

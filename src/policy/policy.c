@@ -7,9 +7,13 @@
 /* Waiting latency work should be done within this time, or more slots are freed for it. */
 #define LATENCY_TARGET_NS (20 * DV_NS_PER_MS)
 
-/* A class recalls no holder sooner after its grant. A grant therefore always moves time on: no order of
- * grants and recalls repeats at one moment. */
+/* A class recalls no holder sooner after its grant. A grant therefore always moves time on: no
+ * order of grants and recalls repeats at one moment. */
 #define HOLD_MIN_NS (100 * DV_NS_PER_US)
+
+/* The learned cost of a hand-over falls by one part in so many, and rises nine times as slowly. */
+#define HAND_OVER_FALLS 16
+#define HAND_OVER_START_NS (200 * DV_NS_PER_US)
 
 /* How late a worker may be that gives back by itself at the end of its slice. */
 #define GRACE_NS DV_NS_PER_MS
@@ -58,6 +62,7 @@ const char *dv_rule_text(enum dv_rule rule)
         [DV_RULE_CREDIT] = "it had credit left",
         [DV_RULE_LIMIT] = "everybody who waits is at its limit",
         [DV_RULE_BUSY] = "the device is in use",
+        [DV_RULE_RESIDENT] = "its memory was on the device",
         [DV_RULE_LEFT_OVER] = "no other work could run",
         [DV_RULE_IDLE_WINDOW] = "kept free for a moment for an under-served tenant",
     };
@@ -99,7 +104,7 @@ static bool takes_what_is_left(const struct dv_policy_tenant *tenant)
 /* A tenant leaves the policy's queues whenever its account changes, and then enters them again. */
 static void leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
-    if (!tenant->waiting.count)
+    if (!tenant->waiting_count)
         return;
     policy->waiting_idle -= takes_what_is_left(tenant);
     policy->ops->leave(policy, tenant);
@@ -107,7 +112,7 @@ static void leave(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 
 static void enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    if (!tenant->waiting.count)
+    if (!tenant->waiting_count)
         return;
     policy->waiting_idle += takes_what_is_left(tenant);
     policy->ops->enter(policy, tenant, now);
@@ -154,7 +159,7 @@ static void begin_demand(struct dv_policy *policy, struct dv_policy_tenant *tena
 
 static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    if (!tenant->in_demand || tenant->waiting.count || tenant->holding_count)
+    if (!tenant->in_demand || tenant->waiting_count || tenant->holding_count)
         return;
     if (policy->ops->demand_ends)
         policy->ops->demand_ends(policy, tenant, now);
@@ -163,9 +168,27 @@ static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant
     policy->demanding_tenants--;
 }
 
-struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant)
+/* Moving memory costs more than a turn does. So a session whose memory is not there lets others go
+ * first, but not for long. */
+struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant, dv_ns now)
 {
-    return DV_SESSION_OF(dv_tree_first(&tenant->waiting));
+    struct dv_policy_node *there = dv_tree_first(&tenant->turns);
+    struct dv_policy_node *away = dv_tree_first(&tenant->turns_away);
+
+    if (!there)
+        return away ? DV_SESSION_OF(away) : NULL;
+    if (!away || dv_before(there->key, away->key) ||
+        now - DV_SESSION_OF(away)->waiting_since < DV_AWAY_WAITS_NS)
+        return DV_SESSION_OF(there);
+    return DV_SESSION_OF(away);
+}
+
+static void into_turns(struct dv_policy_session *session)
+{
+    struct dv_policy_tenant *tenant = session->tenant;
+
+    dv_tree_insert(session->away ? &tenant->turns_away : &tenant->turns, &session->by_turn,
+                   session->turn_time);
 }
 
 /* Sessions of a tenant take turns by device time. A session that comes back begins where the last
@@ -176,7 +199,8 @@ static void start_waiting(struct dv_policy_session *session)
 
     session->waiting = true;
     session->turn_time = dv_later(session->turn_time, tenant->turn_clock);
-    dv_tree_insert(&tenant->waiting, &session->by_turn, session->turn_time);
+    tenant->waiting_count++;
+    into_turns(session);
 }
 
 /* Takes a session out of its tenant's turn order. The tenant is in no queue of the policy. */
@@ -185,10 +209,11 @@ static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *ses
     struct dv_policy_tenant *tenant = session->tenant;
 
     dv_tree_remove(&session->by_turn);
+    tenant->waiting_count--;
     session->waiting = false;
     policy->latency_work_ns -= session->latency_work_ns;
     session->latency_work_ns = 0;
-    if (tenant->waiting.count == 0)
+    if (tenant->waiting_count == 0)
         policy->waiting_tenants--;
 }
 
@@ -199,6 +224,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .slots = slots ? slots : 1,
                                  .free_slots = slots ? slots : 1,
                                  .longest_hold_ns = DV_SLICE_MAX_NS,
+                                 .hand_over_ns = HAND_OVER_START_NS,
                                  .moving_part_ppm = DV_MOVING_PART_PPM,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
@@ -263,7 +289,7 @@ void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session,
         policy->latency_work_ns += session->latency_work_ns;
     }
     start_waiting(session);
-    if (tenant->waiting.count == 1) {
+    if (tenant->waiting_count == 1) {
         policy->waiting_tenants++;
         enter(policy, tenant, now);
     }
@@ -301,20 +327,21 @@ static bool is_alone(const struct dv_policy *policy, const struct dv_policy_tena
 
     if (policy->ops->knows_classes && tenant->share.class != DV_CLASS_IDLE)
         others -= policy->waiting_idle;
-    return others == 0 && tenant->waiting.count == 1;
+    return others == 0 && tenant->waiting_count == 1;
 }
 
 /* Gives the slot to the waiting session of the chosen tenant whose turn it is. */
 static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
 {
     struct dv_policy_tenant *tenant = pick->tenant;
-    struct dv_policy_session *session = dv_policy_next_session(tenant);
+    struct dv_policy_session *session = dv_policy_next_session(tenant, now);
     bool alone = is_alone(policy, tenant);
 
     leave(policy, tenant);
     stop_waiting(policy, session);
     session->turn_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
-    dv_ns alone_ns = tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
+    dv_ns alone_ns =
+        tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
     if (alone && !policy->fixed_slice_ns && session->slice_ns < alone_ns)
         session->slice_ns = alone_ns;
     session->holding = true;
@@ -354,6 +381,24 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
     return grant(policy, &pick, now);
 }
 
+/* What a change of the holder costs is the part of a hold in which the device had nothing to do
+ * although there was work. Gaps between kernels count in that too, and what sessions report may be
+ * wrong, so the estimate follows the lowest tenth: it is true where any session keeps the device
+ * busy, and only lies of all of them make it too high. */
+static void learn_hand_over(struct dv_policy *policy, const struct dv_policy_session *session,
+                            dv_ns held_ns)
+{
+    dv_ns idle_ns = held_ns > session->busy_ns ? held_ns - session->busy_ns : 0;
+    dv_ns known = policy->hand_over_ns;
+
+    if (!session->busy_ns || session->moved_ns || held_ns < session->turn_ns / 2)
+        return;
+    if (idle_ns < known)
+        policy->hand_over_ns -= known / HAND_OVER_FALLS;
+    else if (known * DV_HAND_OVER_PART < DV_SLICE_DEAR_MAX_NS)
+        policy->hand_over_ns += known / (HAND_OVER_FALLS * 9) + 1;
+}
+
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
@@ -362,6 +407,8 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
         return;
     dv_ns held_ns = now - session->granted_at;
     dv_ns device_ns = device_time(policy, held_ns);
+    learn_hand_over(policy, session, held_ns);
+    session->busy_ns = 0;
     tenant->used_ns += device_ns;
     session->turn_time += device_ns;
     policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
@@ -382,6 +429,18 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
         policy->free_slots++;
     enter(policy, tenant, now);
     end_demand(policy, tenant, now);
+}
+
+void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
+                        dv_ns now)
+{
+    if (session->away == away)
+        return;
+    leave(policy, session->tenant);
+    session->away = away;
+    if (session->waiting)
+        into_turns(session);
+    enter(policy, session->tenant, now);
 }
 
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now)
@@ -465,6 +524,9 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
             (best && its <= class_of(best)))
             continue;
         dv_ns from = holder->granted_at + holder->keeps_ns;
+        dv_ns turn_ends = holder->granted_at + holder->turn_ns;
+        if (dv_before(now, turn_ends) && turn_ends - now < policy->hand_over_ns)
+            continue; /* a recall would not be faster */
         if (!dv_before(now, from))
             best = holder;
         else if (!*again || dv_before(from, *again))
@@ -487,8 +549,7 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
     dv_ns from = now;
     bool any = !policy->free_slots && policy->waiting_tenants &&
                (!policy->ops->runnable || policy->ops->runnable(policy, now, &from));
-    bool only_idle = policy->ops->knows_classes &&
-                     policy->waiting_idle == policy->waiting_tenants;
+    bool only_idle = policy->ops->knows_classes && policy->waiting_idle == policy->waiting_tenants;
 
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
@@ -509,15 +570,15 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
 }
 
 /* A holder of this class, or of one that goes after it, that must make room for a higher class. */
-static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_class class, dv_ns now,
-                                            dv_ns *again)
+static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_class class,
+                                            dv_ns now, dv_ns *again)
 {
     uint32_t wanted = policy->ops->slots_wanted(policy, class, now);
 
     for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
          holder = holder->next)
-        wanted -= holder->recalled || (class != DV_CLASS_IDLE &&
-                                       holder->tenant->share.class == DV_CLASS_LATENCY);
+        wanted -= holder->recalled ||
+                  (class != DV_CLASS_IDLE && holder->tenant->share.class == DV_CLASS_LATENCY);
     return wanted ? victim(policy, class, now, again) : NULL;
 }
 
@@ -591,7 +652,8 @@ static int64_t bounded(int64_t ns)
 
 static uint64_t near_clock(const struct dv_policy *policy, uint64_t fair_time)
 {
-    int64_t lead = (int64_t)(fair_time - policy->fair_clock), most = dv_weighted(ADOPTED_MOST_NS, 1);
+    int64_t lead = (int64_t)(fair_time - policy->fair_clock),
+            most = dv_weighted(ADOPTED_MOST_NS, 1);
     return lead > -most && lead < most ? fair_time : policy->fair_clock;
 }
 

@@ -26,10 +26,14 @@
 #define DV_WEIGHT_MAX 10000u
 
 /* The shortest turn, and the longest while others wait (unless a single kernel is longer): a burst
- * that fits is not cut, a longer one is cut into equal parts. Long enough that the time in which the
- * device changes hands, some 0.2 ms, is about 2 %; short enough that shares hold over a second. */
+ * that fits is not cut, a longer one is cut into equal parts. Short enough that shares hold over a
+ * second. */
 #define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
 #define DV_SLICE_MAX_NS (10 * DV_NS_PER_MS)
+/* Where a change of the holder is found to cost more than one part in so many of that, turns are
+ * longer, up to DV_SLICE_DEAR_MAX_NS: handing over stays at most 2 % of a turn. */
+#define DV_HAND_OVER_PART 50
+#define DV_SLICE_DEAR_MAX_NS (100 * DV_NS_PER_MS)
 /* What a turn is stretched to, at most, for a kernel that is said to be long: longer ones run, as
  * the first of a turn always does, but nobody gets long turns by reporting long kernels. */
 #define DV_SLICE_KERNEL_MAX_NS (40 * DV_NS_PER_MS)
@@ -39,7 +43,8 @@
 #define DV_SLICE_LIMITED_NS (8 * DV_NS_PER_MS)
 /* When nobody else waits. The holder is recalled as soon as somebody does, see dv_policy_recall. */
 #define DV_SLICE_ALONE_NS (200 * DV_NS_PER_MS)
-/* The same with a limit: long enough that the hand-overs, which the limit counts too, do not matter.
+/* The same with a limit: long enough that the hand-overs, which the limit counts too, do not
+ * matter.
  */
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
 /* A hold for which memory had to be brought in, however long that took. */
@@ -47,6 +52,8 @@
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
 /* Bringing memory in cannot take longer, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
+/* A session whose memory is not on the device is not passed over for longer. */
+#define DV_AWAY_WAITS_NS (1 * DV_NS_PER_S)
 /* The part of the time that may go into it. */
 #define DV_MOVING_PART_PPM (DV_PPM / 20)
 
@@ -93,6 +100,7 @@ enum dv_rule {
     DV_RULE_CREDIT,       /* has credit left */
     DV_RULE_LIMIT,        /* held back: at its limit */
     DV_RULE_BUSY,         /* the device is in use */
+    DV_RULE_RESIDENT,     /* its memory is on the device, that of the one before it is not */
     DV_RULE_LEFT_OVER,    /* no other work could run */
     DV_RULE_IDLE_WINDOW,  /* kept free for a moment: an under-served tenant may be back at once */
 };
@@ -136,12 +144,15 @@ struct dv_policy_place {
 struct dv_policy_session {
     struct dv_policy_tenant *tenant;
     struct dv_burst burst; /* set by the caller whenever there is a report */
+    dv_ns busy_ns; /* set by the caller before a release: how long work kept the device busy, if the
+                      hold ended though there was more work. 0: not known */
     bool waiting, holding;
     bool recalled; /* while holding: dv_policy_recall named it */
+    bool away;     /* memory would have to be moved if it were granted: see dv_policy_set_away */
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
     dv_ns moving_most_ns; /* so long it may take, by what the caller knows of it */
-    dv_ns moved_ns; /* while holding: what that has taken so far */
+    dv_ns moved_ns;       /* while holding: what that has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
     dv_ns turn_ns;              /* while holding: the part of the slice that is its own even when
@@ -167,8 +178,11 @@ struct dv_policy_queue {
 /* A tenant on one device. */
 struct dv_policy_tenant {
     struct dv_share share;
-    struct dv_policy_tree waiting; /* its sessions, the one with the least device time first */
-    uint64_t turn_clock;           /* turn_time of the session that it served last */
+    /* Its sessions that wait, those with the least device time first: with their memory on the
+     * device, and without. */
+    struct dv_policy_tree turns, turns_away;
+    uint32_t waiting_count;
+    uint64_t turn_clock; /* turn_time of the session that it served last */
     uint32_t holding_count;
     dv_ns used_ns;  /* held so far by all its sessions, without the present holds */
     dv_ns slice_ns; /* length of its last turn */
@@ -187,6 +201,7 @@ struct dv_policy_tenant {
     int64_t credit_ns, period_ns;
     struct dv_policy_place by_request, by_fair;
     struct dv_policy_node by_other; /* limit or arrival */
+    struct dv_policy_node by_resident;
 };
 
 struct dv_decision {
@@ -246,7 +261,7 @@ struct dv_policy {
     uint32_t slots, free_slots;
     uint32_t excess; /* holds of an earlier daemon that had more slots */
     uint32_t waiting_tenants;
-    uint32_t waiting_idle; /* of them, those that take only what is left over */
+    uint32_t waiting_idle;      /* of them, those that take only what is left over */
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
@@ -257,13 +272,15 @@ struct dv_policy {
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count; /* on the device */
     dv_ns longest_hold_ns; /* recently, as device time */
+    dv_ns hand_over_ns;    /* what a change of the holder costs, learned */
     uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
     uint64_t idle_clock;   /* the same for the class idle, which shares what is left over */
     dv_wide fair_lead_sum; /* weight x (fair_time - fair_clock), of those who share the device */
     int64_t total_weight;  /* of them */
     struct dv_policy_line by_request[DV_REQUEST_LINES], by_fair[DV_CLASS_COUNT];
     struct dv_policy_tree by_other;
-    struct dv_policy_tenant *last_tenant; /* who was served last */
+    struct dv_policy_tree by_resident[DV_CLASS_IDLE]; /* may run by weight, without moving memory */
+    struct dv_policy_tenant *last_tenant;             /* who was served last */
     dv_ns period_began, window_ends;
     int64_t busy_ns, last_busy_ns; /* in this period and in the one before */
 };
@@ -292,11 +309,16 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-/* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile, unless
- * that takes longer than most_ns (which a later call may change), or DV_MOVING_MAX_NS in all. */
+/* Whether memory has to be moved before the session's work can run. Among those that share by
+ * weight one whose memory is there goes first, until the other has waited for DV_AWAY_WAITS_NS. */
+void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
+                        dv_ns now);
+/* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile,
+ * unless that takes longer than most_ns (which a later call may change), or DV_MOVING_MAX_NS in
+ * all. */
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
-/* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
- * that moving memory stays a small part of the hold (policy->moving_part_ppm). */
+/* It is there. What was left of the slice is left still, and if it is not fixed there is so much
+ * more that moving memory stays a small part of the hold (policy->moving_part_ppm). */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the
@@ -311,9 +333,9 @@ dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
 
-/* What must outlive the daemon, so that nobody is served twice or forgotten: a tenant's accounts, and a
- * hold. What is put in is checked, for it comes from a file. A tenant's accounts are put in right after
- * dv_policy_tenant_add, and a session's hold right after dv_policy_session_init. */
+/* What must outlive the daemon, so that nobody is served twice or forgotten: a tenant's accounts,
+ * and a hold. What is put in is checked, for it comes from a file. A tenant's accounts are put in
+ * right after dv_policy_tenant_add, and a session's hold right after dv_policy_session_init. */
 struct dv_policy_account {
     dv_ns used_ns, slice_ns;
     uint64_t fair_time;

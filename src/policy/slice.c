@@ -22,14 +22,24 @@ static dv_ns longer(dv_ns a, dv_ns b)
     return a > b ? a : b;
 }
 
+dv_ns dv_slice_max(const struct dv_policy *policy)
+{
+    dv_ns most = policy->hand_over_ns * DV_HAND_OVER_PART;
+
+    most = longer(most, DV_SLICE_MAX_NS);
+    return most < DV_SLICE_DEAR_MAX_NS ? most : DV_SLICE_DEAR_MAX_NS;
+}
+
 dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session)
 {
     const struct dv_share *share = &session->tenant->share;
     bool limited = share->limit_ppm < DV_PPM;
-    dv_ns most = limited ? DV_SLICE_LIMITED_NS : DV_SLICE_MAX_NS;
+    dv_ns most = dv_slice_max(policy);
     dv_ns now_ns = estimate(&session->burst);
     dv_ns slice = DV_SLICE_START_NS;
 
+    if (limited) /* what it gets is spread evenly */
+        most = most / 5 * 4;
     if (now_ns && session->learned_ns)
         session->learned_ns =
             (session->learned_ns * HISTORY_QUARTERS + now_ns * (4 - HISTORY_QUARTERS)) / 4;

@@ -380,7 +380,7 @@ static void on_kernel_end(struct engine *engine, struct dv_sim_session *session)
 
 static void depart_if_done(struct dv_sim_tenant *tenant)
 {
-    if (tenant->policy.waiting.count || tenant->policy.holding_count || !tenant->present)
+    if (tenant->policy.waiting_count || tenant->policy.holding_count || !tenant->present)
         return;
     tenant->present = false;
     dv_policy_tenant_remove(&tenant->device->policy, &tenant->policy);

@@ -58,7 +58,7 @@ static void record_idling(struct world *world, struct peer *peer)
 
 static bool has_work(const struct peer *peer)
 {
-    return peer->tenant.waiting.count || peer->tenant.holding_count;
+    return peer->tenant.waiting_count || peer->tenant.holding_count;
 }
 
 static void begin_work(struct world *world, struct actor *actor)
@@ -163,7 +163,7 @@ static void check_books(const struct world *world)
             assert_int_equal(peer->actors[s].lease.holding,
                              peer->actors[s].phase >= PHASE_STARTING);
         }
-        assert_int_equal(peer->tenant.waiting.count, waiting);
+        assert_int_equal(peer->tenant.waiting_count, waiting);
         assert_int_equal(peer->tenant.holding_count, held);
         waiting_tenants += waiting > 0;
         holding += held;
@@ -232,7 +232,7 @@ static struct actor *next_actor(struct world *world, dv_ns *at)
 static bool unlimited_waits(const struct world *world)
 {
     for (unsigned i = 0; i < world->count; i++)
-        if (world->peers[i].tenant.waiting.count &&
+        if (world->peers[i].tenant.waiting_count &&
             world->peers[i].tenant.share.limit_ppm == DV_PPM)
             return true;
     return false;

@@ -681,6 +681,92 @@ static void test_slice(void **state)
     assert_true(dv_slice_linger(&stage.sessions[0]) <= MS);
 }
 
+/* A holder that is recalled with work left; the rest of its hold is the cost of changing it. */
+static void hold_at_a_cost(struct stage *stage, dv_ns cost)
+{
+    int who = (int)(dv_policy_next(&stage->policy, stage->now).session - stage->sessions);
+    struct dv_policy_session *session = &stage->sessions[who];
+
+    session->burst = (struct dv_burst){.kernel_ns = MS, .p90_ns = 900 * MS, .last_ns = 900 * MS};
+    session->busy_ns = session->turn_ns - cost;
+    hold_again(stage, who, session->turn_ns);
+}
+
+/* A session whose memory is away lets others go first, for a second at most. */
+static void test_resident_first(void **state)
+{
+    struct stage stage;
+    dv_ns began;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    for (unsigned i = 0; i < 3; i++)
+        wait_for(&stage, i);
+    began = stage.now;
+    dv_policy_set_away(&stage.policy, &stage.sessions[0], true, stage.now);
+    while (stage.now < began + DV_AWAY_WAITS_NS) { /* the other two share by weight */
+        struct dv_decision decision = dv_policy_next(&stage.policy, stage.now);
+        int who = (int)(decision.session - stage.sessions);
+        assert_int_not_equal(who, 0);
+        hold_again(&stage, who, 10 * MS);
+    }
+    int64_t lead = (int64_t)(stage.tenants[1].used_ns - stage.tenants[2].used_ns);
+    assert_in_range(lead + 10 * (int64_t)MS, 0, 20 * MS);
+    assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 0);
+    dv_policy_set_away(&stage.policy, &stage.sessions[0], false, stage.now); /* it has come */
+    hold_again(&stage, 0, 10 * MS);
+    assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 0); /* it is behind */
+    hold(&stage, 0, 10 * MS);
+
+    /* no tenant goes before the guarantee of another for that */
+    share(&stage, 3, (struct dv_share){300000, DV_PPM, 1, DV_CLASS_STANDARD});
+    dv_policy_set_away(&stage.policy, &stage.sessions[3], true, stage.now);
+    wait_for(&stage, 3);
+    assert_int_equal(grant(&stage, DV_RULE_REQUEST), 3);
+    hold(&stage, 3, 10 * MS);
+
+    /* the same among sessions of one tenant */
+    dv_policy_cancel(&stage.policy, &stage.sessions[1], stage.now);
+    dv_policy_cancel(&stage.policy, &stage.sessions[2], stage.now);
+    dv_policy_set_away(&stage.policy, &stage.sessions[7], true, stage.now);
+    wait_for(&stage, 7);
+    wait_for(&stage, 8);
+    began = stage.now;
+    while (stage.now < began + DV_AWAY_WAITS_NS) {
+        assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 8);
+        hold_again(&stage, 8, 10 * MS);
+    }
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 7);
+}
+
+/* Turns are as long as a hand-over demands: at most 2 % of them. */
+static void test_turns_follow_the_cost_of_handing_over(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    stage.policy.fixed_slice_ns = 0;
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    for (unsigned i = 0; i < 2000; i++)
+        hold_at_a_cost(&stage, MS / 20);
+    assert_in_range(stage.sessions[0].turn_ns, 9 * MS, DV_SLICE_MAX_NS);
+    for (unsigned i = 0; i < 2000; i++) /* a card whose contexts are dear to change */
+        hold_at_a_cost(&stage, MS);
+    assert_in_range(stage.policy.hand_over_ns, 9 * MS / 10, 11 * MS / 10);
+    assert_in_range(stage.sessions[0].turn_ns, 40 * MS, 55 * MS);
+    for (unsigned i = 0; i < 2000; i++) /* gaps between kernels have no effect */
+        hold_at_a_cost(&stage, i % 4 ? stage.sessions[0].turn_ns / 2 : MS);
+    assert_in_range(stage.policy.hand_over_ns, 9 * MS / 10, 12 * MS / 10);
+    for (unsigned i = 0; i < 20000; i++) /* nor do turns grow without end if there is nothing else */
+        hold_at_a_cost(&stage, stage.sessions[0].turn_ns / 2);
+    assert_true(dv_slice_max(&stage.policy) <= DV_SLICE_DEAR_MAX_NS);
+    for (unsigned i = 0; i < 2000; i++)
+        hold_at_a_cost(&stage, MS / 20);
+    assert_in_range(stage.sessions[0].turn_ns, 9 * MS, DV_SLICE_MAX_NS);
+}
+
 static void test_burst_monitor(void **state)
 {
     struct dv_burst_monitor monitor = {0};
@@ -928,6 +1014,8 @@ int main(void)
         cmocka_unit_test(test_band_idle_window),
         cmocka_unit_test(test_entitlements),
         cmocka_unit_test(test_slice),
+        cmocka_unit_test(test_resident_first),
+        cmocka_unit_test(test_turns_follow_the_cost_of_handing_over),
         cmocka_unit_test(test_burst_monitor),
         cmocka_unit_test(test_cost_grows_as_the_logarithm),
         cmocka_unit_test(test_restarts_change_no_share),
