@@ -1,6 +1,8 @@
 """What all benches share: where things are built, a private daemon, the environment that bare and
 divvy have in common, statistics of interleaved repetitions, how figures are judged and shown."""
 import argparse
+import collections
+import ctypes
 import json
 import math
 import os
@@ -23,7 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # repetitions shall excuse no more than the second.
 MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
 
-MAX_STOLEN = 2.0   # percent of a core's time that other machines may have in an undisturbed run
+# What others may have in an undisturbed run, in percent of a core's time: other machines, which
+# Linux counts by the core, and other processes, where the kernel's own threads are among them.
+MAX_STOLEN, MAX_OTHERS = 2.0, 5.0
 
 DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
 
@@ -251,24 +255,104 @@ class Instance:
 
 # ---- how much of the machine was ours ----
 
+PRESSURE_FILE = pathlib.Path("/proc/pressure/cpu")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Disturbance(collections.namedtuple("Disturbance", "stolen others pressure")):
+    """What others had of the machine during a run, in percent of the time that passed: `stolen` is
+    what other machines on the same hardware took from the core that suffered most, `others` the CPU
+    time of processes that are not ours, and `pressure` the time in which something that could run
+    waited for a core (None: the kernel does not say).
+
+    Pressure alone does not tell whose fault it is: eight programs on one host core wait for each
+    other all the time. CPU time of others alone does not tell that it hurt: there may be a core to
+    spare. Only both together are a disturbance."""
+
+    def severity(self):
+        """Above 1: too much to judge by."""
+        hurt = min(self.others, self.pressure) if self.pressure is not None else 0.0
+        return max(self.stolen / MAX_STOLEN, hurt / MAX_OTHERS)
+
+    def matters(self):
+        return self.severity() > 1
+
+    def __str__(self):
+        text = f"other machines had {self.stolen:.1f} % of a core's time, "
+        if self.pressure is None:
+            text += "other processes are not judged, for there is no /proc/pressure/cpu"
+        else:
+            text += (f"other processes {self.others:.1f} %; programs waited for a core "
+                     f"{self.pressure:.1f} % of the time")
+        return text + (": DISTURBED" if self.matters() else "")
+
+
 class Watch:
-    """Other machines on the same hardware take time from our cores; Linux counts that time."""
+    """Counts from its creation what others have of the machine."""
 
     def __init__(self):
-        self.since = time.monotonic()
-        self.before = self._seconds_by_core()
+        adopt_orphans()
+        self.before = self._counters()
 
     @staticmethod
-    def _seconds_by_core():
-        lines = pathlib.Path("/proc/stat").read_text().splitlines()
-        return [int(line.split()[8]) / os.sysconf("SC_CLK_TCK") for line in lines
-                if line.startswith("cpu") and line[3].isdigit()]
+    def _counters():
+        stolen, busy = core_seconds()
+        return time.monotonic(), stolen, busy - own_cpu_seconds(), pressure_seconds()
 
-    def stolen(self):
-        """Percent of the time since then that others had the core that suffered most."""
-        passed = max(time.monotonic() - self.since, 1e-9)
-        return max(100 * (now - then) / passed
-                   for now, then in zip(self._seconds_by_core(), self.before))
+    def disturbance(self):
+        (then, stolen_then, others_then, pressure_then), (now, stolen, others, pressure) = \
+            self.before, self._counters()
+        percent = 100 / max(now - then, 1e-9)
+        known = pressure is not None and pressure_then is not None
+        return Disturbance(
+            max(percent * (after - before) for after, before in zip(stolen, stolen_then)),
+            # ticks and the sums of our own processes are rounded differently
+            max(0.0, percent * (others - others_then)),
+            percent * (pressure - pressure_then) if known else None)
+
+
+def adopt_orphans():
+    """A worker whose daemon was killed becomes our child, and its CPU time stays ours."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def core_seconds():
+    """Stolen time of each core, and the time in which programs and kernel ran on any of them.
+    Interrupts are left out: they are counted in no process, whoever causes them."""
+    per_second = os.sysconf("SC_CLK_TCK")
+    stolen, busy = [], 0
+    for line in pathlib.Path("/proc/stat").read_text().splitlines():
+        if line.startswith("cpu") and line[3].isdigit():
+            user, nice, system, _, _, _, _, steal = (int(n) for n in line.split()[1:9])
+            stolen.append(steal / per_second)
+            busy += user + nice + system
+    return stolen, busy / per_second
+
+
+def own_cpu_seconds():
+    """CPU time of this process and all of its descendants; an ended one is counted in its parent."""
+    processes = {}
+    for directory in os.listdir("/proc"):
+        if directory.isdigit():
+            try:
+                stat = pathlib.Path("/proc", directory, "stat").read_text()
+            except OSError:
+                continue   # ended meanwhile
+            fields = stat.rsplit(")", 1)[1].split()   # a name may hold anything
+            processes[int(directory)] = int(fields[1]), sum(map(int, fields[11:15]))
+    own, found = set(), {os.getpid()}
+    while found:
+        own |= found
+        found = {pid for pid, (parent, _) in processes.items() if parent in found}
+    return sum(processes[pid][1] for pid in own) / os.sysconf("SC_CLK_TCK")
+
+
+def pressure_seconds():
+    """Time in which something waited for a core ("some"), or None where the kernel does not count."""
+    try:
+        return int(PRESSURE_FILE.read_text().split("total=")[1].split()[0]) / 1e6
+    except (OSError, IndexError):
+        return None
 
 
 # ---- statistics ----

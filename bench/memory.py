@@ -108,7 +108,7 @@ class Bench:
             together = self.together(side, works)
             figure = Figure(key, label, bar, "s")
             figure.add_round([together / serial], [serial], [together])
-            figure.disturbed = watch.stolen() > harness.MAX_STOLEN
+            figure.disturbed = watch.disturbance().matters()
             if figure.verdict() != "DISTURBED":
                 break
         side.daemon.stop()

@@ -210,14 +210,14 @@ def main(arguments):
                     runner.run(program, long, check=True)
             watch = harness.Watch()
             seconds = measure(runners, chosen, repetitions, deadline)
-            stolen = watch.stolen()
+            disturbance = watch.disturbance()
         finally:
             for runner in runners:
                 runner.stop()
     figures = figures_of(chosen, seconds, options.memory)
     for figure in figures:   # runs of the two sides follow each other, seconds apart
-        figure.disturbed = stolen > harness.MAX_STOLEN
-    print(f"Other machines had {stolen:.1f} % of a core's time.")
+        figure.disturbed = disturbance.matters()
+    print(f"While they ran, {disturbance}.")
     harness.print_table("Wall time of whole runs, nothing pinned, kernel caches warm.", other_name,
                         figures)
     return harness.conclude("overhead", figures, options.compare)

@@ -78,13 +78,12 @@ def measure(place, count, seconds, seed):
         shares = [100 * part for part in parts([sum(times) for times in trial.bins()])]
         print(f"\n{sum(restarts.done.values())} restarts in {took:.0f} s "
               f"({restarts.done[signal.SIGKILL]} killed, {restarts.done[signal.SIGUSR1]} asked), "
-              f"{trial.kernel_count} kernels, all results right; other machines had {trial.stolen:.1f} % of "
-              "a core's time")
+              f"{trial.kernel_count} kernels, all results right; {trial.disturbance}")
         print("  tenant  entitled   had")
         for tenant, share in zip(trial.tenants, shares):
             print(f"  {tenant.name}     {100 * tenant.entitled:6.2f} % {share:6.2f} %")
         return [abs(share - 100 * tenant.entitled)
-                for tenant, share in zip(trial.tenants, shares)], left, trial.stolen
+                for tenant, share in zip(trial.tenants, shares)], left, trial.disturbance
 
 
 def main(arguments):
@@ -102,9 +101,10 @@ def main(arguments):
     mean = Figure("restarts.mean", "mean of all", None, "points")
     left = Figure("restarts.left", "sessions left over", ("<=", 0), "")
     with harness.Scratch() as scratch:
-        errors, sessions, stolen = measure(Place(scratch), count, options.seconds or count / 2, options.seed)
+        errors, sessions, disturbance = measure(Place(scratch), count, options.seconds or count / 2,
+                                                options.seed)
     worst.values = [max(errors)]
-    worst.disturbed = stolen > harness.MAX_STOLEN
+    worst.disturbed = disturbance.matters()
     mean.values = [statistics.mean(errors)]
     left.values = [sessions]
     print_table(f"{count} restarts of divvyd under 16 tenants", [worst, mean, left])

@@ -181,7 +181,7 @@ class Bench:
 
     @staticmethod
     def disturbed(trial):
-        return trial.stolen > harness.MAX_STOLEN or trial.stretch() > MAX_STRETCH
+        return trial.disturbance.matters() or trial.stretch() > MAX_STRETCH
 
     def quiet_trial(self, tenants, seconds):
         """Repeated, a few times, while others have the cores; the last one counts."""
@@ -201,8 +201,9 @@ class Bench:
         print_table(title, figures)
         stretches = [trial.stretch() for trial in self.trials]
         print(f"  kernels took {min(stretches):.2f} to {max(stretches):.2f} times as long as "
-              f"calibrated, other machines had {max(trial.stolen for trial in self.trials):.1f} % of "
-              "a core's time" + (": DISTURBED" if disturbed else ""))
+              "calibrated" + (": DISTURBED" if max(stretches) > MAX_STRETCH else ""))
+        worst = max((trial.disturbance for trial in self.trials), key=harness.Disturbance.severity)
+        print(f"  {worst}")
         self.trials = []
         return figures
 

@@ -266,7 +266,7 @@ class Trial:
             if during:
                 during(self)
             self.kernel_count = sum(process.finish() for _, process in processes)
-            self.stolen = watch.stolen()   # percent of a core's time that other machines had
+            self.disturbance = watch.disturbance()
             self.logs = []
             for index, tenant in enumerate(self.tenants):
                 nominal = tenant.works[0].kernel_ms * NS_PER_MS if side.name == "bare" else None

@@ -1,0 +1,96 @@
+"""What the benches believe of the machine: whose CPU time is whose, and when a run is disturbed."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import harness  # noqa: E402
+
+BURN = "import time\nwhile time.process_time() < %g: pass\n"
+
+
+def run_with_harness(text):
+    """In a process of its own: what is seen there is not mixed with pytest's own children."""
+    out = subprocess.run([sys.executable, "-c", "import json, os, subprocess, sys, time\n"
+                          f"sys.path.insert(0, {str(ROOT / 'bench')!r})\nimport harness\n"
+                          f"BURN = {BURN!r}\n" + text],
+                         capture_output=True, text=True, timeout=120, check=True)
+    return json.loads(out.stdout)
+
+
+def test_time_of_children_is_own_while_they_run_and_after():
+    times = run_with_harness("""
+before = harness.own_cpu_seconds()
+child = subprocess.Popen([sys.executable, "-c", BURN % 0.6 + "print(flush=True); input()"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+running = harness.own_cpu_seconds() - before
+child.communicate(b"\\n")
+print(json.dumps([running, harness.own_cpu_seconds() - before]))
+""")
+    assert all(0.5 <= t <= 1.2 for t in times), times
+
+
+def test_time_of_orphans_stays_own():
+    times = run_with_harness("""
+harness.Watch()
+before = harness.own_cpu_seconds()
+reading, writing = os.pipe()
+orphan = BURN % 0.6 + f"import os; os.write({writing}, b'.'); time.sleep(60)"
+text = f"import subprocess; print(subprocess.Popen([{sys.executable!r}, '-c', {orphan!r}], " \\
+       f"pass_fds=[{writing}]).pid)"
+parent = subprocess.Popen([sys.executable, "-c", text], pass_fds=[writing], stdout=subprocess.PIPE)
+pid = int(parent.stdout.readline())
+parent.wait()
+os.read(reading, 1)
+alive = harness.own_cpu_seconds() - before
+os.kill(pid, 9)
+time.sleep(0.2)
+print(json.dumps([alive, harness.own_cpu_seconds() - before]))
+""")
+    assert all(0.5 <= t <= 1.5 for t in times), times
+
+
+def test_time_of_others_is_seen():
+    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+             for _ in range(os.cpu_count())]
+    try:
+        stolen, others, pressure = run_with_harness("""
+watch = harness.Watch()
+time.sleep(2)
+print(json.dumps(watch.disturbance()))
+""")
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+    assert others + stolen > 50
+
+
+@pytest.mark.parametrize("stolen, others, pressure, matters", [
+    (0.0, 0.0, 90.0, False),   # ours wait for each other
+    (0.0, 90.0, 1.0, False),   # others have cores that nothing else wants
+    (0.0, 90.0, 90.0, True),
+    (3.0, 0.0, 0.0, True),
+    (0.0, 90.0, None, False),   # no pressure known: stolen time only
+    (3.0, 0.0, None, True),
+])
+def test_what_disturbs(stolen, others, pressure, matters):
+    disturbance = harness.Disturbance(stolen, others, pressure)
+    assert disturbance.matters() == matters
+    assert ("DISTURBED" in str(disturbance)) == matters
+    assert ("/proc/pressure" in str(disturbance)) == (pressure is None)
+
+
+def test_no_pressure_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(harness, "PRESSURE_FILE", tmp_path / "missing")
+    assert harness.pressure_seconds() is None
+    (tmp_path / "missing").write_text("")
+    assert harness.pressure_seconds() is None
