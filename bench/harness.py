@@ -25,6 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # repetitions shall excuse no more than the second.
 MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
 
+# By how much a figure may be better than what is possible at all: two sides that are measured one
+# after the other differ by so much on a quiet machine. Beyond that the measurement is broken.
+OPTIMUM_TOLERANCE = 0.03
+
 # What others may have in an undisturbed run, in percent of a core's time: other machines, which
 # Linux counts by the core, and other processes, where the kernel's own threads are among them.
 MAX_STOLEN, MAX_OTHERS = 2.0, 5.0
@@ -394,14 +398,17 @@ def interleave(sides, repetitions, take):
 class Figure:
     """One row of the table. There is one value for each interleaved repetition, kept by rounds; the
     median of all is the figure, unless 'value' gives another. 'bar' is ('>=' or '<=', number) or
-    None for information."""
+    None for information. 'optimum' has the same form: what holds for any way to do the work, so that
+    a value beyond it shows a broken measurement. 'strict': judged without allowance."""
 
-    def __init__(self, key, label, bar=None, unit="", value=None):
+    def __init__(self, key, label, bar=None, unit="", value=None, optimum=None, strict=False):
         self.key = key
         self.label = label
         self.bar = bar
         self.unit = unit
         self.given_value = value
+        self.optimum = optimum
+        self.strict = strict
         self.disturbed = False   # whether others had the cores, where a miss then says nothing
         self.rounds = []
         self.bare = []
@@ -420,24 +427,37 @@ class Figure:
     def value(self):
         return statistics.median(self.values) if self.given_value is None else self.given_value
 
+    def impossible(self, value):
+        return bool(self.optimum) and \
+            shortfall(value, self.optimum) > OPTIMUM_TOLERANCE * abs(self.optimum[1])
+
     def verdict(self):
+        if any(map(self.impossible, self.values)):
+            return "REFUSED"
         if not self.bar:
             return "-"
-        relation, number = self.bar
-        short = number - self.value if relation == ">=" else self.value - number
+        number = self.bar[1]
+        short = shortfall(self.value, self.bar)
         if short <= 0:
             return "ok"
         uncertainty = uncertainty_of_median(self.rounds) / abs(number)
         allowance = min(max(uncertainty, MIN_ALLOWANCE), MAX_ALLOWANCE)
-        if short <= allowance * abs(number):
+        if short <= allowance * abs(number) and not self.strict:
             return "ok (noise)"
         return "DISTURBED" if self.disturbed else "MISS"
 
     def row(self):
         bar = f"{self.bar[0]} {self.bar[1]:g}" if self.bar else ""
+        optimum = f"{self.optimum[1]:.4f}" if self.optimum else ""
         spread = f"{percentile(self.values, 0.1):.3f}-{percentile(self.values, 0.9):.3f}"
         return [self.label, show_values(self.bare, self.unit), show_values(self.other, self.unit),
-                f"{self.value:.3f}", spread, bar, self.verdict()]
+                f"{self.value:.3f}", spread, optimum, bar, self.verdict()]
+
+
+def shortfall(value, bound):
+    """By how much a value fails ('>=' or '<=', number); negative if it does not."""
+    relation, number = bound
+    return number - value if relation == ">=" else value - number
 
 
 def show_values(values, unit):
@@ -448,22 +468,24 @@ def show_values(values, unit):
     return f"{middle:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
 
 
-def print_table(title, other_name, figures):
-    rows = [["", "bare p50 (p10-p90)", f"{other_name} p50 (p10-p90)", "figure", "p10-p90", "bar",
-             ""]]
+def print_table(title, other_name, figures, first_name="bare"):
+    rows = [["", f"{first_name} p50 (p10-p90)", f"{other_name} p50 (p10-p90)", "figure", "p10-p90",
+             "optimum", "bar", ""]]
     rows += [figure.row() for figure in figures]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    columns = [c for c in range(len(rows[0])) if c == 0 or any(row[c] for row in rows[1:])]
+    widths = [max(len(row[column]) for row in rows) for column in columns]
     print(f"\n{title}")
     for row in rows:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        print("  " + "  ".join(row[c].ljust(width) for c, width in zip(columns, widths)).rstrip())
 
 
 def conclude(bench, figures, compare, name=lambda figure: figure.label):
     """Prints what missed and the line for machines, and gives the exit code. A check of the bench
     itself (bare against bare) has no bars to miss. name: what to call a figure that missed. A figure
-    that missed while others had the cores counts as not judged."""
-    missed, disturbed = ([f for f in figures if f.verdict() == verdict]
-                         for verdict in ("MISS", "DISTURBED"))
+    that missed while others had the cores counts as not judged, and so does one that is better than
+    possible."""
+    missed, disturbed, refused = ([f for f in figures if f.verdict() == verdict]
+                                  for verdict in ("MISS", "DISTURBED", "REFUSED"))
     print()
     if compare == "bare":
         print("bare against bare: no bars apply; every ratio should be near 1")
@@ -471,10 +493,13 @@ def conclude(bench, figures, compare, name=lambda figure: figure.label):
         for figure in missed + disturbed:
             what = "misses its bar, disturbed" if figure in disturbed else "misses its bar"
             print(f"{what}: {name(figure)}: {figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
-    judged = sum(1 for f in figures if f.bar)
+        for figure in refused:
+            print(f"refused, better than possible: {name(figure)}: {figure.value:.3f}, optimum "
+                  f"{figure.optimum[1]:.4f}: one of its sides was disturbed")
+    judged = sum(1 for f in figures if f.bar and f not in disturbed + refused)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
-    print(f"bench={bench} compare={compare} judged={judged - len(disturbed)} missed={len(missed)} "
-          f"disturbed={len(disturbed)} {pairs}")
+    print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} "
+          f"disturbed={len(disturbed)} refused={len(refused)} {pairs}")
     if compare == "bare":
         return 0
-    return 1 if missed else 3 if disturbed else 0
+    return 1 if missed else 3 if disturbed or refused else 0

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import harness  # noqa: E402
+import memory  # noqa: E402
 
 BURN = "import time\nwhile time.process_time() < %g: pass\n"
 
@@ -94,3 +95,41 @@ def test_no_pressure_file(monkeypatch, tmp_path):
     assert harness.pressure_seconds() is None
     (tmp_path / "missing").write_text("")
     assert harness.pressure_seconds() is None
+
+
+def figure(values, disturbed=False, **kwargs):
+    made = harness.Figure("key", "label", ("<=", 0.62), **kwargs)
+    for value in values:
+        made.add_round([value])
+    made.disturbed = disturbed
+    return made
+
+
+@pytest.mark.parametrize("values, disturbed, verdict", [
+    ([0.60, 0.61, 0.70], False, "ok"),
+    ([0.60, 0.625, 0.63], False, "MISS"),   # no allowance
+    ([0.60, 0.66, 0.70], True, "DISTURBED"),
+    ([0.55, 0.56, 0.56], False, "ok"),   # better than the optimum by no more than noise
+    ([0.295, 0.60, 0.61], False, "REFUSED"),
+    ([0.295, 0.30, 0.31], True, "REFUSED"),
+])
+def test_verdict_beside_an_optimum(values, disturbed, verdict):
+    made = figure(values, disturbed, optimum=(">=", 0.5625), strict=True)
+    assert made.verdict() == verdict
+    assert made.row()[-3:] == ["0.5625", "<= 0.62", verdict]
+
+
+@pytest.mark.parametrize("values, counts, code", [
+    ([0.60], "judged=1 missed=0 disturbed=0 refused=0", 0),
+    ([0.80], "judged=1 missed=1 disturbed=0 refused=0", 1),
+    ([0.30], "judged=0 missed=0 disturbed=0 refused=1", 3),
+])
+def test_line_for_machines(values, counts, code, capsys):
+    made = figure(values, optimum=(">=", 0.5625), strict=True)
+    assert harness.conclude("some", [made], "divvy") == code
+    assert f"bench=some compare=divvy {counts} key=" in capsys.readouterr().out
+
+
+def test_optimum_of_makespans():
+    assert memory.optimum_of_two(0.5, 4) == 0.5625
+    assert memory.optimum_of_two(0.9, 4) == pytest.approx(0.9125)
