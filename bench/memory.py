@@ -13,7 +13,11 @@ MIB = 1 << 20
 FIXED_SLICE = "10ms"
 SMALL_BUFFERS = 100_000
 SMALL_REPETITIONS = 5
-GROUPS = ["phases", "fits", "crowd", "swap", "small"]
+GROUPS = ["phases", "fits", "crowd", "crowd_hosts", "swap", "small"]
+CROWD = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.3, 0.2]   # device phases of eight programs, of 1 each
+FITS_PERCENT = 86   # of the device's memory: what the crowd that does not fit is compared with
+# percent of the device's memory: least throughput, of that of the crowd that fits
+CROWD_BARS = {115: 0.95, 130: 0.93, 150: 0.88}
 PATIENCE_S = 1800
 
 
@@ -27,12 +31,12 @@ class Plan:
         self.rounds = 4   # fewer would make the optimum worse, see optimum_of_two
         self.fixed_rounds = 1
         self.repetitions = 3
-        self.retakes = 2 if quick else 6   # of disturbed repetitions, in all
+        self.retakes = 3 if quick else 9   # of disturbed repetitions, in all
         self.fits = 2 if quick else 5
         self.fits_s = 0.4 if quick else 1.0
-        self.crowd_s = 0.4 if quick else 1.0
-        self.crowd_rounds = 2 if quick else 6
-        self.crowd_percents = (130,) if quick else (115, 130, 150)
+        self.crowd_s = 0.25 if quick else 1.0
+        self.crowd_rounds = 4 if quick else 6
+        self.crowd_percents = (130,) if quick else tuple(CROWD_BARS)
         self.small_buffers = 20_000 if quick else SMALL_BUFFERS
 
 
@@ -81,24 +85,31 @@ class Bench:
         answer = json.loads(text)
         return answer["pass_ns"], max(answer["unit_ns"], 1)
 
-    def work(self, device_s, host_s, rounds, memory=None):
-        """A program's arguments: so long on the device and on the host in each round, if alone."""
+    def work(self, device_s, host_s, rounds, memory=None, own_core=False):
+        """A program's arguments: so long on the device and on the host in each round, if alone.
+        own_core: as if it had one, which leaves the time to others on core 1."""
         memory = memory or self.plan.large_set
         buffers = memory // self.plan.buffer
+        host = ["--sleep", str(round(host_s * 1e6))] if own_core else \
+            ["--host", str(round(host_s * 1e9 / self.unit_ns))]
         return ["phases", "--set", str(memory), "--buffers", str(buffers),
-                "--passes", str(max(1, round(device_s * 1e9 / self.pass_ns))),
-                "--host", str(round(host_s * 1e9 / self.unit_ns)), "--rounds", str(rounds)]
+                "--passes", str(max(1, round(device_s * 1e9 / self.pass_ns))), *host,
+                "--rounds", str(rounds)]
 
-    def together(self, side, works):
-        """Seconds until the last of them is done."""
+    def run(self, side, works):
+        """What they say at their ends, all having begun together."""
         programs = [Instance(side, [self.program] + work) for work in works]
         try:
             for program in programs:
                 program.say("go")
-            answers = [program.read_answer(PATIENCE_S) for program in programs]
+            return [program.read_answer(PATIENCE_S) for program in programs]
         finally:
             for program in programs:
                 program.stop()
+
+    def together(self, side, works):
+        """Seconds until the last of them is done."""
+        answers = self.run(side, works)
         begun = min(a["ended_ns"] - a["wall_ns"] for a in answers)
         return (max(a["ended_ns"] for a in answers) - begun) / 1e9
 
@@ -119,18 +130,25 @@ class Bench:
         self.figures.append(figure)
 
     def add_repetition(self, figure, side, works):
-        """Taken again, as long as the run has retakes left, if others had the cores or the result
-        cannot be, for then they had them in a moment that the counters do not show."""
-        while True:
-            watch = harness.Watch()
+        def take():
             serial = self.serially(side, works)
-            together = self.together(side, works)
-            disturbed = watch.disturbance().matters()
-            if self.retakes_left == 0 or not (disturbed or figure.impossible(together / serial)):
-                break
-            self.retakes_left -= 1
+            return serial, self.together(side, works)
+        (serial, together), disturbed = self.quiet(
+            take, lambda taken: figure.impossible(taken[1] / taken[0]))
         figure.disturbed |= disturbed
         figure.add_round([together / serial], [serial], [together])
+
+    def quiet(self, take, impossible=lambda taken: False):
+        """What take() gives, and whether others had the cores meanwhile. Taken again if so, or if it
+        cannot be, as long as the run has retakes left: a short disturbance of one side may be too
+        little for the counters."""
+        while True:
+            watch = harness.Watch()
+            taken = take()
+            disturbed = watch.disturbance().matters()
+            if self.retakes_left == 0 or not (disturbed or impossible(taken)):
+                return taken, disturbed
+            self.retakes_left -= 1
 
     # ---- groups ----
 
@@ -164,20 +182,63 @@ class Bench:
         plain.daemon.stop()
         self.figures.append(figure)
 
+    def crowd_works(self, memory, own_core):
+        plan = self.plan
+        return [self.work(plan.crowd_s * part, plan.crowd_s * (1 - part), plan.crowd_rounds, memory,
+                          own_core) for part in CROWD]
+
     def crowd(self):
-        """Eight programs; device and host phases of different lengths."""
-        parts = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.3, 0.2]
+        """Eight programs; device and host phases of different lengths, all hosts on one core. The
+        busier of the two cores, by what the programs took alone, bounds the throughput."""
         memory = self.plan.capacity // 4   # of each
+        works = self.crowd_works(memory, own_core=False)
         for percent in self.plan.crowd_percents:
-            capacity = memory * 8 * 100 // percent
-            works = [self.work(self.plan.crowd_s * part, self.plan.crowd_s * (1 - part),
-                               self.plan.crowd_rounds, memory) for part in parts]
-            side = self.side(self.config(capacity))
-            serial = self.serially(side, works)
+            side = self.side(self.config(memory * len(CROWD) * 100 // percent))
+            alone = [answer for work in works for answer in self.run(side, [work])]
             made = self.together(side, works)
             side.daemon.stop()
-            self.add(f"crowd_{percent}", f"eight programs at {percent} %: throughput, of one after "
-                     "the other", serial / made, None, [serial], [made], "s")
+            serial = sum(a["wall_ns"] for a in alone) / 1e9
+            busier = max(sum(a[key] for a in alone) / 1e9 for key in ("device_ns", "host_ns"))
+            figure = Figure(f"crowd_{percent}", f"eight programs on one host core, {percent} % of "
+                            "memory: throughput, of one after the other", unit="s",
+                            optimum=("<=", serial / busier))
+            figure.add_round([serial / made], [serial], [made])
+            self.figures.append(figure)
+
+    def crowd_hosts(self):
+        """The same eight with a host core each: their host phases sleep. One after the other would
+        take their phases' lengths, and the device alone bounds the throughput."""
+        plan = self.plan
+        memory = plan.capacity // 4
+        works = self.crowd_works(memory, own_core=True)
+        serial = plan.crowd_s * plan.crowd_rounds * len(CROWD)
+        best = 1 / (sum(CROWD) / len(CROWD))
+        percents = (FITS_PERCENT, *plan.crowd_percents)
+        sides = {p: self.side(self.config(memory * len(CROWD) * 100 // p)) for p in percents}
+        took = {p: [] for p in percents}
+        disturbed = False
+        for _ in range(plan.repetitions):
+            seconds, badly = self.quiet(
+                lambda: [self.together(sides[percent], works) for percent in percents],
+                lambda taken: serial / min(taken) > best * (1 + harness.OPTIMUM_TOLERANCE))
+            disturbed |= badly
+            for percent, one in zip(percents, seconds):
+                took[percent].append(one)
+        for side in sides.values():
+            side.daemon.stop()
+        fits = Figure(f"crowd_hosts_{FITS_PERCENT}", f"eight programs with a host core each, "
+                      f"{FITS_PERCENT} % of memory: throughput", unit="s", optimum=("<=", best))
+        for seconds in took[FITS_PERCENT]:
+            fits.add_round([serial / seconds], [serial], [seconds])
+        self.figures.append(fits)
+        for percent in plan.crowd_percents:
+            figure = Figure(f"crowd_hosts_{percent}", f"  {percent} % of memory: throughput, of that",
+                            (">=", CROWD_BARS[percent]), "s", optimum=("<=", best / fits.value),
+                            strict=True)
+            for fitting, seconds in zip(took[FITS_PERCENT], took[percent]):
+                figure.add_round([fitting / seconds], [serial], [seconds])
+            figure.disturbed = disturbed
+            self.figures.append(figure)
 
     def swap(self):
         size = self.plan.large_set

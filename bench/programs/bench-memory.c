@@ -7,6 +7,7 @@
  *     --set BYTES --buffers N   its memory, in so many buffers
  *     --passes N                passes over one buffer in a device phase, one buffer after the other
  *     --host N                  units of work in a host phase
+ *     --sleep MICROSECONDS      sleeps so long in a host phase: work on a core that no other has
  *     --rounds N                how often both
  *   bench-memory small COUNT BYTES         many small buffers; waits for a line, uses each of them
  *   bench-memory copy BYTES                memcpy of so much into fresh memory and into warm, as JSON
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "bench/programs/bench.h"
 
@@ -29,6 +31,7 @@
 #define INCREMENT 1013904223u
 #define CHECKED 4096u
 #define LOOPS 8u
+#define NS_PER_S 1000000000u
 
 /* Every word goes through a few steps that depend on each other, so that a pass takes longer than
  * reading and writing the memory alone. */
@@ -99,6 +102,14 @@ static uint32_t host_work(uint64_t units)
     return x;
 }
 
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec left = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+    while (nanosleep(&left, &left) < 0 && errno == EINTR)
+        continue;
+}
+
 static void check_buffer(cl_mem mem, size_t bytes, uint64_t passes)
 {
     uint32_t words[CHECKED];
@@ -162,9 +173,11 @@ static int work_in_phases(int argc, char **argv)
                                             {"buffers", required_argument, NULL, 'b'},
                                             {"passes", required_argument, NULL, 'p'},
                                             {"host", required_argument, NULL, 'h'},
+                                            {"sleep", required_argument, NULL, 'z'},
                                             {"rounds", required_argument, NULL, 'r'},
                                             {NULL, 0, NULL, 0}};
-    uint64_t set = 0, buffers = 1, passes = 1, host = 0, rounds = 1, device_ns = 0, host_ns = 0;
+    uint64_t set = 0, buffers = 1, passes = 1, host = 0, sleep_us = 0, rounds = 1;
+    uint64_t device_ns = 0, host_ns = 0;
     int option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -172,6 +185,7 @@ static int work_in_phases(int argc, char **argv)
                          : option == 'b' ? &buffers
                          : option == 'p' ? &passes
                          : option == 'h' ? &host
+                         : option == 'z' ? &sleep_us
                          : option == 'r' ? &rounds
                                          : NULL;
         if (!into)
@@ -199,6 +213,7 @@ static int work_in_phases(int argc, char **argv)
         device_ns += now_ns() - phase;
         phase = now_ns();
         host_work(host);
+        sleep_ns(sleep_us * 1000);
         host_ns += now_ns() - phase;
     }
     uint64_t wall = now_ns() - began;
