@@ -133,3 +133,45 @@ def test_line_for_machines(values, counts, code, capsys):
 def test_optimum_of_makespans():
     assert memory.optimum_of_two(0.5, 4) == 0.5625
     assert memory.optimum_of_two(0.9, 4) == pytest.approx(0.9125)
+
+
+# ---- how CI counts figures ----
+
+KEPT = "bench=some compare=divvy judged=9 missed=0 disturbed=0 refused=0 a=1\n", 0
+NEAR = ("misses its bar: a: 1.100, bar <= 1\n"
+        "bench=some compare=divvy judged=9 missed=1 disturbed=0 refused=0 a=1.1\n", 1)
+FAR = ("misses its bar: a: 1.300, bar <= 1\nmisses its bar: b: 0.950, bar >= 1\n"
+       "bench=some compare=divvy judged=9 missed=2 disturbed=0 refused=0 a=1.3\n", 1)
+UNJUDGED = ("misses its bar, disturbed: a: 1.300, bar <= 1\n"
+            "refused, better than possible: b: 0.100, optimum 0.5000\n"
+            "bench=some compare=divvy judged=7 missed=0 disturbed=1 refused=1 a=1.3\n", 3)
+CRASH = "Traceback\n", 1
+KILLED = KEPT[0], 137
+
+
+@pytest.mark.parametrize("attempts, totals, code", [
+    ([KEPT], "some: 9 passed, 0 failed, 0 skipped", 0),
+    ([NEAR], "some: 8 passed, 0 failed, 1 skipped", 0),
+    ([UNJUDGED], "some: 7 passed, 0 failed, 2 skipped", 0),
+    ([FAR, FAR, FAR], "some: 7 passed, 1 failed, 1 skipped", 1),
+    ([FAR, NEAR], "some: 8 passed, 0 failed, 1 skipped", 0),
+    ([FAR, UNJUDGED], "some: 7 passed, 0 failed, 2 skipped", 0),
+    ([FAR, FAR, KEPT], "some: 9 passed, 0 failed, 0 skipped", 0),
+    ([CRASH], "bench: 0 passed, 1 failed", 1),
+    ([FAR, CRASH], "bench: 0 passed, 1 failed", 1),
+    ([KILLED], "bench: 0 passed, 1 failed", 1),
+])
+def test_count_of_figures(attempts, totals, code, tmp_path):
+    """A command that says one thing after the other stands for the bench."""
+    for number, (text, exit_code) in enumerate(attempts):
+        (tmp_path / str(number)).write_text(text)
+        (tmp_path / f"{number}.code").write_text(str(exit_code))
+    fake = tmp_path / "fake"
+    fake.write_text(f'#!/bin/sh\ncd {tmp_path}\nn=$(cat next 2>/dev/null || echo 0)\n'
+                    'echo $((n + 1)) >next\ncat $n\nexit $(cat $n.code)\n')
+    fake.chmod(0o755)
+    done = subprocess.run([str(ROOT / ".ci" / "bench"), str(fake)], capture_output=True, text=True,
+                          timeout=60)
+    assert done.stdout.splitlines()[-1] == totals
+    assert done.returncode == code
+    assert (tmp_path / "next").read_text().strip() == str(len(attempts))
