@@ -399,7 +399,8 @@ class Figure:
     """One row of the table. There is one value for each interleaved repetition, kept by rounds; the
     median of all is the figure, unless 'value' gives another. 'bar' is ('>=' or '<=', number) or
     None for information. 'optimum' has the same form: what holds for any way to do the work, so that
-    a value beyond it shows a broken measurement. 'strict': judged without allowance."""
+    a value beyond it shows a broken measurement. 'strict': judged without allowance, and not at all
+    if others had the cores, for they may have helped as well."""
 
     def __init__(self, key, label, bar=None, unit="", value=None, optimum=None, strict=False):
         self.key = key
@@ -438,6 +439,8 @@ class Figure:
             return "-"
         number = self.bar[1]
         short = shortfall(self.value, self.bar)
+        if self.strict and self.disturbed:
+            return "DISTURBED"
         if short <= 0:
             return "ok"
         uncertainty = uncertainty_of_median(self.rounds) / abs(number)
@@ -481,9 +484,8 @@ def print_table(title, other_name, figures, first_name="bare"):
 
 def conclude(bench, figures, compare, name=lambda figure: figure.label):
     """Prints what missed and the line for machines, and gives the exit code. A check of the bench
-    itself (bare against bare) has no bars to miss. name: what to call a figure that missed. A figure
-    that missed while others had the cores counts as not judged, and so does one that is better than
-    possible."""
+    itself (bare against bare) has no bars to miss. name: what to call a figure that missed. Disturbed
+    figures count as not judged, and so do those that are better than possible."""
     missed, disturbed, refused = ([f for f in figures if f.verdict() == verdict]
                                   for verdict in ("MISS", "DISTURBED", "REFUSED"))
     print()
@@ -491,7 +493,7 @@ def conclude(bench, figures, compare, name=lambda figure: figure.label):
         print("bare against bare: no bars apply; every ratio should be near 1")
     else:
         for figure in missed + disturbed:
-            what = "misses its bar, disturbed" if figure in disturbed else "misses its bar"
+            what = "not judged, disturbed" if figure in disturbed else "misses its bar"
             print(f"{what}: {name(figure)}: {figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
         for figure in refused:
             beyond = [f"{value:.3f}" for value in figure.values if figure.impossible(value)]

@@ -109,6 +109,7 @@ def figure(values, disturbed=False, **kwargs):
     ([0.60, 0.61, 0.70], False, "ok"),
     ([0.60, 0.625, 0.63], False, "MISS"),   # no allowance
     ([0.60, 0.66, 0.70], True, "DISTURBED"),
+    ([0.60, 0.61, 0.61], True, "DISTURBED"),   # others may have slowed down the other side
     ([0.55, 0.56, 0.56], False, "ok"),   # better than the optimum by no more than noise
     ([0.295, 0.60, 0.61], False, "REFUSED"),
     ([0.295, 0.30, 0.31], True, "REFUSED"),
@@ -142,7 +143,7 @@ NEAR = ("misses its bar: a: 1.100, bar <= 1\n"
         "bench=some compare=divvy judged=9 missed=1 disturbed=0 refused=0 a=1.1\n", 1)
 FAR = ("misses its bar: a: 1.300, bar <= 1\nmisses its bar: b: 0.950, bar >= 1\n"
        "bench=some compare=divvy judged=9 missed=2 disturbed=0 refused=0 a=1.3\n", 1)
-UNJUDGED = ("misses its bar, disturbed: a: 1.300, bar <= 1\n"
+UNJUDGED = ("not judged, disturbed: a: 1.300, bar <= 1\n"
             "refused, better than possible: b: 0.100, optimum 0.5000\n"
             "bench=some compare=divvy judged=7 missed=0 disturbed=1 refused=1 a=1.3\n", 3)
 CRASH = "Traceback\n", 1
