@@ -3,6 +3,7 @@ with one thread, pinned to core 0, told to behave as one with memory of its own 
 a capacity that the head of the table names; the programs' own work is on core 1. All copies are real:
 an evicted object is copied to host memory of its worker and released."""
 import json
+import statistics
 import subprocess
 import time
 
@@ -13,11 +14,16 @@ MIB = 1 << 20
 FIXED_SLICE = "10ms"
 SMALL_BUFFERS = 100_000
 SMALL_REPETITIONS = 5
-GROUPS = ["phases", "fits", "crowd", "crowd_hosts", "swap", "small"]
+GROUPS = ["phases", "fits", "crowd", "crowd_hosts", "service", "swap", "small"]
 CROWD = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.3, 0.2]   # device phases of eight programs, of 1 each
 FITS_PERCENT = 86   # of the device's memory: what the crowd that does not fit is compared with
 # percent of the device's memory: least throughput, of that of the crowd that fits
 CROWD_BARS = {115: 0.95, 130: 0.93, 150: 0.88}
+SERVICE_CAPACITY, SERVICE_SET = 256 * MIB, 32 * MIB
+FITTING_BATCH, LARGE_BATCH = 208 * MIB, 248 * MIB   # the first fits beside the service
+SERVICE_BUFFER = 8 * MIB   # of both
+REQUESTS_PER_S = 5
+BATCH_ROUND_S = 0.1   # of work that the batch tenant submits before it waits for it
 PATIENCE_S = 1800
 
 
@@ -37,6 +43,7 @@ class Plan:
         self.crowd_s = 0.25 if quick else 1.0
         self.crowd_rounds = 4 if quick else 6
         self.crowd_percents = (130,) if quick else tuple(CROWD_BARS)
+        self.requests = 20 if quick else 50
         self.small_buffers = 20_000 if quick else SMALL_BUFFERS
 
 
@@ -75,9 +82,12 @@ class Bench:
         return config(capacity or self.plan.capacity, **kwargs)
 
     def side(self, text):
-        daemon = Daemon(self.arrangement, self.scratch, text)
+        return self.side_of(Daemon(self.arrangement, self.scratch, text))
+
+    def side_of(self, daemon, *options):
+        """Programs are started with these options of divvy run. Each is a tenant of its own."""
         return Side("divvy", self.arrangement, daemon.tenant_environment(),
-                    [harness.divvy_command(), "run", "--"], daemon)
+                    [harness.divvy_command(), "run", *options, "--"], daemon)
 
     def calibrate(self, side):
         process = side.popen([self.program, "calibrate", str(self.plan.buffer)], stdout=subprocess.PIPE)
@@ -240,6 +250,58 @@ class Bench:
             figure.disturbed = disturbed
             self.figures.append(figure)
 
+    def responses(self, daemon, batch_set=None):
+        """The median of the milliseconds that requests took, beside a batch tenant or alone, and what
+        that tenant did a second."""
+        service = Instance(
+            self.side_of(daemon, "--request", "30%", "--priority", "latency"),
+            [self.program, "serve", "--set", str(SERVICE_SET),
+             "--buffers", str(SERVICE_SET // SERVICE_BUFFER), "--every", str(10**6 // REQUESTS_PER_S),
+             "--requests", str(self.plan.requests)])
+        batch = None
+        rate = 0.0
+        try:
+            if batch_set:
+                passes = BATCH_ROUND_S * 1e9 / (self.pass_ns * SERVICE_BUFFER / self.plan.buffer)
+                batch = Instance(
+                    self.side_of(daemon, "--priority", "batch"),
+                    [self.program, "phases", "--set", str(batch_set),
+                     "--buffers", str(batch_set // SERVICE_BUFFER),
+                     "--passes", str(max(1, round(passes))), "--rounds", "0"])
+                batch.say("go")
+            took = service.ask("go")["took_ns"]
+            if batch:
+                done = batch.ask("end")   # an answer says that all of its results are right
+                rate = done["rounds"] / done["wall_ns"] * 1e9
+            return statistics.median(took) / 1e6, rate
+        finally:
+            service.stop()
+            if batch:
+                batch.stop()
+
+    def service(self):
+        """A service whose memory is needed five times a second, beside a batch tenant."""
+        plan = self.plan
+        daemon = Daemon(self.arrangement, self.scratch, self.config(SERVICE_CAPACITY))
+        name = "requests of a latency service: p50"
+        alone = Figure("service_alone", f"{name} alone, ms", unit="ms")
+        fits = Figure("service_fits", "  beside a batch tenant that fits, of alone", unit="ms")
+        large = Figure("service_large", "  beside one that does not, of beside one that fits",
+                       ("<=", 1.5), "ms", strict=True)
+        batch = Figure("service_batch", "  what the latter gets done, of the one that fits")
+        for _ in range(plan.repetitions):
+            taken, disturbed = self.quiet(lambda: [
+                self.responses(daemon, batch_set)
+                for batch_set in (None, FITTING_BATCH, LARGE_BATCH)])
+            (alone_ms, _), (fits_ms, fits_rate), (large_ms, large_rate) = taken
+            large.disturbed |= disturbed
+            alone.add_round([alone_ms])
+            fits.add_round([fits_ms / alone_ms], [alone_ms], [fits_ms])
+            large.add_round([large_ms / fits_ms], [fits_ms], [large_ms])
+            batch.add_round([large_rate / fits_rate])
+        daemon.stop()
+        self.figures += [alone, fits, large, batch]
+
     def swap(self):
         size = self.plan.large_set
         copies = []
@@ -305,7 +367,7 @@ def main(arguments):
         for group in options.only or GROUPS:
             getattr(bench, group)()
     harness.print_table(f"The device has {bench.plan.capacity // MIB} MiB; programs that do not fit "
-                        f"together have {bench.plan.large_set // MIB} MiB each.", "together", bench.figures,
-                        first_name="serial")
+                        f"together have {bench.plan.large_set // MIB} MiB each.", "measured", bench.figures,
+                        first_name="compared with")
     # the same label stands below two cases
     return harness.conclude("memory", bench.figures, options.compare, name=lambda figure: figure.key)

@@ -1,29 +1,38 @@
 /* bench-memory: an ordinary OpenCL application that works on more or less memory in a known way.
  *
- *   bench-memory calibrate BYTES           how long a pass over a buffer takes and how much the host's
- *                                          own work does in a millisecond, as JSON
- *   bench-memory phases OPTIONS            works in phases: on the device over all of its buffers,
- *                                          then on the host, and again
+ *   bench-memory calibrate BYTES           how long a pass over a buffer takes and how much the
+ * host's own work does in a millisecond, as JSON bench-memory phases OPTIONS            works in
+ * phases: on the device over all of its buffers, then on the host, and again
  *     --set BYTES --buffers N   its memory, in so many buffers
- *     --passes N                passes over one buffer in a device phase, one buffer after the other
+ *     --passes N                passes over one buffer in a device phase, one buffer after the
+ * other
  *     --host N                  units of work in a host phase
  *     --sleep MICROSECONDS      sleeps so long in a host phase: work on a core that no other has
- *     --rounds N                how often both
+ *     --rounds N                how often both; 0: until it reads another line
+ *   bench-memory serve OPTIONS             a service: requests arrive by themselves, at random
+ * times
+ *     --set BYTES --buffers N   its memory; a request changes a word of every cache line
+ *     --every MICROSECONDS      between two arrivals, on average; half as long to half as long
+ * again
+ *     --requests N              how many
  *   bench-memory small COUNT BYTES         many small buffers; waits for a line, uses each of them
- *   bench-memory copy BYTES                memcpy of so much into fresh memory and into warm, as JSON
+ *   bench-memory copy BYTES                memcpy of so much into fresh memory and into warm, as
+ * JSON
  *
- * `phases` and `small` get ready, print a line, and begin when they read one. What the kernels have
- * computed is checked in the end. It knows nothing of divvy. */
+ * `phases`, `serve` and `small` get ready, print a line, and begin when they read one. What the
+ * kernels have computed is checked in the end. It knows nothing of divvy. */
 #include <CL/cl.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bench/programs/bench.h"
 
@@ -31,6 +40,7 @@
 #define INCREMENT 1013904223u
 #define CHECKED 4096u
 #define LOOPS 8u
+#define TOUCHED_EVERY 16u /* words: one in a cache line */
 #define NS_PER_S 1000000000u
 
 /* Every word goes through a few steps that depend on each other, so that a pass takes longer than
@@ -41,11 +51,16 @@ static const char *const KERNEL_SOURCE =
     "    for (int i = 0; i < 8; i++) x = x * 1664525u + 1013904223u;\n"
     "    words[get_global_id(0)] = x;\n"
     "}\n"
+    "kernel void touch(global uint *words) {\n"
+    "    uint x = words[get_global_id(0) * 16];\n"
+    "    for (int i = 0; i < 8; i++) x = x * 1664525u + 1013904223u;\n"
+    "    words[get_global_id(0) * 16] = x;\n"
+    "}\n"
     "kernel void start(global uint *words) { words[get_global_id(0)] = get_global_id(0); }\n";
 
 static cl_context context;
 static cl_command_queue queue;
-static cl_kernel pass, start;
+static cl_kernel pass, start, touch;
 
 static void get_ready(void)
 {
@@ -67,6 +82,8 @@ static void get_ready(void)
     check(error, "clCreateKernel");
     start = clCreateKernel(program, "start", &error);
     check(error, "clCreateKernel");
+    touch = clCreateKernel(program, "touch", &error);
+    check(error, "clCreateKernel");
 }
 
 static cl_mem new_buffer(size_t bytes)
@@ -80,7 +97,7 @@ static cl_mem new_buffer(size_t bytes)
 
 static void run(cl_kernel kernel, cl_mem mem, size_t bytes)
 {
-    size_t words = bytes / 4, local = 64;
+    size_t words = bytes / 4 / (kernel == touch ? TOUCHED_EVERY : 1), local = 64;
 
     check(clSetKernelArg(kernel, 0, sizeof mem, &mem), "clSetKernelArg");
     check(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &words, &local, 0, NULL, NULL),
@@ -110,7 +127,8 @@ static void sleep_ns(uint64_t ns)
         continue;
 }
 
-static void check_buffer(cl_mem mem, size_t bytes, uint64_t passes)
+/* Every so many words have had so many passes, the others none. */
+static void check_buffer(cl_mem mem, size_t bytes, uint64_t passes, uint32_t every)
 {
     uint32_t words[CHECKED];
     size_t count = bytes / 4 < CHECKED ? bytes / 4 : CHECKED;
@@ -120,7 +138,8 @@ static void check_buffer(cl_mem mem, size_t bytes, uint64_t passes)
           "clEnqueueReadBuffer");
     for (size_t i = 0; i < count; i += 97) {
         uint32_t x = (uint32_t)(from + i);
-        for (uint64_t step = 0; step < passes * LOOPS; step++)
+        uint64_t steps = (from + i) % every ? 0 : passes * LOOPS;
+        for (uint64_t step = 0; step < steps; step++)
             x = x * MULTIPLIER + INCREMENT;
         if (words[i] != x)
             fail("word %zu is %" PRIu32 ", not %" PRIu32, from + i, words[i], x);
@@ -135,6 +154,14 @@ static void wait_for_line(void)
     fflush(stdout);
     if (!fgets(line, sizeof line, stdin))
         exit(0);
+}
+
+/* Another line, or its end. */
+static bool input_waits(void)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+
+    return poll(&input, 1, 0) > 0;
 }
 
 static int calibrate(size_t bytes)
@@ -167,61 +194,140 @@ static uint64_t number(const char *text)
     return value;
 }
 
-static int work_in_phases(int argc, char **argv)
+struct options {
+    uint64_t set, buffers, passes, host, sleep_us, rounds, every_us, requests;
+};
+
+static struct options read_options(int argc, char **argv)
 {
-    static const struct option options[] = {{"set", required_argument, NULL, 's'},
-                                            {"buffers", required_argument, NULL, 'b'},
-                                            {"passes", required_argument, NULL, 'p'},
-                                            {"host", required_argument, NULL, 'h'},
-                                            {"sleep", required_argument, NULL, 'z'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {NULL, 0, NULL, 0}};
-    uint64_t set = 0, buffers = 1, passes = 1, host = 0, sleep_us = 0, rounds = 1;
-    uint64_t device_ns = 0, host_ns = 0;
+    static const struct option names[] = {{"set", required_argument, NULL, 's'},
+                                          {"buffers", required_argument, NULL, 'b'},
+                                          {"passes", required_argument, NULL, 'p'},
+                                          {"host", required_argument, NULL, 'h'},
+                                          {"sleep", required_argument, NULL, 'z'},
+                                          {"rounds", required_argument, NULL, 'r'},
+                                          {"every", required_argument, NULL, 'e'},
+                                          {"requests", required_argument, NULL, 'n'},
+                                          {NULL, 0, NULL, 0}};
+    struct options o = {.buffers = 1, .passes = 1, .rounds = 1, .requests = 1};
     int option;
 
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        uint64_t *into = option == 's'   ? &set
-                         : option == 'b' ? &buffers
-                         : option == 'p' ? &passes
-                         : option == 'h' ? &host
-                         : option == 'z' ? &sleep_us
-                         : option == 'r' ? &rounds
+    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        uint64_t *into = option == 's'   ? &o.set
+                         : option == 'b' ? &o.buffers
+                         : option == 'p' ? &o.passes
+                         : option == 'h' ? &o.host
+                         : option == 'z' ? &o.sleep_us
+                         : option == 'r' ? &o.rounds
+                         : option == 'e' ? &o.every_us
+                         : option == 'n' ? &o.requests
                                          : NULL;
         if (!into)
             fail("unknown option");
         *into = number(optarg);
     }
-    size_t bytes = set / buffers / 4096 * 4096;
-    cl_mem *list = calloc(buffers, sizeof *list);
-    uint64_t *done = calloc(buffers, sizeof *done);
-    if (!list || !done || bytes == 0)
+    return o;
+}
+
+/* The memory of a program, and how many passes each buffer has had. */
+struct working_set {
+    uint64_t buffers;
+    size_t bytes; /* of each */
+    cl_mem *list;
+    uint64_t *done;
+};
+
+static struct working_set make_set(const struct options *o)
+{
+    struct working_set w = {.buffers = o->buffers,
+                            .bytes = o->buffers ? o->set / o->buffers / 4096 * 4096 : 0,
+                            .list = calloc(o->buffers, sizeof *w.list),
+                            .done = calloc(o->buffers, sizeof *w.done)};
+
+    if (!w.list || !w.done || w.bytes == 0)
         fail("no memory, or nothing to work on");
-    for (uint64_t i = 0; i < buffers; i++)
-        list[i] = new_buffer(bytes);
+    for (uint64_t i = 0; i < w.buffers; i++)
+        w.list[i] = new_buffer(w.bytes);
+    return w;
+}
+
+static void start_all(struct working_set *w)
+{
+    for (uint64_t i = 0; i < w->buffers; i++)
+        run(start, w->list[i], w->bytes);
+}
+
+static void pass_over(struct working_set *w, cl_kernel kernel, uint64_t index)
+{
+    run(kernel, w->list[index], w->bytes);
+    w->done[index]++;
+}
+
+static void check_set(const struct working_set *w, uint32_t every)
+{
+    for (uint64_t i = 0; i < w->buffers; i++)
+        check_buffer(w->list[i], w->bytes, w->done[i], every);
+}
+
+static int work_in_phases(int argc, char **argv)
+{
+    struct options o = read_options(argc, argv);
+    struct working_set w = make_set(&o);
+    uint64_t device_ns = 0, host_ns = 0, at = 0;
+
     wait_for_line();
-    uint64_t began = now_ns(), at = 0;
-    for (uint64_t i = 0; i < buffers; i++)
-        run(start, list[i], bytes);
-    for (uint64_t round = 0; round < rounds; round++) {
+    uint64_t began = now_ns(), round = 0;
+    start_all(&w);
+    for (; o.rounds ? round < o.rounds : !input_waits(); round++) {
         uint64_t phase = now_ns();
-        for (uint64_t i = 0; i < passes; i++, at = (at + 1) % buffers) {
-            run(pass, list[at], bytes);
-            done[at]++;
-        }
+        for (uint64_t i = 0; i < o.passes; i++, at = (at + 1) % w.buffers)
+            pass_over(&w, pass, at);
         finish();
         device_ns += now_ns() - phase;
         phase = now_ns();
-        host_work(host);
-        sleep_ns(sleep_us * 1000);
+        host_work(o.host);
+        sleep_ns(o.sleep_us * 1000);
         host_ns += now_ns() - phase;
     }
     uint64_t wall = now_ns() - began;
-    for (uint64_t i = 0; i < buffers; i++)
-        check_buffer(list[i], bytes, done[i]);
+    check_set(&w, 1);
     printf("{\"wall_ns\": %" PRIu64 ", \"device_ns\": %" PRIu64 ", \"host_ns\": %" PRIu64
-           ", \"ended_ns\": %" PRIu64 "}\n",
-           wall, device_ns, host_ns, began + wall);
+           ", \"ended_ns\": %" PRIu64 ", \"rounds\": %" PRIu64 "}\n",
+           wall, device_ns, host_ns, began + wall, round);
+    return 0;
+}
+
+/* A request that arrives while another is served waits, and the wait counts. Prints how long each
+ * took from its arrival, in the order of arrival. */
+static int serve(int argc, char **argv)
+{
+    struct options o = read_options(argc, argv);
+    struct working_set w = make_set(&o);
+    uint64_t *took = calloc(o.requests, sizeof *took);
+    uint32_t random = 1;
+
+    if (!took)
+        fail("no memory");
+    start_all(&w);
+    finish();
+    wait_for_line();
+    uint64_t arrival = now_ns();
+    for (uint64_t i = 0; i < o.requests; i++) {
+        random = random * MULTIPLIER + INCREMENT;
+        arrival += o.every_us * 500 + o.every_us * 1000 * (random >> 16) / 65536;
+        uint64_t now = now_ns();
+        if (arrival > now)
+            sleep_ns(arrival - now);
+        for (uint64_t b = 0; b < w.buffers; b++)
+            pass_over(&w, touch, b);
+        finish();
+        took[i] = now_ns() - arrival;
+    }
+    check_set(&w, TOUCHED_EVERY);
+    printf("{\"took_ns\": [");
+    for (uint64_t i = 0; i < o.requests; i++)
+        printf("%s%" PRIu64, i ? ", " : "", took[i]);
+    printf("]}\n");
     return 0;
 }
 
@@ -249,7 +355,7 @@ static int use_many(uint64_t count, size_t bytes)
         times++;
     } while (fgets(line, sizeof line, stdin));
     for (uint64_t i = 0; i < count; i += 101)
-        check_buffer(list[i], bytes, times - 1);
+        check_buffer(list[i], bytes, times - 1, 1);
     return 0;
 }
 
@@ -291,5 +397,7 @@ int main(int argc, char **argv)
         return use_many(number(argv[2]), number(argv[3]));
     if (strcmp(argv[1], "phases") == 0)
         return work_in_phases(argc - 1, argv + 1);
+    if (strcmp(argv[1], "serve") == 0)
+        return serve(argc - 1, argv + 1);
     fail("what to do? See the head of bench-memory.c");
 }
