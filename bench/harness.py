@@ -55,7 +55,7 @@ def divvy_command():
 
 def argument_parser(name, description):
     parser = argparse.ArgumentParser(prog=f"bench/run {name}", description=description)
-    parser.add_argument("--quick", action="store_true", help="few repetitions, under 40 s")
+    parser.add_argument("--quick", action="store_true", help="few repetitions, minutes at most")
     parser.add_argument("--compare", choices=["divvy", "bare"], default="divvy",
                         help="'bare' puts bare on both sides: a check of the bench itself, every "
                              "ratio must come out near 1.0")
@@ -399,8 +399,7 @@ class Figure:
     """One row of the table. There is one value for each interleaved repetition, kept by rounds; the
     median of all is the figure, unless 'value' gives another. 'bar' is ('>=' or '<=', number) or
     None for information. 'optimum' has the same form: what holds for any way to do the work, so that
-    a value beyond it shows a broken measurement. 'strict': judged without allowance, and not at all
-    if others had the cores, for they may have helped as well."""
+    a value beyond it shows a broken measurement. 'strict': judged without allowance."""
 
     def __init__(self, key, label, bar=None, unit="", value=None, optimum=None, strict=False):
         self.key = key
@@ -410,7 +409,7 @@ class Figure:
         self.given_value = value
         self.optimum = optimum
         self.strict = strict
-        self.disturbed = False   # whether others had the cores, where a miss then says nothing
+        self.disturbed = False   # others had the cores: they may have slowed down either side
         self.rounds = []
         self.bare = []
         self.other = []
@@ -439,7 +438,7 @@ class Figure:
             return "-"
         number = self.bar[1]
         short = shortfall(self.value, self.bar)
-        if self.strict and self.disturbed:
+        if self.disturbed:
             return "DISTURBED"
         if short <= 0:
             return "ok"
@@ -447,7 +446,7 @@ class Figure:
         allowance = min(max(uncertainty, MIN_ALLOWANCE), MAX_ALLOWANCE)
         if short <= allowance * abs(number) and not self.strict:
             return "ok (noise)"
-        return "DISTURBED" if self.disturbed else "MISS"
+        return "MISS"
 
     def row(self):
         bar = f"{self.bar[0]} {self.bar[1]:g}" if self.bar else ""
