@@ -72,6 +72,8 @@ struct tenant {
     cl_program program;
     cl_kernel kernel;
     cl_mem out;
+    bool clock_known;        /* the device reads clock_id; otherwise clock_offset_ns is what is known */
+    clockid_t clock_id;
     int64_t clock_offset_ns; /* from the device's clock to CLOCK_MONOTONIC */
     uint64_t random;
     /* Between the thread that submits and the one that collects. */
@@ -169,11 +171,21 @@ static uint64_t device_time(cl_event event, cl_profiling_info what)
     return ns;
 }
 
+static uint64_t time_of(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 /* Waits, and returns how long the kernel took. */
 static uint64_t take_event(struct tenant *t, cl_event event, struct entry *entry)
 {
     check(clWaitForEvents(1, &event), "clWaitForEvents");
     entry->seen = now_ns();
+    if (t->clock_known) /* read anew for each kernel, for the clocks drift apart */
+        t->clock_offset_ns = (int64_t)(entry->seen - time_of(t->clock_id));
     entry->begun = device_time(event, CL_PROFILING_COMMAND_START) + (uint64_t)t->clock_offset_ns;
     entry->ended = device_time(event, CL_PROFILING_COMMAND_END) + (uint64_t)t->clock_offset_ns;
     check(clReleaseEvent(event), "clReleaseEvent");
@@ -205,18 +217,38 @@ static void open_device(struct tenant *t)
     check(clSetKernelArg(t->kernel, 0, sizeof t->out, &t->out), "clSetKernelArg");
 }
 
-/* The device's clock need not be ours. A kernel that was waited for ended before now, and hardly
- * earlier: a larger difference than that is one of the clocks. */
-static void warm_up(struct tenant *t)
+/* Whether the device's times of a kernel are those of a clock of this machine: it was enqueued and
+ * waited for between two readings. */
+static bool reads_clock(struct tenant *t, clockid_t clock)
 {
     struct entry entry;
 
     for (int i = 0; i < WARM_UPS; i++) {
-        uint64_t before = now_ns();
+        uint64_t before = time_of(clock);
+        t->clock_offset_ns = 0;
         take_event(t, enqueue(t, 0, 1000), &entry);
-        if (entry.begun < before || entry.ended > entry.seen)
-            t->clock_offset_ns += (int64_t)(entry.seen - entry.ended);
+        if (entry.begun < before || entry.ended > time_of(clock))
+            return false;
     }
+    return true;
+}
+
+/* The device's clock need not be ours. If it is no other clock of this machine either: a kernel that
+ * was waited for ended before now, and hardly earlier, so a larger difference is one of the clocks. */
+static void warm_up(struct tenant *t)
+{
+    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW};
+    struct entry entry;
+
+    for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++)
+        if (reads_clock(t, clocks[i])) {
+            t->clock_id = clocks[i];
+            t->clock_known = true;
+            t->clock_offset_ns = (int64_t)(now_ns() - time_of(t->clock_id));
+            return;
+        }
+    take_event(t, enqueue(t, 0, 1000), &entry);
+    t->clock_offset_ns = (int64_t)(entry.seen - entry.ended);
 }
 
 /* ---- collecting, on a thread of its own ---- */
