@@ -276,12 +276,42 @@ class Trial:
                 process.stop()
 
     def stretch(self):
-        """How much longer kernels took than calibrated, all together: what others took of the
-        device's core meanwhile. About 1 on a quiet machine."""
-        took = sum(ended - begun for log in self.logs for _, begun, ended, _ in log.kernels)
-        nominal = sum(len(log.kernels) * tenant.works[0].kernel_ms * NS_PER_MS
-                      for tenant, log in zip(self.tenants, self.logs))
-        return took / nominal if nominal else 1.0
+        """How much longer than calibrated the kernels of the tenant that suffered most took, by their
+        median: what others took of the device's core. About 1 on a quiet machine. One long stall
+        does not change it."""
+        stretches = [log.median_ns() / (tenant.works[0].kernel_ms * NS_PER_MS)
+                     for tenant, log in zip(self.tenants, self.logs) if log.kernels]
+        return max(stretches, default=1.0)
+
+    def clipped(self, from_s, until_s):
+        """(begun, ended, how long it took, tenant) of the kernels that ran between these times."""
+        begin, end = (self.start_ns + int(s * NS_PER_S) for s in (from_s, until_s))
+        return sorted((max(begun, begin), min(ended, end), ended - begun, index)
+                      for index, log in enumerate(self.logs)
+                      for _, begun, ended, _ in log.kernels if ended > begin and begun < end)
+
+    def busy(self, from_s=SETTLE_S, until_s=None):
+        """Percent of the time in which the device worked: the smaller of the time in which a kernel ran
+        (two at once count once) and of kernels times the median time of their tenant's. A kernel that
+        others kept from its core makes the first longer, and the device did nothing meanwhile."""
+        until_s = self.seconds if until_s is None else until_s
+        medians = [log.median_ns() if log.kernels else 0 for log in self.logs]
+        covered = work = last_end = 0
+        for begun, ended, took, index in self.clipped(from_s, until_s):
+            covered += max(0, ended - max(begun, last_end))
+            last_end = max(last_end, ended)
+            work += (ended - begun) / took * medians[index] if took else 0
+        return 100 * min(covered, work) / ((until_s - from_s) * NS_PER_S)
+
+    def at_once(self, from_s=SETTLE_S):
+        """Percent of the time in which the kernels of two tenants ran: none on a device with one slot."""
+        kernels = self.clipped(from_s, self.seconds)
+        total = sum(ended - begun for begun, ended, _, _ in kernels)
+        covered = last_end = 0
+        for begun, ended, _, _ in kernels:
+            covered += max(0, ended - max(begun, last_end))
+            last_end = max(last_end, ended)
+        return 100 * (total - covered) / ((self.seconds - from_s) * NS_PER_S)
 
     def held(self, from_s=SETTLE_S):
         """Device time by tenant with the gaps between two kernels of the same tenant counted as
