@@ -8,13 +8,14 @@ import statistics
 import subprocess
 
 import harness
-from sharing import drawing
+from sharing import classes, drawing
 from sharing.figures import (AT_LEAST_NONE, AT_MOST_ALL, BASELINES, Figure, parts, print_table)
 from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
 
 SHORT_MS, LONG_MS = 0.333, 5.0
 HELD_OFF_POINTS = 5   # of what divvyd charges, whoever else has the cores
 WINDOW_BINS = 10   # one second
+QUICK_CLASS_ROWS = ["limit30", "request20", "request50", "request40"]
 MAX_STRETCH = 1.5   # kernels that take so many times what was calibrated are not alone on their core
 
 SETTING = """\
@@ -41,6 +42,12 @@ class Plan:
         self.busy_repetitions = 1 if quick else 5
         self.slice_s = 0.5 if quick else 3.0
         self.slice_repetitions = 1 if quick else 2
+        self.class_rows = QUICK_CLASS_ROWS if quick else list(classes.CLASS_ROWS)
+        self.class_s = 4 if quick else 6
+        self.class_repetitions = 1 if quick else 5
+        self.idle_s = 4 if quick else 6
+        self.hoard_change_s, self.hoard_after_s = (3, 3) if quick else (6, 5)
+        self.hoard_requests = [50] if quick else [50, 80]
         self.latency_s = 4 if quick else 15
         self.live_s = 0.6 if quick else 2.0
         self.sim_s = 2 if quick else 8
@@ -499,8 +506,8 @@ SLICE_MIXES = {
 
 FIGURES = {key: (lambda bench, key=key: bench.share_case(key)) for key in SHARE_CASES}
 FIGURES.update({method.__name__: method for method in (
-    Bench.limit30, Bench.request50, Bench.join_leave, Bench.busy, Bench.slices, Bench.latency,
-    Bench.live, Bench.sim)})
+    Bench.limit30, Bench.request50, classes.classes, classes.idle, classes.hoarding,
+    Bench.join_leave, Bench.busy, Bench.slices, Bench.latency, Bench.live, Bench.sim)})
 
 
 def main(arguments):

@@ -12,6 +12,7 @@
  *   --burst N       submits N kernels and waits for them, ...
  *   --pause US      ... then pauses so long
  *   --jitter PERCENT  the pause is up to so much longer or shorter (default 0)
+ *   --steady MS     from this time after the start on it pauses no more and keeps the queue filled
  *   --rate R        kernels arrive by themselves, R a second on average, at random
  *   --seed N        of the random numbers and the values in the kernels
  *   --log FILE      struct entry for each kernel
@@ -60,6 +61,7 @@ struct entry {
 struct options {
     uint32_t rounds, vary, depth, burst, jitter, seed;
     uint64_t from_ns, until_ns, pause_ns;
+    uint64_t steady_ns; /* 0: never */
     double rate;
     const char *log;
 };
@@ -296,8 +298,10 @@ static void submit_bursts(struct tenant *t, uint64_t end_ns)
     while (now_ns() < end_ns) {
         for (uint32_t i = 0; i < t->options.burst; i++)
             submit(t, 0);
-        for (uint32_t i = 0; i < t->options.burst; i++)
+        for (uint32_t i = 0; i < t->options.burst; i++) {
             wait_for(&t->collected);
+            wait_for(&t->room); /* bursts take no place in the queue, so they leave none */
+        }
         if (t->options.pause_ns) {
             double part = 1 + (2 * random_part(t) - 1) * t->options.jitter / 100;
             sleep_until(now_ns() + (uint64_t)((double)t->options.pause_ns * part));
@@ -330,9 +334,9 @@ static void work(struct tenant *t, uint64_t start_ns)
     if (t->options.rate > 0)
         submit_arrivals(t, begin_ns, end_ns);
     else if (t->options.burst)
-        submit_bursts(t, end_ns);
-    else
-        submit_always(t, end_ns);
+        submit_bursts(t, t->options.steady_ns ? start_ns + t->options.steady_ns : end_ns);
+    if (!(t->options.rate > 0))
+        submit_always(t, end_ns); /* returns at once after bursts that went on to the end */
     atomic_store(&t->all_submitted, true);
     sem_post(&t->pending);
     pthread_join(collector, NULL);
@@ -433,7 +437,8 @@ static void read_options(struct options *o, int argc, char **argv)
         {"until", required_argument, NULL, 'u'},  {"burst", required_argument, NULL, 'b'},
         {"pause", required_argument, NULL, 'p'},  {"rate", required_argument, NULL, 'a'},
         {"seed", required_argument, NULL, 's'},   {"log", required_argument, NULL, 'l'},
-        {"jitter", required_argument, NULL, 'j'}, {0}};
+        {"jitter", required_argument, NULL, 'j'}, {"steady", required_argument, NULL, 't'},
+        {0}};
 
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (option) {
@@ -445,6 +450,7 @@ static void read_options(struct options *o, int argc, char **argv)
         case 'b': o->burst = (uint32_t)number(optarg); break;
         case 'p': o->pause_ns = number(optarg) * 1000; break;
         case 'j': o->jitter = (uint32_t)number(optarg); break;
+        case 't': o->steady_ns = number(optarg) * NS_PER_MS; break;
         case 'a': o->rate = strtod(optarg, NULL); break;
         case 's': o->seed = (uint32_t)number(optarg); break;
         case 'l': o->log = optarg; break;

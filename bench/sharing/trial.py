@@ -25,7 +25,7 @@ class Work:
     """What one process of a tenant does, see bench-share.c."""
 
     def __init__(self, kernel_ms, from_s=0.0, until_s=None, vary=0, burst=0, pause_ms=0.0,
-                 jitter=0, rate=0.0):
+                 jitter=0, rate=0.0, steady_s=None):
         self.kernel_ms = kernel_ms
         self.from_s = from_s
         self.until_s = until_s   # None: to the end of the trial
@@ -34,6 +34,7 @@ class Work:
         self.pause_ms = pause_ms
         self.jitter = jitter
         self.rate = rate
+        self.steady_s = steady_s   # from then on no pauses
 
     def command(self, round_ns, seconds, seed, log):
         # A queue of some 40 ms: nobody gives back a turn because its own host was late.
@@ -48,6 +49,8 @@ class Work:
         if self.burst:
             command += ["--burst", str(self.burst), "--pause", str(round(self.pause_ms * 1000)),
                         "--jitter", str(self.jitter)]
+        if self.steady_s is not None:
+            command += ["--steady", str(round(self.steady_s * 1000))]
         if self.rate:
             command += ["--rate", str(self.rate)]
         return command
@@ -342,6 +345,15 @@ class Trial:
         """How many kernels of all tenants ended in that time."""
         begin, end = (self.start_ns + int(s * NS_PER_S) for s in (from_s, until_s))
         return sum(begin <= kernel[2] < end for log in self.logs for kernel in log.kernels)
+
+    def bursts_ms(self, tenant, from_s=SETTLE_S):
+        """From each wake-up of a tenant that sends bursts to the moment it saw the last kernel end."""
+        begin = self.start_ns + int(from_s * NS_PER_S)
+        count = self.tenants[tenant].works[0].burst
+        kernels = self.logs[tenant].kernels
+        return [(kernels[first + count - 1][3] - kernels[first][0]) / NS_PER_MS
+                for first in range(0, len(kernels) - count + 1, count)
+                if kernels[first][0] >= begin]
 
     def responses_ms(self, tenant, from_s=SETTLE_S):
         """From arrival to the moment the application saw the end."""

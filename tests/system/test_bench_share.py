@@ -92,3 +92,9 @@ def test_one_stall_does_not_spoil_the_stretch():
     kernels = back_to_back(10, 0, 1000) + [(1000, 2000)]
     assert made_trial(10, kernels).stretch() == pytest.approx(1)
     assert made_trial(5, kernels).stretch() == pytest.approx(2)
+
+
+def test_a_burst_lasts_from_its_wake_up_to_its_last_kernel():
+    trial = made_trial(10, [(1000, 1010), (1010, 1025), (1100, 1110), (1110, 1120)])
+    trial.tenants[0].works[0].burst = 2
+    assert trial.bursts_ms(0) == pytest.approx([25, 20])
