@@ -13,13 +13,14 @@ class Figure:
     allowance. 'beside' are the same values of fifo and bare. 'best' is what theory allows: ("<=", x)
     says that no right measurement is above x. A value beyond it shows that the measurement is broken."""
 
-    def __init__(self, key, label, bar=None, unit="%", always=False, best=None):
+    def __init__(self, key, label, bar=None, unit="%", always=False, best=None, slack=SLACK):
         self.key = key
         self.always = always   # judged whoever else has the cores
         self.label = label
         self.bar = bar
         self.unit = unit
         self.best = best
+        self.slack = slack
         self.table_disturbed = False   # whether others had the cores in a trial of the same table
         self.values = []
         self.limits = []       # what theory allowed in each repetition
@@ -48,25 +49,28 @@ class Figure:
         return self.table_disturbed
 
     def beyond_theory(self):
-        if not self.best:
-            return False
-        sign = 1 if self.best[0] == "<=" else -1
-        limits = self.limits or [self.best[1]] * len(self.values)
-        return any(sign * (value - limit) > SLACK for value, limit in zip(self.values, limits))
+        """For each repetition whether its value is better than theory allows."""
+        sign = 1 if self.best and self.best[0] == "<=" else -1
+        return [sign * (value - limit) > self.slack
+                for value, limit in zip(self.values, self.limits)]
 
     def verdict(self):
-        if self.beyond_theory():
-            return "IMPOSSIBLE"
+        known = self.repetitions or [self.disturbed] * len(self.values)
+        beyond = [disturbed for beyond, disturbed in zip(self.beyond_theory(), known) if beyond]
+        if beyond and not all(beyond):
+            return "IMPOSSIBLE"   # and nobody else is to blame
         if not self.bar:
             return "-"
         relation, number = self.bar
         kept = {">=": self.value >= number, "<=": self.value <= number,
                 ">": self.value > number}[relation]
-        return "ok" if kept else "DISTURBED" if self.disturbed else "MISS"
+        if kept and not beyond:
+            return "ok"
+        return "DISTURBED" if beyond or self.disturbed else "MISS"
 
     def row(self):
         spread = f"{min(self.values):.2f}-{max(self.values):.2f}" if len(self.values) > 1 else ""
-        best = f"{statistics.median(self.limits or [self.best[1]]):.2f}" if self.best else ""
+        best = f"{statistics.median(self.limits):.2f}" if self.limits else ""
         bar = f"{self.bar[0]} {self.bar[1]:.4g}" if self.bar else ""
         beside = [f"{statistics.median(v):.2f}" if v else "" for v in self.beside.values()]
         return [self.label, f"{self.value:.2f} {self.unit}", spread, best, *beside, bar,

@@ -9,6 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from sharing import latency  # noqa: E402
 from sharing.figures import Figure  # noqa: E402
 from sharing.trial import NS_PER_MS, Log, Tenant, Trial, Work  # noqa: E402
 
@@ -47,6 +48,12 @@ def test_better_than_theory_is_not_believed():
     assert made_figure([98, 99, 101]).verdict() == "IMPOSSIBLE"
     assert made_figure([0.3, -0.5], ("<=", 1), (">=", 0)).verdict() == "IMPOSSIBLE"
     assert made_figure([101], bar=None).verdict() == "IMPOSSIBLE"
+
+
+def test_better_than_theory_on_a_disturbed_machine_is_not_judged():
+    assert made_figure([99, 99, 101], disturbed=[False, False, True]).verdict() == "DISTURBED"
+    assert made_figure([99, 101, 101], disturbed=[False, False, True]).verdict() == "IMPOSSIBLE"
+    assert made_figure([101], bar=None, disturbed=[True]).verdict() == "-"
 
 
 def test_what_theory_allows_may_follow_from_the_repetition():
@@ -98,3 +105,14 @@ def test_a_burst_lasts_from_its_wake_up_to_its_last_kernel():
     trial = made_trial(10, [(1000, 1010), (1010, 1025), (1100, 1110), (1110, 1120)])
     trial.tenants[0].works[0].burst = 2
     assert trial.bursts_ms(0) == pytest.approx([25, 20])
+
+
+# ---- latency ----
+
+def test_ideal_responses_wait_for_one_kernel_and_for_earlier_requests():
+    arrivals = [(1000.5 + 100 * i, 1001) for i in range(10)]   # 9.5 ms of a batch kernel are left
+    trial = made_trial(2, arrivals)
+    assert latency.ideal_p99(trial, 2 * NS_PER_MS, 10 * NS_PER_MS) == pytest.approx(11.5)
+    assert latency.ideal_p99(trial, 2 * NS_PER_MS, 0) == pytest.approx(2)
+    two_at_once = made_trial(2, [(1000, 1001)] * 2)
+    assert latency.ideal_p99(two_at_once, 2 * NS_PER_MS, 0) == pytest.approx(4, abs=0.1)
