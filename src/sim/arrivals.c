@@ -1,0 +1,118 @@
+/* What sessions have to do: bursts of kernels that come always, by the clock, at random, or at
+ * times from a list. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "src/sim/private.h"
+#include "src/sim/random.h"
+
+dv_ns dv_arrivals_kernel(struct dv_sim_session *session)
+{
+    const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+    double ns = (double)spec->kernel_ns;
+
+    if (spec->lengths == DV_LENGTHS_UNIFORM)
+        ns += dv_random_part(&session->random) * (double)(spec->kernel_max_ns - spec->kernel_ns);
+    else if (spec->lengths == DV_LENGTHS_LOGNORMAL) /* `kernel` is the median */
+        ns *= exp(spec->sigma * dv_random_normal(&session->random));
+    if (spec->kernel_max_ns && ns > (double)spec->kernel_max_ns)
+        ns = (double)spec->kernel_max_ns;
+    return ns < 1 ? 1 : (dv_ns)ns;
+}
+
+static dv_ns random_around(struct dv_sim_session *session, dv_ns ns)
+{
+    double part = session->tenant->spec->jitter * (2 * dv_random_part(&session->random) - 1);
+    return (dv_ns)((double)ns * (1 + part));
+}
+
+static bool grow(struct dv_sim_session *session)
+{
+    size_t capacity = session->arrivals_capacity ? 2 * session->arrivals_capacity : 8;
+    dv_ns *arrivals = malloc(capacity * sizeof *arrivals);
+
+    if (!arrivals)
+        return false;
+    for (size_t i = 0; i < session->arrivals_count; i++)
+        arrivals[i] = session->arrivals[(session->arrivals_first + i) % session->arrivals_capacity];
+    free(session->arrivals);
+    session->arrivals = arrivals;
+    session->arrivals_first = 0;
+    session->arrivals_capacity = capacity;
+    return true;
+}
+
+void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->arrivals_count == session->arrivals_capacity && !grow(session)) {
+        engine->out_of_memory = true;
+        return;
+    }
+    size_t place =
+        (session->arrivals_first + session->arrivals_count++) % session->arrivals_capacity;
+    session->arrivals[place] = engine->now;
+    if (session->arrivals_count == 1)
+        session->kernels_left = session->tenant->spec->burst_kernels;
+}
+
+static void push_arrival(struct dv_engine *engine, struct dv_sim_session *session, dv_ns delay_ns)
+{
+    dv_events_push(&engine->events, engine->now + delay_ns, DV_EVENT_ARRIVAL, session, 0);
+}
+
+void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+    dv_ns delay = 0;
+
+    switch (spec->arrival) {
+    case DV_ARRIVAL_ALWAYS:
+        return; /* when the burst is done */
+    case DV_ARRIVAL_PERIODIC:
+        delay = random_around(session, spec->period_ns);
+        break;
+    case DV_ARRIVAL_POISSON:
+        delay = (dv_ns)dv_random_exponential(&session->random, 1e9 / spec->rate_per_s);
+        break;
+    case DV_ARRIVAL_TRACE:
+        if (session->trace_next == spec->trace_count)
+            return;
+        dv_ns at = spec->join_ns + spec->trace_ns[session->trace_next++];
+        delay = at > engine->now ? at - engine->now : 0;
+        break;
+    }
+    push_arrival(engine, session, delay);
+}
+
+void dv_arrivals_begin(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->tenant->spec->arrival == DV_ARRIVAL_ALWAYS)
+        push_arrival(engine, session, 0);
+    else
+        dv_arrivals_set_next(engine, session);
+}
+
+static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    struct dv_sim_tenant *tenant = session->tenant;
+    const struct dv_sim_tenant_spec *spec = tenant->spec;
+    dv_ns arrived = session->arrivals[session->arrivals_first];
+
+    tenant->bursts++;
+    dv_sim_sample(engine, &tenant->latencies, engine->now - arrived);
+    session->arrivals_first = (session->arrivals_first + 1) % session->arrivals_capacity;
+    session->arrivals_count--;
+    session->kernels_left = spec->burst_kernels;
+    if (spec->arrival == DV_ARRIVAL_ALWAYS && spec->gap_ns == 0)
+        dv_arrivals_add(engine, session);
+    else if (spec->arrival == DV_ARRIVAL_ALWAYS)
+        push_arrival(engine, session, random_around(session, spec->gap_ns));
+    if (!session->arrivals_count)
+        dv_burst_idle(&session->monitor, engine->now);
+}
+
+void dv_arrivals_kernel_done(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (--session->kernels_left == 0)
+        end_burst(engine, session);
+}

@@ -1,0 +1,74 @@
+/* What the files of the simulation share and its users do not see. */
+#ifndef DV_SIM_PRIVATE_H
+#define DV_SIM_PRIVATE_H
+
+#include "src/sim/engine.h"
+#include "src/sim/events.h"
+
+enum dv_worker_state {
+    DV_WORKER_ABSENT,
+    DV_WORKER_IDLE,
+    DV_WORKER_WAITING,
+    DV_WORKER_STARTING,
+    DV_WORKER_RUNNING,
+    DV_WORKER_LINGERING,
+    DV_WORKER_RELEASING
+};
+
+struct dv_sim_session {
+    struct dv_policy_session lease; /* first: the policy's pointers lead back to the session */
+    struct dv_sim_tenant *tenant;
+    uint64_t random;
+    enum dv_worker_state state;
+    uint64_t generation;
+    bool leaving;
+    dv_ns *arrivals; /* of bursts not yet done, in a ring */
+    size_t arrivals_first, arrivals_count, arrivals_capacity;
+    uint64_t trace_next;
+    unsigned kernels_left; /* of the first burst */
+    dv_ns next_kernel_ns;
+    dv_ns running_ns;
+    dv_ns slice_ends, linger_ns;
+    unsigned lease_kernels;
+    struct dv_burst_monitor monitor;
+};
+
+struct dv_engine {
+    struct dv_sim sim; /* first: what users see */
+    struct dv_event_queue events;
+    dv_ns now;
+    bool out_of_memory;
+};
+
+static inline struct dv_sim_session *dv_sim_session_of(struct dv_policy_session *lease)
+{
+    return (struct dv_sim_session *)(void *)lease;
+}
+
+/* An event of the session in its present state: it lapses when the session moves on before. */
+static inline void dv_sim_later(struct dv_engine *engine, struct dv_sim_session *session,
+                                dv_ns delay_ns, enum dv_event_type type)
+{
+    dv_events_push(&engine->events, engine->now + delay_ns, type, session, session->generation);
+}
+
+static inline void dv_sim_set_state(struct dv_sim_session *session, enum dv_worker_state state)
+{
+    session->state = state;
+    session->generation++;
+}
+
+void dv_sim_sample(struct dv_engine *engine, struct dv_samples *samples, dv_ns value);
+
+/* ---- arrivals.c: what a session has to do, and when more comes ---- */
+
+dv_ns dv_arrivals_kernel(struct dv_sim_session *session);
+/* A burst is there now. */
+void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session);
+/* The first one, right after a session has joined; and the one after the present one. */
+void dv_arrivals_begin(struct dv_engine *engine, struct dv_sim_session *session);
+void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *session);
+/* A kernel of the first burst is done, and the burst with it if that was its last. */
+void dv_arrivals_kernel_done(struct dv_engine *engine, struct dv_sim_session *session);
+
+#endif

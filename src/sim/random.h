@@ -1,0 +1,12 @@
+/* Random numbers of a simulation. Each session draws from a stream of its own, so that what one
+ * tenant does never changes what another one draws. */
+#ifndef DV_SIM_RANDOM_H
+#define DV_SIM_RANDOM_H
+
+#include <stdint.h>
+
+double dv_random_part(uint64_t *state); /* above 0, at most 1 */
+double dv_random_normal(uint64_t *state);
+double dv_random_exponential(uint64_t *state, double mean);
+
+#endif
