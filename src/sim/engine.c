@@ -98,6 +98,7 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
     while ((decision = dv_policy_next(policy, engine->now)).session) {
         struct dv_sim_session *session = dv_sim_session_of(decision.session);
         device->decisions++;
+        dv_livelock_granted(engine, session->tenant);
         session->tenant->slices++;
         dv_sim_sample(engine, &session->tenant->waits,
                       engine->now - decision.session->waiting_since);
@@ -111,6 +112,8 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
         recall(engine, lease);
     if (decision.ask_again_ns && (!again || decision.ask_again_ns < again))
         again = decision.ask_again_ns;
+    if (again && again < engine->now)
+        again = engine->now;
     if (again && (!device->poll_at || again < device->poll_at)) {
         device->poll_at = again;
         dv_events_push(&engine->events, again, DV_EVENT_POLL, device, 0);
@@ -147,6 +150,7 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
 {
     struct dv_sim_tenant *tenant = session->tenant;
 
+    dv_livelock_kernel_ended(engine, tenant->device);
     tenant->kernels++;
     tenant->kernels_ns += session->running_ns;
     session->lease_kernels++;
@@ -211,6 +215,13 @@ static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
     decide(engine, tenant->device);
 }
 
+static void on_poll(struct dv_engine *engine, struct dv_sim_device *device)
+{
+    device->poll_at = 0;
+    dv_livelock_asked_again(engine, device);
+    decide(engine, device);
+}
+
 static void handle(struct dv_engine *engine, const struct dv_event *event)
 {
     struct dv_sim_session *session = event->subject;
@@ -226,8 +237,7 @@ static void handle(struct dv_engine *engine, const struct dv_event *event)
         on_arrival(engine, session);
         return;
     case DV_EVENT_POLL:
-        ((struct dv_sim_device *)event->subject)->poll_at = 0;
-        decide(engine, event->subject);
+        on_poll(engine, event->subject);
         return;
     default:
         break;
@@ -255,6 +265,7 @@ static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec,
     tenant->bins = calloc(sim->bin_count, sizeof *tenant->bins);
     tenant->sessions = calloc(spec->session_count, sizeof *tenant->sessions);
     sim->tenant_count++;
+    sim->session_count += spec->session_count;
     if (!tenant->bins || !tenant->sessions)
         return -ENOMEM;
     if (spec->copy_count > 1)
@@ -331,7 +342,7 @@ int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
         if (spec->leave_ns < end)
             dv_events_push(&engine->events, spec->leave_ns, DV_EVENT_LEAVE, &sim->tenants[i], 0);
     }
-    while (engine->events.count && !out_of_memory(engine)) {
+    while (engine->events.count && !out_of_memory(engine) && !sim->problem[0]) {
         struct dv_event event = dv_events_pop(&engine->events);
         if (event.at >= end)
             break;
@@ -346,7 +357,7 @@ int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
     record_open_holds(engine);
     if (progress)
         progress(1);
-    return out_of_memory(engine) ? -ENOMEM : 0;
+    return out_of_memory(engine) ? -ENOMEM : sim->problem[0] ? -ELOOP : 0;
 }
 
 void dv_sim_destroy(struct dv_sim *sim)

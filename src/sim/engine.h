@@ -29,6 +29,9 @@ struct dv_sim_tenant {
     uint64_t kernels, bursts, slices, recalls;
     struct dv_samples waits;     /* asking to grant */
     struct dv_samples latencies; /* arrival of a burst to its end */
+    /* grants since a kernel last ended on the device */
+    uint64_t kernel_epoch;
+    unsigned idle_grants;
 };
 
 struct dv_sim_device {
@@ -36,6 +39,10 @@ struct dv_sim_device {
     const struct dv_sim_device_spec *spec;
     uint64_t decisions;
     dv_ns poll_at; /* 0: no wake-up is set */
+    /* decisions since a kernel last ended, and which kernel that was, and when */
+    unsigned idle_decisions;
+    uint64_t kernel_epoch;
+    dv_ns kernel_at;
 };
 
 struct dv_sim {
@@ -43,13 +50,17 @@ struct dv_sim {
     struct dv_sim_device *devices;
     struct dv_sim_tenant *tenants;
     unsigned device_count, tenant_count;
+    unsigned session_count; /* of all tenants */
     size_t bin_count;
+    char problem[1024]; /* why the run ended early; empty: it did not */
 };
 
 /* NULL: overrides nothing. Returns NULL when memory is short. */
 struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
                              dv_ns slice_ns);
-/* Runs to the end; tells from time to time how far it is, if asked to. Returns 0 or -ENOMEM. */
+/* Runs to the end; tells from time to time how far it is, if asked to. Returns 0, -ENOMEM, or
+ * -ELOOP when a policy decides for ever without a kernel being run: sim->problem says which and
+ * when. */
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part));
 void dv_sim_destroy(struct dv_sim *sim);
 

@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     struct dv_sim *sim = dv_sim_create(workload, options.ops, options.slice_ns);
     status = sim ? dv_sim_run(sim, isatty(STDERR_FILENO) ? show_progress : NULL) : -ENOMEM;
     if (status < 0)
-        fprintf(stderr, "divvy-sim: out of memory\n");
+        fprintf(stderr, "divvy-sim: %s\n", status == -ELOOP ? sim->problem : "out of memory");
     status = status < 0 ? 1 : show(sim, &options);
     dv_sim_destroy(sim);
     dv_workload_free(workload);

@@ -60,6 +60,12 @@ static inline void dv_sim_set_state(struct dv_sim_session *session, enum dv_work
 
 void dv_sim_sample(struct dv_engine *engine, struct dv_samples *samples, dv_ns value);
 
+/* ---- livelock.c: a policy that keeps deciding and lets nothing run ---- */
+
+void dv_livelock_granted(struct dv_engine *engine, struct dv_sim_tenant *tenant);
+void dv_livelock_asked_again(struct dv_engine *engine, struct dv_sim_device *device);
+void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *device);
+
 /* ---- arrivals.c: what a session has to do, and when more comes ---- */
 
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session);

@@ -217,8 +217,8 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
             snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
         }
         fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f\n",
-                tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share, worst,
-                within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
+                tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share,
+                worst, within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
                 ms(row->latency_p99), (unsigned long long)tenant->slices,
                 tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
                 tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);

@@ -368,8 +368,7 @@ static void explain(struct reader *reader)
         complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s", what + 9);
     else if (strncmp(what, unexpected, sizeof unexpected - 1) == 0)
         complain(reader, dv_yaml_find_line(reader->data, what + sizeof unexpected - 1, line),
-                 "unknown key '%s'; divvy-sim(1) lists the keys",
-                 what + sizeof unexpected - 1);
+                 "unknown key '%s'; divvy-sim(1) lists the keys", what + sizeof unexpected - 1);
     else if (reader->complaint.keys[0][0])
         complain(reader, line, "in '%s': %s", reader->complaint.keys[0], what);
     else
@@ -413,7 +412,8 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
     if (result != CYAML_OK) {
         workload = NULL;
         if (!reader.complaint.what[0])
-            snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s", cyaml_strerror(result));
+            snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s",
+                     cyaml_strerror(result));
         explain(&reader);
     } else if (!workload) {
         complain(&reader, 1, "there is nothing in this file");

@@ -1,0 +1,160 @@
+/* The simulator against policies that are wrong: it must say so, and end. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "src/sim/engine.h"
+
+static const char *const two_tenants = "duration: 1s\n"
+                                       "devices: [{name: gpu0}]\n"
+                                       "tenants:\n"
+                                       "  - {name: first, kernel: 1ms}\n"
+                                       "  - {name: second, kernel: 1ms}\n";
+
+static struct dv_workload *load(const char *text)
+{
+    char path[] = "/tmp/test-sim-XXXXXX", error[512];
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    struct dv_workload *workload = dv_workload_load(path, error, sizeof error);
+    unlink(path);
+    if (!workload)
+        fail_msg("%s", error);
+    return workload;
+}
+
+/* What the run under this policy returns, with what it says. */
+static int run(const char *text, const struct dv_policy_ops *ops, char *problem, size_t bytes)
+{
+    struct dv_workload *workload = load(text);
+    struct dv_sim *sim = dv_sim_create(workload, ops, 0);
+
+    assert_non_null(sim);
+    int status = dv_sim_run(sim, NULL);
+    snprintf(problem, bytes, "%s", sim->problem);
+    dv_sim_destroy(sim);
+    dv_workload_free(workload);
+    return status;
+}
+
+static uint32_t want_all_slots(struct dv_policy *policy, enum dv_class class, dv_ns now)
+{
+    (void)class;
+    (void)now;
+    return policy->slots;
+}
+
+static void keep_nothing(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
+{
+    (void)policy;
+    (void)now;
+    session->keeps_ns = 0;
+}
+
+/* Wants all slots back as soon as it has granted them. */
+static struct dv_policy_ops restless_policy(void)
+{
+    struct dv_policy_ops ops = dv_policy_fifo;
+
+    ops.name = "restless";
+    ops.slots_wanted = want_all_slots;
+    ops.hold_began = keep_nothing;
+    return ops;
+}
+
+/* Recalls each holder at the moment of its grant. */
+static void test_grant_and_recall(void **state)
+{
+    struct dv_policy_ops ops = restless_policy();
+    char problem[1024];
+
+    (void)state;
+    assert_int_equal(run(two_tenants, &ops, problem, sizeof problem), -ELOOP);
+    assert_non_null(strstr(problem, "'restless'"));
+    assert_non_null(strstr(problem, "'gpu0'"));
+    assert_non_null(strstr(problem, "at 0.000000000 s"));
+    assert_non_null(strstr(problem, "'first'"));
+    assert_non_null(strstr(problem, "'second'"));
+}
+
+/* The same with overheads: time passes, but nothing ever runs. Less than the limit in a second. */
+static void test_recall_with_overheads(void **state)
+{
+    struct dv_policy_ops ops = restless_policy();
+    char problem[1024], text[256];
+
+    (void)state;
+    snprintf(text, sizeof text, "grant-overhead: 50us\n%s", two_tenants);
+    assert_int_equal(run(text, &ops, problem, sizeof problem), 0);
+    snprintf(text, sizeof text, "grant-overhead: 1ns\n%s", two_tenants);
+    assert_int_equal(run(text, &ops, problem, sizeof problem), -ELOOP);
+}
+
+static dv_ns ask_again_after; /* UINT64_MAX: a nanosecond before now */
+
+static struct dv_pick pick_nobody(struct dv_policy *policy, dv_ns now)
+{
+    (void)policy;
+    return (struct dv_pick){.rule = DV_RULE_LIMIT, .ask_again_ns = now + ask_again_after};
+}
+
+/* Always says "ask me again", at once, a moment later, or at a time that is over. */
+static void test_ask_again(void **state)
+{
+    static const dv_ns after[] = {0, 1, UINT64_MAX};
+    static const char late[] = "duration: 1s\ndevices: [{name: gpu0}]\n"
+                               "tenants: [{name: first, join: 10ms, kernel: 1ms}]\n";
+    struct dv_policy_ops ops = dv_policy_fifo;
+    char problem[1024];
+
+    (void)state;
+    ops.pick = pick_nobody;
+    for (size_t i = 0; i < sizeof after / sizeof after[0]; i++) {
+        ask_again_after = after[i];
+        assert_int_equal(run(late, &ops, problem, sizeof problem), -ELOOP);
+        assert_non_null(strstr(problem, "no tenant"));
+    }
+    ask_again_after = DV_NS_PER_MS; /* patient: nothing wrong with it */
+    assert_int_equal(run(late, &ops, problem, sizeof problem), 0);
+}
+
+/* Many decisions at one moment are not wrong in themselves. */
+static void test_crowd(void **state)
+{
+    static const char crowd[] = "duration: 2s\n"
+                                "devices: [{name: gpu0, slots: 256}]\n"
+                                "tenants:\n"
+                                "  - {name: many, copies: 10000, kernel: 1ms}\n"
+                                "  - {name: urgent, class: latency, copies: 5000,\n"
+                                "     arrival: periodic, period: 500ms, kernel: 10us}\n";
+    static const struct dv_policy_ops *const all[] = {&dv_policy_elastic, &dv_policy_fair,
+                                                      &dv_policy_fifo};
+    char problem[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (run(crowd, all[i], problem, sizeof problem) != 0)
+            fail_msg("%s", problem);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_grant_and_recall),
+        cmocka_unit_test(test_recall_with_overheads),
+        cmocka_unit_test(test_ask_again),
+        cmocka_unit_test(test_crowd),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
