@@ -1,25 +1,21 @@
-/* Reading a workload (see workload.h): libcyaml turns the file into structures by a schema, and
- * what a schema cannot say is checked here. */
+/* Reading a workload (see workload.h): libcyaml turns the file into structures by a schema;
+ * check.c checks what a schema cannot say. */
 #include "src/sim/workload.h"
 
 #include <cyaml/cyaml.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/cleanup.h"
-#include "src/base/yaml_complaint.h"
+#include "src/sim/reader.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define MAX_TEXT 64
 #define MAX_FILE_BYTES (4 << 20)
-#define MAX_DURATION_NS (3600 * DV_NS_PER_S)
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 #define OPTIONAL_TEXT(key, structure, member)                                                      \
-    CYAML_FIELD_STRING_PTR(key, OPTIONAL_POINTER, structure, member, 1, MAX_TEXT)
+    CYAML_FIELD_STRING_PTR(key, OPTIONAL_POINTER, structure, member, 1, DV_SIM_MAX_TEXT)
 
 static const cyaml_strval_t class_words[] = {
     {"latency", DV_CLASS_LATENCY}, {"standard", DV_CLASS_STANDARD}, {"batch", DV_CLASS_BATCH}};
@@ -34,10 +30,10 @@ static const cyaml_strval_t keep_words[] = {
     {"linger", DV_KEEP_LINGER}, {"nothing", DV_KEEP_NOTHING}, {"slice", DV_KEEP_SLICE}};
 
 static const cyaml_schema_value_t trace_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, MAX_TEXT)};
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
 static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, name, 1,
-                           MAX_TEXT),
+                           DV_SIM_MAX_TEXT),
     OPTIONAL_TEXT("device", struct dv_sim_tenant_spec, device),
     OPTIONAL_TEXT("request", struct dv_sim_tenant_spec, request_text),
     OPTIONAL_TEXT("limit", struct dv_sim_tenant_spec, limit_text),
@@ -55,7 +51,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("trace", OPTIONAL_POINTER, struct dv_sim_tenant_spec, trace_texts,
                                trace_count, &trace_schema, 1, DV_SIM_MAX_TRACE),
     CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, kernel_text, 1,
-                           MAX_TEXT),
+                           DV_SIM_MAX_TEXT),
     CYAML_FIELD_ENUM("kernel-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, lengths,
                      lengths_words, COUNT(lengths_words)),
     OPTIONAL_TEXT("kernel-max", struct dv_sim_tenant_spec, kernel_max_text),
@@ -71,7 +67,7 @@ static const cyaml_schema_value_t tenant_schema = {
 
 static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1,
-                           MAX_TEXT),
+                           DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
     OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text), CYAML_FIELD_END};
@@ -80,7 +76,7 @@ static const cyaml_schema_value_t device_schema = {
 
 static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_STRING_PTR("duration", CYAML_FLAG_POINTER, struct dv_workload, duration_text, 1,
-                           MAX_TEXT),
+                           DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT("seed", CYAML_FLAG_OPTIONAL, struct dv_workload, seed),
     OPTIONAL_TEXT("grant-overhead", struct dv_workload, grant_text),
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
@@ -92,290 +88,26 @@ static const cyaml_schema_field_t file_fields[] = {
 static const cyaml_schema_value_t file_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dv_workload, file_fields)};
 
-/* The file while it is checked, and where the complaint goes. */
-struct reader {
-    const char *path;
-    char *data;
-    struct dv_yaml_complaint complaint;
-    char *error;
-    size_t error_bytes;
-};
-
-/* Where in the entry of that name the key is. */
-static int find_key(const struct reader *reader, const char *name, const char *key)
-{
-    char text[MAX_TEXT + 2];
-    int from = 1;
-
-    if (name) {
-        from = dv_yaml_find_line(reader->data, "name:", 1);
-        for (int line = from, before = 0; line != before;) {
-            int named = dv_yaml_find_line(reader->data, name, line);
-            int with_key = dv_yaml_find_line(reader->data, "name:", line);
-            from = named;
-            if (named == with_key)
-                break;
-            before = line;
-            line = with_key + 1;
-        }
-    }
-    snprintf(text, sizeof text, "%s:", key);
-    return dv_yaml_find_line(reader->data, text, from);
-}
-
-static int __attribute__((format(printf, 3, 4)))
-complain(struct reader *reader, int line, const char *format, ...)
-{
-    int used = snprintf(reader->error, reader->error_bytes, "%s:%d: ", reader->path, line);
-    va_list args;
-
-    if (used >= 0 && (size_t)used < reader->error_bytes) {
-        va_start(args, format);
-        vsnprintf(reader->error + used, reader->error_bytes - (size_t)used, format, args);
-        va_end(args);
-    }
-    return -EINVAL;
-}
-
-int dv_sim_parse_duration(const char *text, dv_ns *ns)
-{
-    static const struct {
-        const char *name;
-        double ns;
-    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 6e10}};
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || !(value >= 0) || value > 1e12)
-        return -EINVAL;
-    end += strspn(end, " ");
-    if (value == 0 && !*end) {
-        *ns = 0;
-        return 0;
-    }
-    for (size_t i = 0; i < COUNT(units); i++)
-        if (strcmp(end, units[i].name) == 0 && value * units[i].ns <= 1e16) {
-            *ns = (dv_ns)(value * units[i].ns + 0.5);
-            return 0;
-        }
-    return -EINVAL;
-}
-
-static int take_duration(struct reader *reader, const char *name, const char *key, const char *text,
-                         dv_ns *ns)
-{
-    if (!text || dv_sim_parse_duration(text, ns) == 0)
-        return 0;
-    return complain(reader, find_key(reader, name, key),
-                    "'%s' cannot be '%s'; expected a time such as 250us, 15ms or 60s", key, text);
-}
-
-static int take_percent(struct reader *reader, const char *name, const char *key, const char *text,
-                        double most, double *part)
-{
-    char *end;
-
-    if (!text)
-        return 0;
-    double value = strtod(text, &end);
-    if (end != text && strcmp(end, "%") == 0 && value >= 0 && value <= most) {
-        *part = value / 100;
-        return 0;
-    }
-    return complain(reader, find_key(reader, name, key),
-                    "'%s' cannot be '%s'; expected a part such as 30%%", key, text);
-}
-
-static int take_number(struct reader *reader, const char *name, const char *key,
-                       const uint64_t *value, unsigned most, unsigned *number)
-{
-    if (!value)
-        return 0;
-    if (*value >= 1 && *value <= most) {
-        *number = (unsigned)*value;
-        return 0;
-    }
-    return complain(reader, find_key(reader, name, key),
-                    "'%s' cannot be %llu; expected a number from 1 to %u", key,
-                    (unsigned long long)*value, most);
-}
-
-static int check_device(struct reader *reader, struct dv_sim_device_spec *device)
-{
-    device->slot_count = 1;
-    device->ops = dv_policy_by_name(device->policy ? device->policy : "elastic");
-    if (!device->ops)
-        return complain(reader, find_key(reader, device->name, "policy"),
-                        "there is no policy '%s'; expected elastic, fair, fifo or band",
-                        device->policy);
-    if (take_number(reader, device->name, "slots", device->slots, 256, &device->slot_count) < 0)
-        return -EINVAL;
-    return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
-}
-
-static int check_share(struct reader *reader, struct dv_sim_tenant_spec *tenant)
-{
-    double request = 0, limit = 1;
-    unsigned weight = 1;
-
-    if (take_percent(reader, tenant->name, "request", tenant->request_text, 100, &request) < 0 ||
-        take_percent(reader, tenant->name, "limit", tenant->limit_text, 100, &limit) < 0 ||
-        take_number(reader, tenant->name, "weight", tenant->weight, DV_WEIGHT_MAX, &weight) < 0)
-        return -EINVAL;
-    if (request > limit)
-        return complain(reader, find_key(reader, tenant->name, "request"),
-                        "tenant '%s' requests more than its limit", tenant->name);
-    if (limit == 0)
-        return complain(reader, find_key(reader, tenant->name, "limit"),
-                        "tenant '%s' could never run with a limit of 0%%", tenant->name);
-    tenant->share = (struct dv_share){.request_ppm = (uint32_t)(request * DV_PPM + 0.5),
-                                      .limit_ppm = (uint32_t)(limit * DV_PPM + 0.5),
-                                      .weight = weight,
-                                      .class = tenant->class ? *tenant->class : DV_CLASS_STANDARD};
-    return 0;
-}
-
-static int check_trace(struct reader *reader, struct dv_sim_tenant_spec *tenant)
-{
-    if (tenant->arrival != DV_ARRIVAL_TRACE)
-        return 0;
-    if (!tenant->trace_count)
-        return complain(reader, find_key(reader, tenant->name, "arrival"),
-                        "tenant '%s' has arrival 'trace' and no list 'trace'", tenant->name);
-    tenant->trace_ns = calloc(tenant->trace_count, sizeof *tenant->trace_ns);
-    if (!tenant->trace_ns)
-        return complain(reader, 1, "out of memory");
-    for (uint64_t i = 0; i < tenant->trace_count; i++) {
-        if (take_duration(reader, tenant->name, "trace", tenant->trace_texts[i],
-                          &tenant->trace_ns[i]) < 0)
-            return -EINVAL;
-        if (i && tenant->trace_ns[i] < tenant->trace_ns[i - 1])
-            return complain(reader, find_key(reader, tenant->name, "trace"),
-                            "the times of 'trace' must not go back ('%s')", tenant->trace_texts[i]);
-    }
-    return 0;
-}
-
-static int check_work(struct reader *reader, struct dv_sim_tenant_spec *tenant)
-{
-    const char *name = tenant->name;
-
-    tenant->rate_per_s = tenant->rate ? *tenant->rate : 0;
-    tenant->sigma = tenant->spread ? *tenant->spread : 0.25;
-    tenant->burst_kernels = 1;
-    if (take_duration(reader, name, "kernel", tenant->kernel_text, &tenant->kernel_ns) < 0 ||
-        take_duration(reader, name, "kernel-max", tenant->kernel_max_text, &tenant->kernel_max_ns) <
-            0 ||
-        take_duration(reader, name, "gap", tenant->gap_text, &tenant->gap_ns) < 0 ||
-        take_duration(reader, name, "period", tenant->period_text, &tenant->period_ns) < 0 ||
-        take_percent(reader, name, "jitter", tenant->jitter_text, 100, &tenant->jitter) < 0 ||
-        take_number(reader, name, "burst", tenant->burst, 1000000, &tenant->burst_kernels) < 0)
-        return -EINVAL;
-    if (tenant->kernel_ns < 100)
-        return complain(reader, find_key(reader, name, "kernel"), "a kernel takes at least 100ns");
-    if (tenant->lengths == DV_LENGTHS_UNIFORM && tenant->kernel_max_ns < tenant->kernel_ns)
-        return complain(reader, find_key(reader, name, "kernel-lengths"),
-                        "uniform lengths need a 'kernel-max' that is not below 'kernel'");
-    if (!(tenant->sigma >= 0 && tenant->sigma <= 3))
-        return complain(reader, find_key(reader, name, "kernel-spread"),
-                        "'kernel-spread' is the sigma of the logarithm; expected 0 to 3");
-    if (tenant->arrival == DV_ARRIVAL_PERIODIC && tenant->period_ns < 1000)
-        return complain(reader, find_key(reader, name, "arrival"),
-                        "periodic arrival needs a 'period' of at least 1us");
-    if (tenant->arrival == DV_ARRIVAL_POISSON &&
-        !(tenant->rate_per_s > 0 && tenant->rate_per_s <= 1e6))
-        return complain(reader, find_key(reader, name, "arrival"),
-                        "poisson arrival needs a 'rate' per second above 0, at most 1000000");
-    return check_trace(reader, tenant);
-}
-
-static int check_tenant(struct reader *reader, const struct dv_workload *workload,
-                        struct dv_sim_tenant_spec *tenant)
-{
-    tenant->session_count = tenant->copy_count = 1;
-    tenant->leave_ns = workload->duration_ns;
-    if (check_share(reader, tenant) < 0 || check_work(reader, tenant) < 0 ||
-        take_number(reader, tenant->name, "sessions", tenant->sessions, DV_SIM_MAX_SESSIONS,
-                    &tenant->session_count) < 0 ||
-        take_number(reader, tenant->name, "copies", tenant->copies, DV_SIM_MAX_TENANTS,
-                    &tenant->copy_count) < 0 ||
-        take_duration(reader, tenant->name, "join", tenant->join_text, &tenant->join_ns) < 0 ||
-        take_duration(reader, tenant->name, "leave", tenant->leave_text, &tenant->leave_ns) < 0)
-        return -EINVAL;
-    if (tenant->leave_ns > workload->duration_ns)
-        tenant->leave_ns = workload->duration_ns;
-    if (tenant->join_ns >= tenant->leave_ns)
-        return complain(reader, find_key(reader, tenant->name, "join"),
-                        "tenant '%s' leaves (or all ends) before it joins", tenant->name);
-    for (unsigned i = 0; i < workload->devices_count; i++)
-        if (!tenant->device || strcmp(tenant->device, workload->devices[i].name) == 0) {
-            tenant->device_index = i;
-            return 0;
-        }
-    return complain(reader, find_key(reader, tenant->name, "device"), "there is no device '%s'",
-                    tenant->device);
-}
-
-/* As when tenants are admitted: what is guaranteed at one time must exist. */
-static int check_requests(struct reader *reader, const struct dv_workload *workload)
-{
-    for (uint64_t i = 0; i < workload->tenants_count; i++) {
-        const struct dv_sim_tenant_spec *at = &workload->tenants[i];
-        uint64_t sum = 0;
-        for (uint64_t j = 0; j < workload->tenants_count; j++) {
-            const struct dv_sim_tenant_spec *other = &workload->tenants[j];
-            if (other->device_index == at->device_index && other->join_ns <= at->join_ns &&
-                at->join_ns < other->leave_ns)
-                sum += (uint64_t)other->share.request_ppm * other->copy_count;
-        }
-        if (sum > DV_PPM)
-            return complain(reader, find_key(reader, at->name, "request"),
-                            "with tenant '%s' requests add up to %.1f%% of the device", at->name,
-                            (double)sum / 1e4);
-    }
-    return 0;
-}
-
-static int check(struct reader *reader, struct dv_workload *workload)
-{
-    if (take_duration(reader, NULL, "duration", workload->duration_text, &workload->duration_ns) <
-            0 ||
-        take_duration(reader, NULL, "grant-overhead", workload->grant_text, &workload->grant_ns) <
-            0 ||
-        take_duration(reader, NULL, "release-overhead", workload->release_text,
-                      &workload->release_ns) < 0)
-        return -EINVAL;
-    if (workload->duration_ns == 0 || workload->duration_ns > MAX_DURATION_NS)
-        return complain(reader, find_key(reader, NULL, "duration"),
-                        "'duration' cannot be '%s'; expected at most 60min",
-                        workload->duration_text);
-    for (uint64_t i = 0; i < workload->devices_count; i++)
-        if (check_device(reader, &workload->devices[i]) < 0)
-            return -EINVAL;
-    for (uint64_t i = 0; i < workload->tenants_count; i++)
-        if (check_tenant(reader, workload, &workload->tenants[i]) < 0)
-            return -EINVAL;
-    return check_requests(reader, workload);
-}
-
-static void explain(struct reader *reader)
+static void explain(struct dv_sim_reader *reader)
 {
     static const char unexpected[] = "Unexpected key: ";
     const char *what = reader->complaint.what;
     int line = reader->complaint.line ? reader->complaint.line : 1;
 
     if (strncmp(what, "libyaml: ", 9) == 0)
-        complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s", what + 9);
+        dv_sim_complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s",
+                        what + 9);
     else if (strncmp(what, unexpected, sizeof unexpected - 1) == 0)
-        complain(reader, dv_yaml_find_line(reader->data, what + sizeof unexpected - 1, line),
-                 "unknown key '%s'; divvy-sim(1) lists the keys", what + sizeof unexpected - 1);
+        dv_sim_complain(reader, dv_yaml_find_line(reader->data, what + sizeof unexpected - 1, line),
+                        "unknown key '%s'; divvy-sim(1) lists the keys",
+                        what + sizeof unexpected - 1);
     else if (reader->complaint.keys[0][0])
-        complain(reader, line, "in '%s': %s", reader->complaint.keys[0], what);
+        dv_sim_complain(reader, line, "in '%s': %s", reader->complaint.keys[0], what);
     else
-        complain(reader, line, "%s", what);
+        dv_sim_complain(reader, line, "%s", what);
 }
 
-static int read_file(struct reader *reader)
+static int read_file(struct dv_sim_reader *reader)
 {
     FILE *file = fopen(reader->path, "re");
     size_t length = 0;
@@ -397,7 +129,7 @@ static int read_file(struct reader *reader)
 
 struct dv_workload *dv_workload_load(const char *path, char *error, size_t error_bytes)
 {
-    struct reader reader = {.path = path, .error = error, .error_bytes = error_bytes};
+    struct dv_sim_reader reader = {.path = path, .error = error, .error_bytes = error_bytes};
     const cyaml_config_t settings = dv_yaml_settings(&reader.complaint);
     struct dv_workload *workload = NULL;
 
@@ -416,8 +148,8 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
                      cyaml_strerror(result));
         explain(&reader);
     } else if (!workload) {
-        complain(&reader, 1, "there is nothing in this file");
-    } else if (check(&reader, workload) < 0) {
+        dv_sim_complain(&reader, 1, "there is nothing in this file");
+    } else if (dv_sim_check(&reader, workload) < 0) {
         dv_workload_free(workload);
         workload = NULL;
     }
@@ -427,7 +159,7 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
 
 void dv_workload_free(struct dv_workload *workload)
 {
-    struct reader reader = {0};
+    struct dv_sim_reader reader = {0};
     const cyaml_config_t settings = dv_yaml_settings(&reader.complaint);
 
     for (uint64_t i = 0; workload && i < workload->tenants_count; i++)
