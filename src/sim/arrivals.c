@@ -6,6 +6,14 @@
 #include "src/sim/private.h"
 #include "src/sim/random.h"
 
+/* A heavy tail knows no longest time, a simulation does. */
+#define LONGEST_NS 1e16
+
+static dv_ns whole_ns(double ns)
+{
+    return ns < LONGEST_NS ? (dv_ns)ns : (dv_ns)LONGEST_NS;
+}
+
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session)
 {
     const struct dv_sim_tenant_spec *spec = session->tenant->spec;
@@ -15,9 +23,31 @@ dv_ns dv_arrivals_kernel(struct dv_sim_session *session)
         ns += dv_random_part(&session->random) * (double)(spec->kernel_max_ns - spec->kernel_ns);
     else if (spec->lengths == DV_LENGTHS_LOGNORMAL) /* `kernel` is the median */
         ns *= exp(spec->sigma * dv_random_normal(&session->random));
+    else if (spec->lengths == DV_LENGTHS_PARETO)
+        ns = dv_random_pareto(&session->random, ns, spec->kernel_tail);
     if (spec->kernel_max_ns && ns > (double)spec->kernel_max_ns)
         ns = (double)spec->kernel_max_ns;
-    return ns < 1 ? 1 : (dv_ns)ns;
+    return ns < 1 ? 1 : whole_ns(ns);
+}
+
+static unsigned random_burst(struct dv_sim_session *session)
+{
+    const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+
+    if (spec->burst_sizes == DV_LENGTHS_FIXED)
+        return spec->burst_kernels;
+    double kernels =
+        0.5 + dv_random_pareto(&session->random, spec->burst_kernels, spec->burst_tail);
+    return kernels < 1 ? 1 : kernels < spec->burst_max ? (unsigned)kernels : spec->burst_max;
+}
+
+dv_ns dv_arrivals_work(struct dv_sim_session *session)
+{
+    const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+
+    if (spec->work_lengths == DV_LENGTHS_FIXED)
+        return spec->work_ns;
+    return 1 + whole_ns(dv_random_pareto(&session->random, (double)spec->work_ns, spec->work_tail));
 }
 
 static dv_ns random_around(struct dv_sim_session *session, dv_ns ns)
@@ -52,7 +82,7 @@ void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session)
         (session->arrivals_first + session->arrivals_count++) % session->arrivals_capacity;
     session->arrivals[place] = engine->now;
     if (session->arrivals_count == 1)
-        session->kernels_left = session->tenant->spec->burst_kernels;
+        session->kernels_left = random_burst(session);
 }
 
 static void push_arrival(struct dv_engine *engine, struct dv_sim_session *session, dv_ns delay_ns)
@@ -63,21 +93,27 @@ static void push_arrival(struct dv_engine *engine, struct dv_sim_session *sessio
 void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *session)
 {
     const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+    double load = engine->sim.workload->load;
     dv_ns delay = 0;
 
     switch (spec->arrival) {
     case DV_ARRIVAL_ALWAYS:
         return; /* when the burst is done */
     case DV_ARRIVAL_PERIODIC:
-        delay = random_around(session, spec->period_ns);
+        delay = whole_ns((double)random_around(session, spec->period_ns) / load);
         break;
     case DV_ARRIVAL_POISSON:
-        delay = (dv_ns)dv_random_exponential(&session->random, 1e9 / spec->rate_per_s);
+        delay = whole_ns(dv_random_exponential(&session->random, 1e9 / spec->rate_per_s / load));
+        break;
+    case DV_ARRIVAL_PARETO:
+        delay = whole_ns(
+            dv_random_pareto(&session->random, (double)spec->mean_ns / load, spec->arrival_tail));
         break;
     case DV_ARRIVAL_TRACE:
         if (session->trace_next == spec->trace_count)
             return;
-        dv_ns at = spec->join_ns + spec->trace_ns[session->trace_next++];
+        dv_ns at = session->tenant->join_ns +
+                   whole_ns((double)spec->trace_ns[session->trace_next++] / load);
         delay = at > engine->now ? at - engine->now : 0;
         break;
     }
@@ -102,7 +138,8 @@ static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)
     dv_sim_sample(engine, &tenant->latencies, engine->now - arrived);
     session->arrivals_first = (session->arrivals_first + 1) % session->arrivals_capacity;
     session->arrivals_count--;
-    session->kernels_left = spec->burst_kernels;
+    if (session->arrivals_count)
+        session->kernels_left = random_burst(session);
     if (spec->arrival == DV_ARRIVAL_ALWAYS && spec->gap_ns == 0)
         dv_arrivals_add(engine, session);
     else if (spec->arrival == DV_ARRIVAL_ALWAYS)

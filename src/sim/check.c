@@ -9,6 +9,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MAX_DURATION_NS (3600 * DV_NS_PER_S)
+#define MAX_BURST 1000000
+#define DEFAULT_SHAPE 1.5
+#define MAX_SHAPE 10.0
 
 /* Where in the entry of that name the key is. */
 static int find_key(const struct dv_sim_reader *reader, const char *name, const char *key)
@@ -122,12 +125,37 @@ static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec 
     return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
 }
 
+static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_spec *tenant,
+                      enum dv_class *class)
+{
+    *class = DV_CLASS_STANDARD;
+    if (!tenant->class_text || dv_class_by_word(tenant->class_text, class))
+        return 0;
+    return dv_sim_complain(reader, find_key(reader, tenant->name, "class"),
+                           "there is no class '%s'; divvy-sim(1) lists the classes",
+                           tenant->class_text);
+}
+
+/* Of a Pareto distribution: the smaller, the heavier its tail. At 1 it has no mean any more. */
+static int take_shape(struct dv_sim_reader *reader, const char *name, const char *key,
+                      const double *value, double *shape)
+{
+    *shape = value ? *value : DEFAULT_SHAPE;
+    if (*shape > 1 && *shape <= MAX_SHAPE)
+        return 0;
+    return dv_sim_complain(reader, find_key(reader, name, key),
+                           "'%s' cannot be %g; expected a number above 1, at most %g", key, *shape,
+                           MAX_SHAPE);
+}
+
 static int check_share(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
 {
     double request = 0, limit = 1;
     unsigned weight = 1;
+    enum dv_class class;
 
-    if (take_percent(reader, tenant->name, "request", tenant->request_text, 100, &request) < 0 ||
+    if (take_class(reader, tenant, &class) < 0 ||
+        take_percent(reader, tenant->name, "request", tenant->request_text, 100, &request) < 0 ||
         take_percent(reader, tenant->name, "limit", tenant->limit_text, 100, &limit) < 0 ||
         take_number(reader, tenant->name, "weight", tenant->weight, DV_WEIGHT_MAX, &weight) < 0)
         return -EINVAL;
@@ -140,7 +168,7 @@ static int check_share(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *
     tenant->share = (struct dv_share){.request_ppm = (uint32_t)(request * DV_PPM + 0.5),
                                       .limit_ppm = (uint32_t)(limit * DV_PPM + 0.5),
                                       .weight = weight,
-                                      .class = tenant->class ? *tenant->class : DV_CLASS_STANDARD};
+                                      .class = class};
     return 0;
 }
 
@@ -166,20 +194,56 @@ static int check_trace(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *
     return 0;
 }
 
-static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
+static int check_tails(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
+{
+    const char *name = tenant->name;
+
+    if (take_shape(reader, name, "shape", tenant->shape, &tenant->arrival_tail) < 0 ||
+        take_shape(reader, name, "kernel-shape", tenant->kernel_shape, &tenant->kernel_tail) < 0 ||
+        take_shape(reader, name, "burst-shape", tenant->burst_shape, &tenant->burst_tail) < 0 ||
+        take_shape(reader, name, "work-shape", tenant->work_shape, &tenant->work_tail) < 0)
+        return -EINVAL;
+    return 0;
+}
+
+static int check_arrival(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
 {
     const char *name = tenant->name;
 
     tenant->rate_per_s = tenant->rate ? *tenant->rate : 0;
+    if (take_duration(reader, name, "gap", tenant->gap_text, &tenant->gap_ns) < 0 ||
+        take_duration(reader, name, "period", tenant->period_text, &tenant->period_ns) < 0 ||
+        take_duration(reader, name, "mean", tenant->mean_text, &tenant->mean_ns) < 0 ||
+        take_percent(reader, name, "jitter", tenant->jitter_text, 100, &tenant->jitter) < 0)
+        return -EINVAL;
+    if (tenant->arrival == DV_ARRIVAL_PERIODIC && tenant->period_ns < 1000)
+        return dv_sim_complain(reader, find_key(reader, name, "arrival"),
+                               "periodic arrival needs a 'period' of at least 1us");
+    if (tenant->arrival == DV_ARRIVAL_PARETO && tenant->mean_ns < 1000)
+        return dv_sim_complain(reader, find_key(reader, name, "arrival"),
+                               "pareto arrival needs a 'mean' of at least 1us");
+    if (tenant->arrival == DV_ARRIVAL_POISSON &&
+        !(tenant->rate_per_s > 0 && tenant->rate_per_s <= 1e6))
+        return dv_sim_complain(reader, find_key(reader, name, "arrival"),
+                               "poisson arrival needs a 'rate' per second above 0, at most "
+                               "1000000");
+    return check_trace(reader, tenant);
+}
+
+static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
+{
+    const char *name = tenant->name;
+
     tenant->sigma = tenant->spread ? *tenant->spread : 0.25;
     tenant->burst_kernels = 1;
+    tenant->burst_max = MAX_BURST;
     if (take_duration(reader, name, "kernel", tenant->kernel_text, &tenant->kernel_ns) < 0 ||
         take_duration(reader, name, "kernel-max", tenant->kernel_max_text, &tenant->kernel_max_ns) <
             0 ||
-        take_duration(reader, name, "gap", tenant->gap_text, &tenant->gap_ns) < 0 ||
-        take_duration(reader, name, "period", tenant->period_text, &tenant->period_ns) < 0 ||
-        take_percent(reader, name, "jitter", tenant->jitter_text, 100, &tenant->jitter) < 0 ||
-        take_number(reader, name, "burst", tenant->burst, 1000000, &tenant->burst_kernels) < 0)
+        take_number(reader, name, "burst", tenant->burst, MAX_BURST, &tenant->burst_kernels) < 0 ||
+        take_number(reader, name, "burst-max", tenant->burst_most, MAX_BURST, &tenant->burst_max) <
+            0 ||
+        take_duration(reader, name, "work", tenant->work_text, &tenant->work_ns) < 0)
         return -EINVAL;
     if (tenant->kernel_ns < 100)
         return dv_sim_complain(reader, find_key(reader, name, "kernel"),
@@ -190,15 +254,7 @@ static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *t
     if (!(tenant->sigma >= 0 && tenant->sigma <= 3))
         return dv_sim_complain(reader, find_key(reader, name, "kernel-spread"),
                                "'kernel-spread' is the sigma of the logarithm; expected 0 to 3");
-    if (tenant->arrival == DV_ARRIVAL_PERIODIC && tenant->period_ns < 1000)
-        return dv_sim_complain(reader, find_key(reader, name, "arrival"),
-                               "periodic arrival needs a 'period' of at least 1us");
-    if (tenant->arrival == DV_ARRIVAL_POISSON &&
-        !(tenant->rate_per_s > 0 && tenant->rate_per_s <= 1e6))
-        return dv_sim_complain(
-            reader, find_key(reader, name, "arrival"),
-            "poisson arrival needs a 'rate' per second above 0, at most 1000000");
-    return check_trace(reader, tenant);
+    return check_tails(reader, tenant);
 }
 
 static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *workload,
@@ -207,11 +263,14 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
     tenant->session_count = tenant->copy_count = 1;
     tenant->leave_ns = workload->duration_ns;
     if (check_share(reader, tenant) < 0 || check_work(reader, tenant) < 0 ||
+        check_arrival(reader, tenant) < 0 ||
         take_number(reader, tenant->name, "sessions", tenant->sessions, DV_SIM_MAX_SESSIONS,
                     &tenant->session_count) < 0 ||
         take_number(reader, tenant->name, "copies", tenant->copies, DV_SIM_MAX_TENANTS,
                     &tenant->copy_count) < 0 ||
         take_duration(reader, tenant->name, "join", tenant->join_text, &tenant->join_ns) < 0 ||
+        take_duration(reader, tenant->name, "join-every", tenant->join_every_text,
+                      &tenant->join_every_ns) < 0 ||
         take_duration(reader, tenant->name, "leave", tenant->leave_text, &tenant->leave_ns) < 0)
         return -EINVAL;
     if (tenant->leave_ns > workload->duration_ns)
@@ -261,6 +320,11 @@ int dv_sim_check(struct dv_sim_reader *reader, struct dv_workload *workload)
         return dv_sim_complain(reader, find_key(reader, NULL, "duration"),
                                "'duration' cannot be '%s'; expected at most 60min",
                                workload->duration_text);
+    workload->load = workload->load_given ? *workload->load_given : 1;
+    if (!(workload->load > 0 && workload->load <= DV_SIM_MAX_LOAD))
+        return dv_sim_complain(reader, find_key(reader, NULL, "load"),
+                               "'load' cannot be %g; expected a number above 0, at most %g",
+                               workload->load, DV_SIM_MAX_LOAD);
     for (uint64_t i = 0; i < workload->devices_count; i++)
         if (check_device(reader, &workload->devices[i]) < 0)
             return -EINVAL;

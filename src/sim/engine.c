@@ -3,6 +3,7 @@
  * longer than it may linger, when what is left of the slice is shorter than a kernel, or when it is
  * recalled. What it is charged for is grant to release. */
 #include "src/sim/private.h"
+#include "src/sim/random.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -146,6 +147,31 @@ static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
     }
 }
 
+static void depart_if_done(struct dv_sim_tenant *tenant)
+{
+    if (tenant->policy.waiting_count || tenant->policy.holding_count || !tenant->present)
+        return;
+    tenant->present = false;
+    dv_policy_tenant_remove(&tenant->device->policy, &tenant->policy);
+}
+
+static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
+{
+    if (!tenant->present)
+        return;
+    if (engine->now < tenant->leave_ns)
+        tenant->leave_ns = engine->now;
+    for (unsigned i = 0; i < tenant->spec->session_count; i++) {
+        struct dv_sim_session *session = &tenant->sessions[i];
+        session->leaving = true;
+        dv_policy_cancel(&tenant->device->policy, &session->lease, engine->now);
+        if (session->state == DV_WORKER_LINGERING)
+            give_back(engine, session);
+    }
+    depart_if_done(tenant);
+    decide(engine, tenant->device);
+}
+
 static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *session)
 {
     struct dv_sim_tenant *tenant = session->tenant;
@@ -156,15 +182,9 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     session->lease_kernels++;
     dv_burst_kernel(&session->monitor, session->running_ns);
     dv_arrivals_kernel_done(engine, session);
+    if (tenant->work_ns && tenant->kernels_ns >= tenant->work_ns)
+        on_leave(engine, tenant);
     go_on(engine, session);
-}
-
-static void depart_if_done(struct dv_sim_tenant *tenant)
-{
-    if (tenant->policy.waiting_count || tenant->policy.holding_count || !tenant->present)
-        return;
-    tenant->present = false;
-    dv_policy_tenant_remove(&tenant->device->policy, &tenant->policy);
 }
 
 static void on_released(struct dv_engine *engine, struct dv_sim_session *session)
@@ -200,19 +220,6 @@ static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
         dv_sim_set_state(session, DV_WORKER_IDLE);
         dv_arrivals_begin(engine, session);
     }
-}
-
-static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
-{
-    for (unsigned i = 0; i < tenant->spec->session_count; i++) {
-        struct dv_sim_session *session = &tenant->sessions[i];
-        session->leaving = true;
-        dv_policy_cancel(&tenant->device->policy, &session->lease, engine->now);
-        if (session->state == DV_WORKER_LINGERING)
-            give_back(engine, session);
-    }
-    depart_if_done(tenant);
-    decide(engine, tenant->device);
 }
 
 static void on_poll(struct dv_engine *engine, struct dv_sim_device *device)
@@ -256,7 +263,8 @@ static void handle(struct dv_engine *engine, const struct dv_event *event)
 
 /* ---- making and running ---- */
 
-static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec, unsigned copy)
+static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec, unsigned copy,
+                      dv_ns join_ns)
 {
     struct dv_sim_tenant *tenant = &sim->tenants[sim->tenant_count];
 
@@ -276,6 +284,25 @@ static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec,
         tenant->sessions[i].tenant = tenant;
         tenant->sessions[i].random =
             sim->workload->seed * 1000003 + (uint64_t)sim->tenant_count * 4099 + i;
+    }
+    tenant->join_ns = join_ns;
+    tenant->leave_ns = spec->leave_ns;
+    tenant->work_ns = dv_arrivals_work(&tenant->sessions[0]);
+    return 0;
+}
+
+/* The tenants of one entry, which come at once or one after the other. */
+static int add_tenants(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec)
+{
+    uint64_t random = sim->workload->seed * 999983 + sim->tenant_count;
+    dv_ns join_ns = spec->join_ns;
+
+    for (unsigned copy = 0; copy < spec->copy_count; copy++) {
+        double mean_ns = (double)spec->join_every_ns / sim->workload->load;
+        if (spec->join_every_ns)
+            join_ns += (dv_ns)dv_random_exponential(&random, mean_ns);
+        if (add_tenant(sim, spec, copy, join_ns) < 0)
+            return -ENOMEM;
     }
     return 0;
 }
@@ -305,9 +332,8 @@ struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv
         device->policy.fixed_slice_ns = slice_ns ? slice_ns : device->spec->slice_ns;
     }
     for (uint64_t i = 0; i < workload->tenants_count; i++)
-        for (unsigned copy = 0; copy < workload->tenants[i].copy_count; copy++)
-            if (add_tenant(sim, &workload->tenants[i], copy) < 0)
-                goto failed;
+        if (add_tenants(sim, &workload->tenants[i]) < 0)
+            goto failed;
     return sim;
 failed:
     dv_sim_destroy(sim);
@@ -337,10 +363,12 @@ int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
     dv_ns next_progress = 0;
 
     for (unsigned i = 0; i < sim->tenant_count; i++) {
-        const struct dv_sim_tenant_spec *spec = sim->tenants[i].spec;
-        dv_events_push(&engine->events, spec->join_ns, DV_EVENT_JOIN, &sim->tenants[i], 0);
-        if (spec->leave_ns < end)
-            dv_events_push(&engine->events, spec->leave_ns, DV_EVENT_LEAVE, &sim->tenants[i], 0);
+        struct dv_sim_tenant *tenant = &sim->tenants[i];
+        if (tenant->join_ns >= tenant->leave_ns)
+            continue;
+        dv_events_push(&engine->events, tenant->join_ns, DV_EVENT_JOIN, tenant, 0);
+        if (tenant->leave_ns < end)
+            dv_events_push(&engine->events, tenant->leave_ns, DV_EVENT_LEAVE, tenant, 0);
     }
     while (engine->events.count && !out_of_memory(engine) && !sim->problem[0]) {
         struct dv_event event = dv_events_pop(&engine->events);

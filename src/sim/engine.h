@@ -23,6 +23,8 @@ struct dv_sim_tenant {
     struct dv_sim_device *device;
     struct dv_sim_session *sessions;
     bool present;
+    dv_ns join_ns, leave_ns; /* it never comes if the first is not before the second */
+    dv_ns work_ns;           /* of kernels, then it leaves; 0: it stays */
     /* what it got */
     dv_ns *bins; /* device time held in each bin */
     dv_ns held_ns, kernels_ns, overuse_ns;

@@ -62,7 +62,7 @@ static void draw_tenant(FILE *file, const struct dv_sim *sim, const struct dv_si
     fprintf(file, "<polyline fill='none' stroke='%s' stroke-width='1.5' points='", colour(number));
     for (size_t bin = step; bin <= sim->bin_count; bin += step) {
         dv_ns at = bin * DV_SIM_BIN_NS;
-        if (at < tenant->spec->join_ns || at > tenant->spec->leave_ns + DV_SIM_WINDOW_NS)
+        if (at < tenant->join_ns || at > tenant->leave_ns + DV_SIM_WINDOW_NS)
             continue;
         fprintf(file, "%.1f,%.1f ", LEFT + PANEL_WIDTH * ((double)at / 1e9) / seconds,
                 top + PANEL_HEIGHT * (1 - dv_report_window_share(sim, tenant, bin)));

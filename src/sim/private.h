@@ -69,6 +69,8 @@ void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *de
 /* ---- arrivals.c: what a session has to do, and when more comes ---- */
 
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session);
+/* Of a tenant: what it has to do in all; 0: no end. */
+dv_ns dv_arrivals_work(struct dv_sim_session *session);
 /* A burst is there now. */
 void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session);
 /* The first one, right after a session has joined; and the one after the present one. */

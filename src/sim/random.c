@@ -26,3 +26,9 @@ double dv_random_exponential(uint64_t *state, double mean)
 {
     return -log(dv_random_part(state)) * mean;
 }
+
+double dv_random_pareto(uint64_t *state, double mean, double shape)
+{
+    double least = mean * (shape - 1) / shape;
+    return least / pow(dv_random_part(state), 1 / shape);
+}

@@ -49,12 +49,12 @@ static bool always_wants(const struct dv_sim_tenant *tenant)
 
 static bool present_in(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to)
 {
-    return tenant->spec->join_ns <= from && tenant->spec->leave_ns >= to;
+    return tenant->join_ns <= from && tenant->leave_ns >= to;
 }
 
 static bool absent_from(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to)
 {
-    return tenant->spec->join_ns >= to || tenant->spec->leave_ns <= from;
+    return tenant->join_ns >= to || tenant->leave_ns <= from;
 }
 
 /* Room for what is computed window by window. */
@@ -155,7 +155,7 @@ static int fill_windows(struct dv_sim_report *report)
 struct dv_sim_report *dv_report_create(struct dv_sim *sim)
 {
     struct dv_sim_report *report = calloc(1, sizeof *report);
-    double capacity = 0, kernels = 0, held = 0, logarithms = 0;
+    double capacity = 0, kernels = 0, held = 0, logarithms = 0, came = 0;
 
     if (!report)
         return NULL;
@@ -173,18 +173,21 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         sort(&tenant->waits);
         sort(&tenant->latencies);
         row->tenant = tenant;
+        row->came = tenant->join_ns < tenant->leave_ns;
         row->share =
-            (double)tenant->held_ns / (double)(tenant->spec->leave_ns - tenant->spec->join_ns);
+            row->came ? (double)tenant->held_ns / (double)(tenant->leave_ns - tenant->join_ns) : 0;
         row->wait_p50 = percentile(&tenant->waits, 50);
         row->wait_p99 = percentile(&tenant->waits, 99);
         row->latency_p50 = percentile(&tenant->latencies, 50);
         row->latency_p99 = percentile(&tenant->latencies, 99);
         kernels += (double)tenant->kernels_ns;
-        logarithms += log((double)tenant->kernels_ns / (double)sim->workload->duration_ns);
+        came += row->came;
+        if (row->came)
+            logarithms += log((double)tenant->kernels_ns / (double)sim->workload->duration_ns);
         held += (double)tenant->held_ns * tenant->device->spec->slot_count;
     }
     report->useful = kernels / capacity;
-    report->progress = exp(logarithms / sim->tenant_count);
+    report->progress = exp(logarithms / came);
     report->held = held / capacity;
     return report;
 }
@@ -211,6 +214,8 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
         const struct dv_sim_tenant *tenant = row->tenant;
         char entitled[16] = "-", worst[24] = "-", within[16] = "-";
 
+        if (!row->came)
+            continue;
         if (!isnan(row->entitled)) {
             snprintf(entitled, sizeof entitled, "%.2f%%", 100 * row->entitled);
             snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);

@@ -10,6 +10,7 @@
 
 struct dv_sim_row {
     const struct dv_sim_tenant *tenant;
+    bool came;          /* false: the simulation ended before */
     double share;       /* of the device, while present */
     double entitled;    /* what it should have had; NAN when it never wanted all the time */
     double worst;       /* largest difference between the two in any 1 s window, in parts */

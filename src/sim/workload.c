@@ -17,15 +17,18 @@
 #define OPTIONAL_TEXT(key, structure, member)                                                      \
     CYAML_FIELD_STRING_PTR(key, OPTIONAL_POINTER, structure, member, 1, DV_SIM_MAX_TEXT)
 
-static const cyaml_strval_t class_words[] = {
-    {"latency", DV_CLASS_LATENCY}, {"standard", DV_CLASS_STANDARD}, {"batch", DV_CLASS_BATCH}};
 static const cyaml_strval_t arrival_words[] = {{"always", DV_ARRIVAL_ALWAYS},
                                                {"periodic", DV_ARRIVAL_PERIODIC},
                                                {"poisson", DV_ARRIVAL_POISSON},
+                                               {"pareto", DV_ARRIVAL_PARETO},
                                                {"trace", DV_ARRIVAL_TRACE}};
 static const cyaml_strval_t lengths_words[] = {{"fixed", DV_LENGTHS_FIXED},
                                                {"uniform", DV_LENGTHS_UNIFORM},
-                                               {"lognormal", DV_LENGTHS_LOGNORMAL}};
+                                               {"lognormal", DV_LENGTHS_LOGNORMAL},
+                                               {"pareto", DV_LENGTHS_PARETO}};
+/* Of bursts and of a tenant's whole work. */
+static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED},
+                                             {"pareto", DV_LENGTHS_PARETO}};
 static const cyaml_strval_t keep_words[] = {
     {"linger", DV_KEEP_LINGER}, {"nothing", DV_KEEP_NOTHING}, {"slice", DV_KEEP_SLICE}};
 
@@ -38,16 +41,22 @@ static const cyaml_schema_field_t tenant_fields[] = {
     OPTIONAL_TEXT("request", struct dv_sim_tenant_spec, request_text),
     OPTIONAL_TEXT("limit", struct dv_sim_tenant_spec, limit_text),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_sim_tenant_spec, weight),
-    CYAML_FIELD_ENUM_PTR("class", OPTIONAL_POINTER | CYAML_FLAG_STRICT, struct dv_sim_tenant_spec,
-                         class, class_words, COUNT(class_words)),
+    OPTIONAL_TEXT("class", struct dv_sim_tenant_spec, class_text),
     CYAML_FIELD_UINT_PTR("sessions", OPTIONAL_POINTER, struct dv_sim_tenant_spec, sessions),
     CYAML_FIELD_UINT_PTR("copies", OPTIONAL_POINTER, struct dv_sim_tenant_spec, copies),
     OPTIONAL_TEXT("join", struct dv_sim_tenant_spec, join_text),
+    OPTIONAL_TEXT("join-every", struct dv_sim_tenant_spec, join_every_text),
     OPTIONAL_TEXT("leave", struct dv_sim_tenant_spec, leave_text),
+    OPTIONAL_TEXT("work", struct dv_sim_tenant_spec, work_text),
+    CYAML_FIELD_ENUM("work-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, work_lengths,
+                     sizes_words, COUNT(sizes_words)),
+    CYAML_FIELD_FLOAT_PTR("work-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, work_shape),
     CYAML_FIELD_ENUM("arrival", OPTIONAL_ENUM, struct dv_sim_tenant_spec, arrival, arrival_words,
                      COUNT(arrival_words)),
     OPTIONAL_TEXT("period", struct dv_sim_tenant_spec, period_text),
     CYAML_FIELD_FLOAT_PTR("rate", OPTIONAL_POINTER, struct dv_sim_tenant_spec, rate),
+    OPTIONAL_TEXT("mean", struct dv_sim_tenant_spec, mean_text),
+    CYAML_FIELD_FLOAT_PTR("shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, shape),
     CYAML_FIELD_SEQUENCE_COUNT("trace", OPTIONAL_POINTER, struct dv_sim_tenant_spec, trace_texts,
                                trace_count, &trace_schema, 1, DV_SIM_MAX_TRACE),
     CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, kernel_text, 1,
@@ -56,7 +65,13 @@ static const cyaml_schema_field_t tenant_fields[] = {
                      lengths_words, COUNT(lengths_words)),
     OPTIONAL_TEXT("kernel-max", struct dv_sim_tenant_spec, kernel_max_text),
     CYAML_FIELD_FLOAT_PTR("kernel-spread", OPTIONAL_POINTER, struct dv_sim_tenant_spec, spread),
+    CYAML_FIELD_FLOAT_PTR("kernel-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec,
+                          kernel_shape),
     CYAML_FIELD_UINT_PTR("burst", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst),
+    CYAML_FIELD_ENUM("burst-sizes", OPTIONAL_ENUM, struct dv_sim_tenant_spec, burst_sizes,
+                     sizes_words, COUNT(sizes_words)),
+    CYAML_FIELD_FLOAT_PTR("burst-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst_shape),
+    CYAML_FIELD_UINT_PTR("burst-max", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst_most),
     OPTIONAL_TEXT("gap", struct dv_sim_tenant_spec, gap_text),
     OPTIONAL_TEXT("jitter", struct dv_sim_tenant_spec, jitter_text),
     CYAML_FIELD_ENUM("when-idle-keep", OPTIONAL_ENUM, struct dv_sim_tenant_spec, keep, keep_words,
@@ -78,6 +93,7 @@ static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_STRING_PTR("duration", CYAML_FLAG_POINTER, struct dv_workload, duration_text, 1,
                            DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT("seed", CYAML_FLAG_OPTIONAL, struct dv_workload, seed),
+    CYAML_FIELD_FLOAT_PTR("load", OPTIONAL_POINTER, struct dv_workload, load_given),
     OPTIONAL_TEXT("grant-overhead", struct dv_workload, grant_text),
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
     CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices,

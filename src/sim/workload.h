@@ -11,8 +11,14 @@
 #define DV_SIM_MAX_SESSIONS 1024
 #define DV_SIM_MAX_TRACE 100000
 
-enum dv_arrival { DV_ARRIVAL_ALWAYS, DV_ARRIVAL_PERIODIC, DV_ARRIVAL_POISSON, DV_ARRIVAL_TRACE };
-enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL };
+enum dv_arrival {
+    DV_ARRIVAL_ALWAYS,
+    DV_ARRIVAL_PERIODIC,
+    DV_ARRIVAL_POISSON,
+    DV_ARRIVAL_PARETO,
+    DV_ARRIVAL_TRACE
+};
+enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
 /* What a worker does with its lease when it has nothing to run. */
 enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
 
@@ -20,24 +26,29 @@ enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
 struct dv_sim_tenant_spec {
     char *name, *device;
     char *request_text, *limit_text;
-    char *join_text, *leave_text;
+    char *class_text; /* NULL: standard */
+    char *join_text, *leave_text, *join_every_text;
+    char *mean_text, *work_text;
     char *period_text, *kernel_text, *kernel_max_text, *gap_text, *jitter_text;
     char **trace_texts;
     uint64_t trace_count;
-    enum dv_class *class; /* NULL: standard */
     enum dv_arrival arrival;
-    enum dv_lengths lengths;
+    enum dv_lengths lengths, burst_sizes, work_lengths;
     enum dv_keep keep;
-    uint64_t *weight, *sessions, *copies, *burst;
-    double *rate, *spread;
+    uint64_t *weight, *sessions, *copies, *burst, *burst_most;
+    double *rate, *spread, *shape, *kernel_shape, *burst_shape, *work_shape;
 
     struct dv_share share;
     unsigned device_index;
     dv_ns join_ns, leave_ns, period_ns, kernel_ns, kernel_max_ns, gap_ns;
     double jitter; /* part of gap and period by which they vary either way */
     dv_ns *trace_ns;
-    unsigned session_count, copy_count, burst_kernels;
+    dv_ns join_every_ns; /* mean time between two copies; 0: all come at once */
+    dv_ns mean_ns;       /* between two bursts */
+    dv_ns work_ns;       /* of kernels, then it leaves; 0: it stays */
+    unsigned session_count, copy_count, burst_kernels, burst_max;
     double rate_per_s, sigma;
+    double arrival_tail, kernel_tail, burst_tail, work_tail; /* shapes of Pareto distributions */
 };
 
 struct dv_sim_device_spec {
@@ -52,13 +63,17 @@ struct dv_sim_device_spec {
 struct dv_workload {
     char *duration_text, *grant_text, *release_text;
     uint64_t seed;
+    double *load_given;
     struct dv_sim_device_spec *devices;
     uint64_t devices_count;
     struct dv_sim_tenant_spec *tenants;
     uint64_t tenants_count;
 
     dv_ns duration_ns, grant_ns, release_ns;
+    double load; /* arrivals come so many times as often as the file says */
 };
+
+#define DV_SIM_MAX_LOAD 1000.0
 
 /* Returns the workload, or NULL with a message "file:line: what is wrong" in error. */
 struct dv_workload *dv_workload_load(const char *path, char *error, size_t error_bytes);

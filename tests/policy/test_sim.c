@@ -1,5 +1,7 @@
-/* The simulator against policies that are wrong: it must say so, and end. */
+/* The simulator against policies that are wrong, which it must say, and end; and its random
+ * numbers. */
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +14,7 @@
 #include <cmocka.h>
 
 #include "src/sim/engine.h"
+#include "src/sim/random.h"
 
 static const char *const two_tenants = "duration: 1s\n"
                                        "devices: [{name: gpu0}]\n"
@@ -148,13 +151,34 @@ static void test_crowd(void **state)
             fail_msg("%s", problem);
 }
 
+/* The mean is the one that was asked for, and so many are far above it as the shape says. */
+static void test_pareto(void **state)
+{
+    enum { DRAWS = 1000000 };
+    static const double shapes[] = {2.2, 3, 10};
+    uint64_t random = 7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        double shape = shapes[i], mean = 20, least = mean * (shape - 1) / shape;
+        double sum = 0, above = 0;
+        for (int draw = 0; draw < DRAWS; draw++) {
+            double value = dv_random_pareto(&random, mean, shape);
+            assert_true(value >= least);
+            sum += value;
+            above += value > 2 * least;
+        }
+        assert_true(fabs(sum / DRAWS - mean) < 0.02 * mean);
+        assert_true(fabs(above / DRAWS - pow(2, -shape)) < 0.002);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grant_and_recall),
-        cmocka_unit_test(test_recall_with_overheads),
-        cmocka_unit_test(test_ask_again),
-        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_grant_and_recall), cmocka_unit_test(test_recall_with_overheads),
+        cmocka_unit_test(test_ask_again),        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_pareto),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 usage: test_sim.py DIVVY-SIM EXAMPLES-DIRECTORY
 """
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,36 @@ def near(what, value, expected, tolerance):
           f"{value:.3f}, expected {expected:g} within {tolerance:g}")
 
 
+def rows_of(text):
+    """The rows by tenant, each a dictionary by column."""
+    lines = text.splitlines()
+    rows = {}
+    for line in lines[1:]:
+        if line.startswith("kernels ran"):
+            break
+        name, kind, rest = line.split(maxsplit=2)
+        words = rest.replace("points", "").replace("/", " ").replace("%", "").split()
+        numbers = [None if word == "-" else float(word) for word in words]
+        columns = ("entitled", "share", "worst", "within", "wait_p50", "wait_p99", "latency_p50",
+                   "latency_p99", "slices", "mean", "overuse")
+        rows[name] = dict(zip(columns, numbers), **{"class": kind})
+    return rows
+
+
+def run(text, *options):
+    """The rows by tenant, and the part of the time in which kernels ran."""
+    done = start(text, *options)
+    if done.returncode:
+        sys.exit(f"divvy-sim failed: {done.stderr}{text}")
+    useful = float(re.search(r"kernels ran ([0-9.]+)%", done.stdout).group(1))
+    return rows_of(done.stdout), useful
+
+
+def refuses(what, text, message):
+    done = start(text)
+    check(f"refuses {what}", done.returncode == 1 and message in done.stderr, done.stderr.strip())
+
+
 # ---- it always ends ----
 
 def ends_whatever_the_policy_does():
@@ -47,5 +78,86 @@ def ends_whatever_the_policy_does():
               done.stderr.strip())
 
 
+# ---- work that comes ----
+
+def one(tenant, duration="200s", more=""):
+    return f"duration: {duration}\n{more}devices: [{{name: gpu0}}]\ntenants:\n  - {{{tenant}}}\n"
+
+
+def longest_pause_s(text):
+    """How long no tenant held the device, by the tenths of a second of the CSV."""
+    with tempfile.NamedTemporaryFile("r", suffix=".csv") as file:
+        run(text, "--csv", file.name)
+        held = [float(line.rsplit(",", 1)[1]) for line in file.readlines()[1:]]
+    longest = pause = 0
+    for time in held:
+        pause = pause + 1 if time == 0 else 0
+        longest = max(longest, pause)
+    return longest / 10
+
+
+def heavy_tails():
+    """The load is that of the means; the tail is what other distributions do not have."""
+    tame = "name: t, arrival: poisson, rate: 50, kernel: 4ms"
+    wild = "name: t, arrival: pareto, mean: 20ms, shape: 1.5, kernel: 4ms"
+    near("pareto arrivals: load of the mean", run(one(wild, "2000s"))[1], 20, 2)
+    tame_pause, wild_pause = (longest_pause_s(one(t)) for t in (tame, wild))
+    check("pareto arrivals pause for long", tame_pause < 0.5 and wild_pause > 1,
+          f"{wild_pause:.1f} s against {tame_pause:.1f} s by Poisson")
+    fixed = "name: t, arrival: poisson, rate: 5, burst: 20, kernel: 1ms"
+    bursts = fixed + ", burst-sizes: pareto, burst-shape: 1.8"
+    near("pareto bursts: load of the mean", run(one(bursts, "2000s"))[1], 10, 2)
+    fixed_p99, wild_p99 = (run(one(t))[0]["t"]["latency_p99"] for t in (fixed, bursts))
+    check("pareto bursts: long ones", wild_p99 > 2 * fixed_p99,
+          f"p99 {wild_p99} ms against {fixed_p99} ms when fixed")
+    most = run(one(bursts + ", burst-max: 30"))[0]["t"]["latency_p99"]
+    check("burst-max bounds them", most < fixed_p99 * 2, f"p99 {most} ms")
+    kernels = "name: t, arrival: periodic, period: 1s, kernel: 10ms, kernel-lengths: pareto"
+    lengths = run(one(kernels + ", kernel-max: 100ms", "3600s"))[0]["t"]
+    near("pareto kernels: median", lengths["latency_p50"], 10 / 3 * 2 ** (1 / 1.5), 0.5)
+    near("pareto kernels: p99", lengths["latency_p99"], 10 / 3 * 100 ** (1 / 1.5), 15)
+    for key in "shape", "kernel-shape", "burst-shape", "work-shape":
+        refuses(f"{key} 1", one(f"name: t, kernel: 1ms, {key}: 1"), f"'{key}' cannot be 1")
+    refuses("pareto without mean", one("name: t, kernel: 1ms, arrival: pareto"), "'mean'")
+
+
+def jobs_that_end():
+    """Tenants come one after the other, work for so long and leave."""
+    jobs = "name: j, kernel: 10ms, work: 2s, copies: 50, join-every: 4s"
+    rows, useful = run(one(jobs, "400s"))
+    near("fifty jobs of 2 s in 400 s", useful, 100 * 50 * 2 / 400, 2)
+    check("every job has run", len(rows) == 50, len(rows))
+    rows, useful = run(one(jobs, "200s", "load: 0.5\n"))
+    check("at half the load about half of them come", 15 <= len(rows) <= 35, len(rows))
+    check("who never comes is not shown", len(run(one(jobs, "40s"))[0]) < 20)
+    wild = run(one(jobs + ", work-lengths: pareto", "400s"))[0]
+    times = sorted(row["slices"] * row["mean"] for row in wild.values())
+    check("work by Pareto: most below the mean, a few above", times[len(times) // 2] < 1500 and
+          times[-1] > 4000, f"median {times[len(times) // 2]:.0f} ms, most {times[-1]:.0f} ms")
+
+
+def load_scales_what_arrives():
+    for tenant in ("arrival: poisson, rate: 20", "arrival: periodic, period: 50ms",
+                   "arrival: pareto, mean: 50ms, shape: 3",
+                   "arrival: trace, trace: [" + ", ".join(f"{i * 50}ms" for i in range(1000)) + "]"):
+        text = one(f"name: t, kernel: 5ms, {tenant}", "20s")
+        near(f"twice the load, {tenant[:22]}", run("load: 2\n" + text)[1], 2 * run(text)[1], 2)
+    refuses("load 0", "load: 0\n" + one("name: t, kernel: 1ms"), "'load' cannot be 0")
+
+
+def classes():
+    rows = run("duration: 1s\ngrant-overhead: 50us\ndevices: [{name: gpu0}]\ntenants:\n"
+               "  - {name: a, class: latency, kernel: 1ms}\n  - {name: b, class: batch, kernel: 1ms}\n"
+               "  - {name: c, kernel: 1ms}\n")[0]
+    check("classes by word", [rows[name]["class"] for name in "abc"] ==
+          ["latency", "batch", "standard"])
+    refuses("a class that is none", one("name: t, class: royal, kernel: 1ms"),
+            "there is no class 'royal'")
+
+
 ends_whatever_the_policy_does()
+heavy_tails()
+jobs_that_end()
+load_scales_what_arrives()
+classes()
 sys.exit(1 if failures else 0)
