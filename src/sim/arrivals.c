@@ -128,6 +128,28 @@ void dv_arrivals_begin(struct dv_engine *engine, struct dv_sim_session *session)
         dv_arrivals_set_next(engine, session);
 }
 
+static void count_for_sla(struct dv_sim_session *session, dv_ns latency_ns)
+{
+    struct dv_sim_tenant *tenant = session->tenant;
+
+    if (!tenant->spec->sla_ns || session->leaving)
+        return;
+    tenant->sla_requests++;
+    tenant->sla_met += latency_ns <= tenant->spec->sla_ns;
+}
+
+void dv_arrivals_abandon(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    for (size_t i = 0; i < session->arrivals_count; i++) {
+        dv_ns age_ns =
+            engine->now -
+            session->arrivals[(session->arrivals_first + i) % session->arrivals_capacity];
+        if (age_ns > session->tenant->spec->sla_ns)
+            count_for_sla(session, age_ns);
+    }
+    session->leaving = true;
+}
+
 static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)
 {
     struct dv_sim_tenant *tenant = session->tenant;
@@ -136,6 +158,7 @@ static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)
 
     tenant->bursts++;
     dv_sim_sample(engine, &tenant->latencies, engine->now - arrived);
+    count_for_sla(session, engine->now - arrived);
     session->arrivals_first = (session->arrivals_first + 1) % session->arrivals_capacity;
     session->arrivals_count--;
     if (session->arrivals_count)

@@ -213,6 +213,7 @@ static int check_arrival(struct dv_sim_reader *reader, struct dv_sim_tenant_spec
     tenant->rate_per_s = tenant->rate ? *tenant->rate : 0;
     if (take_duration(reader, name, "gap", tenant->gap_text, &tenant->gap_ns) < 0 ||
         take_duration(reader, name, "period", tenant->period_text, &tenant->period_ns) < 0 ||
+        take_duration(reader, name, "sla", tenant->sla_text, &tenant->sla_ns) < 0 ||
         take_duration(reader, name, "mean", tenant->mean_text, &tenant->mean_ns) < 0 ||
         take_percent(reader, name, "jitter", tenant->jitter_text, 100, &tenant->jitter) < 0)
         return -EINVAL;

@@ -163,7 +163,7 @@ static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
         tenant->leave_ns = engine->now;
     for (unsigned i = 0; i < tenant->spec->session_count; i++) {
         struct dv_sim_session *session = &tenant->sessions[i];
-        session->leaving = true;
+        dv_arrivals_abandon(engine, session);
         dv_policy_cancel(&tenant->device->policy, &session->lease, engine->now);
         if (session->state == DV_WORKER_LINGERING)
             give_back(engine, session);
@@ -356,6 +356,14 @@ static bool out_of_memory(const struct dv_engine *engine)
     return engine->out_of_memory || engine->events.out_of_memory;
 }
 
+/* Work that is not done when time is up, and late already, is not left out of the figures. */
+static void abandon_all(struct dv_engine *engine)
+{
+    for (unsigned i = 0; i < engine->sim.tenant_count; i++)
+        for (unsigned j = 0; j < engine->sim.tenants[i].spec->session_count; j++)
+            dv_arrivals_abandon(engine, &engine->sim.tenants[i].sessions[j]);
+}
+
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
 {
     struct dv_engine *engine = (struct dv_engine *)(void *)sim;
@@ -383,6 +391,7 @@ int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
     }
     engine->now = end;
     record_open_holds(engine);
+    abandon_all(engine);
     if (progress)
         progress(1);
     return out_of_memory(engine) ? -ENOMEM : sim->problem[0] ? -ELOOP : 0;

@@ -29,8 +29,9 @@ struct dv_sim_tenant {
     dv_ns *bins; /* device time held in each bin */
     dv_ns held_ns, kernels_ns, overuse_ns;
     uint64_t kernels, bursts, slices, recalls;
-    struct dv_samples waits;     /* asking to grant */
-    struct dv_samples latencies; /* arrival of a burst to its end */
+    struct dv_samples waits;        /* asking to grant */
+    struct dv_samples latencies;    /* arrival of a burst to its end */
+    uint64_t sla_requests, sla_met; /* bursts that are over or late, and those done in time */
     /* grants since a kernel last ended on the device */
     uint64_t kernel_epoch;
     unsigned idle_grants;

@@ -10,6 +10,7 @@
 #include "src/sim/report.h"
 
 #define BAR_WIDTH 40
+#define MAX_LOADS 64
 
 struct options {
     const char *workload, *csv, *svg;
@@ -17,6 +18,8 @@ struct options {
     dv_ns slice_ns;
     uint64_t seed;
     bool has_seed;
+    double loads[MAX_LOADS];
+    unsigned load_count;
 };
 
 static const char usage[] =
@@ -27,6 +30,7 @@ static const char usage[] =
     "  --policy NAME   elastic, fair, fifo or band, whatever the file says\n"
     "  --slice TIME    fixed slices such as 10ms, whatever the file says\n"
     "  --seed N        other random numbers\n"
+    "  --load N[,N...] arrivals come N times as often; several: a line for each\n"
     "  --csv FILE      write shares over time as comma-separated values\n"
     "  --plot FILE     draw shares over time (SVG)\n"
     "  --help, --version\n"
@@ -50,14 +54,34 @@ static int fail(const char *what, const char *which)
     return 2;
 }
 
+static int read_loads(const char *text, struct options *options)
+{
+    char *end;
+
+    options->load_count = 0;
+    do {
+        double load = strtod(text, &end);
+        if (end == text || !(load > 0 && load <= DV_SIM_MAX_LOAD) ||
+            options->load_count == MAX_LOADS)
+            return -EINVAL;
+        options->loads[options->load_count++] = load;
+        text = end + 1;
+    } while (*end == ',');
+    return *end ? -EINVAL : 0;
+}
+
 /* Returns 0 to go on, otherwise one more than the status to end with. */
 static int read_options(int argc, char **argv, struct options *options)
 {
-    static const struct option names[] = {
-        {"policy", required_argument, NULL, 'p'}, {"slice", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, 'n'},   {"csv", required_argument, NULL, 'c'},
-        {"plot", required_argument, NULL, 'g'},   {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},      {0}};
+    static const struct option names[] = {{"policy", required_argument, NULL, 'p'},
+                                          {"slice", required_argument, NULL, 's'},
+                                          {"seed", required_argument, NULL, 'n'},
+                                          {"csv", required_argument, NULL, 'c'},
+                                          {"plot", required_argument, NULL, 'g'},
+                                          {"load", required_argument, NULL, 'l'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {0}};
     char *end;
 
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
@@ -77,6 +101,11 @@ static int read_options(int argc, char **argv, struct options *options)
             if (end == optarg || *end)
                 return 1 + fail("a seed is a number, not", optarg);
             break;
+        case 'l':
+            if (read_loads(optarg, options) < 0)
+                return 1 +
+                       fail("a load is a number such as 1.5, or several with commas, not", optarg);
+            break;
         case 'c':
             options->csv = optarg;
             break;
@@ -94,8 +123,21 @@ static int read_options(int argc, char **argv, struct options *options)
         }
     if (optind + 1 != argc)
         return 1 + fail("expected one workload file; see divvy-sim --help", NULL);
+    if (options->load_count > 1 && (options->csv || options->svg))
+        return 1 + fail("--csv and --plot are for one load", NULL);
     options->workload = argv[optind];
     return 0;
+}
+
+static int write_files(const struct dv_sim_report *report, const struct options *options)
+{
+    int status = 0;
+
+    if (options->csv && (status = dv_report_write_csv(report, options->csv)) < 0)
+        fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->csv, strerror(-status));
+    else if (options->svg && (status = dv_report_write_svg(report, options->svg)) < 0)
+        fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->svg, strerror(-status));
+    return status;
 }
 
 static int show(struct dv_sim *sim, const struct options *options)
@@ -103,15 +145,42 @@ static int show(struct dv_sim *sim, const struct options *options)
     struct dv_sim_report *report = dv_report_create(sim);
     int status = report ? 0 : -ENOMEM;
 
-    if (report) {
+    if (report && options->load_count > 1) {
+        dv_report_print_load(report, stdout);
+    } else if (report) {
         dv_report_print_table(report, stdout);
-        if (options->csv && (status = dv_report_write_csv(report, options->csv)) < 0)
-            fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->csv, strerror(-status));
-        else if (options->svg && (status = dv_report_write_svg(report, options->svg)) < 0)
-            fprintf(stderr, "divvy-sim: cannot write %s: %s\n", options->svg, strerror(-status));
+        status = write_files(report, options);
     }
     dv_report_destroy(report);
     return status < 0 ? 1 : 0;
+}
+
+static int simulate(const struct dv_workload *workload, const struct options *options)
+{
+    struct dv_sim *sim = dv_sim_create(workload, options->ops, options->slice_ns);
+    int status = sim ? dv_sim_run(sim, isatty(STDERR_FILENO) ? show_progress : NULL) : -ENOMEM;
+
+    if (status < 0)
+        fprintf(stderr, "divvy-sim: %s\n", status == -ELOOP ? sim->problem : "out of memory");
+    status = status < 0 ? 1 : show(sim, options);
+    dv_sim_destroy(sim);
+    return status;
+}
+
+/* One simulation, or one for each load. */
+static int simulate_all(struct dv_workload *workload, const struct options *options)
+{
+    int status = 0;
+
+    if (options->load_count == 0)
+        return simulate(workload, options);
+    if (options->load_count > 1)
+        dv_report_print_load_head(workload, stdout);
+    for (unsigned i = 0; i < options->load_count && status == 0; i++) {
+        workload->load = options->loads[i];
+        status = simulate(workload, options);
+    }
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -129,12 +198,7 @@ int main(int argc, char **argv)
     }
     if (options.has_seed)
         workload->seed = options.seed;
-    struct dv_sim *sim = dv_sim_create(workload, options.ops, options.slice_ns);
-    status = sim ? dv_sim_run(sim, isatty(STDERR_FILENO) ? show_progress : NULL) : -ENOMEM;
-    if (status < 0)
-        fprintf(stderr, "divvy-sim: %s\n", status == -ELOOP ? sim->problem : "out of memory");
-    status = status < 0 ? 1 : show(sim, &options);
-    dv_sim_destroy(sim);
+    status = simulate_all(workload, &options);
     dv_workload_free(workload);
     return status;
 }

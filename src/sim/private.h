@@ -79,4 +79,8 @@ void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *sessi
 /* A kernel of the first burst is done, and the burst with it if that was its last. */
 void dv_arrivals_kernel_done(struct dv_engine *engine, struct dv_sim_session *session);
 
+/* The session takes no more work. Bursts that are late already count as such; of younger ones it
+ * will never be known. */
+void dv_arrivals_abandon(struct dv_engine *engine, struct dv_sim_session *session);
+
 #endif

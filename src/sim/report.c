@@ -176,6 +176,9 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         row->came = tenant->join_ns < tenant->leave_ns;
         row->share =
             row->came ? (double)tenant->held_ns / (double)(tenant->leave_ns - tenant->join_ns) : 0;
+        row->in_sla =
+            tenant->sla_requests ? (double)tenant->sla_met / (double)tenant->sla_requests : NAN;
+        report->has_sla |= tenant->spec->sla_ns > 0;
         row->wait_p50 = percentile(&tenant->waits, 50);
         row->wait_p99 = percentile(&tenant->waits, 99);
         row->latency_p50 = percentile(&tenant->latencies, 50);
@@ -204,34 +207,84 @@ static double ms(dv_ns ns)
     return (double)ns / 1e6;
 }
 
+static void print_sla(dv_ns target_ns, double in_sla, FILE *out)
+{
+    char target[24] = "-", met[16] = "-";
+
+    if (target_ns)
+        snprintf(target, sizeof target, "%.5g", ms(target_ns));
+    if (!isnan(in_sla))
+        snprintf(met, sizeof met, "%.2f%%", 100 * in_sla);
+    fprintf(out, " %8s %8s", target, met);
+}
+
+static void print_row(const struct dv_sim_report *report, const struct dv_sim_row *row, FILE *out)
+{
+    const struct dv_sim_tenant *tenant = row->tenant;
+    char entitled[16] = "-", worst[24] = "-", within[16] = "-";
+
+    if (!isnan(row->entitled)) {
+        snprintf(entitled, sizeof entitled, "%.2f%%", 100 * row->entitled);
+        snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);
+        snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
+    }
+    fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f",
+            tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share,
+            worst, within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
+            ms(row->latency_p99), (unsigned long long)tenant->slices,
+            tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
+            tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);
+    if (report->has_sla)
+        print_sla(tenant->spec->sla_ns, row->in_sla, out);
+    fputc('\n', out);
+}
+
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 {
-    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s\n", "TENANT", "CLASS",
-            "ENTITLED", "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES",
-            "MEAN", "OVERUSE");
-    for (unsigned i = 0; i < report->sim->tenant_count; i++) {
-        const struct dv_sim_row *row = &report->rows[i];
-        const struct dv_sim_tenant *tenant = row->tenant;
-        char entitled[16] = "-", worst[24] = "-", within[16] = "-";
-
-        if (!row->came)
-            continue;
-        if (!isnan(row->entitled)) {
-            snprintf(entitled, sizeof entitled, "%.2f%%", 100 * row->entitled);
-            snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);
-            snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
-        }
-        fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f\n",
-                tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share,
-                worst, within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
-                ms(row->latency_p99), (unsigned long long)tenant->slices,
-                tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
-                tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);
-    }
+    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s", "TENANT", "CLASS", "ENTITLED",
+            "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES", "MEAN",
+            "OVERUSE");
+    if (report->has_sla)
+        fprintf(out, " %8s %8s", "SLA", "IN SLA");
+    fputc('\n', out);
+    for (unsigned i = 0; i < report->sim->tenant_count; i++)
+        if (report->rows[i].came)
+            print_row(report, &report->rows[i], out);
     fprintf(out,
             "kernels ran %.2f%% of the time (%.3f%% a tenant, geometric mean); leases were out "
             "%.2f%%; times in ms\n",
             100 * report->useful, 100 * report->progress, 100 * report->held);
+}
+
+void dv_report_print_load_head(const struct dv_workload *workload, FILE *out)
+{
+    fprintf(out, "%8s %12s", "LOAD", "KERNELS RAN");
+    for (uint64_t i = 0; i < workload->tenants_count; i++)
+        if (workload->tenants[i].sla_ns)
+            fprintf(out, " %16.64s", workload->tenants[i].name);
+    fputc('\n', out);
+}
+
+void dv_report_print_load(const struct dv_sim_report *report, FILE *out)
+{
+    const struct dv_sim *sim = report->sim;
+    const struct dv_workload *workload = sim->workload;
+    unsigned place = 0; /* tenants come in the order of their entries */
+
+    fprintf(out, "%8.3g %11.2f%%", workload->load, 100 * report->useful);
+    for (uint64_t i = 0; i < workload->tenants_count; i++) {
+        const struct dv_sim_tenant_spec *spec = &workload->tenants[i];
+        uint64_t requests = 0, met = 0;
+        for (; place < sim->tenant_count && sim->tenants[place].spec == spec; place++) {
+            requests += sim->tenants[place].sla_requests;
+            met += sim->tenants[place].sla_met;
+        }
+        if (spec->sla_ns && requests)
+            fprintf(out, " %15.2f%%", 100 * (double)met / (double)requests);
+        else if (spec->sla_ns)
+            fprintf(out, " %16s", "-");
+    }
+    fputc('\n', out);
 }
 
 int dv_report_write_csv(const struct dv_sim_report *report, const char *path)

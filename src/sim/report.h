@@ -16,6 +16,7 @@ struct dv_sim_row {
     double worst;       /* largest difference between the two in any 1 s window, in parts */
     double within;      /* part of the windows in which they differ by at most 0.02 */
     double least, most; /* share in the worst and the best window */
+    double in_sla;      /* part of its requests; NAN: nothing is promised, or none came */
     dv_ns wait_p50, wait_p99, latency_p50, latency_p99;
 };
 
@@ -25,12 +26,17 @@ struct dv_sim_report {
     double useful;           /* part of the time in which kernels ran, mean of the devices' slots */
     double progress;         /* geometric mean over tenants of the time their kernels ran */
     double held;             /* part of the time in which leases were out */
+    bool has_sla;            /* a tenant has a target */
 };
 
 struct dv_sim_report *dv_report_create(struct dv_sim *sim);
 void dv_report_destroy(struct dv_sim_report *report);
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out);
+/* One line a simulation, for several at different loads: the part of the time in which kernels ran,
+ * and the part of the requests done in time by each entry of the file that has a target. */
+void dv_report_print_load_head(const struct dv_workload *workload, FILE *out);
+void dv_report_print_load(const struct dv_sim_report *report, FILE *out);
 /* One line a tenant and tenth of a second: its share over the second that ends there. */
 int dv_report_write_csv(const struct dv_sim_report *report, const char *path);
 /* The same as a picture. */

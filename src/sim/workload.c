@@ -50,6 +50,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
     OPTIONAL_TEXT("work", struct dv_sim_tenant_spec, work_text),
     CYAML_FIELD_ENUM("work-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, work_lengths,
                      sizes_words, COUNT(sizes_words)),
+    OPTIONAL_TEXT("sla", struct dv_sim_tenant_spec, sla_text),
     CYAML_FIELD_FLOAT_PTR("work-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, work_shape),
     CYAML_FIELD_ENUM("arrival", OPTIONAL_ENUM, struct dv_sim_tenant_spec, arrival, arrival_words,
                      COUNT(arrival_words)),

@@ -28,7 +28,7 @@ struct dv_sim_tenant_spec {
     char *request_text, *limit_text;
     char *class_text; /* NULL: standard */
     char *join_text, *leave_text, *join_every_text;
-    char *mean_text, *work_text;
+    char *mean_text, *work_text, *sla_text;
     char *period_text, *kernel_text, *kernel_max_text, *gap_text, *jitter_text;
     char **trace_texts;
     uint64_t trace_count;
@@ -46,6 +46,7 @@ struct dv_sim_tenant_spec {
     dv_ns join_every_ns; /* mean time between two copies; 0: all come at once */
     dv_ns mean_ns;       /* between two bursts */
     dv_ns work_ns;       /* of kernels, then it leaves; 0: it stays */
+    dv_ns sla_ns;        /* from the arrival of a burst to its end; 0: nothing is promised */
     unsigned session_count, copy_count, burst_kernels, burst_max;
     double rate_per_s, sigma;
     double arrival_tail, kernel_tail, burst_tail, work_tail; /* shapes of Pareto distributions */

@@ -45,7 +45,7 @@ def rows_of(text):
         words = rest.replace("points", "").replace("/", " ").replace("%", "").split()
         numbers = [None if word == "-" else float(word) for word in words]
         columns = ("entitled", "share", "worst", "within", "wait_p50", "wait_p99", "latency_p50",
-                   "latency_p99", "slices", "mean", "overuse")
+                   "latency_p99", "slices", "mean", "overuse", "sla", "in_sla")
         rows[name] = dict(zip(columns, numbers), **{"class": kind})
     return rows
 
@@ -155,7 +155,39 @@ def classes():
             "there is no class 'royal'")
 
 
+# ---- promises ----
+
+def promises():
+    """A request counts as kept when it is over in time; one that waits for ever as broken."""
+    def kept(tenant, duration="10s"):
+        return run(one(f"name: t, arrival: periodic, {tenant}", duration))[0]["t"].get("in_sla")
+    near("alone, 5 ms within 6 ms", kept("period: 10ms, kernel: 5ms, sla: 6ms"), 100, 0)
+    near("alone, 5 ms within 4 ms", kept("period: 10ms, kernel: 5ms, sla: 4ms"), 0, 0)
+    # The n-th waits (n - 1) x 10 ms for the others: two of a thousand are in time, and only 500 end.
+    near("twice what the device can do", kept("period: 10ms, kernel: 20ms, sla: 30ms"), 0.2, 0.01)
+    near("leaves with work undone", kept("period: 10ms, kernel: 20ms, sla: 30ms, leave: 5s"), 0.4,
+         0.02)
+    check("without a promise", kept("period: 10ms, kernel: 5ms, sla: 0") is None)
+
+
+def over_load():
+    example = str(EXAMPLES / "sla-load.yaml")
+    text = subprocess.run([SIM, "--load", "0.5,1,1.5,2", example], capture_output=True, text=True,
+                          check=True, timeout=TIMEOUT_S).stdout
+    head, *lines = text.splitlines()
+    check("a column for each promise", head.split() == ["LOAD", "KERNELS", "RAN", "service"], head)
+    rows = [[float(word) for word in line.replace("%", "").split()] for line in lines]
+    check("a line for each load", [row[0] for row in rows] == [0.5, 1, 1.5, 2])
+    near("promises kept at load 0.5", rows[0][2], 100, 0.5)
+    near("promises kept at load 1", rows[1][2], 100, 1)
+    check("promises broken beyond the guarantee", rows[3][2] < 5, rows[3][2])
+    done = subprocess.run([SIM, "--load", "1,x", example], capture_output=True, text=True)
+    check("refuses a load that is no number", done.returncode == 2, done.stderr.strip())
+
+
 ends_whatever_the_policy_does()
+promises()
+over_load()
 heavy_tails()
 jobs_that_end()
 load_scales_what_arrives()
