@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
+
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MAX_DURATION_NS (3600 * DV_NS_PER_S)
 #define MAX_BURST 1000000
@@ -114,13 +116,15 @@ static int take_number(struct dv_sim_reader *reader, const char *name, const cha
 
 static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec *device)
 {
-    device->slot_count = 1;
+    device->slot_count = device->copy_count = 1;
     device->ops = dv_policy_by_name(device->policy ? device->policy : "elastic");
     if (!device->ops)
         return dv_sim_complain(reader, find_key(reader, device->name, "policy"),
                                "there is no policy '%s'; expected elastic, fair, fifo or band",
                                device->policy);
-    if (take_number(reader, device->name, "slots", device->slots, 256, &device->slot_count) < 0)
+    if (take_number(reader, device->name, "slots", device->slots, 256, &device->slot_count) < 0 ||
+        take_number(reader, device->name, "copies", device->copies, DV_SIM_MAX_DEVICES,
+                    &device->copy_count) < 0)
         return -EINVAL;
     return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
 }
@@ -258,6 +262,47 @@ static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *t
     return check_tails(reader, tenant);
 }
 
+/* "gpu" is any of the copies of the entry "gpu", "gpu-2" the second one. */
+static bool names_device(const char *text, const struct dv_sim_device_spec *device)
+{
+    size_t length = strlen(device->name);
+    uint64_t number;
+
+    if (strncmp(text, device->name, length) != 0)
+        return false;
+    if (!text[length])
+        return true;
+    return device->copy_count > 1 && text[length] == '-' &&
+           dv_text_parse_number(text + length + 1, device->copy_count, &number) == 0 && number > 0;
+}
+
+static int check_binding(struct dv_sim_reader *reader, const struct dv_workload *workload,
+                         const struct dv_sim_tenant_spec *tenant)
+{
+    if (!tenant->device)
+        return 0;
+    for (uint64_t i = 0; i < workload->devices_count; i++)
+        if (names_device(tenant->device, &workload->devices[i]))
+            return 0;
+    return dv_sim_complain(reader, find_key(reader, tenant->name, "device"),
+                           "there is no device '%s'", tenant->device);
+}
+
+/* The one that all copies of the tenant go to, from the time on that the file gives; NULL: it is
+ * not known before. */
+static const struct dv_sim_device_spec *only_device(const struct dv_workload *workload,
+                                                    const struct dv_sim_tenant_spec *tenant)
+{
+    const struct dv_sim_device_spec *found = NULL;
+
+    if (tenant->join_every_ns || (!tenant->device && workload->devices_count > 1))
+        return NULL;
+    for (uint64_t i = 0; i < workload->devices_count && !found; i++)
+        if (!tenant->device || strcmp(tenant->device, workload->devices[i].name) == 0)
+            found = &workload->devices[i];
+    return found && found->copy_count == 1 ? found : NULL;
+}
+
 static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *workload,
                         struct dv_sim_tenant_spec *tenant)
 {
@@ -279,24 +324,20 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
     if (tenant->join_ns >= tenant->leave_ns)
         return dv_sim_complain(reader, find_key(reader, tenant->name, "join"),
                                "tenant '%s' leaves (or all ends) before it joins", tenant->name);
-    for (unsigned i = 0; i < workload->devices_count; i++)
-        if (!tenant->device || strcmp(tenant->device, workload->devices[i].name) == 0) {
-            tenant->device_index = i;
-            return 0;
-        }
-    return dv_sim_complain(reader, find_key(reader, tenant->name, "device"),
-                           "there is no device '%s'", tenant->device);
+    return check_binding(reader, workload, tenant);
 }
 
-/* As when tenants are admitted: what is guaranteed at one time must exist. */
+/* As when tenants are admitted: what is guaranteed at one time must exist. Where tenants are placed
+ * as they come, those that do not fit are refused then. */
 static int check_requests(struct dv_sim_reader *reader, const struct dv_workload *workload)
 {
     for (uint64_t i = 0; i < workload->tenants_count; i++) {
         const struct dv_sim_tenant_spec *at = &workload->tenants[i];
+        const struct dv_sim_device_spec *device = only_device(workload, at);
         uint64_t sum = 0;
-        for (uint64_t j = 0; j < workload->tenants_count; j++) {
+        for (uint64_t j = 0; device && j < workload->tenants_count; j++) {
             const struct dv_sim_tenant_spec *other = &workload->tenants[j];
-            if (other->device_index == at->device_index && other->join_ns <= at->join_ns &&
+            if (only_device(workload, other) == device && other->join_ns <= at->join_ns &&
                 at->join_ns < other->leave_ns)
                 sum += (uint64_t)other->share.request_ppm * other->copy_count;
         }
@@ -305,6 +346,22 @@ static int check_requests(struct dv_sim_reader *reader, const struct dv_workload
                                    "with tenant '%s' requests add up to %.1f%% of the device",
                                    at->name, (double)sum / 1e4);
     }
+    return 0;
+}
+
+static int check_devices(struct dv_sim_reader *reader, struct dv_workload *workload)
+{
+    uint64_t count = 0;
+
+    for (uint64_t i = 0; i < workload->devices_count; i++) {
+        if (check_device(reader, &workload->devices[i]) < 0)
+            return -EINVAL;
+        count += workload->devices[i].copy_count;
+    }
+    if (count > DV_SIM_MAX_DEVICES)
+        return dv_sim_complain(reader, find_key(reader, NULL, "devices"),
+                               "there are %llu devices; at most %d can be simulated",
+                               (unsigned long long)count, DV_SIM_MAX_DEVICES);
     return 0;
 }
 
@@ -326,9 +383,8 @@ int dv_sim_check(struct dv_sim_reader *reader, struct dv_workload *workload)
         return dv_sim_complain(reader, find_key(reader, NULL, "load"),
                                "'load' cannot be %g; expected a number above 0, at most %g",
                                workload->load, DV_SIM_MAX_LOAD);
-    for (uint64_t i = 0; i < workload->devices_count; i++)
-        if (check_device(reader, &workload->devices[i]) < 0)
-            return -EINVAL;
+    if (check_devices(reader, workload) < 0)
+        return -EINVAL;
     for (uint64_t i = 0; i < workload->tenants_count; i++)
         if (check_tenant(reader, workload, &workload->tenants[i]) < 0)
             return -EINVAL;

@@ -33,6 +33,7 @@ static void record_hold(struct dv_engine *engine, struct dv_sim_tenant *tenant, 
 {
     unsigned slots = tenant->device->spec->slot_count;
 
+    tenant->device->held_ns += end - start;
     tenant->held_ns += (end - start) / slots;
     while (start < end) {
         size_t bin = start / DV_SIM_BIN_NS;
@@ -157,8 +158,10 @@ static void depart_if_done(struct dv_sim_tenant *tenant)
 
 static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
-    if (!tenant->present)
+    if (!tenant->present || tenant->left)
         return;
+    tenant->left = true;
+    dv_devices_leave(tenant);
     if (engine->now < tenant->leave_ns)
         tenant->leave_ns = engine->now;
     for (unsigned i = 0; i < tenant->spec->session_count; i++) {
@@ -179,6 +182,7 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     dv_livelock_kernel_ended(engine, tenant->device);
     tenant->kernels++;
     tenant->kernels_ns += session->running_ns;
+    tenant->device->kernels_ns += session->running_ns;
     session->lease_kernels++;
     dv_burst_kernel(&session->monitor, session->running_ns);
     dv_arrivals_kernel_done(engine, session);
@@ -210,6 +214,10 @@ static void on_released(struct dv_engine *engine, struct dv_sim_session *session
 
 static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
+    if (!dv_devices_admit(engine, tenant)) {
+        tenant->refused = true;
+        return;
+    }
     tenant->present = true;
     dv_policy_tenant_add(&tenant->device->policy, &tenant->policy, &tenant->spec->share,
                          engine->now);
@@ -269,7 +277,6 @@ static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec,
     struct dv_sim_tenant *tenant = &sim->tenants[sim->tenant_count];
 
     tenant->spec = spec;
-    tenant->device = &sim->devices[spec->device_index];
     tenant->bins = calloc(sim->bin_count, sizeof *tenant->bins);
     tenant->sessions = calloc(spec->session_count, sizeof *tenant->sessions);
     sim->tenant_count++;
@@ -307,6 +314,21 @@ static int add_tenants(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec
     return 0;
 }
 
+static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spec,
+                        const struct dv_policy_ops *ops, dv_ns slice_ns)
+{
+    for (unsigned copy = 0; copy < spec->copy_count; copy++) {
+        struct dv_sim_device *device = &sim->devices[sim->device_count++];
+        device->spec = spec;
+        if (spec->copy_count > 1)
+            snprintf(device->name, sizeof device->name, "%s-%u", spec->name, copy + 1);
+        else
+            snprintf(device->name, sizeof device->name, "%s", spec->name);
+        dv_policy_init(&device->policy, ops ? ops : spec->ops, spec->slot_count, 0);
+        device->policy.fixed_slice_ns = slice_ns ? slice_ns : spec->slice_ns;
+    }
+}
+
 struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
                              dv_ns slice_ns)
 {
@@ -320,17 +342,12 @@ struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv
         tenants += workload->tenants[i].copy_count;
     sim->workload = workload;
     sim->bin_count = (workload->duration_ns + DV_SIM_BIN_NS - 1) / DV_SIM_BIN_NS;
-    sim->devices = calloc(workload->devices_count, sizeof *sim->devices);
+    sim->devices = calloc(DV_SIM_MAX_DEVICES, sizeof *sim->devices);
     sim->tenants = calloc(tenants, sizeof *sim->tenants);
     if (!sim->devices || !sim->tenants)
         goto failed;
-    sim->device_count = (unsigned)workload->devices_count;
-    for (unsigned i = 0; i < sim->device_count; i++) {
-        struct dv_sim_device *device = &sim->devices[i];
-        device->spec = &workload->devices[i];
-        dv_policy_init(&device->policy, ops ? ops : device->spec->ops, device->spec->slot_count, 0);
-        device->policy.fixed_slice_ns = slice_ns ? slice_ns : device->spec->slice_ns;
-    }
+    for (uint64_t i = 0; i < workload->devices_count; i++)
+        add_devices(sim, &workload->devices[i], ops, slice_ns);
     for (uint64_t i = 0; i < workload->tenants_count; i++)
         if (add_tenants(sim, &workload->tenants[i]) < 0)
             goto failed;
@@ -364,20 +381,29 @@ static void abandon_all(struct dv_engine *engine)
             dv_arrivals_abandon(engine, &engine->sim.tenants[i].sessions[j]);
 }
 
+/* What goes at some time makes room for what comes at the same time. */
+static void push_comings_and_goings(struct dv_engine *engine)
+{
+    struct dv_sim *sim = &engine->sim;
+
+    for (unsigned i = 0; i < sim->tenant_count; i++)
+        if (sim->tenants[i].join_ns < sim->tenants[i].leave_ns &&
+            sim->tenants[i].leave_ns < sim->workload->duration_ns)
+            dv_events_push(&engine->events, sim->tenants[i].leave_ns, DV_EVENT_LEAVE,
+                           &sim->tenants[i], 0);
+    for (unsigned i = 0; i < sim->tenant_count; i++)
+        if (sim->tenants[i].join_ns < sim->tenants[i].leave_ns)
+            dv_events_push(&engine->events, sim->tenants[i].join_ns, DV_EVENT_JOIN,
+                           &sim->tenants[i], 0);
+}
+
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))
 {
     struct dv_engine *engine = (struct dv_engine *)(void *)sim;
     dv_ns end = sim->workload->duration_ns;
     dv_ns next_progress = 0;
 
-    for (unsigned i = 0; i < sim->tenant_count; i++) {
-        struct dv_sim_tenant *tenant = &sim->tenants[i];
-        if (tenant->join_ns >= tenant->leave_ns)
-            continue;
-        dv_events_push(&engine->events, tenant->join_ns, DV_EVENT_JOIN, tenant, 0);
-        if (tenant->leave_ns < end)
-            dv_events_push(&engine->events, tenant->leave_ns, DV_EVENT_LEAVE, tenant, 0);
-    }
+    push_comings_and_goings(engine);
     while (engine->events.count && !out_of_memory(engine) && !sim->problem[0]) {
         struct dv_event event = dv_events_pop(&engine->events);
         if (event.at >= end)

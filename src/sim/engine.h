@@ -20,9 +20,9 @@ struct dv_sim_tenant {
     struct dv_policy_tenant policy;
     const struct dv_sim_tenant_spec *spec;
     char name[96];
-    struct dv_sim_device *device;
+    struct dv_sim_device *device; /* NULL: it has not come yet, or was refused */
     struct dv_sim_session *sessions;
-    bool present;
+    bool present, left, refused;
     dv_ns join_ns, leave_ns; /* it never comes if the first is not before the second */
     dv_ns work_ns;           /* of kernels, then it leaves; 0: it stays */
     /* what it got */
@@ -40,6 +40,12 @@ struct dv_sim_tenant {
 struct dv_sim_device {
     struct dv_policy policy;
     const struct dv_sim_device_spec *spec;
+    char name[96];
+    /* of the tenants that are there */
+    uint64_t requested_ppm, weight;
+    /* what it did */
+    unsigned tenants_placed;
+    dv_ns kernels_ns, held_ns; /* the sum of its slots */
     uint64_t decisions;
     dv_ns poll_at; /* 0: no wake-up is set */
     /* decisions since a kernel last ended, and which kernel that was, and when */

@@ -97,7 +97,7 @@ int dv_report_write_svg(const struct dv_sim_report *report, const char *path)
     for (unsigned d = 0; d < sim->device_count; d++) {
         double top = TOP + d * (double)(TOP + PANEL_HEIGHT + BOTTOM);
         unsigned number = 0;
-        draw_axes(file, top, (double)sim->workload->duration_ns / 1e9, sim->devices[d].spec->name,
+        draw_axes(file, top, (double)sim->workload->duration_ns / 1e9, sim->devices[d].name,
                   sim->devices[d].policy.ops->name);
         for (unsigned i = 0; i < sim->tenant_count; i++)
             if (sim->tenants[i].device == &sim->devices[d])

@@ -66,6 +66,12 @@ void dv_livelock_granted(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 void dv_livelock_asked_again(struct dv_engine *engine, struct dv_sim_device *device);
 void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *device);
 
+/* ---- devices.c: which device a tenant goes to ---- */
+
+/* Sets tenant->device. Returns false when there is none that can take it. */
+bool dv_devices_admit(struct dv_engine *engine, struct dv_sim_tenant *tenant);
+void dv_devices_leave(struct dv_sim_tenant *tenant);
+
 /* ---- arrivals.c: what a session has to do, and when more comes ---- */
 
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session);

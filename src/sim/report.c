@@ -165,15 +165,17 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         dv_report_destroy(report);
         return NULL;
     }
-    for (unsigned i = 0; i < sim->device_count; i++)
+    for (unsigned i = 0; i < sim->device_count; i++) {
         capacity += (double)sim->workload->duration_ns * sim->devices[i].spec->slot_count;
+        held += (double)sim->devices[i].held_ns;
+    }
     for (unsigned i = 0; i < sim->tenant_count; i++) {
         struct dv_sim_tenant *tenant = &sim->tenants[i];
         struct dv_sim_row *row = &report->rows[i];
         sort(&tenant->waits);
         sort(&tenant->latencies);
         row->tenant = tenant;
-        row->came = tenant->join_ns < tenant->leave_ns;
+        row->came = tenant->join_ns < tenant->leave_ns && !tenant->refused;
         row->share =
             row->came ? (double)tenant->held_ns / (double)(tenant->leave_ns - tenant->join_ns) : 0;
         row->in_sla =
@@ -187,7 +189,6 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         came += row->came;
         if (row->came)
             logarithms += log((double)tenant->kernels_ns / (double)sim->workload->duration_ns);
-        held += (double)tenant->held_ns * tenant->device->spec->slot_count;
     }
     report->useful = kernels / capacity;
     report->progress = exp(logarithms / came);
@@ -239,6 +240,20 @@ static void print_row(const struct dv_sim_report *report, const struct dv_sim_ro
     fputc('\n', out);
 }
 
+static void print_devices(const struct dv_sim *sim, FILE *out)
+{
+    fprintf(out, "\n%-16s %-8s %8s %8s %8s %10s\n", "DEVICE", "POLICY", "TENANTS", "KERNELS",
+            "LEASES", "DECISIONS");
+    for (unsigned i = 0; i < sim->device_count; i++) {
+        const struct dv_sim_device *device = &sim->devices[i];
+        double capacity = (double)sim->workload->duration_ns * device->spec->slot_count;
+        fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu\n", device->name,
+                device->policy.ops->name, device->tenants_placed,
+                100 * (double)device->kernels_ns / capacity,
+                100 * (double)device->held_ns / capacity, (unsigned long long)device->decisions);
+    }
+}
+
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 {
     fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s", "TENANT", "CLASS", "ENTITLED",
@@ -250,10 +265,15 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
     for (unsigned i = 0; i < report->sim->tenant_count; i++)
         if (report->rows[i].came)
             print_row(report, &report->rows[i], out);
+        else if (report->rows[i].tenant->refused)
+            fprintf(out, "%-16s %-8s refused\n", report->rows[i].tenant->name,
+                    dv_class_word(report->rows[i].tenant->spec->share.class));
     fprintf(out,
             "kernels ran %.2f%% of the time (%.3f%% a tenant, geometric mean); leases were out "
             "%.2f%%; times in ms\n",
             100 * report->useful, 100 * report->progress, 100 * report->held);
+    if (report->sim->device_count > 1)
+        print_devices(report->sim, out);
 }
 
 void dv_report_print_load_head(const struct dv_workload *workload, FILE *out)
@@ -302,7 +322,7 @@ int dv_report_write_csv(const struct dv_sim_report *report, const char *path)
             for (size_t b = bin - CSV_STEP_BINS; b < bin; b++)
                 held += tenant->bins[b];
             fprintf(file, "%.1f,%s,%s,%.5f,%.3f\n", (double)(bin * DV_SIM_BIN_NS) / 1e9,
-                    tenant->device->spec->name, tenant->name,
+                    tenant->device ? tenant->device->name : "-", tenant->name,
                     dv_report_window_share(sim, tenant, bin), ms(held));
         }
     return fclose(file) == 0 ? 0 : -errno;

@@ -32,6 +32,9 @@ static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED},
 static const cyaml_strval_t keep_words[] = {
     {"linger", DV_KEEP_LINGER}, {"nothing", DV_KEEP_NOTHING}, {"slice", DV_KEEP_SLICE}};
 
+static const cyaml_strval_t placement_words[] = {{"first", DV_PLACEMENT_FIRST},
+                                                 {"most-free", DV_PLACEMENT_MOST_FREE}};
+
 static const cyaml_schema_value_t trace_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
 static const cyaml_schema_field_t tenant_fields[] = {
@@ -84,9 +87,11 @@ static const cyaml_schema_value_t tenant_schema = {
 static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1,
                            DV_SIM_MAX_TEXT),
+    CYAML_FIELD_UINT_PTR("copies", OPTIONAL_POINTER, struct dv_sim_device_spec, copies),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
-    OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text), CYAML_FIELD_END};
+    OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text),
+    CYAML_FIELD_END};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_device_spec, device_fields)};
 
@@ -99,6 +104,8 @@ static const cyaml_schema_field_t file_fields[] = {
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
     CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices,
                                devices_count, &device_schema, 1, DV_SIM_MAX_DEVICES),
+    CYAML_FIELD_ENUM("placement", OPTIONAL_ENUM, struct dv_workload, placement, placement_words,
+                     COUNT(placement_words)),
     CYAML_FIELD_SEQUENCE_COUNT("tenants", CYAML_FLAG_POINTER, struct dv_workload, tenants,
                                tenants_count, &tenant_schema, 1, DV_SIM_MAX_TENANTS),
     CYAML_FIELD_END};

@@ -19,6 +19,8 @@ enum dv_arrival {
     DV_ARRIVAL_TRACE
 };
 enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
+/* Which device a tenant goes to that the file does not bind to one. */
+enum dv_placement { DV_PLACEMENT_FIRST, DV_PLACEMENT_MOST_FREE };
 /* What a worker does with its lease when it has nothing to run. */
 enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
 
@@ -39,7 +41,6 @@ struct dv_sim_tenant_spec {
     double *rate, *spread, *shape, *kernel_shape, *burst_shape, *work_shape;
 
     struct dv_share share;
-    unsigned device_index;
     dv_ns join_ns, leave_ns, period_ns, kernel_ns, kernel_max_ns, gap_ns;
     double jitter; /* part of gap and period by which they vary either way */
     dv_ns *trace_ns;
@@ -54,11 +55,11 @@ struct dv_sim_tenant_spec {
 
 struct dv_sim_device_spec {
     char *name, *policy, *slice_text;
-    uint64_t *slots;
+    uint64_t *slots, *copies;
 
     const struct dv_policy_ops *ops;
     dv_ns slice_ns;
-    unsigned slot_count;
+    unsigned slot_count, copy_count;
 };
 
 struct dv_workload {
@@ -67,6 +68,7 @@ struct dv_workload {
     double *load_given;
     struct dv_sim_device_spec *devices;
     uint64_t devices_count;
+    enum dv_placement placement;
     struct dv_sim_tenant_spec *tenants;
     uint64_t tenants_count;
 

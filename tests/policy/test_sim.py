@@ -24,7 +24,10 @@ def start(text, *options):
 
 
 def check(what, holds, detail=""):
-    print(f"{'ok' if holds else 'WRONG':5} {what}{': ' if detail != '' else ''}{detail}")
+    shown = str(detail)
+    if holds and len(shown) > 100:
+        shown = shown[:100] + " ..."
+    print(f"{'ok' if holds else 'WRONG':5} {what}{': ' if shown else ''}{shown}")
     if not holds:
         failures.append(what)
 
@@ -42,6 +45,9 @@ def rows_of(text):
         if line.startswith("kernels ran"):
             break
         name, kind, rest = line.split(maxsplit=2)
+        if rest == "refused":
+            rows[name] = {"class": kind, "refused": True}
+            continue
         words = rest.replace("points", "").replace("/", " ").replace("%", "").split()
         numbers = [None if word == "-" else float(word) for word in words]
         columns = ("entitled", "share", "worst", "within", "wait_p50", "wait_p99", "latency_p50",
@@ -50,13 +56,24 @@ def rows_of(text):
     return rows
 
 
-def run(text, *options):
-    """The rows by tenant, and the part of the time in which kernels ran."""
+def output(text, *options):
     done = start(text, *options)
     if done.returncode:
         sys.exit(f"divvy-sim failed: {done.stderr}{text}")
-    useful = float(re.search(r"kernels ran ([0-9.]+)%", done.stdout).group(1))
-    return rows_of(done.stdout), useful
+    return done.stdout
+
+
+def run(text, *options):
+    """The rows by tenant, and the part of the time in which kernels ran."""
+    shown = output(text, *options)
+    return rows_of(shown), float(re.search(r"kernels ran ([0-9.]+)%", shown).group(1))
+
+
+def devices_of(shown):
+    """The rows by device: tenants placed there, part of the time with kernels, and so on."""
+    head, *lines = shown.split("\n\n")[1].splitlines()
+    columns = head.lower().split()
+    return {line.split()[0]: dict(zip(columns, line.replace("%", "").split())) for line in lines}
 
 
 def refuses(what, text, message):
@@ -185,7 +202,63 @@ def over_load():
     check("refuses a load that is no number", done.returncode == 2, done.stderr.strip())
 
 
+# ---- several devices ----
+
+def several(tenants, placement="most-free", devices="{name: gpu, copies: 4}", duration="10s"):
+    return (f"duration: {duration}\ngrant-overhead: 30us\nplacement: {placement}\n"
+            f"devices: [{devices}]\ntenants:\n" + "".join(f"  - {{{t}}}\n" for t in tenants))
+
+
+def placement():
+    """Guarantees decide first, then weights; a device is never promised more than once."""
+    shown = output(several(["name: big, request: 60%, copies: 5, kernel: 2ms",
+                            "name: small, copies: 8, kernel: 2ms"]))
+    rows, devices = rows_of(shown), devices_of(shown)
+    check("one guarantee of 60 % a device", [devices[f"gpu-{i}"]["tenants"] for i in (1, 2, 3, 4)] ==
+          ["3"] * 4, devices)
+    check("the fifth is refused", rows["big-5"].get("refused") is True)
+    for i in range(1, 5):
+        near(f"big-{i} has its guarantee on its own device", rows[f"big-{i}"]["share"], 60, 0.5)
+        near(f"small-{i} has its part of the rest", rows[f"small-{i}"]["share"], 20, 0.5)
+    for name, row in devices.items():
+        check(f"{name} is busy", float(row["kernels"]) > 99, row["kernels"])
+    first = devices_of(output(several(["name: big, request: 60%, copies: 3, kernel: 2ms",
+                                       "name: small, copies: 8, kernel: 2ms"], "first")))
+    check("first: where a guarantee fits, the others on the first device",
+          [first[f"gpu-{i}"]["tenants"] for i in (1, 2, 3, 4)] == ["9", "1", "1", "0"], first)
+    bound = devices_of(output(several(["name: a, device: gpu-3, copies: 2, kernel: 2ms",
+                                       "name: b, device: gpu, copies: 2, kernel: 2ms",
+                                       "name: c, device: other, kernel: 2ms"], "most-free",
+                                      "{name: gpu, copies: 3}, {name: other, policy: fair}")))
+    check("bound to a device, to a kind, to another policy",
+          [(row["tenants"], row["policy"]) for row in bound.values()] ==
+          [("1", "elastic"), ("1", "elastic"), ("2", "elastic"), ("1", "fair")], bound)
+
+
+def guarantees_come_back():
+    """What one that leaves was promised can be promised again, at the same moment."""
+    rows = rows_of(output(several(["name: late, request: 80%, copies: 2, join: 5s, kernel: 1ms",
+                                   "name: early, request: 80%, copies: 2, leave: 5s, kernel: 1ms",
+                                   "name: job, request: 10%, copies: 2, work: 100ms, kernel: 1ms"],
+                                  devices="{name: gpu, copies: 2}")))
+    check("room that was left is taken", not any(row.get("refused") for row in rows.values()), rows)
+    near("as if it had always been alone", rows["late-1"]["share"], 100, 1)
+
+
+def refuses_devices():
+    refuses("a device that is none", several(["name: a, device: gpu-5, kernel: 1ms"]),
+            "there is no device 'gpu-5'")
+    refuses("too many devices", several(["name: a, kernel: 1ms"],
+                                        devices="{name: a, copies: 64}, {name: b}"), "65 devices")
+    refuses("too much promised on the one device",
+            several(["name: a, request: 60%, copies: 2, kernel: 1ms"], devices="{name: gpu}"),
+            "requests add up to 120.0%")
+
+
 ends_whatever_the_policy_does()
+placement()
+guarantees_come_back()
+refuses_devices()
 promises()
 over_load()
 heavy_tails()
