@@ -14,6 +14,7 @@
 #define MAX_BURST 1000000
 #define DEFAULT_SHAPE 1.5
 #define MAX_SHAPE 10.0
+#define DEFAULT_COPY_BYTES_PER_S (UINT64_C(8) << 30)
 
 /* Where in the entry of that name the key is. */
 static int find_key(const struct dv_sim_reader *reader, const char *name, const char *key)
@@ -114,9 +115,20 @@ static int take_number(struct dv_sim_reader *reader, const char *name, const cha
                            (unsigned long long)*value, most);
 }
 
+static int take_size(struct dv_sim_reader *reader, const char *name, const char *key,
+                     const char *text, uint64_t *bytes)
+{
+    if (!text || (dv_text_parse_size(text, bytes) == 0 && *bytes > 0 && *bytes <= DV_SIM_MAX_BYTES))
+        return 0;
+    return dv_sim_complain(reader, find_key(reader, name, key),
+                           "'%s' cannot be '%s'; expected a size such as 512MiB or 8GiB", key,
+                           text);
+}
+
 static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec *device)
 {
     device->slot_count = device->copy_count = 1;
+    device->copy_bytes_per_s = DEFAULT_COPY_BYTES_PER_S;
     device->ops = dv_policy_by_name(device->policy ? device->policy : "elastic");
     if (!device->ops)
         return dv_sim_complain(reader, find_key(reader, device->name, "policy"),
@@ -124,7 +136,10 @@ static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec 
                                device->policy);
     if (take_number(reader, device->name, "slots", device->slots, 256, &device->slot_count) < 0 ||
         take_number(reader, device->name, "copies", device->copies, DV_SIM_MAX_DEVICES,
-                    &device->copy_count) < 0)
+                    &device->copy_count) < 0 ||
+        take_size(reader, device->name, "memory", device->memory_text, &device->memory_bytes) < 0 ||
+        take_size(reader, device->name, "copy-speed", device->copy_text,
+                  &device->copy_bytes_per_s) < 0)
         return -EINVAL;
     return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
 }
@@ -248,6 +263,7 @@ static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *t
         take_number(reader, name, "burst", tenant->burst, MAX_BURST, &tenant->burst_kernels) < 0 ||
         take_number(reader, name, "burst-max", tenant->burst_most, MAX_BURST, &tenant->burst_max) <
             0 ||
+        take_size(reader, name, "set", tenant->set_text, &tenant->set_bytes) < 0 ||
         take_duration(reader, name, "work", tenant->work_text, &tenant->work_ns) < 0)
         return -EINVAL;
     if (tenant->kernel_ns < 100)

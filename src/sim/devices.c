@@ -12,14 +12,24 @@ static bool is_candidate(const struct dv_sim_device *device, const struct dv_sim
 
 static bool fits(const struct dv_sim_device *device, const struct dv_sim_tenant_spec *spec)
 {
+    if (device->spec->memory_bytes && spec->set_bytes > device->spec->memory_bytes)
+        return false;
     return is_candidate(device, spec) && device->requested_ppm + spec->share.request_ppm <= DV_PPM;
 }
 
-/* More free guarantee, then less weight to share with. */
+static uint64_t free_bytes(const struct dv_sim_device *device)
+{
+    uint64_t bytes = device->spec->memory_bytes;
+    return bytes > device->set_bytes ? bytes - device->set_bytes : 0;
+}
+
+/* More free guarantee, then more memory that no set needs, then less weight to share with. */
 static bool is_freer(const struct dv_sim_device *a, const struct dv_sim_device *b)
 {
     if (a->requested_ppm != b->requested_ppm)
         return a->requested_ppm < b->requested_ppm;
+    if (free_bytes(a) != free_bytes(b))
+        return free_bytes(a) > free_bytes(b);
     return a->weight < b->weight;
 }
 
@@ -40,6 +50,7 @@ bool dv_devices_admit(struct dv_engine *engine, struct dv_sim_tenant *tenant)
         return false;
     best->requested_ppm += spec->share.request_ppm;
     best->weight += spec->share.weight;
+    best->set_bytes += spec->set_bytes * spec->session_count;
     best->tenants_placed++;
     tenant->device = best;
     return true;
@@ -49,4 +60,5 @@ void dv_devices_leave(struct dv_sim_tenant *tenant)
 {
     tenant->device->requested_ppm -= tenant->spec->share.request_ppm;
     tenant->device->weight -= tenant->spec->share.weight;
+    tenant->device->set_bytes -= tenant->spec->set_bytes * tenant->spec->session_count;
 }

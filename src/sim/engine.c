@@ -2,7 +2,7 @@
  * it has something to run, runs one kernel after the other, and gives back when it has nothing for
  * longer than it may linger, when what is left of the slice is shorter than a kernel, or when it is
  * recalled. What it is charged for is grant to release. */
-#include "src/sim/private.h"
+#include "src/sim/memory.h"
 #include "src/sim/random.h"
 
 #include <errno.h>
@@ -80,13 +80,39 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     }
 }
 
+static void begin_turn(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->lease.recalled || session->leaving) {
+        give_back(engine, session);
+        return;
+    }
+    switch (dv_sim_memory_bring(engine, session)) {
+    case DV_BRING_THERE:
+        go_on(engine, session);
+        break;
+    case DV_BRING_NO_ROOM:
+        give_back(engine, session);
+        break;
+    case DV_BRING_MOVES:
+        break;
+    }
+}
+
+/* A holder that computes goes on to the end of its kernel. */
+static void stop_holding(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->state == DV_WORKER_LINGERING)
+        give_back(engine, session);
+    else if (session->state == DV_WORKER_MOVING)
+        dv_sim_memory_stop(engine, session);
+}
+
 static void recall(struct dv_engine *engine, struct dv_policy_session *lease)
 {
     struct dv_sim_session *session = dv_sim_session_of(lease);
 
     session->tenant->recalls++;
-    if (session->state == DV_WORKER_LINGERING)
-        give_back(engine, session);
+    stop_holding(engine, session);
 }
 
 /* What divvyd does after every message. */
@@ -145,6 +171,7 @@ static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
     } else if (session->state == DV_WORKER_IDLE) {
         ask(engine, session);
         decide(engine, session->tenant->device);
+        dv_sim_memory_ahead(engine, session->tenant->device);
     }
 }
 
@@ -168,8 +195,9 @@ static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
         struct dv_sim_session *session = &tenant->sessions[i];
         dv_arrivals_abandon(engine, session);
         dv_policy_cancel(&tenant->device->policy, &session->lease, engine->now);
-        if (session->state == DV_WORKER_LINGERING)
-            give_back(engine, session);
+        stop_holding(engine, session);
+        if (!session->lease.holding)
+            dv_sim_memory_forget(engine, session);
     }
     depart_if_done(tenant);
     decide(engine, tenant->device);
@@ -191,6 +219,19 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     go_on(engine, session);
 }
 
+/* Another holder's set has left, so there may be room. */
+static void unblock(struct dv_engine *engine, struct dv_sim_device *device)
+{
+    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
+        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
+        if (tenant->device != device || !tenant->spec->set_bytes)
+            continue;
+        for (unsigned j = 0; j < tenant->spec->session_count; j++)
+            if (tenant->sessions[j].state == DV_WORKER_BLOCKED && !tenant->sessions[j].leaving)
+                ask(engine, &tenant->sessions[j]);
+    }
+}
+
 static void on_released(struct dv_engine *engine, struct dv_sim_session *session)
 {
     struct dv_sim_tenant *tenant = session->tenant;
@@ -201,15 +242,42 @@ static void on_released(struct dv_engine *engine, struct dv_sim_session *session
         tenant->overuse_ns += engine->now - session->slice_ends;
     lease->burst = dv_burst_report(&session->monitor);
     dv_policy_release(&tenant->device->policy, lease, engine->now);
+    session->memory.used_at = engine->now;
+    bool blocked = session->memory.found_no_room && tenant->device->policy.holders.first;
     if (session->leaving) {
         dv_sim_set_state(session, DV_WORKER_ABSENT);
+        dv_sim_memory_forget(engine, session);
         depart_if_done(tenant);
+    } else if (blocked) {
+        dv_sim_set_state(session, DV_WORKER_BLOCKED);
     } else if (session->arrivals_count) {
         ask(engine, session);
     } else {
         dv_sim_set_state(session, DV_WORKER_IDLE);
     }
+    if (!blocked && tenant->device->spec->memory_bytes)
+        unblock(engine, tenant->device);
     decide(engine, tenant->device);
+    dv_sim_memory_ahead(engine, tenant->device);
+}
+
+static void on_moved(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    dv_sim_memory_is_there(engine, session);
+    go_on(engine, session);
+    decide(engine, session->tenant->device);
+}
+
+static void on_stopped(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    dv_sim_memory_stopped(engine, session);
+    give_back(engine, session);
+}
+
+static void on_ahead(struct dv_engine *engine, struct dv_sim_device *device, uint64_t number)
+{
+    if (number == device->memory.ahead_number && device->memory.ahead)
+        dv_sim_memory_ahead_done(engine, device);
 }
 
 static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
@@ -237,6 +305,35 @@ static void on_poll(struct dv_engine *engine, struct dv_sim_device *device)
     decide(engine, device);
 }
 
+/* What happens to a session in the state that the event was made for. */
+static void handle_session(struct dv_engine *engine, enum dv_event_type type,
+                           struct dv_sim_session *session)
+{
+    switch (type) {
+    case DV_EVENT_START:
+        begin_turn(engine, session);
+        break;
+    case DV_EVENT_ROOM:
+        dv_sim_memory_has_room(engine, session);
+        break;
+    case DV_EVENT_MOVED:
+        on_moved(engine, session);
+        break;
+    case DV_EVENT_STOPPED:
+        on_stopped(engine, session);
+        break;
+    case DV_EVENT_KERNEL_END:
+        on_kernel_end(engine, session);
+        break;
+    case DV_EVENT_LINGER_END:
+        give_back(engine, session);
+        break;
+    default:
+        on_released(engine, session);
+        break;
+    }
+}
+
 static void handle(struct dv_engine *engine, const struct dv_event *event)
 {
     struct dv_sim_session *session = event->subject;
@@ -244,29 +341,24 @@ static void handle(struct dv_engine *engine, const struct dv_event *event)
     switch (event->type) {
     case DV_EVENT_JOIN:
         on_join(engine, event->subject);
-        return;
+        break;
     case DV_EVENT_LEAVE:
         on_leave(engine, event->subject);
-        return;
+        break;
     case DV_EVENT_ARRIVAL:
         on_arrival(engine, session);
-        return;
+        break;
     case DV_EVENT_POLL:
         on_poll(engine, event->subject);
-        return;
+        break;
+    case DV_EVENT_AHEAD:
+        on_ahead(engine, event->subject, event->generation);
+        break;
     default:
+        if (event->generation == session->generation)
+            handle_session(engine, event->type, session);
         break;
     }
-    if (event->generation != session->generation)
-        return;
-    if (event->type == DV_EVENT_START)
-        go_on(engine, session);
-    else if (event->type == DV_EVENT_KERNEL_END)
-        on_kernel_end(engine, session);
-    else if (event->type == DV_EVENT_LINGER_END)
-        give_back(engine, session);
-    else
-        on_released(engine, session);
 }
 
 /* ---- making and running ---- */

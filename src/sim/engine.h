@@ -32,6 +32,8 @@ struct dv_sim_tenant {
     struct dv_samples waits;        /* asking to grant */
     struct dv_samples latencies;    /* arrival of a burst to its end */
     uint64_t sla_requests, sla_met; /* bursts that are over or late, and those done in time */
+    uint64_t moves, moves_ahead, moved_bytes, evicted_bytes;
+    dv_ns moving_ns; /* held the device and moved, or waited for room */
     /* grants since a kernel last ended on the device */
     uint64_t kernel_epoch;
     unsigned idle_grants;
@@ -42,11 +44,20 @@ struct dv_sim_device {
     const struct dv_sim_device_spec *spec;
     char name[96];
     /* of the tenants that are there */
-    uint64_t requested_ppm, weight;
+    uint64_t requested_ppm, weight, set_bytes;
     /* what it did */
     unsigned tenants_placed;
     dv_ns kernels_ns, held_ns; /* the sum of its slots */
     uint64_t decisions;
+    struct dv_sim_memory {
+        uint64_t placed; /* the sum of all sessions' */
+        uint64_t moves, moved_bytes, evicted_bytes;
+        dv_ns moving_ns;
+        dv_ns copies_until;           /* a holder's move goes on */
+        struct dv_sim_session *ahead; /* whose set is brought in before its turn; NULL: none */
+        dv_ns ahead_since;
+        uint64_t ahead_number; /* of events that are not stale */
+    } memory;
     dv_ns poll_at; /* 0: no wake-up is set */
     /* decisions since a kernel last ended, and which kernel that was, and when */
     unsigned idle_decisions;

@@ -8,8 +8,11 @@
 enum dv_worker_state {
     DV_WORKER_ABSENT,
     DV_WORKER_IDLE,
+    DV_WORKER_BLOCKED, /* its set does not fit beside those of the holders */
     DV_WORKER_WAITING,
     DV_WORKER_STARTING,
+    DV_WORKER_MOVING,
+    DV_WORKER_STOPPING, /* ends a move that it was recalled from */
     DV_WORKER_RUNNING,
     DV_WORKER_LINGERING,
     DV_WORKER_RELEASING
@@ -31,6 +34,14 @@ struct dv_sim_session {
     dv_ns slice_ends, linger_ns;
     unsigned lease_kernels;
     struct dv_burst_monitor monitor;
+    struct {
+        uint64_t placed, resident; /* room that it has; of that, what holds its data */
+        bool found_no_room;        /* in its last turn */
+        dv_ns used_at;             /* its last turn ended */
+        dv_ns moves_since;         /* in this turn */
+        dv_ns bring_since;         /* the same without waiting for others to leave */
+        dv_ns waited_ns;           /* for that */
+    } memory;
 };
 
 struct dv_engine {

@@ -168,6 +168,7 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
     for (unsigned i = 0; i < sim->device_count; i++) {
         capacity += (double)sim->workload->duration_ns * sim->devices[i].spec->slot_count;
         held += (double)sim->devices[i].held_ns;
+        report->has_memory |= sim->devices[i].spec->memory_bytes > 0;
     }
     for (unsigned i = 0; i < sim->tenant_count; i++) {
         struct dv_sim_tenant *tenant = &sim->tenants[i];
@@ -208,6 +209,11 @@ static double ms(dv_ns ns)
     return (double)ns / 1e6;
 }
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
 static void print_sla(dv_ns target_ns, double in_sla, FILE *out)
 {
     char target[24] = "-", met[16] = "-";
@@ -237,21 +243,36 @@ static void print_row(const struct dv_sim_report *report, const struct dv_sim_ro
             tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);
     if (report->has_sla)
         print_sla(tenant->spec->sla_ns, row->in_sla, out);
+    if (report->has_memory)
+        fprintf(out, " %8llu %10.1f %10.1f", (unsigned long long)tenant->moves,
+                mib(tenant->moved_bytes), ms(tenant->moving_ns));
     fputc('\n', out);
 }
 
-static void print_devices(const struct dv_sim *sim, FILE *out)
+static void print_device(const struct dv_sim_report *report, const struct dv_sim_device *device,
+                         FILE *out)
 {
-    fprintf(out, "\n%-16s %-8s %8s %8s %8s %10s\n", "DEVICE", "POLICY", "TENANTS", "KERNELS",
+    double capacity = (double)report->sim->workload->duration_ns * device->spec->slot_count;
+
+    fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu", device->name, device->policy.ops->name,
+            device->tenants_placed, 100 * (double)device->kernels_ns / capacity,
+            100 * (double)device->held_ns / capacity, (unsigned long long)device->decisions);
+    if (report->has_memory)
+        fprintf(out, " %8llu %10.1f %12.1f %7.2f%%", (unsigned long long)device->memory.moves,
+                mib(device->memory.moved_bytes), mib(device->memory.evicted_bytes),
+                100 * (double)device->memory.moving_ns / capacity);
+    fputc('\n', out);
+}
+
+static void print_devices(const struct dv_sim_report *report, FILE *out)
+{
+    fprintf(out, "\n%-16s %-8s %8s %8s %8s %10s", "DEVICE", "POLICY", "TENANTS", "KERNELS",
             "LEASES", "DECISIONS");
-    for (unsigned i = 0; i < sim->device_count; i++) {
-        const struct dv_sim_device *device = &sim->devices[i];
-        double capacity = (double)sim->workload->duration_ns * device->spec->slot_count;
-        fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu\n", device->name,
-                device->policy.ops->name, device->tenants_placed,
-                100 * (double)device->kernels_ns / capacity,
-                100 * (double)device->held_ns / capacity, (unsigned long long)device->decisions);
-    }
+    if (report->has_memory)
+        fprintf(out, " %8s %10s %12s %8s", "MOVES", "MOVED MiB", "EVICTED MiB", "LOST");
+    fputc('\n', out);
+    for (unsigned i = 0; i < report->sim->device_count; i++)
+        print_device(report, &report->sim->devices[i], out);
 }
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
@@ -261,6 +282,8 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
             "OVERUSE");
     if (report->has_sla)
         fprintf(out, " %8s %8s", "SLA", "IN SLA");
+    if (report->has_memory)
+        fprintf(out, " %8s %10s %10s", "MOVES", "MOVED MiB", "LOST");
     fputc('\n', out);
     for (unsigned i = 0; i < report->sim->tenant_count; i++)
         if (report->rows[i].came)
@@ -272,8 +295,8 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
             "kernels ran %.2f%% of the time (%.3f%% a tenant, geometric mean); leases were out "
             "%.2f%%; times in ms\n",
             100 * report->useful, 100 * report->progress, 100 * report->held);
-    if (report->sim->device_count > 1)
-        print_devices(report->sim, out);
+    if (report->sim->device_count > 1 || report->has_memory)
+        print_devices(report, out);
 }
 
 void dv_report_print_load_head(const struct dv_workload *workload, FILE *out)

@@ -27,6 +27,7 @@ struct dv_sim_report {
     double progress;         /* geometric mean over tenants of the time their kernels ran */
     double held;             /* part of the time in which leases were out */
     bool has_sla;            /* a tenant has a target */
+    bool has_memory;         /* a device has a size */
 };
 
 struct dv_sim_report *dv_report_create(struct dv_sim *sim);

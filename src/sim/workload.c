@@ -53,6 +53,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
     OPTIONAL_TEXT("work", struct dv_sim_tenant_spec, work_text),
     CYAML_FIELD_ENUM("work-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, work_lengths,
                      sizes_words, COUNT(sizes_words)),
+    OPTIONAL_TEXT("set", struct dv_sim_tenant_spec, set_text),
     OPTIONAL_TEXT("sla", struct dv_sim_tenant_spec, sla_text),
     CYAML_FIELD_FLOAT_PTR("work-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, work_shape),
     CYAML_FIELD_ENUM("arrival", OPTIONAL_ENUM, struct dv_sim_tenant_spec, arrival, arrival_words,
@@ -89,6 +90,10 @@ static const cyaml_schema_field_t device_fields[] = {
                            DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT_PTR("copies", OPTIONAL_POINTER, struct dv_sim_device_spec, copies),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
+    OPTIONAL_TEXT("memory", struct dv_sim_device_spec, memory_text),
+    OPTIONAL_TEXT("copy-speed", struct dv_sim_device_spec, copy_text),
+    CYAML_FIELD_BOOL("copy-engine", CYAML_FLAG_OPTIONAL, struct dv_sim_device_spec,
+                     has_copy_engine),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
     OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text),
     CYAML_FIELD_END};

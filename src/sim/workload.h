@@ -10,6 +10,7 @@
 #define DV_SIM_MAX_TENANTS 20000
 #define DV_SIM_MAX_SESSIONS 1024
 #define DV_SIM_MAX_TRACE 100000
+#define DV_SIM_MAX_BYTES (UINT64_C(1) << 50)
 
 enum dv_arrival {
     DV_ARRIVAL_ALWAYS,
@@ -30,7 +31,7 @@ struct dv_sim_tenant_spec {
     char *request_text, *limit_text;
     char *class_text; /* NULL: standard */
     char *join_text, *leave_text, *join_every_text;
-    char *mean_text, *work_text, *sla_text;
+    char *mean_text, *work_text, *sla_text, *set_text;
     char *period_text, *kernel_text, *kernel_max_text, *gap_text, *jitter_text;
     char **trace_texts;
     uint64_t trace_count;
@@ -47,6 +48,7 @@ struct dv_sim_tenant_spec {
     dv_ns join_every_ns; /* mean time between two copies; 0: all come at once */
     dv_ns mean_ns;       /* between two bursts */
     dv_ns work_ns;       /* of kernels, then it leaves; 0: it stays */
+    uint64_t set_bytes;  /* of each session, on the device while it computes */
     dv_ns sla_ns;        /* from the arrival of a burst to its end; 0: nothing is promised */
     unsigned session_count, copy_count, burst_kernels, burst_max;
     double rate_per_s, sigma;
@@ -54,11 +56,14 @@ struct dv_sim_tenant_spec {
 };
 
 struct dv_sim_device_spec {
-    char *name, *policy, *slice_text;
+    char *name, *policy, *slice_text, *memory_text, *copy_text;
     uint64_t *slots, *copies;
 
     const struct dv_policy_ops *ops;
     dv_ns slice_ns;
+    uint64_t memory_bytes; /* 0: more than is ever needed */
+    uint64_t copy_bytes_per_s;
+    bool has_copy_engine;
     unsigned slot_count, copy_count;
 };
 

@@ -51,7 +51,11 @@ def rows_of(text):
         words = rest.replace("points", "").replace("/", " ").replace("%", "").split()
         numbers = [None if word == "-" else float(word) for word in words]
         columns = ("entitled", "share", "worst", "within", "wait_p50", "wait_p99", "latency_p50",
-                   "latency_p99", "slices", "mean", "overuse", "sla", "in_sla")
+                   "latency_p99", "slices", "mean", "overuse")
+        if "IN SLA" in lines[0]:
+            columns += ("sla", "in_sla")
+        if "MOVED" in lines[0]:
+            columns += ("moves", "moved", "lost")
         rows[name] = dict(zip(columns, numbers), **{"class": kind})
     return rows
 
@@ -72,7 +76,7 @@ def run(text, *options):
 def devices_of(shown):
     """The rows by device: tenants placed there, part of the time with kernels, and so on."""
     head, *lines = shown.split("\n\n")[1].splitlines()
-    columns = head.lower().split()
+    columns = head.lower().replace(" mib", "").split()
     return {line.split()[0]: dict(zip(columns, line.replace("%", "").split())) for line in lines}
 
 
@@ -255,7 +259,87 @@ def refuses_devices():
             "requests add up to 120.0%")
 
 
+# ---- memory ----
+
+# 20 MiB out and 20 MiB in at each change: 2 ms each way.
+TIGHT = "{name: gpu0, memory: 100MiB, copy-speed: 10000MiB%s}"
+PAIR = ["name: t, copies: 2, set: 60MiB, kernel: 1ms"]
+
+
+def on_tight(tenants, more="", duration="20s", *options):
+    shown = output(several(tenants, devices=TIGHT % more, duration=duration), *options)
+    return rows_of(shown), devices_of(shown)["gpu0"]
+
+
+def moves_take_time():
+    rows, device = on_tight(["name: t, copies: 2, set: 40MiB, kernel: 1ms"])
+    check("sets that fit move once", (device["moves"], float(device["moved"]), float(
+        device["evicted"])) == ("2", 80.0, 0.0), device)
+    near("for as long as the copy takes", rows["t-1"]["lost"], 4, 0.1)
+    for engine, move_ms in ((", copy-engine: false", 4), (", copy-engine: true", 2)):
+        rows, device = on_tight(PAIR, engine, "20s", "--slice", "20ms")
+        near(f"sets that do not fit, slices of 20 ms{engine}", float(device["lost"]),
+             100 * move_ms / (20 + move_ms), 1)
+        moves = int(device["moves"])
+        near("  20 MiB a change", float(device["moved"]) / moves, 20, 0.5)
+        near("  as many go as come", float(device["evicted"]), float(device["moved"]), 100)
+    rows, device = on_tight(PAIR)
+    near("learned turns: 5 % for moves", float(device["lost"]), 5, 0.7)
+    near("  turns of 20 moves", rows["t-1"]["mean"], 80, 6)
+    near("  shares are kept", rows["t-1"]["share"], 50, 1)
+
+
+def class_keeps_its_memory():
+    """The set of an idle service stays while batch sets can go instead."""
+    def moves(kind, policy="elastic"):
+        rows, _ = on_tight([f"name: service, {kind}set: 30MiB, arrival: periodic, period: 200ms, "
+                            "kernel: 1ms", "name: b, class: batch, copies: 2, set: 50MiB, "
+                            "kernel: 1ms"], "", "20s", "--policy", policy)
+        return rows["service"]["moves"]
+    near("latency service: moves once", moves("class: latency, "), 1, 0)
+    check("batch service: moves again and again", moves("class: batch, ") > 10)
+
+
+def brings_ahead():
+    """A copy engine brings in the set of a session that waits, in place of an idle one."""
+    tenants = ["name: busy, set: 50MiB, kernel: 10ms",
+               "name: other, copies: 2, set: 50MiB, arrival: periodic, period: 400ms, kernel: 1ms"]
+    tenants += ["name: late, join: 200ms, set: 50MiB, arrival: periodic, period: 400ms, kernel: 1ms"]
+    without, with_engine = (float(on_tight(tenants, engine, "20s", "--slice", "20ms")[1]["lost"])
+                            for engine in ("", ", copy-engine: true"))
+    check("moves while others compute", with_engine < without / 2,
+          f"{with_engine} % lost, without a copy engine {without} %")
+
+
+def two_slots():
+    """Two sessions that hold the device and do not fit together still take turns."""
+    tenants = ["name: t, copies: 3, set: 60MiB, kernel: 1ms"]
+    shown = output(several(tenants, devices="{name: gpu0, slots: 2, memory: 100MiB}"))
+    for name, row in rows_of(shown).items():
+        check(f"two slots: {name} runs", row["slices"] > 10 and row["moves"] > 10, row)
+    near("two slots: one computes", float(devices_of(shown)["gpu0"]["kernels"]), 50, 15)
+
+
+def leaves_with_memory():
+    rows, device = on_tight(["name: early, copies: 2, set: 50MiB, leave: 1s, kernel: 1ms",
+                             "name: late, copies: 2, join: 1s, set: 50MiB, kernel: 1ms"])
+    check("memory of one that left is free", float(device["evicted"]) == 0, device)
+
+
+def too_large():
+    rows = rows_of(output(several(["name: t, set: 101MiB, kernel: 1ms", "name: u, kernel: 1ms"],
+                                  devices=TIGHT % "")))
+    check("a set that never fits is refused", rows["t"].get("refused") is True, rows)
+    refuses("a size that is none", several(["name: t, set: much, kernel: 1ms"]), "'set' cannot be")
+
+
 ends_whatever_the_policy_does()
+moves_take_time()
+class_keeps_its_memory()
+brings_ahead()
+two_slots()
+leaves_with_memory()
+too_large()
 placement()
 guarantees_come_back()
 refuses_devices()
