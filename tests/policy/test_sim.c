@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "src/sim/engine.h"
+#include "src/sim/private.h"
 #include "src/sim/random.h"
 
 static const char *const two_tenants = "duration: 1s\n"
@@ -173,12 +173,107 @@ static void test_pareto(void **state)
     }
 }
 
+/* ---- random workloads ---- */
+
+static uint64_t seed;
+
+static unsigned draw(unsigned below)
+{
+    return (unsigned)(dv_random_part(&seed) * below) % below;
+}
+
+/* Tenants of every kind on devices whose memory is too small, coming and going. */
+static void random_workload(char *text, size_t bytes)
+{
+    static const char *const classes[] = {"latency", "standard", "batch"};
+    static const char *const arrivals[] = {"always", "always, gap: 3ms", "poisson, rate: 100",
+                                           "pareto, mean: 20ms", "periodic, period: 30ms"};
+    unsigned speeds[] = {20, 500, 20000};
+    size_t used = (size_t)snprintf(
+        text, bytes,
+        "duration: 2s\nseed: %u\ngrant-overhead: %uus\nplacement: %s\n"
+        "devices: [{name: gpu, copies: %u, slots: %u, memory: 100MiB, copy-speed: %uMiB, "
+        "copy-engine: %s}]\ntenants:\n",
+        draw(1000), 1 + draw(100), draw(2) ? "first" : "most-free", 1 + draw(3), 1 + draw(3),
+        speeds[draw(3)], draw(2) ? "true" : "false");
+
+    for (unsigned i = 0, count = 1 + draw(6); i < count; i++) {
+        used += (size_t)snprintf(text + used, bytes - used,
+                                 "  - {name: t%u, class: %s, arrival: %s, kernel: %uus, burst: %u, "
+                                 "copies: %u, sessions: %u, join: %ums",
+                                 i, classes[draw(3)], arrivals[draw(5)], 20 + draw(5000),
+                                 1 + draw(20), 1 + draw(3), 1 + draw(3), draw(1000));
+        if (draw(4))
+            used += (size_t)snprintf(text + used, bytes - used, ", set: %uMiB", 1 + draw(100));
+        if (!draw(3))
+            used += (size_t)snprintf(text + used, bytes - used, ", leave: %ums", 1001 + draw(900));
+        if (!draw(3))
+            used += (size_t)snprintf(text + used, bytes - used, ", work: %ums", 1 + draw(200));
+        used += (size_t)snprintf(text + used, bytes - used, "}\n");
+    }
+    assert_true(used < bytes);
+}
+
+static void check_memory(const struct dv_sim *sim, const struct dv_sim_device *device)
+{
+    uint64_t placed = 0;
+
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        const struct dv_sim_tenant *tenant = &sim->tenants[i];
+        for (unsigned j = 0; tenant->device == device && j < tenant->spec->session_count; j++) {
+            const struct dv_sim_session *session = &tenant->sessions[j];
+            assert_true(session->memory.resident <= session->memory.placed);
+            assert_true(session->memory.placed <= tenant->spec->set_bytes);
+            if (session->state == DV_WORKER_RUNNING || session->state == DV_WORKER_LINGERING)
+                assert_int_equal(session->memory.resident, tenant->spec->set_bytes);
+            if (tenant->left && session->state == DV_WORKER_ABSENT)
+                assert_int_equal(session->memory.placed, 0);
+            placed += session->memory.placed;
+        }
+    }
+    assert_int_equal(placed, device->memory.placed);
+    assert_true(placed <= device->spec->memory_bytes);
+    assert_true(device->kernels_ns <= device->held_ns);
+    assert_true(device->held_ns <= sim->workload->duration_ns * device->spec->slot_count);
+}
+
+/* The books are right at the end, whatever happened: a session that computes has its set, and no
+ * device has more than it can hold. */
+static void test_random_memory(void **state)
+{
+    enum { WORKLOADS = 300 };
+    const char *given = getenv("DIVVY_TEST_SEED");
+    uint64_t kernels = 0, moves = 0, evicted = 0;
+    char text[8192];
+
+    (void)state;
+    seed = given ? strtoull(given, NULL, 10) : 1;
+    for (int i = 0; i < WORKLOADS; i++) {
+        random_workload(text, sizeof text);
+        struct dv_workload *workload = load(text);
+        struct dv_sim *sim = dv_sim_create(workload, NULL, 0);
+        assert_non_null(sim);
+        int status = dv_sim_run(sim, NULL);
+        if (status != 0)
+            fail_msg("%s\n%s", sim->problem, text);
+        for (unsigned d = 0; d < sim->device_count; d++) {
+            check_memory(sim, &sim->devices[d]);
+            kernels += sim->devices[d].kernel_epoch;
+            moves += sim->devices[d].memory.moves;
+            evicted += sim->devices[d].memory.evicted_bytes;
+        }
+        dv_sim_destroy(sim);
+        dv_workload_free(workload);
+    }
+    assert_true(kernels > 100000 && moves > 1000 && evicted > UINT64_C(10) << 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grant_and_recall), cmocka_unit_test(test_recall_with_overheads),
         cmocka_unit_test(test_ask_again),        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_pareto),
+        cmocka_unit_test(test_pareto),           cmocka_unit_test(test_random_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
