@@ -53,6 +53,8 @@ bool dv_devices_admit(struct dv_engine *engine, struct dv_sim_tenant *tenant)
     best->set_bytes += spec->set_bytes * spec->session_count;
     best->tenants_placed++;
     tenant->device = best;
+    tenant->next_there = best->tenants;
+    best->tenants = tenant;
     return true;
 }
 
@@ -61,4 +63,13 @@ void dv_devices_leave(struct dv_sim_tenant *tenant)
     tenant->device->requested_ppm -= tenant->spec->share.request_ppm;
     tenant->device->weight -= tenant->spec->share.weight;
     tenant->device->set_bytes -= tenant->spec->set_bytes * tenant->spec->session_count;
+}
+
+void dv_devices_remove(struct dv_sim_tenant *tenant)
+{
+    struct dv_sim_tenant **place = &tenant->device->tenants;
+
+    while (*place != tenant)
+        place = &(*place)->next_there;
+    *place = tenant->next_there;
 }

@@ -181,6 +181,7 @@ static void depart_if_done(struct dv_sim_tenant *tenant)
         return;
     tenant->present = false;
     dv_policy_tenant_remove(&tenant->device->policy, &tenant->policy);
+    dv_devices_remove(tenant);
 }
 
 static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
@@ -222,10 +223,7 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
 /* Another holder's set has left, so there may be room. */
 static void unblock(struct dv_engine *engine, struct dv_sim_device *device)
 {
-    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
-        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
-        if (tenant->device != device || !tenant->spec->set_bytes)
-            continue;
+    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
         for (unsigned j = 0; j < tenant->spec->session_count; j++)
             if (tenant->sessions[j].state == DV_WORKER_BLOCKED && !tenant->sessions[j].leaving)
                 ask(engine, &tenant->sessions[j]);
@@ -284,6 +282,11 @@ static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
     if (!dv_devices_admit(engine, tenant)) {
         tenant->refused = true;
+        return;
+    }
+    tenant->bins = calloc(engine->sim.bin_count, sizeof *tenant->bins);
+    if (!tenant->bins) {
+        engine->out_of_memory = true;
         return;
     }
     tenant->present = true;
@@ -369,11 +372,10 @@ static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec,
     struct dv_sim_tenant *tenant = &sim->tenants[sim->tenant_count];
 
     tenant->spec = spec;
-    tenant->bins = calloc(sim->bin_count, sizeof *tenant->bins);
     tenant->sessions = calloc(spec->session_count, sizeof *tenant->sessions);
     sim->tenant_count++;
     sim->session_count += spec->session_count;
-    if (!tenant->bins || !tenant->sessions)
+    if (!tenant->sessions)
         return -ENOMEM;
     if (spec->copy_count > 1)
         snprintf(tenant->name, sizeof tenant->name, "%s-%u", spec->name, copy + 1);

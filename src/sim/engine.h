@@ -21,12 +21,13 @@ struct dv_sim_tenant {
     const struct dv_sim_tenant_spec *spec;
     char name[96];
     struct dv_sim_device *device; /* NULL: it has not come yet, or was refused */
+    struct dv_sim_tenant *next_there;
     struct dv_sim_session *sessions;
     bool present, left, refused;
     dv_ns join_ns, leave_ns; /* it never comes if the first is not before the second */
     dv_ns work_ns;           /* of kernels, then it leaves; 0: it stays */
     /* what it got */
-    dv_ns *bins; /* device time held in each bin */
+    dv_ns *bins; /* device time held in each bin; NULL: it has no device */
     dv_ns held_ns, kernels_ns, overuse_ns;
     uint64_t kernels, bursts, slices, recalls;
     struct dv_samples waits;        /* asking to grant */
@@ -43,7 +44,8 @@ struct dv_sim_device {
     struct dv_policy policy;
     const struct dv_sim_device_spec *spec;
     char name[96];
-    /* of the tenants that are there */
+    struct dv_sim_tenant *tenants; /* that are there */
+    /* their sums, without those that only finish their last kernel */
     uint64_t requested_ppm, weight, set_bytes;
     /* what it did */
     unsigned tenants_placed;

@@ -1,6 +1,6 @@
 /* Sets that move (see memory.h). Room is booked when a move begins (`placed`); what is really there
- * follows (`resident`). Both change in place, unplace, count_move and the two functions of moves ahead
- * only. */
+ * follows (`resident`). Both change in place, unplace, count_move and the two functions of moves
+ * ahead only. */
 #include "src/sim/memory.h"
 
 /* As in divvyd, which does not believe that bringing memory in is slower. */
@@ -83,15 +83,12 @@ static bool goes_before(const struct dv_sim_session *a, const struct dv_sim_sess
     return a->memory.used_at < b->memory.used_at;
 }
 
-static struct dv_sim_session *find_victim(struct dv_engine *engine,
+static struct dv_sim_session *find_victim(const struct dv_sim_device *device,
                                           const struct dv_sim_session *asking, bool ahead)
 {
     struct dv_sim_session *best = NULL;
 
-    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
-        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
-        if (tenant->device != asking->tenant->device || !tenant->spec->set_bytes)
-            continue;
+    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
         for (unsigned j = 0; j < tenant->spec->session_count; j++) {
             struct dv_sim_session *session = &tenant->sessions[j];
             if (may_take(session, asking, ahead) && (!best || goes_before(session, best)))
@@ -115,16 +112,13 @@ static void evict(struct dv_sim_session *victim, uint64_t bytes)
 
 /* Books room for the whole set. Returns false when it cannot be had now: nothing is evicted then.
  */
-static bool make_room(struct dv_engine *engine, struct dv_sim_session *session, bool ahead)
+static bool make_room(struct dv_sim_session *session, bool ahead)
 {
     struct dv_sim_device *device = session->tenant->device;
     uint64_t needs = set_of(session) - session->memory.placed, stays = 0;
     struct dv_sim_session *victim;
 
-    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
-        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
-        if (tenant->device != device || !tenant->spec->set_bytes)
-            continue;
+    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
         for (unsigned j = 0; j < tenant->spec->session_count; j++)
             if (&tenant->sessions[j] != session && !may_take(&tenant->sessions[j], session, ahead))
                 stays += tenant->sessions[j].memory.placed;
@@ -132,7 +126,7 @@ static bool make_room(struct dv_engine *engine, struct dv_sim_session *session, 
     if (stays + set_of(session) > device->spec->memory_bytes)
         return false;
     while (device->memory.placed + needs > device->spec->memory_bytes &&
-           (victim = find_victim(engine, session, ahead)))
+           (victim = find_victim(device, session, ahead)))
         evict(victim, device->memory.placed + needs - device->spec->memory_bytes);
     place(session, needs);
     return true;
@@ -157,15 +151,11 @@ static void stop_ahead(struct dv_engine *engine, struct dv_sim_device *device)
     device->memory.ahead_number++;
 }
 
-static struct dv_sim_session *longest_waiting(struct dv_engine *engine,
-                                              const struct dv_sim_device *device)
+static struct dv_sim_session *longest_waiting(const struct dv_sim_device *device)
 {
     struct dv_sim_session *best = NULL;
 
-    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
-        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
-        if (tenant->device != device)
-            continue;
+    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
         for (unsigned j = 0; j < tenant->spec->session_count; j++) {
             struct dv_sim_session *session = &tenant->sessions[j];
             if (session->lease.waiting && session->memory.resident < set_of(session) &&
@@ -182,9 +172,9 @@ void dv_sim_memory_ahead(struct dv_engine *engine, struct dv_sim_device *device)
 
     if (!device->spec->has_copy_engine || memory->ahead || memory->copies_until > engine->now)
         return;
-    struct dv_sim_session *session = longest_waiting(engine, device);
+    struct dv_sim_session *session = longest_waiting(device);
     uint64_t evicted = memory->evicted_bytes;
-    if (!session || !make_room(engine, session, true))
+    if (!session || !make_room(session, true))
         return;
     uint64_t in = set_of(session) - session->memory.resident;
     uint64_t out = memory->evicted_bytes - evicted;
@@ -251,7 +241,7 @@ enum dv_bring dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_sessio
     }
     stop_ahead(engine, device);
     uint64_t evicted = device->memory.evicted_bytes;
-    if (!make_room(engine, session, false)) {
+    if (!make_room(session, false)) {
         session->memory.found_no_room = true;
         return DV_BRING_NO_ROOM;
     }

@@ -81,7 +81,9 @@ void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *de
 
 /* Sets tenant->device. Returns false when there is none that can take it. */
 bool dv_devices_admit(struct dv_engine *engine, struct dv_sim_tenant *tenant);
+/* What it was promised is free again; later, its last kernel is done, and it is gone. */
 void dv_devices_leave(struct dv_sim_tenant *tenant);
+void dv_devices_remove(struct dv_sim_tenant *tenant);
 
 /* ---- arrivals.c: what a session has to do, and when more comes ---- */
 

@@ -301,31 +301,43 @@ void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 
 void dv_report_print_load_head(const struct dv_workload *workload, FILE *out)
 {
-    fprintf(out, "%8s %12s", "LOAD", "KERNELS RAN");
+    fprintf(out, "%8s %12s %9s", "LOAD", "KERNELS RAN", "IN SLA");
     for (uint64_t i = 0; i < workload->tenants_count; i++)
         if (workload->tenants[i].sla_ns)
             fprintf(out, " %16.64s", workload->tenants[i].name);
     fputc('\n', out);
 }
 
+static void print_met(uint64_t met, uint64_t requests, int width, FILE *out)
+{
+    if (requests)
+        fprintf(out, " %*.2f%%", width - 1, 100 * (double)met / (double)requests);
+    else
+        fprintf(out, " %*s", width, "-");
+}
+
 void dv_report_print_load(const struct dv_sim_report *report, FILE *out)
 {
     const struct dv_sim *sim = report->sim;
     const struct dv_workload *workload = sim->workload;
+    uint64_t requests = 0, met = 0;
     unsigned place = 0; /* tenants come in the order of their entries */
 
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        requests += sim->tenants[i].sla_requests;
+        met += sim->tenants[i].sla_met;
+    }
     fprintf(out, "%8.3g %11.2f%%", workload->load, 100 * report->useful);
+    print_met(met, requests, 9, out);
     for (uint64_t i = 0; i < workload->tenants_count; i++) {
         const struct dv_sim_tenant_spec *spec = &workload->tenants[i];
-        uint64_t requests = 0, met = 0;
-        for (; place < sim->tenant_count && sim->tenants[place].spec == spec; place++) {
+        for (requests = met = 0; place < sim->tenant_count && sim->tenants[place].spec == spec;
+             place++) {
             requests += sim->tenants[place].sla_requests;
             met += sim->tenants[place].sla_met;
         }
-        if (spec->sla_ns && requests)
-            fprintf(out, " %15.2f%%", 100 * (double)met / (double)requests);
-        else if (spec->sla_ns)
-            fprintf(out, " %16s", "-");
+        if (spec->sla_ns)
+            print_met(met, requests, 16, out);
     }
     fputc('\n', out);
 }
@@ -342,11 +354,13 @@ int dv_report_write_csv(const struct dv_sim_report *report, const char *path)
         for (unsigned i = 0; i < sim->tenant_count; i++) {
             const struct dv_sim_tenant *tenant = &sim->tenants[i];
             dv_ns held = 0;
+            if (!tenant->device)
+                continue;
             for (size_t b = bin - CSV_STEP_BINS; b < bin; b++)
                 held += tenant->bins[b];
             fprintf(file, "%.1f,%s,%s,%.5f,%.3f\n", (double)(bin * DV_SIM_BIN_NS) / 1e9,
-                    tenant->device ? tenant->device->name : "-", tenant->name,
-                    dv_report_window_share(sim, tenant, bin), ms(held));
+                    tenant->device->name, tenant->name, dv_report_window_share(sim, tenant, bin),
+                    ms(held));
         }
     return fclose(file) == 0 ? 0 : -errno;
 }

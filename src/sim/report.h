@@ -35,7 +35,8 @@ void dv_report_destroy(struct dv_sim_report *report);
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out);
 /* One line a simulation, for several at different loads: the part of the time in which kernels ran,
- * and the part of the requests done in time by each entry of the file that has a target. */
+ * and the part of the requests done in time, in all and for each entry of the file that has a
+ * target. */
 void dv_report_print_load_head(const struct dv_workload *workload, FILE *out);
 void dv_report_print_load(const struct dv_sim_report *report, FILE *out);
 /* One line a tenant and tenth of a second: its share over the second that ends there. */

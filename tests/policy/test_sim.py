@@ -196,12 +196,19 @@ def over_load():
     text = subprocess.run([SIM, "--load", "0.5,1,1.5,2", example], capture_output=True, text=True,
                           check=True, timeout=TIMEOUT_S).stdout
     head, *lines = text.splitlines()
-    check("a column for each promise", head.split() == ["LOAD", "KERNELS", "RAN", "service"], head)
+    check("a column for each promise", head.split()[3:] == ["IN", "SLA", "service"], head)
     rows = [[float(word) for word in line.replace("%", "").split()] for line in lines]
     check("a line for each load", [row[0] for row in rows] == [0.5, 1, 1.5, 2])
+    check("all is that of the one", all(row[2] == row[3] for row in rows), rows)
     near("promises kept at load 0.5", rows[0][2], 100, 0.5)
     near("promises kept at load 1", rows[1][2], 100, 1)
     check("promises broken beyond the guarantee", rows[3][2] < 5, rows[3][2])
+    for mix in "80-20", "50-50":
+        text = subprocess.run([SIM, "--load", "0.5,1", str(EXAMPLES / f"datacentre-{mix}.yaml")],
+                              capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout
+        for line in text.splitlines()[1:]:
+            load, _, kept, *_ = line.replace("%", "").split()
+            check(f"data centre {mix} at load {load}: promises kept", float(kept) >= 98, kept)
     done = subprocess.run([SIM, "--load", "1,x", example], capture_output=True, text=True)
     check("refuses a load that is no number", done.returncode == 2, done.stderr.strip())
 
