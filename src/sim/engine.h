@@ -46,7 +46,7 @@ struct dv_sim_device {
     char name[96];
     struct dv_sim_tenant *tenants; /* that are there */
     /* their sums, without those that only finish their last kernel */
-    uint64_t requested_ppm, weight, set_bytes;
+    uint64_t requested_ppm, session_count, set_bytes;
     /* what it did */
     unsigned tenants_placed;
     dv_ns kernels_ns, held_ns; /* the sum of its slots */

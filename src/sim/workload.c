@@ -32,8 +32,8 @@ static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED},
 static const cyaml_strval_t keep_words[] = {
     {"linger", DV_KEEP_LINGER}, {"nothing", DV_KEEP_NOTHING}, {"slice", DV_KEEP_SLICE}};
 
-static const cyaml_strval_t placement_words[] = {{"first", DV_PLACEMENT_FIRST},
-                                                 {"most-free", DV_PLACEMENT_MOST_FREE}};
+static const cyaml_strval_t order_words[] = {{"free", DV_DEVICE_ORDER_FREE},
+                                             {"fixed", DV_DEVICE_ORDER_FIXED}};
 
 static const cyaml_schema_value_t trace_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
@@ -109,8 +109,8 @@ static const cyaml_schema_field_t file_fields[] = {
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
     CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices,
                                devices_count, &device_schema, 1, DV_SIM_MAX_DEVICES),
-    CYAML_FIELD_ENUM("placement", OPTIONAL_ENUM, struct dv_workload, placement, placement_words,
-                     COUNT(placement_words)),
+    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_workload, order, order_words,
+                     COUNT(order_words)),
     CYAML_FIELD_SEQUENCE_COUNT("tenants", CYAML_FLAG_POINTER, struct dv_workload, tenants,
                                tenants_count, &tenant_schema, 1, DV_SIM_MAX_TENANTS),
     CYAML_FIELD_END};

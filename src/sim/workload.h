@@ -20,8 +20,9 @@ enum dv_arrival {
     DV_ARRIVAL_TRACE
 };
 enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
-/* Which device a tenant goes to that the file does not bind to one. */
-enum dv_placement { DV_PLACEMENT_FIRST, DV_PLACEMENT_MOST_FREE };
+/* Which device a tenant goes to that the file does not bind to one: that with the most to give, or
+ * the first. */
+enum dv_device_order { DV_DEVICE_ORDER_FREE, DV_DEVICE_ORDER_FIXED };
 /* What a worker does with its lease when it has nothing to run. */
 enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
 
@@ -73,7 +74,7 @@ struct dv_workload {
     double *load_given;
     struct dv_sim_device_spec *devices;
     uint64_t devices_count;
-    enum dv_placement placement;
+    enum dv_device_order order;
     struct dv_sim_tenant_spec *tenants;
     uint64_t tenants_count;
 

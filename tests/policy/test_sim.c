@@ -191,10 +191,10 @@ static void random_workload(char *text, size_t bytes)
     unsigned speeds[] = {20, 500, 20000};
     size_t used = (size_t)snprintf(
         text, bytes,
-        "duration: 2s\nseed: %u\ngrant-overhead: %uus\nplacement: %s\n"
+        "duration: 2s\nseed: %u\ngrant-overhead: %uus\ndevice-order: %s\n"
         "devices: [{name: gpu, copies: %u, slots: %u, memory: 100MiB, copy-speed: %uMiB, "
         "copy-engine: %s}]\ntenants:\n",
-        draw(1000), 1 + draw(100), draw(2) ? "first" : "most-free", 1 + draw(3), 1 + draw(3),
+        draw(1000), 1 + draw(100), draw(2) ? "fixed" : "free", 1 + draw(3), 1 + draw(3),
         speeds[draw(3)], draw(2) ? "true" : "false");
 
     for (unsigned i = 0, count = 1 + draw(6); i < count; i++) {

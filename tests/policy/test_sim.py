@@ -215,13 +215,13 @@ def over_load():
 
 # ---- several devices ----
 
-def several(tenants, placement="most-free", devices="{name: gpu, copies: 4}", duration="10s"):
-    return (f"duration: {duration}\ngrant-overhead: 30us\nplacement: {placement}\n"
+def several(tenants, order="free", devices="{name: gpu, copies: 4}", duration="10s"):
+    return (f"duration: {duration}\ngrant-overhead: 30us\ndevice-order: {order}\n"
             f"devices: [{devices}]\ntenants:\n" + "".join(f"  - {{{t}}}\n" for t in tenants))
 
 
 def placement():
-    """Guarantees decide first, then weights; a device is never promised more than once."""
+    """What is left to one more session decides; a device is never promised more than once."""
     shown = output(several(["name: big, request: 60%, copies: 5, kernel: 2ms",
                             "name: small, copies: 8, kernel: 2ms"]))
     rows, devices = rows_of(shown), devices_of(shown)
@@ -234,13 +234,24 @@ def placement():
     for name, row in devices.items():
         check(f"{name} is busy", float(row["kernels"]) > 99, row["kernels"])
     first = devices_of(output(several(["name: big, request: 60%, copies: 3, kernel: 2ms",
-                                       "name: small, copies: 8, kernel: 2ms"], "first")))
-    check("first: where a guarantee fits, the others on the first device",
+                                       "name: small, copies: 8, kernel: 2ms"], "fixed")))
+    check("fixed: where a guarantee fits, the others on the first device",
           [first[f"gpu-{i}"]["tenants"] for i in (1, 2, 3, 4)] == ["9", "1", "1", "0"], first)
     bound = devices_of(output(several(["name: a, device: gpu-3, copies: 2, kernel: 2ms",
                                        "name: b, device: gpu, copies: 2, kernel: 2ms",
-                                       "name: c, device: other, kernel: 2ms"], "most-free",
+                                       "name: c, device: other, kernel: 2ms"], "free",
                                       "{name: gpu, copies: 3}, {name: other, policy: fair}")))
+    kinds = devices_of(output(several(["name: a, request: 60%, copies: 3, kernel: 2ms",
+                                       "name: b, kernel: 2ms"], "free",
+                                      "{name: gpu, copies: 2}, {name: slow}")))
+    check("another kind only for what fits on none of the first",
+          [row["tenants"] for row in kinds.values()] == ["2", "1", "1"], kinds)
+    roomy = devices_of(output(several(["name: a, device: gpu-1, set: 95MiB, kernel: 2ms",
+                                       "name: b, copies: 3, kernel: 2ms",
+                                       "name: c, set: 20MiB, kernel: 2ms"], "free",
+                                      "{name: gpu, copies: 2, memory: 100MiB}")))
+    check("a device without memory left comes last",
+          [row["tenants"] for row in roomy.values()] == ["1", "4"], roomy)
     check("bound to a device, to a kind, to another policy",
           [(row["tenants"], row["policy"]) for row in bound.values()] ==
           [("1", "elastic"), ("1", "elastic"), ("2", "elastic"), ("1", "fair")], bound)
