@@ -177,8 +177,12 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         sort(&tenant->latencies);
         row->tenant = tenant;
         row->came = tenant->join_ns < tenant->leave_ns && !tenant->refused;
-        row->share =
-            row->came ? (double)tenant->held_ns / (double)(tenant->leave_ns - tenant->join_ns) : 0;
+        if (row->came) {
+            double present_ns = (double)(tenant->leave_ns - tenant->join_ns);
+            row->share = (double)tenant->held_ns / present_ns;
+            row->kernels =
+                (double)tenant->kernels_ns / present_ns / tenant->device->spec->slot_count;
+        }
         row->in_sla =
             tenant->sla_requests ? (double)tenant->sla_met / (double)tenant->sla_requests : NAN;
         report->has_sla |= tenant->spec->sla_ns > 0;
@@ -235,12 +239,13 @@ static void print_row(const struct dv_sim_report *report, const struct dv_sim_ro
         snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);
         snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
     }
-    fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f",
-            tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share,
-            worst, within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50),
-            ms(row->latency_p99), (unsigned long long)tenant->slices,
-            tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
-            tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0);
+    fprintf(
+        out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f %7.2f%%",
+        tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share, worst,
+        within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50), ms(row->latency_p99),
+        (unsigned long long)tenant->slices,
+        tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
+        tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0, 100 * row->kernels);
     if (report->has_sla)
         print_sla(tenant->spec->sla_ns, row->in_sla, out);
     if (report->has_memory)
@@ -277,9 +282,9 @@ static void print_devices(const struct dv_sim_report *report, FILE *out)
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 {
-    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s", "TENANT", "CLASS", "ENTITLED",
-            "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES", "MEAN",
-            "OVERUSE");
+    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s %8s", "TENANT", "CLASS",
+            "ENTITLED", "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES",
+            "MEAN", "OVERUSE", "KERNELS");
     if (report->has_sla)
         fprintf(out, " %8s %8s", "SLA", "IN SLA");
     if (report->has_memory)

@@ -12,6 +12,7 @@ struct dv_sim_row {
     const struct dv_sim_tenant *tenant;
     bool came;          /* false: the simulation ended before */
     double share;       /* of the device, while present */
+    double kernels;     /* the part of that in which its kernels ran */
     double entitled;    /* what it should have had; NAN when it never wanted all the time */
     double worst;       /* largest difference between the two in any 1 s window, in parts */
     double within;      /* part of the windows in which they differ by at most 0.02 */

@@ -51,7 +51,7 @@ def rows_of(text):
         words = rest.replace("points", "").replace("/", " ").replace("%", "").split()
         numbers = [None if word == "-" else float(word) for word in words]
         columns = ("entitled", "share", "worst", "within", "wait_p50", "wait_p99", "latency_p50",
-                   "latency_p99", "slices", "mean", "overuse")
+                   "latency_p99", "slices", "mean", "overuse", "kernels")
         if "IN SLA" in lines[0]:
             columns += ("sla", "in_sla")
         if "MOVED" in lines[0]:
@@ -215,6 +215,15 @@ def over_load():
 
 # ---- several devices ----
 
+def kernels_and_shares():
+    """Each turn of 10 kernels of 1 ms costs 1 ms more in which no kernel runs."""
+    rows = run("duration: 20s\ngrant-overhead: 600us\nrelease-overhead: 400us\n"
+               "devices: [{name: gpu0, slice: 10500us}]\n"
+               "tenants:\n  - {name: t, copies: 2, kernel: 1ms}\n")[0]
+    near("share: with hand-overs", rows["t-1"]["share"], 50, 0.5)
+    near("kernels: without", rows["t-1"]["kernels"], 50 * 9 / 10, 1)
+
+
 def several(tenants, order="free", devices="{name: gpu, copies: 4}", duration="10s"):
     return (f"duration: {duration}\ngrant-overhead: 30us\ndevice-order: {order}\n"
             f"devices: [{devices}]\ntenants:\n" + "".join(f"  - {{{t}}}\n" for t in tenants))
@@ -352,6 +361,7 @@ def too_large():
 
 
 ends_whatever_the_policy_does()
+kernels_and_shares()
 moves_take_time()
 class_keeps_its_memory()
 brings_ahead()
