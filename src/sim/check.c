@@ -151,8 +151,7 @@ static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_s
     if (!tenant->class_text || dv_class_by_word(tenant->class_text, class))
         return 0;
     return dv_sim_complain(reader, find_key(reader, tenant->name, "class"),
-                           "there is no class '%s'; divvy-sim(1) lists the classes",
-                           tenant->class_text);
+                           "there is no class '%s'; expected " DV_CLASS_WORDS, tenant->class_text);
 }
 
 /* Of a Pareto distribution: the smaller, the heavier its tail. At 1 it has no mean any more. */

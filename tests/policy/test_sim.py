@@ -172,6 +172,10 @@ def classes():
                "  - {name: c, kernel: 1ms}\n")[0]
     check("classes by word", [rows[name]["class"] for name in "abc"] ==
           ["latency", "batch", "standard"])
+    rows = run("duration: 10s\ngrant-overhead: 50us\ndevices: [{name: gpu0}]\ntenants:\n"
+               "  - {name: s, limit: 30%, kernel: 1ms}\n  - {name: i, class: idle, kernel: 1ms}\n")[0]
+    near("idle work has what is left over", rows["i"]["share"], 70, 1)
+    near("and the other has its limit", rows["s"]["share"], 30, 1)
     refuses("a class that is none", one("name: t, class: royal, kernel: 1ms"),
             "there is no class 'royal'")
 
