@@ -637,9 +637,11 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
                              unsigned window_s)
 {
     const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
-    struct dv_usage usage = tenant->usage;
     dv_ns now = dv_now();
 
+    if (tenant->policy.holding_count == 0)
+        return dv_usage_ppm(&tenant->usage, window_s, now);
+    struct dv_usage usage = tenant->usage;
     for (const struct dv_policy_session *s = policy->holders.first; s; s = s->next)
         if (s->tenant == &tenant->policy)
             dv_usage_add(&usage, now - (now - s->granted_at) / policy->slots, now);
@@ -824,6 +826,8 @@ void dv_leases_fini(struct dv_arbiter *arbiter)
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         arbiter->leases.devices[i].timer =
             sd_event_source_disable_unref(arbiter->leases.devices[i].timer);
-    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         dv_memory_fini(&arbiter->leases.devices[i].memory);
+        dv_entitled_fini(&arbiter->leases.devices[i].entitled);
+    }
 }

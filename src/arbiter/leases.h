@@ -5,6 +5,7 @@
 
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/entitled.h"
 #include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
 #include "src/policy/policy.h"
@@ -46,6 +47,7 @@ struct dv_lease_device {
     bool set_by_operator; /* its policy */
     struct dv_durations decisions; /* from a message to the grant that it led to */
     sd_event_source *timer;
+    struct dv_entitled entitled; /* what is shown of its tenants' shares */
 };
 
 struct dv_leases {

@@ -200,53 +200,22 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
 
 /* ---- what a tenant has ---- */
 
-/* What it is entitled to if all who are on the device now always had work. */
-static uint32_t entitlement(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
-{
-    uint32_t count = 0, place = 0, result = 0;
-
-    for (const struct dv_policy_tenant *t = policy->tenants; t; t = t->next)
-        count++;
-    struct dv_share *shares = calloc(count, sizeof *shares);
-    uint32_t *ppm = calloc(count, sizeof *ppm);
-    if (shares && ppm) {
-        count = 0;
-        for (const struct dv_policy_tenant *t = policy->tenants; t; t = t->next) {
-            if (t == tenant)
-                place = count;
-            /* whoever has had no work for long does not count */
-            if (t == tenant || t->in_demand ||
-                (t->used_ns && dv_now() - t->demand_ended_at < DV_NS_PER_S))
-                shares[count++] = t->share;
-        }
-        dv_policy_entitlements(shares, count, ppm);
-        result = ppm[place];
-    }
-    free(shares);
-    free(ppm);
-    return result;
-}
-
-static dv_ns longest_turn(const struct dv_policy *policy)
-{
-    dv_ns longest = DV_SLICE_MAX_NS;
-
-    for (const struct dv_policy_tenant *t = policy->tenants; t; t = t->next)
-        if (t->slice_ns > longest)
-            longest = t->slice_ns;
-    return longest;
-}
-
 /* Adds how a tenant fares on a device: its share now, what it should be, and how far off it may be.
  */
 static void add_fares(struct dv_arbiter *arbiter, json_t *object,
                       const struct dv_tenant_device *tenant, uint32_t index)
 {
     const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
-    dv_ns bound = dv_policy_error_bound(longest_turn(policy), policy->longest_hold_ns);
+    struct dv_entitled *entitled = &arbiter->leases.devices[index].entitled;
+    dv_ns now = dv_now();
+    bool known = dv_entitled_renew(entitled, policy, now) == 0;
+    dv_ns bound = dv_policy_error_bound(entitled->longest_turn_ns, policy->longest_hold_ns);
+    uint32_t entitled_ppm = known ? dv_entitled_ppm(entitled, &tenant->policy.share,
+                                                    dv_entitled_counts(&tenant->policy, now))
+                                  : 0;
     json_t *fares = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:f}", "policy", policy->ops->name, "entitled_ppm",
-        (int)entitlement(policy, &tenant->policy), "share_1s_ppm",
+        (int)entitled_ppm, "share_1s_ppm",
         (int)dv_leases_share_ppm(arbiter, tenant, index, 1), "share_10s_ppm",
         (int)dv_leases_share_ppm(arbiter, tenant, index, 10), "share_60s_ppm",
         (int)dv_leases_share_ppm(arbiter, tenant, index, 60), "error_bound_ppm",
