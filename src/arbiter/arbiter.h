@@ -24,6 +24,7 @@ struct dv_session;
 struct dv_tenant;
 struct dv_process;
 struct dv_user;
+struct dv_member;
 
 struct dv_options {
     bool user;               /* no root: everything belongs to the calling user */
@@ -63,6 +64,7 @@ struct dv_arbiter {
 
     struct dv_session *sessions; /* hash table by id */
     struct dv_tenant *tenants;   /* hash table by name */
+    struct dv_member *members;   /* hash table: which users have sessions of which tenants */
     struct dv_tenant *tenants_gone; /* of these, who has no session; a list */
     unsigned tenants_gone_count;
     struct dv_process *processes; /* hash table by number */

@@ -85,6 +85,8 @@
 #define DV_LIMIT_CONTROL_QUESTIONS_BURST 100
 #define DV_LIMIT_CONTROL_TIMEOUT_S 10
 #define DV_LIMIT_CONTROL_MEMORY (32u << 10)
+/* So long, and one row more, the making of listings may keep the event loop from everything else. */
+#define DV_LISTING_TURN_NS UINT64_C(200000)
 #define DV_LIMIT_GROUPS 1024 /* supplementary groups of a peer that are looked at */
 #define DV_LIMIT_HOLDS 1024
 

@@ -92,6 +92,21 @@ static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status,
     return result;
 }
 
+/* The listing is sent while it is made; its rows, and the end of the connection where they cannot be
+ * made, come later. */
+static enum MHD_Result reply_listing(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
+                                     const struct dv_control_peer *peer, enum dv_listing_kind kind)
+{
+    struct MHD_Response *response = dv_listing_respond(arbiter, peer, kind);
+
+    if (!response)
+        return reply(connection, 0, NULL);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 static enum MHD_Result reply_error(struct MHD_Connection *connection, unsigned status,
                                    const char *text)
 {
@@ -282,12 +297,13 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
         return reply_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "use GET");
     if (check && !peer.is_operator)
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may check the ledger");
-    return reply(connection, MHD_HTTP_OK,
-                 version    ? dv_control_version(arbiter)
-                 : devices  ? dv_control_devices(arbiter, &peer)
-                 : sessions ? dv_control_sessions(arbiter, &peer)
-                 : check    ? dv_control_check(arbiter)
-                            : dv_control_tenants(arbiter, &peer));
+    if (version || check)
+        return reply(connection, MHD_HTTP_OK,
+                     version ? dv_control_version(arbiter) : dv_control_check(arbiter));
+    return reply_listing(arbiter, connection, &peer,
+                         devices    ? DV_LISTING_DEVICES
+                         : sessions ? DV_LISTING_SESSIONS
+                                    : DV_LISTING_TENANTS);
 }
 
 /* libmicrohttpd calls this once with the headers, then for each piece of a body, then for the
@@ -367,7 +383,7 @@ static void take_connection(struct dv_arbiter *arbiter, int accepted_fd)
 
 /* ---- the event loop ---- */
 
-static void arm_timer(struct dv_arbiter *arbiter)
+static void arm(struct dv_arbiter *arbiter)
 {
     struct dv_control *control = &arbiter->control;
     MHD_UNSIGNED_LONG_LONG wait_ms;
@@ -378,7 +394,15 @@ static void arm_timer(struct dv_arbiter *arbiter)
     }
     if (sd_event_source_set_time_relative(control->timer, wait_ms * DV_MS) < 0)
         sd_event_source_set_time_relative(control->timer, FALLBACK_POLL_US);
+    sd_event_source_set_time_accuracy(control->timer, wait_ms ? 1 * DV_MS : 1);
     sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
+}
+
+static void run_http(struct dv_arbiter *arbiter)
+{
+    dv_listings_turn(&arbiter->control.listings);
+    MHD_run(arbiter->control.http);
+    arm(arbiter);
 }
 
 static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -391,31 +415,24 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
             break;
         take_connection(arbiter, accepted);
     }
-    MHD_run(arbiter->control.http); /* the first question has often come already */
-    arm_timer(arbiter);
+    run_http(arbiter); /* the first question has often come already */
     return 0;
 }
 
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-
     (void)source;
     (void)fd;
     (void)events;
-    MHD_run(arbiter->control.http);
-    arm_timer(arbiter);
+    run_http(userdata);
     return 0;
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-
     (void)source;
     (void)usec;
-    MHD_run(arbiter->control.http);
-    arm_timer(arbiter);
+    run_http(userdata);
     return 0;
 }
 
@@ -466,7 +483,7 @@ static int start_http(struct dv_arbiter *arbiter)
                                            FALLBACK_POLL_US, 1 * DV_MS, on_timer, arbiter);
     if (error < 0)
         return error;
-    arm_timer(arbiter);
+    arm(arbiter);
     return 0;
 }
 

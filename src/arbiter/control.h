@@ -8,10 +8,13 @@
 #include <systemd/sd-event.h>
 
 #include "src/arbiter/callers.h"
+#include "src/arbiter/listings.h"
 
 struct dv_arbiter;
 struct MHD_Daemon;
 struct dv_hold;
+struct dv_session;
+struct dv_tenant_device;
 struct json_t;
 
 struct dv_control {
@@ -22,6 +25,7 @@ struct dv_control {
     sd_event_source *io;
     sd_event_source *timer;
     struct dv_callers callers;
+    struct dv_listings listings;
     struct dv_hold *holds; /* processes for whose sake the daemon does not end when idle */
     unsigned hold_count;
 };
@@ -39,11 +43,17 @@ void dv_control_fini(struct dv_arbiter *arbiter);
 /* After a reload: the socket's mode and group follow the configuration. */
 void dv_control_apply_config(struct dv_arbiter *arbiter);
 
-/* The documents; NULL when memory is short. The caller frees the text. */
+/* A document; NULL when memory is short. The caller frees the text. */
 char *dv_control_version(const struct dv_arbiter *arbiter);
-char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
-char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
-char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_peer *peer);
+/* The rows of listings; NULL when memory is short. sessions: how many work on the device. The warnings,
+ * which are for all devices the same, stay the caller's. */
+struct json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *session);
+struct json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned sessions,
+                                 struct json_t *warnings);
+struct json_t *dv_control_warnings(const struct dv_arbiter *arbiter);
+/* A tenant's share of a device, and how it fares there. */
+struct json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tenant_device *place,
+                                uint32_t index);
 
 /* What operators and tenants ask and change while everything runs (live.c). Arguments come from the
  * request's query; a missing one is NULL. Return the HTTP status; *body is the answer or the error

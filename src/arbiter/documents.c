@@ -1,4 +1,4 @@
-/* The JSON documents of the control socket (see control.h). Texts in them were cleaned when they
+/* The JSON of the control socket (see control.h). Texts in them were cleaned when they
  * came in; figures of a session are its worker's own and for display only. */
 #include <jansson.h>
 #include <stdio.h>
@@ -13,11 +13,6 @@
 #include "src/arbiter/vendors.h"
 
 #define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
-
-static bool may_see(const struct dv_control_peer *peer, const struct dv_session *session)
-{
-    return peer->is_operator || peer->uid == session->uid;
-}
 
 /* Numbers of JSON are signed. */
 static json_t *number(uint64_t value)
@@ -64,7 +59,7 @@ static json_t *device_names(const struct dv_session *session, uint64_t mask)
     return used ? json_string(names) : json_null();
 }
 
-static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_session *session)
+json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *session)
 {
     struct dv_session_figures figures;
     struct tm utc;
@@ -98,37 +93,9 @@ static json_t *describe_session(struct dv_arbiter *arbiter, const struct dv_sess
                      "moving_s", (double)figures.moving_ns / DV_NS_PER_S);
 }
 
-char *dv_control_sessions(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
-{
-    json_t *list = json_array();
-    const struct dv_session *session;
-
-    for (session = arbiter->sessions; list && session; session = session->hh.next)
-        if (may_see(peer, session))
-            json_array_append_new(list, describe_session(arbiter, session));
-    return list ? dv_control_render(json_pack("{s:o}", "sessions", list)) : NULL;
-}
-
 /* ---- devices ---- */
 
-static unsigned count_sessions_on(const struct dv_arbiter *arbiter, uint32_t device,
-                                  const struct dv_control_peer *peer)
-{
-    const struct dv_session *session;
-    struct dv_session_figures figures;
-    unsigned count = 0;
-
-    for (session = arbiter->sessions; session; session = session->hh.next) {
-        if (!may_see(peer, session))
-            continue;
-        dv_session_read_figures(session, &figures);
-        for (uint32_t i = 0; i < session->device_count; i++)
-            count += session->device_indices[i] == device && (figures.device_mask >> i & 1);
-    }
-    return count;
-}
-
-static json_t *warnings(const struct dv_arbiter *arbiter)
+json_t *dv_control_warnings(const struct dv_arbiter *arbiter)
 {
     json_t *list = json_array();
     char exposed[1024];
@@ -146,8 +113,8 @@ static json_t *warnings(const struct dv_arbiter *arbiter)
     return list;
 }
 
-static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
-                               const struct dv_control_peer *peer)
+json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned sessions,
+                          json_t *warnings)
 {
     const struct dv_device_report *report = &arbiter->devices.reports[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
@@ -165,9 +132,8 @@ static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
                      "memory_bytes", number(report->memory_bytes), "compute_units",
                      (int)report->compute_units, "unified", (int)unified, "present_as",
                      dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
-                     "hidden", rule && rule->hidden, "sessions",
-                     (int)count_sessions_on(arbiter, index, peer), "warnings", warnings(arbiter),
-                     "policy",
+                     "hidden", rule && rule->hidden, "sessions", (int)sessions, "warnings",
+                     json_incref(warnings), "policy",
                      leases->started ? leases->policy.ops->name : dv_config_policy_word(choice),
                      "slots",
                      leases->started ? (int)leases->policy.slots
@@ -177,21 +143,4 @@ static json_t *describe_device(struct dv_arbiter *arbiter, uint32_t index,
                      (double)dv_durations_percentile(&leases->decisions, 50) / DV_NS_PER_US,
                      "decision_p99_us",
                      (double)dv_durations_percentile(&leases->decisions, 99) / DV_NS_PER_US);
-}
-
-char *dv_control_devices(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
-{
-    const struct dv_devices *devices = &arbiter->devices;
-    json_t *list = json_array();
-    const char *note = "";
-
-    if (!list)
-        return NULL;
-    for (uint32_t i = 0; i < devices->count; i++)
-        json_array_append_new(list, describe_device(arbiter, i, peer));
-    if (!devices->known)
-        note = "the devices are still being looked for";
-    else if (devices->count == 0)
-        note = devices->text;
-    return dv_control_render(json_pack("{s:o, s:s}", "devices", list, "note", note));
 }

@@ -51,17 +51,11 @@ static struct dv_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv
                                      const char *name)
 {
     struct dv_tenant *tenant;
-    const struct dv_session *session;
 
     HASH_FIND_STR(arbiter->tenants, name, tenant);
     if (!tenant || tenant->sessions == 0)
         return NULL;
-    if (peer->is_operator)
-        return tenant;
-    for (session = arbiter->sessions; session; session = session->hh.next)
-        if (session->tenant == tenant && session->uid == peer->uid)
-            return tenant;
-    return NULL;
+    return peer->is_operator || dv_tenant_has_user(arbiter, tenant, peer->uid) ? tenant : NULL;
 }
 
 /* ---- shares ---- */
@@ -224,25 +218,14 @@ static void add_fares(struct dv_arbiter *arbiter, json_t *object,
     json_decref(fares);
 }
 
-char *dv_control_tenants(struct dv_arbiter *arbiter, const struct dv_control_peer *peer)
+json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tenant_device *place,
+                         uint32_t index)
 {
-    json_t *list = json_array();
+    json_t *object = describe_share(arbiter, index, place);
 
-    for (struct dv_tenant *tenant = arbiter->tenants; list && tenant; tenant = tenant->hh.next) {
-        if (!find_tenant(arbiter, peer, tenant->name))
-            continue;
-        json_t *devices = json_array();
-        for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-            if (!tenant->devices[i])
-                continue;
-            json_t *device = describe_share(arbiter, i, tenant->devices[i]);
-            add_fares(arbiter, device, tenant->devices[i], i);
-            json_array_append_new(devices, device);
-        }
-        json_array_append_new(list, json_pack("{s:s, s:i, s:o}", "name", tenant->name, "sessions",
-                                              (int)tenant->sessions, "devices", devices));
-    }
-    return list ? dv_control_render(json_pack("{s:o}", "tenants", list)) : NULL;
+    if (object)
+        add_fares(arbiter, object, place, index);
+    return object;
 }
 
 char *dv_control_check(struct dv_arbiter *arbiter)

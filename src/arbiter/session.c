@@ -132,6 +132,7 @@ void dv_session_destroy(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
 
+    dv_listings_session_goes(arbiter, session);
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);
     if (session->record) {

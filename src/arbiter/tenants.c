@@ -394,6 +394,57 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
     return 0;
 }
 
+/* ---- whose sessions a tenant has ---- */
+
+struct dv_member {
+    struct {
+        const struct dv_tenant *tenant;
+        uint64_t uid;
+    } key;
+    unsigned sessions;
+    UT_hash_handle hh;
+};
+
+static struct dv_member *find_member(const struct dv_arbiter *arbiter,
+                                     const struct dv_tenant *tenant, uid_t uid)
+{
+    struct dv_member *member, wanted = {.key = {.tenant = tenant, .uid = uid}};
+
+    HASH_FIND(hh, arbiter->members, &wanted.key, sizeof wanted.key, member);
+    return member;
+}
+
+bool dv_tenant_has_user(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uid_t uid)
+{
+    return find_member(arbiter, tenant, uid) != NULL;
+}
+
+/* Without memory the user's sessions are not counted: it does not see its tenant. */
+static void count_in(struct dv_arbiter *arbiter, const struct dv_session *session)
+{
+    struct dv_member *member = find_member(arbiter, session->tenant, session->uid);
+
+    if (!member) {
+        member = calloc(1, sizeof *member);
+        if (!member)
+            return;
+        member->key.tenant = session->tenant;
+        member->key.uid = session->uid;
+        HASH_ADD(hh, arbiter->members, key, sizeof member->key, member);
+    }
+    member->sessions++;
+}
+
+static void count_out(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uid_t uid)
+{
+    struct dv_member *member = find_member(arbiter, tenant, uid);
+
+    if (!member || --member->sessions > 0)
+        return;
+    HASH_DEL(arbiter->members, member);
+    free(member);
+}
+
 /* ---- coming and going ---- */
 
 static void unlist_gone(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
@@ -413,6 +464,7 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
             free_place(arbiter, tenant, i);
     }
     dv_state_drop(&arbiter->state.tenants, tenant->record);
+    dv_listings_tenant_goes(arbiter, tenant);
     HASH_DEL(arbiter->tenants, tenant);
     free(tenant);
 }
@@ -583,6 +635,7 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
         for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
             arbiter->leases.devices[i].tenants_present += settled >> i & 1;
     session->tenant = tenant;
+    count_in(arbiter, session);
     return 0;
 }
 
@@ -628,6 +681,7 @@ void dv_tenants_readmit(struct dv_arbiter *arbiter, struct dv_session *session,
                         struct dv_tenant *tenant)
 {
     session->tenant = tenant;
+    count_in(arbiter, session);
     if (tenant->sessions++ > 0)
         return;
     unlist_gone(arbiter, tenant);
@@ -639,6 +693,8 @@ void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session)
     struct dv_tenant *tenant = session->tenant;
 
     session->tenant = NULL;
+    if (tenant)
+        count_out(arbiter, tenant, session->uid);
     if (!tenant || --tenant->sessions > 0)
         return;
     remember(arbiter, tenant);

@@ -58,6 +58,8 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
 /* Whether the tenant is one program alone, and so comes and goes with it. */
 bool dv_tenant_is_program(const struct dv_tenant *tenant);
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
+/* Whether at least one of its sessions is the user's. */
+bool dv_tenant_has_user(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uid_t uid);
 
 /* After a restart: a tenant of an earlier daemon, without a session so far; its place on a device; a
  * session of it. What the records say has been checked. Return NULL, or a negative errno, when there is

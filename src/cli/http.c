@@ -14,7 +14,7 @@
 #include "src/cli/daemon.h"
 
 #define TIMEOUT_S 20L
-#define MAX_BODY_BYTES (16u << 20)
+#define MAX_BODY_BYTES (64u << 20)
 
 struct answer {
     char *data;

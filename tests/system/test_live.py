@@ -263,7 +263,7 @@ def connect():
     s = socket.socket(socket.AF_UNIX)
     s.connect(sys.argv[1])
     return s
-QUESTION = b"GET /v1/tenants HTTP/1.1\\r\\nHost: divvy\\r\\n\\r\\n"
+QUESTION = b"GET /v1/version HTTP/1.1\\r\\nHost: divvy\\r\\n\\r\\n"
 if sys.argv[2] == "connect":
     those = [connect() for _ in range(100)]
     closed = []
