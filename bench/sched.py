@@ -73,11 +73,11 @@ class SystemDaemon(Daemon):
                              timeout=60, check=True)
         return json.loads(out.stdout)
 
-    def await_devices(self):
+    def await_devices(self, count=DEVICES):
         deadline = time.monotonic() + 20
-        while len(self.ask("devices")["devices"]) != DEVICES:
+        while len(self.ask("devices")["devices"]) != count:
             if time.monotonic() > deadline:
-                sys.exit(f"bench: divvyd does not show {DEVICES} devices")
+                sys.exit(f"bench: divvyd does not show {count} devices")
             time.sleep(0.05)
 
     def session_count(self):

@@ -77,6 +77,7 @@ struct crowd {
     bool again;
     uint64_t grants, recalls;
     uint64_t last_grant, longest_gap; /* in which nobody here was granted anything */
+    uint64_t longest_handover;
     uint64_t handovers;               /* seen; every `step`-th is kept */
     uint64_t step;
     uint32_t sample_count;
@@ -213,6 +214,8 @@ static void give_back(struct crowd *crowd, struct session *session, uint64_t ser
  * one goes, and from then on half as many are taken. */
 static void keep_sample(struct crowd *crowd, uint64_t ns)
 {
+    if (ns > crowd->longest_handover)
+        crowd->longest_handover = ns;
     if (crowd->handovers++ % crowd->step)
         return;
     if (crowd->sample_count == MAX_SAMPLES) {
@@ -328,8 +331,9 @@ static void print_run(const struct crowd *crowd, uint64_t ns, uint64_t drain_ns)
 {
     printf("{\"grants\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"recalls\": %" PRIu64
            ", \"gap_ns\": %" PRIu64 ", \"drain_ns\": %" PRIu64
-           ", \"stuck\": %u, \"handover_ns\": [",
-           crowd->grants, ns, crowd->recalls, crowd->longest_gap, drain_ns, crowd->waiting);
+           ", \"stuck\": %u, \"longest_handover_ns\": %" PRIu64 ", \"handover_ns\": [",
+           crowd->grants, ns, crowd->recalls, crowd->longest_gap, drain_ns, crowd->waiting,
+           crowd->longest_handover);
     for (uint32_t i = 0; i < crowd->sample_count; i++)
         printf("%s%u", i ? "," : "", crowd->samples[i]);
     puts("]}");
@@ -350,9 +354,12 @@ static void run(struct crowd *crowd, const struct run *r)
     crowd->hold_ns = r->hold_us * 1000;
     crowd->again = true;
     crowd->grants = crowd->recalls = crowd->handovers = crowd->longest_gap = 0;
+    crowd->longest_handover = 0;
     crowd->last_grant = start;
     crowd->sample_count = 0;
     crowd->step = 1;
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) /* what was given back at the end of another run */
+        atomic_store(&crowd->clocks->released_at[i], 0);
     for (uint32_t i = 0; i < r->active; i++) {
         struct session *session = &crowd->sessions[crowd->next_active];
         session->device = r->first_device + (crowd->next_active + crowd->number) % r->devices;
