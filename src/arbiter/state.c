@@ -10,8 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/arbiter/bounds.h"
 #include "src/base/cleanup.h"
 #include "src/base/rundir.h"
+
+/* Every session of as many tenants has its records, and so have the tenants that are remembered. */
+static_assert(DV_STATE_SESSIONS >= DV_LIMIT_SESSIONS &&
+                  DV_STATE_TENANTS >= DV_LIMIT_SESSIONS + DV_LIMIT_TENANTS_GONE,
+              "there is room for all");
 
 /* ---- records ---- */
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/arbiter/bounds.h"
 #include "tests/unit/unit.h"
 
 static char directory[] = "/tmp/dv-state-XXXXXX";
@@ -87,6 +88,36 @@ static void a_full_table_is_full(void **state)
     dv_state_close(&kept);
 }
 
+static void ten_thousand_sessions_on_eight_devices_are_kept(void **state)
+{
+    const uint32_t leases = 10000 * 8;
+    struct dv_state first, second;
+    bool inherited;
+
+    (void)state;
+    assert_int_equal(dv_state_open(&first, directory, &inherited), 0);
+    dv_state_clear(&first);
+    for (uint32_t i = 0; i < leases; i++) {
+        struct dv_state_lease *lease = dv_state_add(&first.leases);
+        assert_non_null(lease);
+        lease->session = i;
+        dv_state_commit(lease);
+    }
+    assert_int_equal(dv_state_open(&second, directory, &inherited), 0);
+    assert_true(inherited);
+    assert_int_equal(second.leases.touched, leases);
+    for (uint32_t i = 0; i < leases; i++)
+        assert_int_equal(((struct dv_state_lease *)dv_state_at(&second.leases, i))->session, i);
+    /* and all that there can be have their place */
+    assert_int_equal(second.leases.capacity, DV_LIMIT_SESSIONS * DV_MAX_DEVICES);
+    assert_int_equal(second.places.capacity, DV_STATE_TENANTS * DV_MAX_DEVICES);
+    assert_true(second.leases.records + (size_t)second.leases.capacity * 128 <=
+                (uint8_t *)second.header + DV_STATE_BYTES);
+    dv_state_clear(&second);
+    dv_state_close(&first);
+    dv_state_close(&second);
+}
+
 static void spoil(off_t offset, const char *text)
 {
     char path[64];
@@ -157,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_committed_is_found_again),
         cmocka_unit_test(a_full_table_is_full),
+        cmocka_unit_test(ten_thousand_sessions_on_eight_devices_are_kept),
         cmocka_unit_test(a_file_of_another_boot_version_or_kind_is_not_used),
         cmocka_unit_test(a_file_that_others_may_change_is_not_used),
         cmocka_unit_test(shares_that_make_no_sense_are_refused),

@@ -21,13 +21,14 @@
 #include "src/wire/session/handshake.h"
 
 #define DV_STATE_MAGIC UINT64_C(0x6574617473767664) /* "dvvstate" */
-#define DV_STATE_VERSION 1
+#define DV_STATE_VERSION 2
 #define DV_STATE_NAME "state"
 
+/* As many as there can be: what is not kept is forgotten, and a device may then have two holders. */
 #define DV_STATE_TENANTS 20480u
-#define DV_STATE_PLACES 65536u
+#define DV_STATE_PLACES (DV_STATE_TENANTS * DV_MAX_DEVICES)
 #define DV_STATE_SESSIONS 16384u
-#define DV_STATE_LEASES 65536u
+#define DV_STATE_LEASES (DV_STATE_SESSIONS * DV_MAX_DEVICES)
 #define DV_STATE_TENANT_NAME 96 /* bytes, the ending NUL included */
 #define DV_STATE_POLICY_NAME 16
 
