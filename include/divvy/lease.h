@@ -35,6 +35,11 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
                                  const struct dv_lease_callbacks *callbacks);
 void dv_lease_destroy(struct dv_lease *lease);
 
+/* The program comes to use a device: what the tenant requests is to be kept there. Waits for divvyd's
+ * answer, the first time. Returns 0, or -EBUSY: it cannot be kept. Whoever does not ask and just wants
+ * the device gets it all the same, if need be without the request. */
+int dv_lease_join(struct dv_lease *lease, uint32_t device);
+
 /* Whether work may be submitted now: granted, not recalled, slice not over. */
 bool dv_lease_open(const struct dv_lease *lease, uint32_t device);
 /* Whether it is held in any way, draining included. */

@@ -124,18 +124,46 @@ static bool read_terms(const struct dv_state_tenant *record, struct dv_tenant_te
            record->host_bytes <= DV_MEMORY_BYTES_MOST;
 }
 
+/* Returns false when it makes no sense with the terms. */
+static bool read_wish(const struct dv_state_tenant *record, const struct dv_tenant_terms *terms,
+                      struct dv_share_wish *wish)
+{
+    const struct dv_state_share *wished = &record->wish;
+
+    *wish = (struct dv_share_wish){.has_request = record->wishes & DV_STATE_WISH_REQUEST,
+                                   .has_limit = record->wishes & DV_STATE_WISH_LIMIT,
+                                   .has_weight = record->wishes & DV_STATE_WISH_WEIGHT,
+                                   .has_class = record->wishes & DV_STATE_WISH_CLASS,
+                                   .request_ppm = wished->request_ppm,
+                                   .limit_ppm = wished->limit_ppm,
+                                   .weight = wished->weight,
+                                   .class = (enum dv_class)wished->class};
+    struct dv_state_share share = dv_state_share_of(&terms->share);
+    struct dv_share sound;
+    if (wish->has_request)
+        share.request_ppm = wished->request_ppm;
+    if (wish->has_limit)
+        share.limit_ppm = wished->limit_ppm;
+    if (wish->has_weight)
+        share.weight = wished->weight;
+    if (wish->has_class)
+        share.class = wished->class;
+    return dv_state_share_to(&share, &sound);
+}
+
 static struct dv_tenant *adopt_tenant(struct adoption *adoption, struct dv_state_tenant *record)
 {
     struct dv_arbiter *arbiter = adoption->arbiter;
     struct dv_tenant_terms terms;
+    struct dv_share_wish wish;
     struct dv_tenant *known = NULL;
 
     if (!is_text(record->name, sizeof record->name) || !record->name[0] ||
-        !read_terms(record, &terms))
+        !read_terms(record, &terms) || !read_wish(record, &terms, &wish))
         return NULL;
     dv_text_clean(record->name, sizeof record->name);
     HASH_FIND_STR(arbiter->tenants, record->name, known);
-    return known ? NULL : dv_tenants_adopt(arbiter, record, &terms);
+    return known ? NULL : dv_tenants_adopt(arbiter, record, &terms, &wish);
 }
 
 static bool adopt_place(struct adoption *adoption, struct dv_state_place *record)
@@ -217,8 +245,9 @@ static void drop_leases(struct adoption *adoption)
         struct dv_state_session *of =
             record ? dv_state_at(&state->sessions, record->session) : NULL;
         struct dv_session *session = of ? dv_session_find(arbiter, of->id) : NULL;
-        if (record && (!session || record->index >= session->device_count ||
-                       session->leases[record->index].record != record))
+        const struct dv_session_lease *lease =
+            session && record->index < session->device_count ? session->leases[record->index] : NULL;
+        if (record && (!lease || lease->record != record))
             dv_state_drop(&state->leases, record);
     }
 }
@@ -251,6 +280,7 @@ static void adopt_all(struct adoption *adoption)
         }
     }
     drop_leases(adoption);
+    dv_tenants_adopted(adoption->arbiter);
 }
 
 void dv_adopt_sessions(struct dv_arbiter *arbiter)

@@ -66,33 +66,37 @@ static bool is_scrubbed(const struct dv_device_report *report, const struct dv_d
                                                 : !report->host_unified;
 }
 
-uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
-                          uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
-                          uint8_t indices[DV_MAX_DEVICES])
+uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+                           uint8_t indices[DV_MAX_DEVICES])
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < devices->count; i++) {
         const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
-        struct dv_device_grant *grant = &grants[count];
-        if (rule && rule->hidden)
-            continue;
-        *grant = (struct dv_device_grant){.platform = devices->reports[i].platform,
-                                          .device = devices->reports[i].device,
-                                          .scrubbed = is_scrubbed(&devices->reports[i], rule),
-                                          .leased = dv_devices_policy(devices, i, config) !=
-                                                    DV_POLICY_NONE};
-        if (rule) {
-            grant->unified = (uint32_t)rule->unified;
-            grant->present_as = (uint32_t)rule->present_as;
-            if (rule->name)
-                dv_text_copy(grant->name, sizeof grant->name, rule->name);
-        }
-        if (present_as != DV_PRESENT_AS_IS)
-            grant->present_as = present_as;
-        indices[count++] = (uint8_t)i;
+        if (!rule || !rule->hidden)
+            indices[count++] = (uint8_t)i;
     }
     return count;
+}
+
+struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
+                                        const struct dv_config *config, uint32_t present_as)
+{
+    const struct dv_device_report *report = &devices->reports[index];
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    struct dv_device_grant grant = {.platform = report->platform,
+                                    .device = report->device,
+                                    .scrubbed = is_scrubbed(report, rule)};
+
+    if (rule) {
+        grant.unified = (uint32_t)rule->unified;
+        grant.present_as = (uint32_t)rule->present_as;
+        if (rule->name)
+            dv_text_copy(grant.name, sizeof grant.name, rule->name);
+    }
+    if (present_as != DV_PRESENT_AS_IS)
+        grant.present_as = present_as;
+    return grant;
 }
 
 const char *dv_devices_type_word(uint64_t type)

@@ -29,11 +29,12 @@ const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, u
 int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
                       const struct dv_config *config);
 
-/* Fills what a session may use, and for each grant the index of its device. Returns their number.
- */
-uint32_t dv_devices_grant(const struct dv_devices *devices, const struct dv_config *config,
-                          uint32_t present_as, struct dv_device_grant grants[DV_MAX_DEVICES],
-                          uint8_t indices[DV_MAX_DEVICES]);
+/* Fills the indices of the devices that a session may use. Returns their number. */
+uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+                           uint8_t indices[DV_MAX_DEVICES]);
+/* What a session's worker is told of a device. */
+struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
+                                        const struct dv_config *config, uint32_t present_as);
 
 const char *dv_devices_type_word(uint64_t type);
 const char *dv_present_as_word(uint32_t present_as);

@@ -71,8 +71,8 @@ json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *
     uint32_t share_ppm = 0;
     dv_ns waiting_ns = 0;
     for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
-        const struct dv_session_lease *lease = &session->leases[i];
-        if (!lease->tenant)
+        const struct dv_session_lease *lease = session->leases[i];
+        if (!lease)
             continue;
         share_ppm += dv_leases_share_ppm(arbiter, lease->tenant, session->device_indices[i], 1);
         if (lease->policy.waiting)

@@ -18,6 +18,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/text.h"
 #include "src/wire/lease/sync.h"
+#include "src/wire/session/shm.h"
 
 /* A recall unanswered for so long: is its holder stopped? */
 #define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)
@@ -125,9 +126,19 @@ static void note_policy(const struct dv_lease_device *device)
 
 static void note_share(struct dv_tenant_device *tenant)
 {
-    if (tenant->record)
-        tenant->record->share = dv_state_share_of(&tenant->policy.share);
+    if (tenant->record) {
+        tenant->record->share = dv_state_share_of(&tenant->share);
+        tenant->record->promised = tenant->users > 0;
+    }
     note_account(tenant);
+}
+
+static void note_use(const struct dv_session_lease *lease)
+{
+    if (!lease->record)
+        return;
+    lease->record->in_use = lease->in_use;
+    lease->record->promised = lease->promised;
 }
 
 /* ---- holds ---- */
@@ -342,17 +353,86 @@ static uint64_t plausible(uint64_t ns)
     return ns < DV_LEASE_ESTIMATE_MOST_NS ? ns : DV_LEASE_ESTIMATE_MOST_NS;
 }
 
+/* Whether a session may speak of a device. What it says before it has answered what it holds was said to
+ * an earlier daemon. */
+static bool may_speak(const struct dv_session *session, uint32_t index)
+{
+    return index < session->device_count && (session->leased_mask >> index & 1) &&
+           !(session->unsynced_mask >> index & 1);
+}
+
+/* Why a device is not to be had, for those who ask: the program itself and `divvy explain`. */
+static void note_turned_away(struct dv_session *session, const char *text)
+{
+    char shown[DV_MAX_MESSAGE_TEXT];
+
+    if (dv_log_within(&session->arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_warning("session %llu of %s (process %d, %s) cannot have a device: %s",
+                   (unsigned long long)session->id, session->command, (int)session->tenant_pid,
+                   session->user, text);
+    free(session->turned_away);
+    session->turned_away = strdup(text);
+    dv_text_copy(shown, sizeof shown, text);
+    if (session->shm_fd >= 0 &&
+        pwrite(session->shm_fd, shown, strlen(shown) + 1,
+               (off_t)offsetof(struct dv_shm_header, text)) < 0)
+        dv_debug("session %llu: its shared memory cannot be written", (unsigned long long)session->id);
+}
+
+/* A program comes to use a device, and may still do something else if it may not. */
+static void take_join(struct dv_session *session, const struct dv_lease_message *asked)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
+                                 .version = DV_LEASE_VERSION,
+                                 .type = DV_LEASE_JOINED,
+                                 .device = asked->device,
+                                 .serial = asked->serial};
+
+    if (dv_leases_use(session, asked->device, true, text, sizeof text) < 0) {
+        m.type = DV_LEASE_TURNED_AWAY;
+        note_turned_away(session, text);
+    }
+    send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* The lease of a session that speaks of a device without having asked whether it may use it: what it
+ * wants it gets, with its tenant's request if that can be kept. works: it has work for the device, and not
+ * only memory. NULL: there is no memory for it. */
+static struct dv_session_lease *lease_in_use(struct dv_session *session, uint32_t index, bool works)
+{
+    struct dv_session_lease *lease = session->leases[index];
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (lease && lease->in_use && (lease->promised || lease->unpromised || !works))
+        return lease;
+    if (works && dv_leases_use(session, index, true, text, sizeof text) < 0) {
+        if (dv_leases_use(session, index, false, text, sizeof text) < 0)
+            return NULL;
+        session->leases[index]->unpromised = true;
+    } else if (!works && dv_leases_use(session, index, false, text, sizeof text) < 0) {
+        return NULL;
+    }
+    return session->leases[index];
+}
+
 static void take_message(struct dv_session *session, const struct dv_lease_message *m)
 {
     if (m->magic != DV_LEASE_MAGIC || m->version != DV_LEASE_VERSION ||
-        m->device >= session->device_count || !session->leases[m->device].tenant)
+        !may_speak(session, m->device))
         return;
-    struct dv_session_lease *lease = &session->leases[m->device];
+    if (m->type == DV_LEASE_JOIN) {
+        take_join(session, m);
+        return;
+    }
+    struct dv_session_lease *lease = m->type == DV_LEASE_WANT
+                                         ? lease_in_use(session, m->device, true)
+                                         : session->leases[m->device];
+    if (!lease)
+        return;
     struct dv_lease_device *device = dv_lease_device_of(lease);
     dv_ns now = dv_now();
 
-    if (lease->sync_id) /* said to an earlier daemon */
-        return;
     lease->policy.burst.kernel_ns = plausible(m->kernel_ns);
     lease->policy.burst.p90_ns = plausible(m->p90_ns);
     lease->policy.burst.last_ns = plausible(m->last_ns);
@@ -390,25 +470,31 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
 
 static void take_memory_message(struct dv_session *session, const struct dv_memory_message *m)
 {
-    if (m->magic == DV_MEMORY_MAGIC && m->version == DV_MEMORY_VERSION &&
-        m->device < session->device_count && session->leases[m->device].tenant &&
-        !session->leases[m->device].sync_id)
-        dv_memory_take(&session->leases[m->device], m);
+    if (m->magic != DV_MEMORY_MAGIC || m->version != DV_MEMORY_VERSION ||
+        !may_speak(session, m->device))
+        return;
+    struct dv_session_lease *lease = lease_in_use(session, m->device, false);
+    if (lease)
+        dv_memory_take(lease, m);
 }
 
 /* Its own word on what it holds and waits for, as far as the state file agrees. */
 static void take_state(struct dv_session *session, const struct dv_sync_message *m)
 {
     if (m->magic != DV_SYNC_MAGIC || m->version != DV_SYNC_VERSION || m->type != DV_SYNC_STATE ||
-        m->device >= session->device_count || !session->leases[m->device].tenant)
-        return;
-    struct dv_session_lease *lease = &session->leases[m->device];
+        m->device >= session->device_count || !(session->unsynced_mask >> m->device & 1) ||
+        m->id != session->sync_id)
+        return; /* an answer to an earlier daemon, or none of ours */
+    session->unsynced_mask &= ~(UINT64_C(1) << m->device);
+    struct dv_session_lease *lease = session->leases[m->device];
+    bool works = m->flags & (DV_SYNC_HOLDS | DV_SYNC_WAITS);
+    if (works || m->reserved || m->placed || m->asked || m->place_bytes)
+        lease = lease_in_use(session, m->device, works);
+    if (!lease)
+        return; /* it does not use the device */
     struct dv_lease_device *device = dv_lease_device_of(lease);
     dv_ns now = dv_now();
 
-    if (!lease->sync_id || m->id != lease->sync_id)
-        return; /* an answer to an earlier daemon, or none of ours */
-    lease->sync_id = 0;
     bool says_so = m->flags & DV_SYNC_HOLDS;
     bool holds = says_so && lease->policy.holding && m->serial == lease->serial;
     if (lease->policy.holding && !holds)
@@ -474,12 +560,9 @@ static void watch_channel(struct dv_session *session, uint32_t events)
 static void ask_state(struct dv_session *session)
 {
     struct dv_sync_message m = {
-        .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK};
+        .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK, .id = session->sync_id};
 
-    for (uint32_t i = 0; i < session->device_count; i++)
-        if (session->leases[i].sync_id)
-            m.id = session->leases[i].sync_id;
-    bool later = m.id &&
+    bool later = session->unsynced_mask &&
                  send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
                  errno == EAGAIN;
     if (later)
@@ -562,16 +645,17 @@ static void set_moving_part(struct dv_lease_device *device, const struct dv_devi
         rule && rule->swap_part_ppm ? rule->swap_part_ppm : DV_MOVING_PART_PPM;
 }
 
-bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
+/* Once. */
+static void start_device(struct dv_arbiter *arbiter, uint32_t index)
 {
     struct dv_lease_device *device = &arbiter->leases.devices[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
     int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
 
-    if (choice == DV_POLICY_NONE || (rule && rule->hidden))
-        return false;
     if (device->started)
-        return true;
+        return;
+    if (choice == DV_POLICY_NONE) /* now; there is a session that began before */
+        choice = DV_POLICY_ELASTIC;
     device->arbiter = arbiter;
     device->index = index;
     device->started = true;
@@ -579,6 +663,16 @@ bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
                    rule && rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
     device->policy.fixed_slice_ns = rule ? rule->slice_ns : 0;
     set_moving_part(device, rule);
+}
+
+bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+
+    if (dv_devices_policy(&arbiter->devices, index, &arbiter->config) == DV_POLICY_NONE ||
+        (rule && rule->hidden))
+        return false;
+    start_device(arbiter, index);
     return true;
 }
 
@@ -614,22 +708,29 @@ void dv_leases_add_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *t
                           uint32_t device, const struct dv_share *share)
 {
     dv_policy_tenant_add(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+    arbiter->leases.devices[device].promised_ppm += share->request_ppm;
     note_share(tenant);
 }
 
 void dv_leases_set_share(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
                          uint32_t device, const struct dv_share *share)
 {
-    dv_policy_tenant_set(&arbiter->leases.devices[device].policy, &tenant->policy, share, dv_now());
+    struct dv_lease_device *there = &arbiter->leases.devices[device];
+
+    there->promised_ppm += (uint64_t)share->request_ppm - tenant->policy.share.request_ppm;
+    dv_policy_tenant_set(&there->policy, &tenant->policy, share, dv_now());
     note_share(tenant);
-    dispatch(&arbiter->leases.devices[device]);
+    dispatch(there);
 }
 
 void dv_leases_remove_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
                              uint32_t device)
 {
-    dv_policy_tenant_remove(&arbiter->leases.devices[device].policy, &tenant->policy);
-    dispatch(&arbiter->leases.devices[device]); /* others may be entitled to more now */
+    struct dv_lease_device *there = &arbiter->leases.devices[device];
+
+    there->promised_ppm -= tenant->policy.share.request_ppm;
+    dv_policy_tenant_remove(&there->policy, &tenant->policy);
+    dispatch(there); /* others may be entitled to more now */
 }
 
 uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
@@ -650,20 +751,25 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
 
 /* ---- sessions ---- */
 
-/* Returns false when the device is not leased. */
-static bool join(struct dv_session *session, uint32_t index)
+static struct dv_session_lease *new_lease(struct dv_session *session, uint32_t index)
 {
-    struct dv_session_lease *lease = &session->leases[index];
+    struct dv_session_lease *lease = calloc(1, sizeof *lease);
 
+    if (!lease)
+        return NULL;
     lease->session = session;
     lease->index = index;
-    lease->tenant = session->tenant->devices[session->device_indices[index]];
-    if (!lease->tenant)
-        return false;
     lease->changed_at = dv_now();
-    dv_policy_session_init(&lease->policy, &lease->tenant->policy);
+    return lease;
+}
+
+/* Its tenant has a place on the device for it. */
+static void join(struct dv_session_lease *lease, struct dv_tenant_device *place)
+{
+    lease->tenant = place;
+    lease->session->leases[lease->index] = lease;
+    dv_policy_session_init(&lease->policy, &place->policy);
     dv_memory_join(lease);
-    return true;
 }
 
 static void keep(struct dv_session *session, struct dv_session_lease *lease)
@@ -675,19 +781,95 @@ static void keep(struct dv_session *session, struct dv_session_lease *lease)
         return;
     lease->record->session = dv_state_index(&state->sessions, session->record);
     lease->record->index = lease->index;
+    note_use(lease);
     dv_state_commit(lease->record);
+}
+
+/* The session uses the device no longer, or another instead. */
+static void part(struct dv_session_lease *lease)
+{
+    struct dv_session *session = lease->session;
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    bool involved = lease->policy.holding || lease->policy.waiting;
+
+    dv_memory_part(lease);
+    if (lease->policy.holding)
+        release(lease, dv_now());
+    else
+        dv_policy_cancel(&device->policy, &lease->policy, dv_now());
+    dv_state_drop(&session->arbiter->state.leases, lease->record);
+    session->leases[lease->index] = NULL;
+    dv_tenants_go(session->arbiter, lease->tenant, device->index, lease->promised);
+    free(lease);
+    if (involved)
+        dispatch(device);
+}
+
+/* Puts a session on a device that it is not on. */
+static int come(struct dv_session *session, uint32_t index, bool promised, char *text, size_t bytes)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    uint32_t device = session->device_indices[index];
+    struct dv_session_lease *lease = new_lease(session, index);
+
+    if (!lease) {
+        snprintf(text, bytes, "divvyd has no memory for another session on a device");
+        return -ENOMEM;
+    }
+    start_device(arbiter, device);
+    struct dv_tenant_device *place =
+        dv_tenants_come(arbiter, session->tenant, device, promised, text, bytes);
+    if (!place) {
+        free(lease);
+        return -ENOSPC;
+    }
+    lease->promised = promised;
+    join(lease, place);
+    keep(session, lease);
+    return 0;
+}
+
+int dv_leases_admit(struct dv_session *session, uint32_t index, char *text, size_t bytes)
+{
+    return come(session, index, true, text, bytes);
+}
+
+/* The device that a session was admitted on and has not used is free again. */
+static void leave_unused(struct dv_session *session)
+{
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (session->leases[i] && !session->leases[i]->in_use)
+            part(session->leases[i]);
+}
+
+int dv_leases_use(struct dv_session *session, uint32_t index, bool promised, char *text,
+                  size_t bytes)
+{
+    struct dv_session_lease *lease = session->leases[index];
+    int status = 0;
+
+    if (!lease)
+        status = come(session, index, promised, text, bytes);
+    else if (promised && !lease->promised)
+        status = dv_tenants_promise(session->arbiter, lease->tenant, session->device_indices[index],
+                                    text, bytes);
+    if (status < 0)
+        return status;
+    lease = session->leases[index];
+    lease->in_use = true;
+    lease->promised |= promised;
+    note_use(lease);
+    if (promised)
+        leave_unused(session);
+    return 0;
 }
 
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
 {
-    bool any = false;
-
     for (uint32_t i = 0; i < session->device_count; i++)
-        if (join(session, i)) {
-            keep(session, &session->leases[i]);
-            any = true;
-        }
-    return any ? enter_channel(arbiter, session) : 0;
+        if (session->leases[i])
+            keep(session, session->leases[i]);
+    return session->leased_mask ? enter_channel(arbiter, session) : 0;
 }
 
 /* ---- after a restart ---- */
@@ -749,33 +931,43 @@ static void adopt_hold(struct dv_session_lease *lease)
     lease->changed_at = lease->policy.granted_at;
 }
 
+/* A lease that the state file knows, on a place that it knows too. Returns 0 or a negative errno. */
+static int rejoin(struct dv_session *session, uint32_t index, struct dv_state_lease *record)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    uint32_t device = session->device_indices[index];
+    struct dv_tenant_device *place = session->tenant->devices[device];
+    struct dv_session_lease *lease = place ? new_lease(session, index) : NULL;
+
+    if (!lease)
+        return place ? -ENOMEM : 0;
+    lease->record = record;
+    lease->in_use = record->in_use == 1;
+    lease->promised = record->promised == 1;
+    dv_tenants_come_again(arbiter, place, device, lease->promised);
+    join(lease, place);
+    lease->used_ns = record->used_ns;
+    lease->compile_ns = record->compile_ns;
+    lease->grants = record->grants;
+    dv_memory_readopt(lease);
+    if (record->serial)
+        adopt_hold(lease);
+    return 0;
+}
+
 int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
                      struct dv_state_lease *const records[DV_MAX_DEVICES])
 {
-    uint64_t id = dv_now();
-    bool any = false;
+    int error = 0;
 
-    for (uint32_t i = 0; i < session->device_count; i++) {
-        struct dv_session_lease *lease = &session->leases[i];
-        if (!join(session, i))
-            continue;
-        any = true;
-        lease->record = records[i];
-        lease->sync_id = id;
-        if (!lease->record) {
-            keep(session, lease);
-            continue;
-        }
-        lease->used_ns = lease->record->used_ns;
-        lease->compile_ns = lease->record->compile_ns;
-        lease->grants = lease->record->grants;
-        dv_memory_readopt(lease);
-        if (lease->record->serial)
-            adopt_hold(lease);
-    }
-    if (!any)
-        return 0;
-    int error = enter_channel(arbiter, session);
+    for (uint32_t i = 0; i < session->device_count && error == 0; i++)
+        if (records[i] && (session->leased_mask >> i & 1))
+            error = rejoin(session, i, records[i]);
+    if (error < 0 || !session->leased_mask)
+        return error;
+    session->sync_id = dv_now();
+    session->unsynced_mask = session->leased_mask;
+    error = enter_channel(arbiter, session);
     if (error == 0)
         ask_state(session);
     return error;
@@ -785,22 +977,9 @@ void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
 {
     (void)arbiter;
     leave_channel(session);
-    for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
-        struct dv_session_lease *lease = &session->leases[i];
-        if (!lease->tenant)
-            continue;
-        dv_memory_part(lease);
-        bool involved = lease->policy.holding || lease->policy.waiting;
-        if (lease->policy.holding)
-            release(lease, dv_now());
-        else
-            dv_policy_cancel(&dv_lease_device_of(lease)->policy, &lease->policy, dv_now());
-        lease->tenant = NULL;
-        dv_state_drop(&session->arbiter->state.leases, lease->record);
-        lease->record = NULL;
-        if (involved)
-            dispatch(dv_lease_device_of(lease));
-    }
+    for (uint32_t i = 0; session->leases && i < session->device_count; i++)
+        if (session->leases[i])
+            part(session->leases[i]);
 }
 
 int dv_leases_init(struct dv_arbiter *arbiter)

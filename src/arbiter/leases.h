@@ -21,14 +21,16 @@ struct dv_state_place;
 /* A session's lease on one of its devices. */
 struct dv_session_lease {
     struct dv_session *session;
-    struct dv_tenant_device *tenant; /* NULL: the device is not leased */
+    struct dv_tenant_device *tenant;
     struct dv_policy_session policy;
     uint32_t index; /* in the session's list of devices */
     uint32_t recalls;
     dv_ns recalled_at; /* the present grant; 0: it is not recalled */
     dv_ns overdue_at;  /* when its worker is ended, if it has not given back; 0: nobody waits for it */
     uint64_t serial; /* of the present or last grant */
-    uint64_t sync_id; /* it was asked what it holds and has not answered; 0: it has, or was not */
+    bool in_use;      /* false: the session was admitted here and may still turn to another device */
+    bool promised;    /* the tenant's request counts on this device because of it */
+    bool unpromised;  /* it works here without the request, which did not fit when it came */
     struct dv_state_lease *record; /* NULL: not kept */
     uint64_t grants;
     dv_ns changed_at;          /* began to wait, hold or be idle */
@@ -41,6 +43,8 @@ struct dv_lease_device {
     uint32_t index;
     bool started;
     uint32_t tenants_present; /* with a session */
+    uint32_t sessions;        /* of all of them */
+    uint64_t promised_ppm;    /* the sum of all requests in force */
     struct dv_policy policy;
     struct dv_device_memory memory;
     uint64_t grants;
@@ -58,8 +62,16 @@ struct dv_leases {
     struct dv_lease_device devices[DV_MAX_DEVICES];
 };
 
-/* A session that may talk about leases from here on, over its control_fd: leases[] of all its
- * devices are ready. Returns 0 or a negative errno. */
+/* Puts a session on one of its devices, as its tenant's terms say. promised: the tenant's request is to
+ * hold there, and the session is refused if it does not fit; otherwise the session comes without it.
+ * Returns 0, or a negative errno with words; then nothing has changed. */
+int dv_leases_use(struct dv_session *session, uint32_t index, bool promised, char *text,
+                  size_t bytes);
+/* The same for a session that begins, on the device that it is expected to use: with the request, and
+ * until it uses another one instead. */
+int dv_leases_admit(struct dv_session *session, uint32_t index, char *text, size_t bytes);
+/* A session that may talk about leases from here on, over its control_fd. Returns 0 or a negative
+ * errno. */
 int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session);
 /* The same for a session of an earlier daemon, with what the state file says of each of its leases
  * (NULL: nothing): its holds go on, and it is asked what has become of them. */

@@ -325,13 +325,14 @@ unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_pee
     }
     json_t *list = json_array();
     for (uint32_t i = 0; session->leases && i < session->device_count; i++)
-        if (session->leases[i].tenant)
-            json_array_append_new(list, explain_lease(arbiter, &session->leases[i],
+        if (session->leases[i])
+            json_array_append_new(list, explain_lease(arbiter, session->leases[i],
                                                       session->device_indices[i],
                                                       peer->is_operator));
     *body = dv_control_render(json_pack(
-        "{s:I, s:s, s:s, s:s, s:o}", "id", (json_int_t)session->id, "tenant",
+        "{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)session->id, "tenant",
         session->tenant ? session->tenant->name : "", "command", session->command, "state",
-        session->state == DV_SESSION_SERVED ? "served" : "waits for its worker", "devices", list));
+        session->state == DV_SESSION_SERVED ? "served" : "waits for its worker", "turned_away",
+        session->turned_away ? session->turned_away : "", "devices", list));
     return MHD_HTTP_OK;
 }

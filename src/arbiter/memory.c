@@ -653,9 +653,9 @@ unsigned dv_memory_check(struct dv_arbiter *arbiter, char *text, size_t bytes)
         if (session->state != DV_SESSION_SERVED || !session->leases)
             continue;
         for (uint32_t i = 0; i < session->device_count; i++)
-            if (session->leases[i].tenant) {
-                reserved += session->leases[i].memory.reserved;
-                placed += session->leases[i].memory.placed;
+            if (session->leases[i]) {
+                reserved += session->leases[i]->memory.reserved;
+                placed += session->leases[i]->memory.placed;
             }
         dv_session_read_figures(session, &figures);
         snprintf(who, sizeof who, "session %" PRIu64, session->id);

@@ -60,8 +60,6 @@ struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
 
 const char *dv_session_device_name(const struct dv_session *session, uint32_t index)
 {
-    if (session->grants && session->grants[index].name[0])
-        return session->grants[index].name;
     return dv_leases_device_name(session->arbiter, session->device_indices[index]);
 }
 
@@ -156,8 +154,8 @@ void dv_session_destroy(struct dv_session *session)
     if (session->counted)
         dv_session_count(arbiter, session->uid, false);
     arbiter->descriptors_free += session->descriptors;
-    free(session->grants);
     free(session->leases);
+    free(session->turned_away);
     free(session);
     if (!arbiter->sessions)
         malloc_trim(0); /* a crowd has left: its memory goes back */

@@ -57,8 +57,12 @@ struct dv_session {
 
     uint32_t device_count;
     uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
-    struct dv_device_grant *grants;         /* device_count of them; NULL: it has no worker */
-    struct dv_session_lease *leases;        /* device_count of them */
+    uint64_t leased_mask; /* of its list: those whose time was shared out when it began */
+    /* device_count of them; NULL: the session has not come to use that device. */
+    struct dv_session_lease **leases;
+    uint64_t sync_id;       /* of the question what it holds, after a restart */
+    uint64_t unsynced_mask; /* of its list: devices for which it has not answered yet */
+    char *turned_away;      /* why it could not have a device that it wanted to use; NULL: it could */
 
     struct dv_kernel_cache *cache; /* NULL: it has no worker, or no cage */
     bool bounded;                  /* its worker is in a cgroup of ours, or should be */
@@ -122,7 +126,7 @@ const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter,
 void dv_session_tenant_gone(struct dv_session *session);
 /* Nobody is at the other end of its lease channel any more. */
 void dv_session_hung_up(struct dv_session *session);
-/* As offered to this session. */
+/* The name of a device by its number in the session's list. */
 const char *dv_session_device_name(const struct dv_session *session, uint32_t index);
 
 struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id);

@@ -115,10 +115,9 @@ static int open_log(struct dv_session *session)
 static int choose_devices(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
-    struct dv_device_grant grants[DV_MAX_DEVICES];
 
-    session->device_count = dv_devices_grant(&arbiter->devices, &arbiter->config,
-                                             session->present_as, grants, session->device_indices);
+    session->device_count =
+        dv_devices_choose(&arbiter->devices, &arbiter->config, session->device_indices);
     if (session->device_count == 0)
         return 0;
     if (session->api == DV_API_LEASE) { /* numbers are those of `divvy devices`, hidden ones too */
@@ -126,13 +125,11 @@ static int choose_devices(struct dv_session *session)
         for (uint32_t i = 0; i < session->device_count; i++)
             session->device_indices[i] = (uint8_t)i;
     }
-    session->leases = calloc(session->device_count, sizeof *session->leases);
-    if (session->api != DV_API_LEASE) {
-        session->grants = calloc(session->device_count, sizeof *session->grants);
-        if (session->grants)
-            memcpy(session->grants, grants, session->device_count * sizeof *session->grants);
-    }
-    return session->leases && (session->grants || session->api == DV_API_LEASE) ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (dv_leases_start_device(arbiter, session->device_indices[i]))
+            session->leased_mask |= UINT64_C(1) << i;
+    session->leases = calloc(session->device_count, sizeof(struct dv_session_lease *));
+    return session->leases ? 0 : -ENOMEM;
 }
 
 static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
@@ -329,6 +326,27 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
 
 /* ---- the zygote forks it ---- */
 
+static struct dv_device_grant fill_grant(const struct dv_session *session, uint32_t index)
+{
+    const struct dv_arbiter *arbiter = session->arbiter;
+    uint32_t device = session->device_indices[index];
+    struct dv_device_grant grant =
+        dv_devices_grant(&arbiter->devices, device, &arbiter->config, session->present_as);
+
+    grant.leased = session->leased_mask >> index & 1;
+    if (!grant.leased)
+        return grant;
+    const struct dv_tenant_device *place = session->tenant->devices[device];
+    const struct dv_device_rule *rule =
+        dv_devices_rule(&arbiter->devices, device, &arbiter->config);
+    grant.memory_bytes = place ? place->memory.quota
+                               : dv_memory_size_on(arbiter, device, &session->tenant->terms.memory);
+    grant.capacity_bytes = dv_memory_capacity(arbiter, device);
+    grant.swapped = !(rule && rule->no_swap);
+    grant.per_context_bytes = dv_memory_per_context(arbiter, device);
+    return grant;
+}
+
 bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_request *request,
                              int fds[5])
 {
@@ -338,19 +356,8 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
     request->shm_bytes = session->shm_bytes;
     request->device_count = session->device_count;
     request->api = session->api;
-    memcpy(request->devices, session->grants, session->device_count * sizeof *session->grants);
-    for (uint32_t i = 0; i < session->device_count; i++) {
-        uint32_t device = session->device_indices[i];
-        const struct dv_tenant_device *place = session->tenant->devices[device];
-        if (!place)
-            continue;
-        request->devices[i].memory_bytes = place->memory.quota;
-        request->devices[i].capacity_bytes = dv_memory_capacity(session->arbiter, device);
-        const struct dv_device_rule *rule =
-            dv_devices_rule(&session->arbiter->devices, device, &session->arbiter->config);
-        request->devices[i].swapped = !(rule && rule->no_swap);
-        request->devices[i].per_context_bytes = dv_memory_per_context(session->arbiter, device);
-    }
+    for (uint32_t i = 0; i < session->device_count; i++)
+        request->devices[i] = fill_grant(session, i);
     fds[0] = session->shm_fd;
     fds[1] = session->worker_control_fd;
     fds[2] = session->process->pidfd;

@@ -38,6 +38,7 @@ void dv_session_keep(struct dv_session *session)
     record->shm_bytes = session->shm_bytes;
     record->started = (uint64_t)session->started;
     record->started_us = session->started_us;
+    record->leased_mask = session->leased_mask;
     memcpy(record->command, session->command, sizeof record->command);
     session->record = record;
     dv_keeper_put_session(session);
@@ -66,6 +67,7 @@ static struct dv_session *rebuild(struct dv_arbiter *arbiter, struct dv_state_se
                                    .started = (time_t)record->started,
                                    .started_us = record->started_us,
                                    .device_count = record->device_count,
+                                   .leased_mask = record->leased_mask,
                                    .shm_bytes = record->shm_bytes,
                                    .record = record,
                                    .client_fd = -1,
@@ -74,7 +76,7 @@ static struct dv_session *rebuild(struct dv_arbiter *arbiter, struct dv_state_se
                                    .control_fd = -1,
                                    .worker_control_fd = -1,
                                    .worker_log_fd = -1};
-    session->leases = calloc(record->device_count, sizeof *session->leases);
+    session->leases = calloc(record->device_count, sizeof(struct dv_session_lease *));
     if (!session->leases) {
         free(session);
         return NULL;

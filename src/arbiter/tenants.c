@@ -194,6 +194,39 @@ static void identify(const struct dv_arbiter *arbiter, const struct dv_session *
 
 /* ---- what can be promised ---- */
 
+/* What a wish makes of a share. */
+static struct dv_share overlay(struct dv_share share, const struct dv_share_wish *wish)
+{
+    if (wish->has_request)
+        share.request_ppm = wish->request_ppm;
+    if (wish->has_limit)
+        share.limit_ppm = wish->limit_ppm;
+    if (wish->has_weight)
+        share.weight = wish->weight;
+    if (wish->has_class)
+        share.class = wish->class;
+    return share;
+}
+
+/* Wishes for shares; what somebody may allocate is set for each device. */
+static void merge(struct dv_share_wish *wish, const struct dv_share_wish *later)
+{
+    struct dv_share share = {.request_ppm = wish->request_ppm,
+                             .limit_ppm = wish->limit_ppm,
+                             .weight = wish->weight,
+                             .class = wish->class};
+
+    share = overlay(share, later);
+    wish->request_ppm = share.request_ppm;
+    wish->limit_ppm = share.limit_ppm;
+    wish->weight = share.weight;
+    wish->class = share.class;
+    wish->has_request |= later->has_request;
+    wish->has_limit |= later->has_limit;
+    wish->has_weight |= later->has_weight;
+    wish->has_class |= later->has_class;
+}
+
 /* The share after a change, or a negative errno with words. */
 static int combine(const struct dv_tenant *tenant, const struct dv_share *old,
                    const struct dv_share_wish *wish, bool bounded, struct dv_share *new, char *text,
@@ -201,15 +234,7 @@ static int combine(const struct dv_tenant *tenant, const struct dv_share *old,
 {
     const struct dv_tenant_terms *terms = &tenant->terms;
 
-    *new = *old;
-    if (wish->has_request)
-        new->request_ppm = wish->request_ppm;
-    if (wish->has_limit)
-        new->limit_ppm = wish->limit_ppm;
-    if (wish->has_weight)
-        new->weight = wish->weight;
-    if (wish->has_class)
-        new->class = wish->class;
+    *new = overlay(*old, wish);
     text[0] = '\0';
     if (new->request_ppm > new->limit_ppm)
         snprintf(text, bytes,
@@ -244,27 +269,44 @@ static int combine(const struct dv_tenant *tenant, const struct dv_share *old,
     return text[0] ? -EPERM : 0;
 }
 
-/* Whether a request fits beside those of the others on a device; if not, says who has them. */
-static int check_room(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uint32_t device,
-                      uint32_t request_ppm, char *text, size_t bytes)
+/* Who has requests on a device, for a refusal. */
+static void name_holders(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                         uint32_t device, char *text, size_t bytes)
 {
-    const struct dv_tenant *other;
-    uint32_t promised = 0;
-    char holders[256] = "";
+    enum { LOOKED_AT_MOST = 1024 }; /* a refusal must not cost more than an admission */
+    const struct dv_tenant *other = arbiter->tenants;
     size_t used = 0;
 
-    for (other = arbiter->tenants; other; other = other->hh.next) {
+    text[0] = '\0';
+    for (int i = 0; other && i < LOOKED_AT_MOST && used < bytes; i++, other = other->hh.next) {
         const struct dv_tenant_device *there = other->devices[device];
         if (other == tenant || !there || there->policy.share.request_ppm == 0)
             continue;
-        promised += there->policy.share.request_ppm;
-        if (used < sizeof holders)
-            used += (size_t)snprintf(holders + used, sizeof holders - used, "%s%s %g%%",
-                                     used ? ", " : "", other->name,
-                                     PERCENT(there->policy.share.request_ppm));
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %g%%", used ? ", " : "",
+                                 other->name, PERCENT(there->policy.share.request_ppm));
     }
+}
+
+/* What is promised on a device to others. */
+static uint64_t promised_to_others(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                                   uint32_t device)
+{
+    const struct dv_tenant_device *place = tenant->devices[device];
+
+    return arbiter->leases.devices[device].promised_ppm -
+           (place ? place->policy.share.request_ppm : 0);
+}
+
+/* Whether a request fits beside those of the others on a device; if not, says who has them. */
+static int check_room(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                      uint32_t device, uint32_t request_ppm, char *text, size_t bytes)
+{
+    uint64_t promised = promised_to_others(arbiter, tenant, device);
+    char holders[256];
+
     if (request_ppm == 0 || promised + request_ppm <= DV_PPM)
         return 0;
+    name_holders(arbiter, tenant, device, holders, sizeof holders);
     snprintf(text, bytes,
              "a request of %g%% cannot be kept on %.80s: %g%% of it is promised already (%s). Ask "
              "for at most %g%%, or wait until one of them ends",
@@ -306,6 +348,15 @@ static void note_terms(struct dv_tenant *tenant)
     record->memory_ppm = terms->memory.ppm;
     record->memory_bytes = terms->memory.bytes;
     record->host_bytes = terms->host_bytes;
+    const struct dv_share_wish *wish = &tenant->wish;
+    record->wish = (struct dv_state_share){.request_ppm = wish->request_ppm,
+                                           .limit_ppm = wish->limit_ppm,
+                                           .weight = wish->weight,
+                                           .class = wish->class};
+    record->wishes = (wish->has_request ? DV_STATE_WISH_REQUEST : 0) |
+                     (wish->has_limit ? DV_STATE_WISH_LIMIT : 0) |
+                     (wish->has_weight ? DV_STATE_WISH_WEIGHT : 0) |
+                     (wish->has_class ? DV_STATE_WISH_CLASS : 0);
 }
 
 static void note_left(struct dv_tenant *tenant)
@@ -350,29 +401,63 @@ static void free_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uin
     tenant->devices[device] = NULL;
 }
 
-int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
-                   const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
+/* Puts the share of a place into force: the request only while a session uses the device. */
+static void apply_share(struct dv_arbiter *arbiter, struct dv_tenant_device *place, uint32_t device)
 {
-    struct dv_share shares[DV_MAX_DEVICES];
+    struct dv_share share = place->share;
 
+    if (place->users == 0)
+        share.request_ppm = 0;
+    dv_leases_set_share(arbiter, place, device, &share);
+}
+
+/* What its places will be like with a wish, and whether that can be promised. */
+static int check_places(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
+                        const struct dv_share_wish *wish, bool bounded,
+                        struct dv_share shares[DV_MAX_DEVICES], char *text, size_t bytes)
+{
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (!tenant->devices[i] || (device >= 0 && i != (uint32_t)device))
+        const struct dv_tenant_device *place = tenant->devices[i];
+        if (!place || (device >= 0 && i != (uint32_t)device))
             continue;
-        int status = combine(tenant, &tenant->devices[i]->policy.share, wish, bounded, &shares[i],
-                             text, bytes);
-        if (status == 0)
+        int status = combine(tenant, &place->share, wish, bounded, &shares[i], text, bytes);
+        if (status == 0 && place->users)
             status = check_room(arbiter, tenant, i, shares[i].request_ppm, text, bytes);
         if (status == 0 && wish->has_memory && bounded)
             status = check_quota(arbiter, tenant, i, wish->memory_bytes, text, bytes);
         if (status < 0)
             return status;
     }
+    return 0;
+}
+
+static void set_places(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
+                       const struct dv_share_wish *wish,
+                       const struct dv_share shares[DV_MAX_DEVICES])
+{
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (!tenant->devices[i] || (device >= 0 && i != (uint32_t)device))
+        struct dv_tenant_device *place = tenant->devices[i];
+        if (!place || (device >= 0 && i != (uint32_t)device))
             continue;
-        dv_leases_set_share(arbiter, tenant->devices[i], i, &shares[i]);
+        place->share = shares[i];
+        apply_share(arbiter, place, i);
         if (wish->has_memory)
-            dv_memory_set_quota(tenant->devices[i], wish->memory_bytes);
+            dv_memory_set_quota(place, wish->memory_bytes);
+    }
+}
+
+int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int device,
+                   const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
+{
+    struct dv_share shares[DV_MAX_DEVICES];
+    int status = check_places(arbiter, tenant, device, wish, bounded, shares, text, bytes);
+
+    if (status < 0)
+        return status;
+    set_places(arbiter, tenant, device, wish, shares);
+    if (device < 0) {
+        merge(&tenant->wish, wish);
+        note_terms(tenant);
     }
     if (bounded || device >= 0)
         return 0;
@@ -469,25 +554,9 @@ static void forget(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     free(tenant);
 }
 
-/* The tenant's first session has come, or its last has gone. */
-static void count_present(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, bool comes)
-{
-    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
-        if (tenant->devices[i])
-            arbiter->leases.devices[i].tenants_present += comes ? 1 : -1u;
-}
-
-/* The last session has gone. What was promised to it is free for others. */
+/* The last session has gone, and its places are without requests. */
 static void remember(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
 {
-    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (!tenant->devices[i])
-            continue;
-        struct dv_share share = tenant->devices[i]->policy.share;
-        share.request_ppm = 0;
-        dv_leases_set_share(arbiter, tenant->devices[i], i, &share);
-    }
-    count_present(arbiter, tenant, false);
     tenant->left_at = dv_now();
     note_left(tenant);
     DL_APPEND2(arbiter->tenants_gone, tenant, prev_gone, next_gone);
@@ -531,118 +600,192 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
     return tenant;
 }
 
-/* Puts the tenant on a device with its usual share. */
-static int settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device)
+/* Puts the tenant on a device, without its request so far. */
+static struct dv_tenant_device *settle(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                                       uint32_t device)
 {
     struct dv_tenant_device *place = calloc(1, sizeof *place);
     if (!place)
-        return -ENOMEM;
+        return NULL;
     place->tenant = tenant;
     place->usage.since = dv_now();
     place->memory.quota = dv_memory_size_on(arbiter, device, &tenant->terms.memory);
+    place->share = overlay(tenant->terms.share, &tenant->wish);
     tenant->devices[device] = place;
     keep_place(arbiter, place, device);
-    dv_leases_add_tenant(arbiter, place, device, &tenant->terms.share);
+    struct dv_share share = place->share;
+    share.request_ppm = 0;
+    dv_leases_add_tenant(arbiter, place, device, &share);
     dv_state_commit(place->record);
-    return 0;
+    return place;
 }
 
-/* Takes back what settle did. */
-static void unsettle(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t devices)
+/* Whoever has used nothing owes nothing, and need not be remembered. */
+static void free_unused_place(struct dv_arbiter *arbiter, struct dv_tenant_device *place,
+                              uint32_t device)
+{
+    if (place->sessions == 0 && place->policy.used_ns == 0)
+        free_place(arbiter, place->tenant, device);
+}
+
+static void count_session(struct dv_arbiter *arbiter, struct dv_tenant_device *place,
+                          uint32_t device)
+{
+    arbiter->leases.devices[device].sessions++;
+    if (place->sessions++ == 0)
+        arbiter->leases.devices[device].tenants_present++;
+}
+
+int dv_tenants_promise(struct dv_arbiter *arbiter, struct dv_tenant_device *place, uint32_t device,
+                       char *text, size_t bytes)
+{
+    int status = place->users ? 0
+                              : check_room(arbiter, place->tenant, device, place->share.request_ppm,
+                                           text, bytes);
+
+    if (status == 0 && place->users++ == 0)
+        apply_share(arbiter, place, device);
+    return status;
+}
+
+struct dv_tenant_device *dv_tenants_come(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                                         uint32_t device, bool promised, char *text, size_t bytes)
+{
+    struct dv_tenant_device *place = tenant->devices[device];
+
+    if (!place && !(place = settle(arbiter, tenant, device))) {
+        snprintf(text, bytes, "divvyd has no memory for another tenant");
+        return NULL;
+    }
+    if (promised && dv_tenants_promise(arbiter, place, device, text, bytes) < 0) {
+        free_unused_place(arbiter, place, device);
+        return NULL;
+    }
+    count_session(arbiter, place, device);
+    return place;
+}
+
+void dv_tenants_go(struct dv_arbiter *arbiter, struct dv_tenant_device *place, uint32_t device,
+                   bool promised)
+{
+    if (promised && --place->users == 0)
+        apply_share(arbiter, place, device);
+    arbiter->leases.devices[device].sessions--;
+    if (--place->sessions == 0)
+        arbiter->leases.devices[device].tenants_present--;
+    free_unused_place(arbiter, place, device);
+}
+
+/* A tenant without a session has its usual share when it comes back, and its debts. */
+static void reset_shares(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
 {
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        if (devices >> i & 1)
-            free_place(arbiter, tenant, i);
+        struct dv_tenant_device *place = tenant->devices[i];
+        if (!place)
+            continue;
+        place->share = overlay(tenant->terms.share, &tenant->wish);
+        apply_share(arbiter, place, i);
+        dv_memory_set_quota(place, dv_memory_size_on(arbiter, i, &tenant->terms.memory));
     }
 }
 
-/* Whether there is room for what a tenant that is not on the device asks for. Who holds the rest is told
- * to those only who may ask for so much. */
-static int check_wish(struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uint32_t device,
-                      const struct dv_share_wish *wish, char *text, size_t bytes)
+/* Which of its devices a session that begins is put on: the first that can keep what its tenant will
+ * request there. Returns its index in the session's list; device_count: no device is leased; or a
+ * negative errno with words. */
+static int find_first_device(struct dv_arbiter *arbiter, const struct dv_session *session,
+                             const struct dv_tenant *tenant, uint32_t request_ppm, char *text,
+                             size_t bytes)
 {
-    struct dv_share share;
-    int status = combine(tenant, &tenant->terms.share, wish, true, &share, text, bytes);
+    unsigned full = 0;
 
-    return status < 0 ? status
-                      : check_room(arbiter, tenant, device, share.request_ppm, text, bytes);
+    for (uint32_t i = 0; i < session->device_count; i++) {
+        if (!(session->leased_mask >> i & 1))
+            continue;
+        if (promised_to_others(arbiter, tenant, session->device_indices[i]) + request_ppm <= DV_PPM)
+            return (int)i;
+        if (full++ == 0)
+            check_room(arbiter, tenant, session->device_indices[i], request_ppm, text, bytes);
+    }
+    if (full > 1) {
+        size_t used = strlen(text);
+        snprintf(text + used, bytes - used, ". The other %u devices cannot keep it either",
+                 full - 1);
+    }
+    return full ? -ENOSPC : (int)session->device_count;
 }
 
-/* Somebody who was here a moment ago has its usual share again, and its debts: those to a limit that
- * it comes back with as well. */
-static int welcome_back(struct dv_arbiter *arbiter, struct dv_tenant *tenant, uint32_t device,
-                        const struct dv_share_wish *wish, char *text, size_t bytes)
+/* Whether the tenant may have what a session of it wishes, on the devices that it uses. */
+static int check_wish(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                      const struct dv_share_wish *wish, struct dv_share shares[DV_MAX_DEVICES],
+                      char *text, size_t bytes)
 {
-    struct dv_share share = tenant->terms.share;
-    int status = check_wish(arbiter, tenant, device, wish, text, bytes);
+    struct dv_share usual = tenant->terms.share, share;
 
-    if (wish->has_limit && wish->limit_ppm < share.limit_ppm)
-        share.limit_ppm = wish->limit_ppm;
-    if (share.request_ppm > share.limit_ppm)
-        share.request_ppm = share.limit_ppm;
-    if (status == 0) {
-        dv_leases_set_share(arbiter, tenant->devices[device], device, &share);
-        dv_memory_set_quota(tenant->devices[device],
-                            dv_memory_size_on(arbiter, device, &tenant->terms.memory));
-    }
+    if (tenant->sessions)
+        usual = overlay(usual, &tenant->wish);
+    int status = combine(tenant, &usual, wish, true, &share, text, bytes);
+    if (status == 0 && tenant->sessions)
+        status = check_places(arbiter, tenant, -1, wish, true, shares, text, bytes);
     return status;
+}
+
+/* The session is the tenant's from here on. */
+static void take_in(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
+                    const struct dv_share_wish *wish, const struct dv_share shares[DV_MAX_DEVICES])
+{
+    if (tenant->left_at)
+        unlist_gone(arbiter, tenant);
+    if (tenant->sessions++ == 0) {
+        tenant->wish = *wish;
+        reset_shares(arbiter, tenant);
+    } else {
+        merge(&tenant->wish, wish);
+        set_places(arbiter, tenant, -1, wish, shares);
+    }
+    note_terms(tenant);
 }
 
 int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
                      const struct dv_share_wish *wish, char *text, size_t bytes)
 {
+    struct dv_share shares[DV_MAX_DEVICES], usual;
+    int first = 0;
+
     dv_tenants_forget_gone(arbiter, false);
     struct dv_tenant *tenant = find_or_add(arbiter, session);
-    uint32_t settled = 0;
-    int status = 0;
-
     if (!tenant) {
         snprintf(text, bytes, "divvyd has no memory for another tenant");
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < session->device_count && status == 0; i++) {
-        uint32_t device = session->device_indices[i];
-        if (!dv_leases_start_device(arbiter, device))
-            continue;
-        if (tenant->devices[device]) {
-            if (tenant->left_at)
-                status = welcome_back(arbiter, tenant, device, wish, text, bytes);
-            continue;
-        }
-        status = check_wish(arbiter, tenant, device, wish, text, bytes);
-        if (status == 0)
-            status = settle(arbiter, tenant, device);
-        if (status == 0)
-            settled |= 1u << device;
+    int status = check_wish(arbiter, tenant, wish, shares, text, bytes);
+    if (status == 0) {
+        usual = tenant->terms.share;
+        if (tenant->sessions)
+            usual = overlay(usual, &tenant->wish);
+        first = find_first_device(arbiter, session, tenant, overlay(usual, wish).request_ppm, text,
+                                  bytes);
+        status = first < 0 ? first : 0;
     }
-    if (status == 0 &&
-        (wish->has_request || wish->has_limit || wish->has_weight || wish->has_class))
-        status = dv_tenants_set(arbiter, tenant, -1, wish, true, text, bytes);
-    if (status == -ENOMEM)
-        snprintf(text, bytes, "divvyd has no memory for another tenant");
     if (status < 0) {
         if (tenant->sessions == 0 && !tenant->left_at)
             forget(arbiter, tenant);
-        else
-            unsettle(arbiter, tenant, settled);
         return status;
     }
-    if (tenant->left_at)
-        unlist_gone(arbiter, tenant);
-    if (tenant->sessions++ == 0)
-        count_present(arbiter, tenant, true);
-    else
-        for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
-            arbiter->leases.devices[i].tenants_present += settled >> i & 1;
+    take_in(arbiter, tenant, wish, shares);
     session->tenant = tenant;
     count_in(arbiter, session);
-    return 0;
+    if ((uint32_t)first < session->device_count)
+        status = dv_leases_admit(session, (uint32_t)first, text, bytes);
+    if (status < 0)
+        dv_tenants_leave(arbiter, session);
+    return status;
 }
 
 /* ---- after a restart ---- */
 
 struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_tenant *record,
-                                   const struct dv_tenant_terms *terms)
+                                   const struct dv_tenant_terms *terms,
+                                   const struct dv_share_wish *wish)
 {
     struct dv_tenant *tenant = calloc(1, sizeof *tenant);
 
@@ -650,6 +793,7 @@ struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_t
         return NULL;
     memcpy(tenant->name, record->name, sizeof tenant->name);
     tenant->terms = *terms;
+    tenant->wish = *wish;
     tenant->set_by_operator = record->set_by_operator == 1;
     tenant->record = record;
     tenant->config_loads = arbiter->config_loads - 1; /* the configuration may be another one now */
@@ -671,8 +815,12 @@ int dv_tenants_adopt_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
     place->tenant = tenant;
     place->usage.since = dv_now();
     place->memory.quota = record->quota;
+    place->share = *share;
     tenant->devices[record->device] = place;
-    dv_leases_add_tenant(arbiter, place, record->device, share);
+    struct dv_share in_force = *share;
+    if (record->promised != 1)
+        in_force.request_ppm = 0;
+    dv_leases_add_tenant(arbiter, place, record->device, &in_force);
     dv_leases_adopt_tenant(arbiter, place, record->device, record);
     return 0;
 }
@@ -682,10 +830,23 @@ void dv_tenants_readmit(struct dv_arbiter *arbiter, struct dv_session *session,
 {
     session->tenant = tenant;
     count_in(arbiter, session);
-    if (tenant->sessions++ > 0)
-        return;
-    unlist_gone(arbiter, tenant);
-    count_present(arbiter, tenant, true);
+    if (tenant->sessions++ == 0)
+        unlist_gone(arbiter, tenant);
+}
+
+void dv_tenants_come_again(struct dv_arbiter *arbiter, struct dv_tenant_device *place,
+                           uint32_t device, bool promised)
+{
+    count_session(arbiter, place, device);
+    place->users += promised;
+}
+
+void dv_tenants_adopted(struct dv_arbiter *arbiter)
+{
+    for (struct dv_tenant *tenant = arbiter->tenants; tenant; tenant = tenant->hh.next)
+        for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+            if (tenant->devices[i] && !tenant->devices[i]->users)
+                apply_share(arbiter, tenant->devices[i], i);
 }
 
 void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session)

@@ -189,6 +189,8 @@ static void print_session(const json_t *document)
         print_line("ended", dv_http_text(document, "why", "for a reason that is not known"));
         return;
     }
+    if (dv_http_text(document, "turned_away", "")[0])
+        print_line("refused", dv_http_text(document, "turned_away", ""));
     if (json_array_size(devices) == 0)
         puts("It is on no device whose time is shared out: it has made no context yet, or the "
              "policy is none.");

@@ -20,6 +20,7 @@ struct device {
     _Atomic uint64_t serial;
     _Atomic bool contended, alone;
     bool wanted;         /* there is work */
+    bool joined;         /* divvyd has said that it may be used */
     uint64_t idle_since; /* 0: not idle */
     uint64_t linger_ns;  /* of this grant */
     uint64_t short_linger_ns; /* the same before memory was moved for it */
@@ -52,9 +53,17 @@ struct dv_lease {
     bool memory_granted;
     uint32_t memory_device;
     uint64_t memory_bytes;
+    /* the same for the device that is about to be used */
+    uint64_t join_id;   /* of the last question */
+    bool join_pending;  /* it is not answered */
+    bool join_refused;
+    uint32_t join_device;
     uint32_t device_count;
     struct device devices[];
 };
+
+/* With the lock held: asks for the device that is about to be used, again after a restart. */
+void dv_lease_send_join(struct dv_lease *lease);
 
 /* On the lease's thread: a message about memory has come, a new daemon asks, or the daemon is gone. */
 void dv_sync_handle(struct dv_lease *lease, const struct dv_sync_message *m);

@@ -55,6 +55,17 @@ static void keep(struct device *d)
     atomic_store(&d->state, GRANTED);
 }
 
+void dv_lease_send_join(struct dv_lease *lease)
+{
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
+                                 .version = DV_LEASE_VERSION,
+                                 .type = DV_LEASE_JOIN,
+                                 .device = lease->join_device,
+                                 .serial = lease->join_id};
+
+    send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
+}
+
 static void give_back(struct dv_lease *lease, uint32_t index)
 {
     struct device *d = &lease->devices[index];
@@ -87,6 +98,16 @@ static void take_grant(struct device *d, const struct dv_lease_message *m)
     atomic_store(&d->state, GRANTED);
 }
 
+/* With the lock held. */
+static void take_join_answer(struct dv_lease *lease, const struct dv_lease_message *m)
+{
+    if (!lease->join_pending || m->serial != lease->join_id || m->device != lease->join_device)
+        return;
+    lease->join_pending = false;
+    lease->join_refused = m->type == DV_LEASE_TURNED_AWAY;
+    pthread_cond_broadcast(&lease->answered);
+}
+
 static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
 {
     struct device *d;
@@ -98,7 +119,9 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
     d = &lease->devices[m->device];
     pthread_mutex_lock(&lease->lock);
     int state = atomic_load(&d->state);
-    if (m->type == DV_LEASE_GRANT && state == WAITING) {
+    if (m->type == DV_LEASE_JOINED || m->type == DV_LEASE_TURNED_AWAY) {
+        take_join_answer(lease, m);
+    } else if (m->type == DV_LEASE_GRANT && state == WAITING) {
         take_grant(d, m);
         if (!d->wanted) /* the work has gone meanwhile */
             d->idle_since = dv_now();
@@ -280,6 +303,29 @@ void dv_lease_destroy(struct dv_lease *lease)
         close(lease->socket);
     close(lease->wake);
     forget(lease);
+}
+
+int dv_lease_join(struct dv_lease *lease, uint32_t device)
+{
+    bool refused = false;
+
+    pthread_mutex_lock(&lease->asking);
+    pthread_mutex_lock(&lease->lock);
+    if (!lease->devices[device].joined && lease->socket >= 0) {
+        lease->join_id++;
+        lease->join_device = device;
+        lease->join_pending = true;
+        lease->join_refused = false;
+        dv_lease_send_join(lease);
+        while (lease->join_pending && lease->socket >= 0)
+            pthread_cond_wait(&lease->answered, &lease->lock);
+        refused = lease->join_refused;
+        lease->join_pending = false;
+        lease->devices[device].joined = !refused;
+    }
+    pthread_mutex_unlock(&lease->lock);
+    pthread_mutex_unlock(&lease->asking);
+    return refused ? -EBUSY : 0;
 }
 
 uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device)

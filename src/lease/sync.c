@@ -42,5 +42,7 @@ void dv_sync_handle(struct dv_lease *lease, const struct dv_sync_message *asked)
         m.id = asked->id;
         send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
     }
+    if (lease->join_pending && lease->socket >= 0)
+        dv_lease_send_join(lease); /* what was said before the answers counts for nothing */
     pthread_mutex_unlock(&lease->lock);
 }

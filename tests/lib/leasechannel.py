@@ -9,7 +9,9 @@ WELCOME = struct.Struct("=IHHQQ512s")
 MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
 MEMORY_MESSAGE = struct.Struct("=IHHIIQQ")
 MAGIC, LEASE_MAGIC, MEMORY_MAGIC = 0x79767664, 0x6573616C, 0x6F6D656D
-WANT, CANCEL, RELEASE, GRANT, RECALL = 1, 2, 3, 16, 17
+WANT, CANCEL, RELEASE, JOIN, GRANT, RECALL, JOINED, TURNED_AWAY = 1, 2, 3, 4, 16, 17, 19, 20
+SYNC_MESSAGE = struct.Struct("=IHHIIQQQQQQQ")
+SYNC_MAGIC, STATE, ASK = 0x636E7973, 1, 16
 AGAIN, CONTENDED = 1, 2
 RESERVE, RETURN, PLACE, UNPLACE, PLACED, EVICT = 1, 2, 3, 4, 19, 21   # of memory
 NO_MORE, AHEAD = 1, 2
@@ -39,14 +41,32 @@ class Session:
 
     def hear(self, within=PROMPT_S):
         """(kind, serial, slice in ns), or None when nothing comes."""
+        return self.hear_of(0, within)
+
+    def hear_of(self, wanted, within=PROMPT_S):
+        """The same about another device than the first. A new daemon's question is answered."""
         self.socket.settimeout(within)
         try:
             data = self.socket.recv(4096)
+            while len(data) == SYNC_MESSAGE.size:
+                self.answer_state(64, data)
+                data = self.socket.recv(4096)
         except TimeoutError:
             return None
         magic, version, kind, device, flags, serial, slice_ns, *_ = MESSAGE.unpack(data)
-        assert (magic, version, device) == (LEASE_MAGIC, 1, 0)
+        assert (magic, version, device) == (LEASE_MAGIC, 1, wanted)
         return kind, serial, slice_ns
+
+    def answer_state(self, devices, asked=None):
+        """Tells a new daemon that it holds nothing and waits for nothing."""
+        if asked is None:
+            self.socket.settimeout(PROMPT_S)
+            while len(asked := self.socket.recv(4096)) != SYNC_MESSAGE.size:
+                pass
+        magic, _, kind, _, _, number, *_ = SYNC_MESSAGE.unpack(asked)
+        assert (magic, kind) == (SYNC_MAGIC, ASK)
+        for device in range(devices):
+            self.socket.send(SYNC_MESSAGE.pack(SYNC_MAGIC, 1, STATE, device, 0, number, *[0] * 6))
 
     def hear_of_memory(self, within=PROMPT_S):
         """(kind, bytes), or None; what it hears of leases is passed over."""

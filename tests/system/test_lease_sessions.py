@@ -91,9 +91,9 @@ def test_serials_of_the_past_count_for_nothing(session):
 
 def test_nonsense_is_ignored(session):
     first, second = session(), session()
-    for nonsense in (dict(magic=7), dict(version=2), dict(device=16), dict(device=0xFFFFFFFF)):
+    for nonsense in (dict(magic=7), dict(version=2), dict(device=64), dict(device=0xFFFFFFFF)):
         first.say(WANT, **nonsense)
-    for kind in (0, 4, GRANT, RECALL, 0xFFFF):
+    for kind in (0, 5, GRANT, RECALL, 0xFFFF):
         first.say(kind)
     first.socket.send(b"short")
     first.socket.send(b"\0" * 1000)

@@ -32,6 +32,28 @@ static cl_int check_context_properties(const cl_context_properties *properties,
     return CL_SUCCESS;
 }
 
+/* divvyd does not let the session use a device. OpenCL has an error code for that and no words: those go
+ * to the context's function and to the log, if there is one. */
+static void tell_why(struct dv_session *s,
+                     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                     void *user)
+{
+    const cl_int code = CL_DEVICE_NOT_AVAILABLE;
+    char text[sizeof s->header->text + sizeof "divvy: "] = "divvy: ";
+    char *why = text + strlen(text);
+
+    if (!s || !dv_session_check(s))
+        return;
+    memcpy(why, s->header->text, sizeof s->header->text);
+    why[sizeof s->header->text] = '\0';
+    if (!why[0])
+        return;
+    if (dv_log_enabled())
+        dv_log_call("divvy: no device: %s", why);
+    if (notify)
+        notify(text, &code, sizeof code, user);
+}
+
 static void free_context(struct dv_context *context)
 {
     free(context->devices);
@@ -134,6 +156,8 @@ cl_context CL_API_CALL dvc_clCreateContext(
         context->notify_user = user_data;
     } else {
         free(spare);
+        if (error == CL_DEVICE_NOT_AVAILABLE)
+            tell_why(dv_session_get(), pfn_notify, user_data);
     }
     if (errcode_ret)
         *errcode_ret = error;
@@ -276,6 +300,10 @@ static struct dv_queue *make_queue(cl_context context, cl_device_id device,
     if (queue->property_list || !list_count)
         *error = dv_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
                          sizeof offset, NULL);
+    if (*error == CL_DEVICE_NOT_AVAILABLE && dv_session_check(s)) {
+        tell_why(s, c->notify, c->notify_user);
+        *error = CL_OUT_OF_RESOURCES; /* of what a queue may answer */
+    }
     if (*error != CL_SUCCESS) {
         free(queue->property_list);
         dv_object_free(&queue->object);

@@ -2,6 +2,7 @@
  * inside the tenant's process) and divvyd. One SEQPACKET message each way, all of this one form, in
  * host byte order; documented byte by byte in docs/wire.md.
  *
+ *   client:  JOIN (serial: its own number) -> JOINED or TURNED_AWAY (the same number)
  *   client:  WANT ----------------------> waiting
  *   divvyd:  <---------------------- GRANT (serial, slice)
  *   divvyd:  <---------------------- RECALL (serial)      somebody else is to run
@@ -23,9 +24,12 @@ enum dv_lease_type {
     DV_LEASE_WANT = 1,
     DV_LEASE_CANCEL = 2,
     DV_LEASE_RELEASE = 3,
+    DV_LEASE_JOIN = 4, /* the program comes to use the device: may it, with the share it asked for? */
     DV_LEASE_GRANT = 16,
     DV_LEASE_RECALL = 17,
     DV_LEASE_EXTEND = 18,
+    DV_LEASE_JOINED = 19,
+    DV_LEASE_TURNED_AWAY = 20, /* what was requested cannot be kept on this device */
 };
 
 enum dv_lease_flag {
@@ -40,7 +44,7 @@ struct dv_lease_message {
     uint16_t type;      /* enum dv_lease_type */
     uint32_t device;    /* index in the session's list */
     uint32_t flags;     /* enum dv_lease_flag */
-    uint64_t serial;    /* of the grant */
+    uint64_t serial;    /* of the grant; JOIN and its answers: the client's number of the question */
     uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted */
     uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
     uint64_t p90_ns;     /* 90th percentile of bursts */

@@ -73,21 +73,33 @@ struct dv_state_tenant {
     uint64_t memory_bytes; /* or bytes; both 0: all of it */
     uint64_t host_bytes;
     uint64_t left_at; /* since when it has no session; 0: it has */
+    struct dv_state_share wish; /* what its sessions, or an operator, asked for on all devices */
+    uint32_t wishes;            /* what of it was asked for: enum dv_state_wish */
+    uint32_t reserved;          /* zero */
 };
-static_assert(sizeof(struct dv_state_tenant) == 160, "wire");
+static_assert(sizeof(struct dv_state_tenant) == 184, "wire");
+
+enum dv_state_wish {
+    DV_STATE_WISH_REQUEST = 1,
+    DV_STATE_WISH_LIMIT = 2,
+    DV_STATE_WISH_WEIGHT = 4,
+    DV_STATE_WISH_CLASS = 8,
+};
 
 struct dv_state_place {
     _Atomic uint32_t used;
     uint32_t tenant; /* index of its record */
     uint32_t device; /* in the list of devices */
     uint32_t in_demand; /* 1: one of its sessions waits or holds */
-    struct dv_state_share share; /* now in force */
+    struct dv_state_share share; /* the request counts only if it is promised */
+    uint32_t promised;           /* 1: a session uses the device, so the request is kept */
+    uint32_t reserved;           /* zero */
     uint64_t quota;
     /* the policy's accounts */
     uint64_t used_ns, slice_ns, fair_time, request_time, limit_time;
     int64_t credit_ns, period_ns;
 };
-static_assert(sizeof(struct dv_state_place) == 96, "wire");
+static_assert(sizeof(struct dv_state_place) == 104, "wire");
 
 struct dv_state_session {
     _Atomic uint32_t used;
@@ -105,9 +117,10 @@ struct dv_state_session {
     uint64_t shm_bytes;
     uint64_t started;    /* by the calendar, in seconds */
     uint64_t started_us; /* CLOCK_MONOTONIC */
+    uint64_t leased_mask; /* of its list: devices whose time was shared out when it began */
     char command[DV_MAX_COMMAND_NAME];
 };
-static_assert(sizeof(struct dv_state_session) == 152, "wire");
+static_assert(sizeof(struct dv_state_session) == 160, "wire");
 
 /* A session's part of one device. */
 struct dv_state_lease {
@@ -121,7 +134,9 @@ struct dv_state_lease {
     uint64_t fair_at_grant;
     _Atomic uint64_t reserved, placed; /* raised before the session is told, lowered after it has told */
     uint64_t used_ns, compile_ns, grants;
-    uint64_t pad[3];
+    uint32_t in_use;   /* 1: the session has come to use the device; 0: it was admitted there */
+    uint32_t promised; /* 1: the tenant's request is kept because of it */
+    uint64_t pad[2];
 };
 static_assert(sizeof(struct dv_state_lease) == 128, "wire");
 

@@ -184,6 +184,26 @@ static cl_int count_context(struct dvk_context *context)
     return CL_SUCCESS;
 }
 
+/* Whether the tenant's request can be kept on a device that the program comes to use. */
+static cl_int join_device(struct dvk_worker *w, const struct dvk_device *device)
+{
+    struct dv_runtime *runtime = w->runtime;
+
+    if (!runtime->lease || !runtime->start->devices[device->index].leased)
+        return CL_SUCCESS;
+    return dv_lease_join(runtime->lease, device->index) < 0 ? CL_DEVICE_NOT_AVAILABLE : CL_SUCCESS;
+}
+
+/* A context of one device is made to use that. Of several a program often uses one only, and that is
+ * known when it makes a queue. */
+static cl_int join_context(struct dvk_context *context)
+{
+    for (uint32_t i = 1; i < context->device_count; i++)
+        if (context->devices[i]->index != context->devices[0]->index)
+            return CL_SUCCESS;
+    return join_device(context->worker, context->devices[0]);
+}
+
 static void close_context(struct dvk_context *context)
 {
     if (context->mover)
@@ -225,7 +245,9 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     }
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                           (cl_context_properties)context->devices[0]->platform, 0};
-    error = count_context(context);
+    error = join_context(context);
+    if (error == CL_SUCCESS)
+        error = count_context(context);
     if (error == CL_SUCCESS)
         context->vendor =
             clCreateContext(properties, m->device_count, devices, context_error, context, &error);
@@ -253,6 +275,9 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
         return CL_INVALID_CONTEXT;
     if (!device)
         return CL_INVALID_DEVICE;
+    error = join_device(w, device);
+    if (error != CL_SUCCESS)
+        return error;
     queue = calloc(1, sizeof *queue);
     if (!queue)
         return CL_OUT_OF_HOST_MEMORY;
