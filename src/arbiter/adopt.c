@@ -82,6 +82,7 @@ static bool adopt_devices(struct dv_arbiter *arbiter)
             return false;
     memcpy(devices->reports, header->reports, sizeof devices->reports);
     devices->count = header->device_count;
+    dv_devices_group(devices);
     devices->had_some = true;
     devices->known = true;
     devices->probed_us = dv_arbiter_now(arbiter);

@@ -96,6 +96,7 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_MAPPING_PTR("cage", OPTIONAL_POINTER, struct dv_device_rule, cage, cage_fields),
     CYAML_FIELD_END};
+static const cyaml_strval_t order_words[] = {{"free", DV_ORDER_FREE}, {"fixed", DV_ORDER_FIXED}};
 static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
                                            {"group", DV_PER_GROUP},
                                            {"cgroup", DV_PER_CGROUP},
@@ -163,6 +164,8 @@ static const cyaml_schema_field_t file_fields[] = {
                      yes_no, COUNT(yes_no)),
     CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dv_config_file,
                          sessions_per_user),
+    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_config_file, device_order, order_words,
+                     COUNT(order_words)),
     CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dv_config_file, cage, cage_words,
                      COUNT(cage_words)),
     CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
@@ -222,6 +225,7 @@ static const struct {
     {"worker-cgroup", "the name of a cgroup, such as divvy"},
     {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
+    {"device-order", "free or fixed"},
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
     {"user", "the name or number of a user"},
     {"group", "the name or number of a group"},
@@ -692,6 +696,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
                  line, (unsigned long long)*slots, DV_LIMIT_SLOTS);
         return -EINVAL;
     }
+    config->devices_fixed = file->device_order == DV_ORDER_FIXED;
     if (!file->sessions_per_user)
         return 0;
     if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_LIMIT_SESSIONS) {

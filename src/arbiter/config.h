@@ -96,6 +96,7 @@ struct dv_config_file {
     char *operator_group;
     int tenants_see_own;
     uint64_t *sessions_per_user; /* NULL: absent */
+    int device_order;            /* enum dv_device_order */
     int cage;                    /* enum dv_cage_choice */
     char *cache_size;            /* "1GiB" */
     char *worker_users;          /* "FIRST-LAST" */
@@ -118,6 +119,11 @@ enum dv_cage_choice {
     DV_CAGE_IF_POSSIBLE,
 };
 
+enum dv_device_order {
+    DV_ORDER_FREE,  /* the default: whichever has most to give first */
+    DV_ORDER_FIXED, /* as the vendors list them */
+};
+
 enum dv_policy_choice {
     DV_POLICY_ELASTIC, /* the default */
     DV_POLICY_NONE,    /* its time is not shared out */
@@ -130,6 +136,7 @@ struct dv_config {
     struct dv_config_file *file; /* NULL: all defaults */
     uint64_t arena_bytes;
     unsigned sessions_per_user;
+    bool devices_fixed; /* every session sees devices in the vendors' order */
     bool has_operator_group;
     gid_t operator_group;
     int cage;             /* enum dv_cage_choice */

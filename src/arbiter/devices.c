@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/text.h"
@@ -23,6 +24,24 @@ static void clean_report(struct dv_device_report *report)
     report->host_unified = report->host_unified != 0;
 }
 
+/* For a program it makes no difference which of the two it gets. */
+static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
+{
+    return a->platform == b->platform && a->type == b->type &&
+           a->compute_units == b->compute_units && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->version, b->version) == 0;
+}
+
+void dv_devices_group(struct dv_devices *devices)
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        uint32_t first = 0;
+        while (first < i && !are_alike(&devices->reports[first], &devices->reports[i]))
+            first++;
+        devices->groups[i] = (uint8_t)first;
+    }
+}
+
 bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
                      uint64_t now_us)
 {
@@ -36,6 +55,7 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
     memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
     for (uint32_t i = 0; i < devices->count; i++)
         clean_report(&devices->reports[i]);
+    dv_devices_group(devices);
     memcpy(devices->text, answer->text, sizeof devices->text);
     dv_text_clean(devices->text, sizeof devices->text);
     return true;
@@ -66,15 +86,40 @@ static bool is_scrubbed(const struct dv_device_report *report, const struct dv_d
                                                 : !report->host_unified;
 }
 
+static bool is_offered(const struct dv_devices *devices, uint32_t index,
+                       const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    return !rule || !rule->hidden;
+}
+
 uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
                            uint8_t indices[DV_MAX_DEVICES])
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < devices->count; i++) {
-        const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
-        if (!rule || !rule->hidden)
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (is_offered(devices, i, config))
             indices[count++] = (uint8_t)i;
+    return count;
+}
+
+uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES])
+{
+    uint32_t count = 0;
+
+    while (*numbers) {
+        char *end;
+        unsigned long number = strtoul(numbers, &end, 10);
+        if (end == numbers || (*end && *end != ',') || number >= devices->count ||
+            count == DV_MAX_DEVICES || !is_offered(devices, (uint32_t)number, config))
+            return 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (indices[i] == number)
+                return 0;
+        indices[count++] = (uint8_t)number;
+        numbers = *end ? end + 1 : end;
     }
     return count;
 }
@@ -86,6 +131,7 @@ struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32
     const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
     struct dv_device_grant grant = {.platform = report->platform,
                                     .device = report->device,
+                                    .number = index,
                                     .scrubbed = is_scrubbed(report, rule)};
 
     if (rule) {

@@ -14,12 +14,16 @@ struct dv_devices {
     uint32_t count;
     bool had_some; /* at any time: when there is none, they may well come back */
     struct dv_device_report reports[DV_MAX_DEVICES];
+    uint8_t groups[DV_MAX_DEVICES]; /* the first device that each is like */
     char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
 };
 
 /* Takes over a probe's answer; false when it makes no sense. */
 bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
                      uint64_t now_us);
+
+/* Finds out which of the devices that are reported are alike. */
+void dv_devices_group(struct dv_devices *devices);
 
 /* The rule that decides for a device, or NULL: the defaults. */
 const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
@@ -32,6 +36,10 @@ int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
 /* Fills the indices of the devices that a session may use. Returns their number. */
 uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
                            uint8_t indices[DV_MAX_DEVICES]);
+/* Fills exactly those devices that are named, in that order. Returns their number; 0: one of them is not
+ * there, or is named twice. */
+uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES]);
 /* What a session's worker is told of a device. */
 struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
                                         const struct dv_config *config, uint32_t present_as);

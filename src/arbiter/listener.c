@@ -76,11 +76,19 @@ static bool share_makes_sense(const struct dv_hello *hello)
            hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_COUNT;
 }
 
+/* As a text; whether there are such devices is asked later. */
+static bool choice_makes_sense(const struct dv_hello *hello)
+{
+    return memchr(hello->devices, '\0', sizeof hello->devices) &&
+           hello->flags <= DV_HELLO_SAME_DEVICES && (!hello->flags || hello->devices[0]);
+}
+
 static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
-    if (length != (ssize_t)sizeof *hello || hello->magic != DV_WIRE_MAGIC) {
+    if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) ||
+        hello->magic != DV_WIRE_MAGIC) {
         refuse(pending, DV_WELCOME_REFUSED,
                "the first message is no hello of divvy's; is another program using this socket?");
         return;
@@ -97,7 +105,7 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
     }
     if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) ||
         hello->present_as > DV_PRESENT_AS_ACCELERATOR || !share_makes_sense(hello) ||
-        hello->reserved) {
+        !choice_makes_sense(hello)) {
         snprintf(text, sizeof text,
                  "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
@@ -128,7 +136,7 @@ static bool has_left(int fd)
 
 static void read_hello(struct dv_pending *pending)
 {
-    struct dv_hello hello;
+    struct dv_hello hello = {0};
     int fd_count;
     ssize_t length =
         dv_fd_receive(pending->fd, &hello, sizeof hello, NULL, 0, &fd_count, MSG_DONTWAIT);

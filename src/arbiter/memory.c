@@ -131,6 +131,7 @@ static void reserve(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     lease->memory.reserved += bytes;
     lease->tenant->memory.reserved += bytes;
+    dv_lease_device_of(lease)->memory.reserved += bytes;
     note(lease);
     tell(lease, DV_MEMORY_RESERVED, id, bytes);
 }
@@ -477,6 +478,7 @@ static void give_back(struct dv_session_lease *lease, uint64_t bytes)
     bytes = least(bytes, lease->memory.reserved);
     lease->memory.reserved -= bytes;
     lease->tenant->memory.reserved -= bytes;
+    dv_lease_device_of(lease)->memory.reserved -= bytes;
     note(lease);
 }
 
@@ -537,6 +539,7 @@ void dv_memory_join(struct dv_session_lease *lease)
 void dv_memory_part(struct dv_session_lease *lease)
 {
     lease->tenant->memory.reserved -= lease->memory.reserved;
+    dv_lease_device_of(lease)->memory.reserved -= lease->memory.reserved;
     if (lease->memory.asked)
         lease->tenant->memory.askers--;
     DL_DELETE2(lease->tenant->memory.members, lease, memory.prev, memory.next);
@@ -586,6 +589,7 @@ void dv_memory_readopt(struct dv_session_lease *lease)
     lease->memory.reserved = least(lease->record->reserved, DV_MEMORY_BYTES_MOST);
     lease->memory.placed = least(lease->record->placed, DV_MEMORY_BYTES_MOST);
     lease->tenant->memory.reserved += lease->memory.reserved;
+    dv_lease_device_of(lease)->memory.reserved += lease->memory.reserved;
     lease->tenant->memory.placed += lease->memory.placed;
     dv_lease_device_of(lease)->memory.placed += lease->memory.placed;
 }

@@ -50,6 +50,7 @@ struct dv_tenant_memory {
 /* A device. */
 struct dv_device_memory {
     uint64_t placed; /* the sum of all sessions' */
+    uint64_t reserved; /* the same */
     unsigned askers; /* sessions that wait for room */
     struct dv_session_lease *sessions;
     sd_event_source *patience; /* for those who are asked to evict */

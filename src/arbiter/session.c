@@ -156,6 +156,7 @@ void dv_session_destroy(struct dv_session *session)
     arbiter->descriptors_free += session->descriptors;
     free(session->leases);
     free(session->turned_away);
+    free(session->choice);
     free(session);
     if (!arbiter->sessions)
         malloc_trim(0); /* a crowd has left: its memory goes back */

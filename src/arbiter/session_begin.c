@@ -117,9 +117,14 @@ static int choose_devices(struct dv_session *session)
     struct dv_arbiter *arbiter = session->arbiter;
 
     session->device_count =
-        dv_devices_choose(&arbiter->devices, &arbiter->config, session->device_indices);
+        session->same_devices
+            ? dv_devices_choose_same(&arbiter->devices, &arbiter->config, session->choice,
+                                     session->device_indices)
+            : dv_devices_choose(&arbiter->devices, &arbiter->config, session->device_indices);
     if (session->device_count == 0)
         return 0;
+    if (session->version == 1 && session->device_count > DV_MAX_DEVICES_1)
+        session->device_count = DV_MAX_DEVICES_1;
     if (session->api == DV_API_LEASE) { /* numbers are those of `divvy devices`, hidden ones too */
         session->device_count = arbiter->devices.count;
         for (uint32_t i = 0; i < session->device_count; i++)
@@ -194,8 +199,9 @@ static void start_worker(struct dv_session *session)
     }
     if (session->device_count == 0) {
         snprintf(text, sizeof text, "this machine has no device to offer: %.300s",
-                 arbiter->devices.count ? "the configuration hides all of them"
-                                        : arbiter->devices.text);
+                 !arbiter->devices.count ? arbiter->devices.text
+                 : session->same_devices ? "those that the program has used are not there any more"
+                                         : "the configuration hides all of them");
         dv_session_refuse(session, DV_WELCOME_NO_WORKER, text);
         return;
     }
@@ -279,6 +285,7 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
                                    .api = hello->api,
                                    .present_as = hello->present_as,
                                    .wish = wish_of(hello),
+                                   .same_devices = hello->flags & DV_HELLO_SAME_DEVICES,
                                    .started = time(NULL),
                                    .started_us = dv_arbiter_now(arbiter),
                                    .client_fd = client_fd,
@@ -316,6 +323,10 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
     }
     session->descriptors = descriptors;
     arbiter->descriptors_free -= descriptors;
+    if (hello->devices[0] && !(session->choice = strdup(hello->devices))) {
+        dv_session_refuse(session, DV_WELCOME_REFUSED, "divvyd has no memory for another session");
+        return;
+    }
     if (dv_session_watch_client(session) < 0) {
         dv_session_refuse(session, DV_WELCOME_REFUSED, "divvyd is out of resources; see its log");
         return;

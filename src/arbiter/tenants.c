@@ -12,6 +12,7 @@
 #include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
+#include "src/arbiter/placement.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/state.h"
 #include "src/base/cleanup.h"
@@ -287,9 +288,8 @@ static void name_holders(const struct dv_arbiter *arbiter, const struct dv_tenan
     }
 }
 
-/* What is promised on a device to others. */
-static uint64_t promised_to_others(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
-                                   uint32_t device)
+uint64_t dv_tenants_promised_to_others(const struct dv_arbiter *arbiter,
+                                       const struct dv_tenant *tenant, uint32_t device)
 {
     const struct dv_tenant_device *place = tenant->devices[device];
 
@@ -301,7 +301,7 @@ static uint64_t promised_to_others(const struct dv_arbiter *arbiter, const struc
 static int check_room(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
                       uint32_t device, uint32_t request_ppm, char *text, size_t bytes)
 {
-    uint64_t promised = promised_to_others(arbiter, tenant, device);
+    uint64_t promised = dv_tenants_promised_to_others(arbiter, tenant, device);
     char holders[256];
 
     if (request_ppm == 0 || promised + request_ppm <= DV_PPM)
@@ -689,22 +689,44 @@ static void reset_shares(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
     }
 }
 
-/* Which of its devices a session that begins is put on: the first that can keep what its tenant will
+/* The session sees its devices in this order. A front end's own session numbers them as `divvy devices`
+ * does, whatever the order. */
+static void arrange(struct dv_session *session, uint8_t order[DV_MAX_DEVICES])
+{
+    uint8_t devices[DV_MAX_DEVICES];
+    uint64_t leased = session->leased_mask;
+
+    if (session->api == DV_API_LEASE || session->same_devices)
+        return;
+    memcpy(devices, session->device_indices, sizeof devices);
+    session->leased_mask = 0;
+    for (uint32_t i = 0; i < session->device_count; i++) {
+        session->device_indices[i] = devices[order[i]];
+        session->leased_mask |= (leased >> order[i] & 1) << i;
+        order[i] = (uint8_t)i;
+    }
+}
+
+/* Orders the devices of a session that begins, and finds the first that can keep what its tenant will
  * request there. Returns its index in the session's list; device_count: no device is leased; or a
  * negative errno with words. */
-static int find_first_device(struct dv_arbiter *arbiter, const struct dv_session *session,
+static int find_first_device(struct dv_arbiter *arbiter, struct dv_session *session,
                              const struct dv_tenant *tenant, uint32_t request_ppm, char *text,
                              size_t bytes)
 {
+    uint8_t order[DV_MAX_DEVICES];
     unsigned full = 0;
 
+    dv_placement_order(arbiter, session, tenant, request_ppm, order);
+    arrange(session, order);
     for (uint32_t i = 0; i < session->device_count; i++) {
-        if (!(session->leased_mask >> i & 1))
+        uint32_t device = session->device_indices[order[i]];
+        if (!(session->leased_mask >> order[i] & 1))
             continue;
-        if (promised_to_others(arbiter, tenant, session->device_indices[i]) + request_ppm <= DV_PPM)
-            return (int)i;
+        if (dv_tenants_promised_to_others(arbiter, tenant, device) + request_ppm <= DV_PPM)
+            return order[i];
         if (full++ == 0)
-            check_room(arbiter, tenant, session->device_indices[i], request_ppm, text, bytes);
+            check_room(arbiter, tenant, device, request_ppm, text, bytes);
     }
     if (full > 1) {
         size_t used = strlen(text);

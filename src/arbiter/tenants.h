@@ -67,6 +67,10 @@ void dv_tenants_leave(struct dv_arbiter *arbiter, struct dv_session *session);
 /* Whether at least one of its sessions is the user's. */
 bool dv_tenant_has_user(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant, uid_t uid);
 
+/* What is promised on a device to other tenants. */
+uint64_t dv_tenants_promised_to_others(const struct dv_arbiter *arbiter,
+                                       const struct dv_tenant *tenant, uint32_t device);
+
 /* One of its sessions comes to a device, with the tenant's request or without: returns the tenant's
  * place there, or NULL with words. Then one that came without it asks for it. Then one goes. */
 struct dv_tenant_device *dv_tenants_come(struct dv_arbiter *arbiter, struct dv_tenant *tenant,

@@ -38,7 +38,7 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
                              .version = DV_WIRE_VERSION,
-                             .version_oldest = DV_WIRE_VERSION_OLDEST,
+                             .version_oldest = DV_WIRE_VERSION,
                              .api = DV_API_LEASE,
                              .request = share->request.from ? share->request.value + 1 : 0,
                              .limit = share->limit.from ? share->limit.value + 1 : 0,

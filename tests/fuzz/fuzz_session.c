@@ -70,11 +70,15 @@ static void say_hello(struct peer *peer, struct input *input)
     leave(peer);
     peer->fd = stage_connect(DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
     if (how & 1) /* its own idea of one */
-        take_bytes(input, &hello, sizeof hello);
+        take_bytes(input, &hello, DV_HELLO_BYTES_1);
     else if (how & 2)
         take_bytes(input, &hello.request, 12);
     if (how & 4)
         hello.api = DV_API_OPENCL;
+    if (how & 16)
+        take_bytes(input, hello.devices, 16);
+    if (how & 32)
+        hello.flags = DV_HELLO_SAME_DEVICES;
     say(peer, &hello, how & 8 ? how % sizeof hello : sizeof hello);
 }
 

@@ -4,7 +4,8 @@ import os
 import socket
 import struct
 
-HELLO = struct.Struct("=IHHIIIIHHI")
+HELLO = struct.Struct("=IHHIIIIHHI")   # of version 1
+HELLO_2 = struct.Struct("=IHHIIIIHHI512s")
 WELCOME = struct.Struct("=IHHQQ512s")
 MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
 MEMORY_MESSAGE = struct.Struct("=IHHIIQQ")
@@ -22,10 +23,11 @@ QUIET_S = 0.3    # what should not come has not come by then
 class Session:
     """A lease-only session on device 0."""
 
-    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0):
+    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0, devices="", flags=0):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(os.path.join(daemon.dir, "session.sock"))
-        self.socket.send(HELLO.pack(MAGIC, 1, 1, 2, 0, request, limit, weight, latency_class, 0))
+        self.socket.send(HELLO_2.pack(MAGIC, 2, 2, 2, 0, request, limit, weight, latency_class, flags,
+                                      devices.encode()))
         self.socket.settimeout(30)   # the daemon may still look for its devices
         _, _, self.status, self.id, _, text = WELCOME.unpack(self.socket.recv(WELCOME.size))
         self.text = text.split(b"\0")[0].decode()

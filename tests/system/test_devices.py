@@ -61,6 +61,21 @@ def machine(program):
 HALF = ("--request", "60%")
 
 
+def test_requests_are_kept_where_sessions_are(machine):
+    """Each fits on a device of its own: none is refused before all four are taken."""
+    used = []
+    for _ in range(4):
+        (device, request), = machine.devices_of(machine.start(0, 0, options=HALF)).items()
+        assert request == 600_000
+        used.append(device)
+    assert sorted(used) == [0, 1, 2, 3]
+    lines, code, complaint = machine.run(0, 0, options=HALF)
+    assert code == 125 and not lines
+    assert "a request of 60% cannot be kept on" in complaint
+    assert "The other 3 devices cannot keep it either" in complaint
+    machine.start(0, 0, options=("--request", "40%"))
+
+
 def test_a_device_that_the_program_chooses_takes_the_request_with_it(machine):
     """Where it was admitted and does nothing is free again."""
     for device in (3, 2, 1, 0):
@@ -89,6 +104,18 @@ def test_a_program_that_insists_on_a_full_device_is_told(machine, tmp_path):
     assert refusals == 1 and machine.devices_of(first) == {taken: 600_000}
 
 
+def test_a_context_of_all_devices_uses_those_with_queues(machine):
+    first = machine.start("all", 2, options=HALF)
+    second = machine.start("all", 1, options=HALF)
+    promised = [next(d for d, r in machine.devices_of(s).items() if r) for s in (first, second)]
+    assert promised[0] != promised[1]
+    third = machine.start(0, 0, options=HALF)
+    fourth = machine.start(0, 0, options=HALF)
+    full = [next(d for d, r in machine.devices_of(s).items() if r)
+            for s in (first, second, third, fourth)]
+    assert sorted(full) == [0, 1, 2, 3]
+
+
 def test_a_queue_on_a_full_device_is_refused(machine):
     """The context is of all devices, so it is there already."""
     machine.start(0, 0, options=HALF)
@@ -100,11 +127,31 @@ def test_a_queue_on_a_full_device_is_refused(machine):
 
 
 def test_sessions_without_requests_are_refused_nowhere(machine):
-    for device in range(4):
-        machine.start(device, 0, options=("--request", "100%"))
+    for _ in range(4):
+        machine.start(0, 0, options=("--request", "100%"))
     for device in range(4):
         assert machine.run(device, 0)[1] == 0
     assert machine.run("all", 3)[1] == 0
+
+
+def test_requests_survive_a_restart(machine):
+    """Promises, and the places that programs were admitted on but do not use, are as before."""
+    sessions = [machine.start(device, 0, options=HALF) for device in (1, 1)]
+    idle = lease.Session(machine.daemon, request=600_001)   # uses nothing so far
+    before = [machine.devices_of(s) for s in (*sessions, idle.id)]
+    machine.daemon.kill(signal.SIGKILL)
+    machine.daemon.start()
+    divvytest.wait_for(lambda: len(machine.daemon.sessions()) == 3, 10, "sessions are lost")
+    assert [machine.devices_of(s) for s in (*sessions, idle.id)] == before
+    idle.answer_state(4)
+    machine.start(0, 0, options=HALF)
+    assert machine.run(0, 0, options=HALF)[1] == 125
+    free = next(d for d in range(4) if all(d not in b for b in before))
+    unused = next(iter(before[2]))
+    idle.say(lease.WANT, device=free)   # taken meanwhile, so it runs there without its request
+    assert idle.hear_of(free)[0] == lease.GRANT
+    assert machine.devices_of(idle.id) == {unused: 600_000, free: 0}
+    idle.close()
 
 
 def test_leases_join_at_their_first_wish(machine):
@@ -147,3 +194,79 @@ def test_what_an_operator_sets_holds_on_devices_used_later(machine):
     assert {d["index"]: (d["weight"], d["request_ppm"]) for d in answer["devices"]} == {
         0: (7, 200_000), 3: (7, 200_000)}
     session.close()
+
+
+# ---- in which order ----
+
+
+def test_programs_spread_out(machine):
+    """Each takes the first device that it sees, and that is one on which nobody is."""
+    sessions = [machine.start(0, 0) for _ in range(8)]
+    used = [d for s in sessions for d in machine.devices_of(s)]
+    assert sorted(used[:4]) == [0, 1, 2, 3] and sorted(used) == sorted(2 * [0, 1, 2, 3])
+
+
+def test_programs_that_start_together_spread_out(machine):
+    """The first device is taken when a session begins, not when its program comes to use it."""
+    for _ in range(3):
+        children = [subprocess.Popen(machine.command(0, 0, 1, options=HALF), text=True,
+                                     env=machine.daemon.env(), stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE) for _ in range(4)]
+        for child in children:
+            out, _ = child.communicate(timeout=60)
+            assert child.returncode == 0, out
+        divvytest.wait_for(lambda: not machine.daemon.sessions(), 10, "sessions do not end")
+
+
+def test_guarantees_count_more_than_numbers(machine):
+    """What somebody may expect of a device is what is not promised, by those who share it."""
+    first = machine.start(0, 0, options=("--request", "90%"))
+    taken = next(iter(machine.devices_of(first)))
+    for _ in range(6):
+        assert taken not in machine.devices_of(machine.start(0, 0))
+
+
+def test_memory_counts(machine):
+    """Nobody is sent to a device whose memory is reserved."""
+    with contextlib.closing(lease.Session(machine.daemon)) as large:
+        devices = json.loads(machine.daemon.cli("devices", "--json"))["devices"]
+        large.say_of_memory(lease.RESERVE, devices[0]["memory_bytes"] * 15 // 16, number=1)
+        assert large.hear_of_memory()[0] == 16
+        for _ in range(6):
+            assert 0 not in machine.devices_of(machine.start(0, 0))
+
+
+def test_the_vendors_order(program):
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon("device-order: fixed\n", env=FOUR))
+        machine = Machine(daemon, program("several"), stack)
+        for _ in range(3):
+            assert machine.devices_of(machine.start(0, 0, options=("--request", "30%"))) == {0: 300_000}
+        # it is the program that takes the first: where it was admitted counts for nothing
+        lines, code, _ = machine.run(0, 0, options=("--request", "30%"))
+        assert code == 3 and lines[-1] == "refused clCreateContext CL_DEVICE_NOT_AVAILABLE"
+        assert machine.devices_of(machine.start(1, 0, options=("--request", "30%"))) == {1: 300_000}
+
+
+def test_a_child_sees_the_devices_of_its_parent(machine, program):
+    """Handles of devices are inherited: each means the same device in the child's own session."""
+    machine.start(0, 0)
+    parent = machine.daemon.popen([program("lineage"), "2"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE)
+    machine.stack.callback(lambda: (divvytest.kill_group(parent), parent.communicate()))
+    assert parent.stdout.readline() == "parent\n"
+    device, = machine.devices_of(machine.daemon.session_of(parent.pid)["id"])
+    for _ in range(2):   # a new program would see another order
+        machine.start(0, 0, options=("--request", "30%"))
+    parent.stdin.write("go\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline().split()[1])
+    assert list(machine.devices_of(machine.daemon.session_of(child)["id"])) == [device]
+
+
+@pytest.mark.parametrize("devices, flags", [
+    ("0,0", 1), ("0,4", 1), ("x", 1), ("0,,1", 1), ("99999999999999999999", 1), ("", 1), ("0", 2)])
+def test_lists_of_devices_that_make_no_sense(machine, devices, flags):
+    with contextlib.closing(lease.Session(machine.daemon, devices=devices, flags=flags)) as refused:
+        assert refused.status in (2, 3) and refused.text
+    assert lease.Session(machine.daemon).status == 0

@@ -12,7 +12,7 @@ import pytest
 import divvytest
 import leasechannel as lease
 
-OPENCL, VERSION = 1, 1  # src/wire/session/handshake.h
+OPENCL, VERSION = 1, 2  # src/wire/session/handshake.h
 OK, OTHER_VERSION = 0, 1
 
 
@@ -20,7 +20,8 @@ def hello(directory, newest, oldest):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(30)
         client.connect(os.path.join(directory, "session.sock"))
-        client.send(lease.HELLO.pack(lease.MAGIC, newest, oldest, OPENCL, 0, 0, 0, 0, 0, 0))
+        fields = lease.MAGIC, newest, oldest, OPENCL, 0, 0, 0, 0, 0, 0
+        client.send(lease.HELLO.pack(*fields) if newest < 2 else lease.HELLO_2.pack(*fields, b""))
         _, version, status, _, _, text = lease.WELCOME.unpack(client.recv(lease.WELCOME.size))
         return version, status, text.split(b"\0")[0].decode()
 
@@ -30,6 +31,12 @@ def test_a_client_that_knows_our_version_is_served(newest, oldest):
     with divvytest.Daemon() as daemon:
         version, status, text = hello(daemon.dir, newest, oldest)
         assert (version, status, text) == (VERSION, OK, "")
+
+
+def test_a_client_of_the_release_before_is_served():
+    with divvytest.Daemon() as daemon:
+        version, status, text = hello(daemon.dir, VERSION - 1, VERSION - 1)
+        assert (version, status, text) == (VERSION - 1, OK, "")
 
 
 @pytest.mark.parametrize("newest, oldest", [(0, 0), (VERSION + 6, VERSION + 1), (VERSION, VERSION + 1)])

@@ -93,6 +93,7 @@ static void every_key_is_understood(void **state)
                                    "operator-group: root\n"
                                    "tenants-see-own: yes\n"
                                    "sessions-per-user: 17\n"
+                                   "device-order: fixed\n"
                                    "devices:\n"
                                    "  - match: \"*Fast*\"\n"
                                    "    name: Shared Card\n"
@@ -110,6 +111,7 @@ static void every_key_is_understood(void **state)
     assert_int_equal(config.operator_group, 0);
     assert_int_equal(config.file->tenants_see_own, 1);
     assert_int_equal(config.sessions_per_user, 17);
+    assert_true(config.devices_fixed);
     assert_int_equal(config.file->devices_count, 3);
     const struct dv_device_rule *rules = config.file->devices;
     assert_string_equal(rules[0].match, "*Fast*");
@@ -242,6 +244,7 @@ static void wrong_values_are_named(void **state)
             "slice is '5'", "learned, or a time");
     REFUSED("devices:\n  - match: x\n    slice: 20s\n", 3, "20s", "100us to 10s");
     REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
+    REFUSED("device-order: best\n", 1, "best", "free or fixed");
     REFUSED("sessions-per-user: many\n", 1, "'sessions-per-user'", "1 to 16384");
     REFUSED("sessions-per-user: 0\n", 1, "1 to 16384");
     REFUSED("# x\nsessions-per-user: 16385\n", 2, "16385", "1 to 16384");

@@ -104,6 +104,7 @@ struct dv_device {
     cl_device_type type;
     bool unified;
     uint32_t index; /* in the session's list; of a sub-device, its parent's */
+    uint32_t number; /* as `divvy devices` shows it */
     cl_ulong max_alloc_bytes;
     cl_uint base_align; /* bytes */
     size_t max_group, max_items[16];
@@ -404,6 +405,8 @@ void dv_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- platform.c ---- */
 cl_int dv_platforms_init(struct dv_session *s);
+/* The numbers of the devices that the program knows, in its order. False: it knows none so far. */
+bool dv_platforms_list(char *list, size_t bytes);
 
 /* ---- memory.c ---- */
 void *dv_mem_reported_host_ptr(const struct dv_mem *mem);

@@ -106,6 +106,7 @@ static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_w
     device->type = wire->type;
     device->unified = wire->unified;
     device->index = index;
+    device->number = wire->number;
     device->max_alloc_bytes = wire->max_alloc_bytes;
     device->base_align = wire->base_align;
     memcpy(device->name, wire->name, sizeof device->name);
@@ -115,6 +116,17 @@ static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_w
         return CL_OUT_OF_HOST_MEMORY;
     known.device_count++;
     return CL_SUCCESS;
+}
+
+bool dv_platforms_list(char *list, size_t bytes)
+{
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (cl_uint i = 0; i < known.device_count && used < bytes; i++)
+        used += (size_t)snprintf(list + used, bytes - used, "%s%u", i ? "," : "",
+                                 known.devices[i]->number);
+    return known.device_count > 0;
 }
 
 cl_int dv_platforms_init(struct dv_session *s)

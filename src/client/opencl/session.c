@@ -173,16 +173,24 @@ static void wish_for_share(struct dv_hello *hello)
             hello->class = i + 1;
 }
 
+/* Handles of devices outlive a session, so its successor has to have the same devices. */
+static void wish_for_devices(struct dv_hello *hello)
+{
+    if (dv_platforms_list(hello->devices, sizeof hello->devices))
+        hello->flags |= DV_HELLO_SAME_DEVICES;
+}
+
 static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
                              .version = DV_WIRE_VERSION,
-                             .version_oldest = DV_WIRE_VERSION_OLDEST,
+                             .version_oldest = DV_WIRE_VERSION,
                              .api = DV_API_OPENCL,
                              .present_as = wanted_presentation()};
     int received = 0;
 
     wish_for_share(&hello);
+    wish_for_devices(&hello);
     int error = dv_fd_send(fd, &hello, sizeof hello, NULL, 0);
     if (error < 0)
         return error;

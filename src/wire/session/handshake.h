@@ -9,13 +9,15 @@
 
 #define DV_WIRE_MAGIC 0x79767664u /* "dvvy" */
 /* A daemon serves its own version and the one before it. */
-#define DV_WIRE_VERSION 1
+#define DV_WIRE_VERSION 2
 #define DV_WIRE_VERSION_OLDEST 1
 
 #define DV_SHARE_WHOLE 1000000   /* shares of a device's time are parts per million */
 
 #define DV_MAX_DEVICES 16        /* devices offered to one session */
+#define DV_MAX_DEVICES_1 16      /* the same in version 1 */
 #define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
+#define DV_MAX_DEVICE_CHOICE 512 /* devices that a program names, NUL included */
 #define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
 #define DV_MAX_COMMAND_NAME 64   /* a tenant's program name, NUL included */
 
@@ -45,9 +47,18 @@ struct dv_hello {
     uint32_t limit;
     uint16_t weight;
     uint16_t class;
-    uint32_t reserved;       /* zero */
+    uint32_t flags;          /* enum dv_hello_flag; zero in version 1, which ends here */
+    /* Which of the machine's devices the session is to have: numbers as `divvy devices` shows them, with
+     * commas between them. Empty: all. */
+    char devices[DV_MAX_DEVICE_CHOICE];
 };
-static_assert(sizeof(struct dv_hello) == 32, "wire");
+#define DV_HELLO_BYTES_1 32 /* of version 1 */
+static_assert(sizeof(struct dv_hello) == DV_HELLO_BYTES_1 + DV_MAX_DEVICE_CHOICE, "wire");
+
+enum dv_hello_flag {
+    /* These devices in this order, or none: an earlier session of the program had them like that. */
+    DV_HELLO_SAME_DEVICES = 1,
+};
 
 enum dv_welcome_status {
     DV_WELCOME_OK = 0,
@@ -100,7 +111,7 @@ struct dv_device_grant {
     uint64_t capacity_bytes;    /* what it has for all together; 0: as much as the vendor says */
     uint64_t per_context_bytes; /* what each context is taken to cost */
     uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before anybody sees it */
-    uint32_t reserved;          /* zero */
+    uint32_t number;            /* as `divvy devices` shows it */
     char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
 };
 static_assert(sizeof(struct dv_device_grant) == 56 + DV_MAX_DEVICE_NAME, "wire");

@@ -72,6 +72,7 @@ int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices 
                                           .platform = device->platform_index,
                                           .type = device->type,
                                           .unified = device->unified,
+                                          .number = w->runtime->start->devices[i].number,
                                           .max_alloc_bytes = max_alloc,
                                           .base_align = align_bits / 8};
         snprintf(list[i].name, sizeof list[i].name, "%s", device->name);
