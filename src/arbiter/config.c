@@ -190,7 +190,7 @@ static const struct {
     const char *expected;
 } hints[] = {
     {"devices", "a list of rules, each starting with \"- match: PATTERN\", at most 256"},
-    {"match", "a pattern for device names of at most 127 characters, such as \"*\""},
+    {"match", "a pattern for device names of at most 127 characters, such as \"*\", or a number, UUID or PCI address"},
     {"name", "a device name of at most 127 characters"},
     {"unified", "yes, no or auto"},
     {"present-as", "as-is, cpu, gpu or accelerator"},
@@ -514,6 +514,7 @@ static int check_memory(struct dv_config *config, const char *path, const char *
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
         struct dv_device_rule *rule = &config->file->devices[i];
         place.line = dv_yaml_find_line(data, rule->match, place.line + 1);
+        rule->matches = dv_device_match_parse(rule->match);
         if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
                                rule->capacity_bytes < CAPACITY_LEAST ||
                                rule->capacity_bytes > DV_MEMORY_BYTES_MOST))

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "src/arbiter/device_match.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
 
@@ -57,6 +58,7 @@ struct dv_device_rule {
     int no_swap;       /* objects stay where the driver puts them */
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */
+    struct dv_device_match matches; /* what `match` means */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */

@@ -1,7 +1,6 @@
 /* Devices and the rules that apply to them (see devices.h). */
 #include "src/arbiter/devices.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,8 @@ static void clean_report(struct dv_device_report *report)
     dv_text_clean(report->version, sizeof report->version);
     dv_text_clean(report->driver, sizeof report->driver);
     dv_text_clean(report->platform_name, sizeof report->platform_name);
+    dv_text_clean(report->uuid, sizeof report->uuid);
+    dv_text_clean(report->pci, sizeof report->pci);
     report->host_unified = report->host_unified != 0;
 }
 
@@ -67,7 +68,7 @@ const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, u
     const struct dv_config_file *file = config->file;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++)
-        if (fnmatch(file->devices[i].match, devices->reports[index].name, 0) == 0)
+        if (dv_device_match_is(&file->devices[i].matches, index, &devices->reports[index], NULL))
             return &file->devices[i];
     return NULL;
 }
@@ -93,22 +94,58 @@ static bool is_offered(const struct dv_devices *devices, uint32_t index,
     return !rule || !rule->hidden;
 }
 
-uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
-                           uint8_t indices[DV_MAX_DEVICES])
+/* Adds those of the devices that are offered which an item names. Returns false when it names none. */
+static bool choose_item(const struct dv_devices *devices, const struct dv_config *config,
+                        const char *item, bool chosen[DV_MAX_DEVICES])
 {
+    struct dv_device_match match = dv_device_match_parse(item);
+    bool any = false;
+
+    for (uint32_t i = 0; i < devices->count; i++) {
+        const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
+        if (!is_offered(devices, i, config) ||
+            !dv_device_match_is(&match, i, &devices->reports[i], rule ? rule->name : NULL))
+            continue;
+        chosen[i] = any = true;
+    }
+    return any;
+}
+
+uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           size_t bytes)
+{
+    bool chosen[DV_MAX_DEVICES] = {0};
     uint32_t count = 0;
 
+    for (const char *at = choice; at && *at;) {
+        char item[DV_MAX_DEVICE_CHOICE];
+        size_t length = strcspn(at, ",");
+        snprintf(item, sizeof item, "%.*s", (int)length, at);
+        if (!choose_item(devices, config, item, chosen)) {
+            dv_text_clean(item, sizeof item);
+            snprintf(text, bytes, "no device is offered that '%.100s' names; `divvy devices` lists them",
+                     item);
+            return 0;
+        }
+        at += length + (at[length] == ',');
+    }
     for (uint32_t i = 0; i < devices->count; i++)
-        if (is_offered(devices, i, config))
+        if (choice ? chosen[i] : is_offered(devices, i, config))
             indices[count++] = (uint8_t)i;
+    if (count == 0)
+        snprintf(text, bytes, "this machine has no device to offer: %.300s",
+                 devices->count ? "the configuration hides all of them" : devices->text);
     return count;
 }
 
 uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
-                                const char *numbers, uint8_t indices[DV_MAX_DEVICES])
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                size_t bytes)
 {
     uint32_t count = 0;
 
+    snprintf(text, bytes, "this machine does not offer those devices any more that the program has used");
     while (*numbers) {
         char *end;
         unsigned long number = strtoul(numbers, &end, 10);

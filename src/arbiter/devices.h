@@ -33,13 +33,16 @@ const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, u
 int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
                       const struct dv_config *config);
 
-/* Fills the indices of the devices that a session may use. Returns their number. */
+/* Fills the indices of the devices that a session may use: those that it names, with commas between them,
+ * as far as they are offered; NULL: all. Returns their number; 0: there is none, for the reason in words. */
 uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
-                           uint8_t indices[DV_MAX_DEVICES]);
-/* Fills exactly those devices that are named, in that order. Returns their number; 0: one of them is not
- * there, or is named twice. */
+                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           size_t bytes);
+/* Fills exactly those devices that are named by their numbers, in that order. Returns how many they are; 0:
+ * one of them is not there, or is named twice. */
 uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
-                                const char *numbers, uint8_t indices[DV_MAX_DEVICES]);
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                size_t bytes);
 /* What a session's worker is told of a device. */
 struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
                                         const struct dv_config *config, uint32_t present_as);

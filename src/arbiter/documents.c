@@ -124,11 +124,13 @@ json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned s
 
     if (rule && rule->unified != DV_UNIFIED_AUTO)
         unified = rule->unified == DV_UNIFIED_YES;
-    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o, s:s, "
-                     "s:i, s:o, s:o, s:f, s:f}",
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o, "
+                     "s:s, s:i, s:o, s:o, s:f, s:f}",
                      "index", (int)index, "name", rule && rule->name ? rule->name : report->name,
                      "vendor", report->vendor, "version", report->version, "driver", report->driver,
-                     "platform", report->platform_name, "type", dv_devices_type_word(report->type),
+                     "platform", report->platform_name, "uuid",
+                     report->uuid[0] ? report->uuid : "unknown", "pci",
+                     report->pci[0] ? report->pci : "unknown", "type", dv_devices_type_word(report->type),
                      "memory_bytes", number(report->memory_bytes), "compute_units",
                      (int)report->compute_units, "unified", (int)unified, "present_as",
                      dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),

@@ -57,7 +57,7 @@ struct dv_session {
 
     uint32_t device_count;
     uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
-    char *choice;       /* devices that the program names, until they are chosen; NULL: all */
+    char *choice;       /* devices that the program names; NULL: all */
     bool same_devices;  /* as an earlier session of the program had them */
     uint64_t leased_mask; /* of its list: those whose time was shared out when it began */
     /* device_count of them; NULL: the session has not come to use that device. */

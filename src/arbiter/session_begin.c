@@ -111,30 +111,46 @@ static int open_log(struct dv_session *session)
     return session->worker_log_fd < 0 ? session->worker_log_fd : 0;
 }
 
-/* Returns 0 or a negative errno. */
-static int choose_devices(struct dv_session *session)
+/* Numbers are those of `divvy devices`, hidden ones too; the session may speak of those it has chosen. */
+static void number_as_listed(struct dv_session *session)
+{
+    uint64_t leased = 0;
+
+    for (uint32_t i = 0; i < session->device_count; i++)
+        leased |= (session->leased_mask >> i & 1) << session->device_indices[i];
+    session->leased_mask = leased;
+    session->device_count = session->arbiter->devices.count;
+    for (uint32_t i = 0; i < session->device_count; i++)
+        session->device_indices[i] = (uint8_t)i;
+}
+
+/* Returns 0, or a negative errno with words. */
+static int choose_devices(struct dv_session *session, char *text, size_t bytes)
 {
     struct dv_arbiter *arbiter = session->arbiter;
+    const struct dv_devices *devices = &arbiter->devices;
 
     session->device_count =
         session->same_devices
-            ? dv_devices_choose_same(&arbiter->devices, &arbiter->config, session->choice,
-                                     session->device_indices)
-            : dv_devices_choose(&arbiter->devices, &arbiter->config, session->device_indices);
+            ? dv_devices_choose_same(devices, &arbiter->config, session->choice,
+                                     session->device_indices, text, bytes)
+            : dv_devices_choose(devices, &arbiter->config, session->choice,
+                                session->device_indices, text, bytes);
     if (session->device_count == 0)
-        return 0;
+        return -ENODEV;
     if (session->version == 1 && session->device_count > DV_MAX_DEVICES_1)
         session->device_count = DV_MAX_DEVICES_1;
-    if (session->api == DV_API_LEASE) { /* numbers are those of `divvy devices`, hidden ones too */
-        session->device_count = arbiter->devices.count;
-        for (uint32_t i = 0; i < session->device_count; i++)
-            session->device_indices[i] = (uint8_t)i;
-    }
     for (uint32_t i = 0; i < session->device_count; i++)
         if (dv_leases_start_device(arbiter, session->device_indices[i]))
             session->leased_mask |= UINT64_C(1) << i;
+    if (session->api == DV_API_LEASE)
+        number_as_listed(session);
     session->leases = calloc(session->device_count, sizeof(struct dv_session_lease *));
-    return session->leases ? 0 : -ENOMEM;
+    if (!session->leases) {
+        snprintf(text, bytes, "divvyd has no memory for another session");
+        return -ENOMEM;
+    }
+    return 0;
 }
 
 static bool devices_must_be_awaited(struct dv_arbiter *arbiter)
@@ -193,16 +209,13 @@ static void start_worker(struct dv_session *session)
 
     if (devices_must_be_awaited(arbiter))
         return;
-    if (choose_devices(session) < 0) {
-        dv_session_refuse(session, DV_WELCOME_REFUSED, "divvyd has no memory for another session");
-        return;
-    }
-    if (session->device_count == 0) {
-        snprintf(text, sizeof text, "this machine has no device to offer: %.300s",
-                 !arbiter->devices.count ? arbiter->devices.text
-                 : session->same_devices ? "those that the program has used are not there any more"
-                                         : "the configuration hides all of them");
-        dv_session_refuse(session, DV_WELCOME_NO_WORKER, text);
+    int chosen = choose_devices(session, text, sizeof text);
+    if (chosen < 0) {
+        /* what the program itself has named is told it before it starts */
+        dv_session_refuse(session,
+                          chosen == -ENODEV && !session->choice ? DV_WELCOME_NO_WORKER
+                                                                : DV_WELCOME_REFUSED,
+                          text);
         return;
     }
     if (dv_tenants_admit(arbiter, session, &session->wish, text, sizeof text) < 0) {

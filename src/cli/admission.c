@@ -34,7 +34,8 @@ static void leave(int fd)
         ;
 }
 
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share)
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share,
+                          const char *devices)
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
                              .version = DV_WIRE_VERSION,
@@ -48,6 +49,8 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
     const struct timeval timeout = {.tv_sec = ANSWER_TIMEOUT_S};
     int fd_count;
 
+    if (devices)
+        dv_text_copy(hello.devices, sizeof hello.devices, devices);
     DV_AUTO_CLOSE int fd = dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0 ||
         dv_fd_send(fd, &hello, sizeof hello, NULL, 0) < 0 ||

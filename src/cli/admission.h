@@ -1,4 +1,5 @@
-/* Asking the daemon beforehand whether a program may have the share that it will ask for. */
+/* Asking the daemon beforehand whether a program may have the share and the devices that it will ask
+ * for. */
 #ifndef DV_CLI_ADMISSION_H
 #define DV_CLI_ADMISSION_H
 
@@ -6,8 +7,9 @@
 
 #include "src/cli/share.h"
 
-/* Returns false after a message when the daemon would refuse the program for its share. When that
- * cannot be found out, the answer is true: the program will see. */
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share);
+/* Returns false after a message when the daemon would refuse the program for its share or its devices
+ * (NULL: all). When that cannot be found out, the answer is true: the program will see. */
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share,
+                          const char *devices);
 
 #endif

@@ -23,7 +23,8 @@ static const char usage[] =
     "Columns: number, name, type, memory, compute units, whether it computes in the host's\n"
     "memory (unified), the type it is shown as to programs, the policy by which its time is\n"
     "shared out (none: it is not), how many sessions may keep it busy at once, the length of\n"
-    "their turns, and the sessions on it now.\n";
+    "their turns, the sessions on it now, its address on the PCI bus and its UUID (unknown: its\n"
+    "driver does not say). Number, name, address and UUID are what `divvy run --device` takes.\n";
 
 static void add_policy(struct dv_table *table, const json_t *device)
 {
@@ -65,6 +66,8 @@ static void add_device(struct dv_table *table, const json_t *device)
     add_policy(table, device);
     dv_table_add(table, "%" PRId64,
                  (int64_t)json_integer_value(json_object_get(device, "sessions")));
+    dv_table_add(table, "%s", dv_http_text(device, "pci", "unknown"));
+    dv_table_add(table, "%s", dv_http_text(device, "uuid", "unknown"));
 }
 
 static bool has_warning(const json_t *device, const json_t *warning)
@@ -117,9 +120,10 @@ static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"DEVICE", "NAME",    "TYPE",     "MEMORY",
                                           "UNITS",  "UNIFIED", "SHOWN-AS", "POLICY",
-                                          "SLOTS",  "SLICE",   "SESSIONS"};
-    static const bool right[] = {true,  false, false, true,  true, false,
-                                 false, false, true,  false, true};
+                                          "SLOTS",  "SLICE",   "SESSIONS", "PCI",
+                                          "UUID"};
+    static const bool right[] = {true,  false, false, true, true,  false, false,
+                                 false, true,  false, true, false, false};
     const json_t *devices = json_object_get(document, "devices");
     struct dv_table table;
     size_t index;

@@ -14,6 +14,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/daemon.h"
 #include "src/cli/share.h"
+#include "src/wire/session/handshake.h"
 
 static const char usage[] =
     "Usage: divvy run [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
@@ -26,6 +27,9 @@ static const char usage[] =
     "\n"
     "  --present-as TYPE show the devices as cpu, gpu or accelerator, for programs that look\n"
     "                    for one type only\n"
+    "  --device WHICH    let the program see this device only: its number, its address on the\n"
+    "                    PCI bus, its UUID, or a pattern for its name, as `divvy devices` shows\n"
+    "                    them. For several give the option again, or commas between them\n"
     "  --daemon DIR      use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
     "                    then " DV_RUNDIR_SYSTEM ", then your own)\n"
     "  --help            print this help\n"
@@ -35,6 +39,7 @@ static const char usage[] =
     "Examples:\n"
     "  divvy run -- clinfo\n"
     "  divvy run --present-as gpu -- hashcat -b\n"
+    "  divvy run --device 0 --device 2 -- ./simulate\n"
     "  divvy run --request 30% --priority latency -- ./serve\n"
     "\n"
     "Exit codes of divvy itself: 125 it failed, 126 PROGRAM cannot be executed,\n"
@@ -43,13 +48,38 @@ static const char usage[] =
 struct run_options {
     const char *present_as;
     const char *daemon_directory;
+    char devices[DV_MAX_DEVICE_CHOICE]; /* with commas between them; empty: all */
     struct dv_cli_share share;
 };
+
+/* Returns 0, or -1 after a message. */
+static int add_device(struct run_options *run, const char *which)
+{
+    size_t used = strlen(run->devices);
+    int more = snprintf(run->devices + used, sizeof run->devices - used, "%s%s", used ? "," : "",
+                        which);
+
+    if (which[0] && (size_t)more < sizeof run->devices - used)
+        return 0;
+    dv_cli_error(which[0] ? "the devices named with --device are too many: together they may have %d "
+                            "characters. A pattern such as '*' names several."
+                          : "--device names no device. `divvy devices` lists them.",
+                 DV_MAX_DEVICE_CHOICE - 1);
+    return -1;
+}
+
+/* A program that is started by one under `divvy run` keeps to the same devices, unless told otherwise. */
+static int inherit_devices(struct run_options *run)
+{
+    const char *devices = getenv("DIVVY_DEVICES");
+    return run->devices[0] || !devices || !devices[0] ? 0 : add_device(run, devices);
+}
 
 static int parse_options(int argc, char **argv, struct run_options *run)
 {
     static const struct option options[] = {{"present-as", required_argument, NULL, 'p'},
                                             {"daemon", required_argument, NULL, 'd'},
+                                            {"device", required_argument, NULL, 'D'},
                                             {"help", no_argument, NULL, 'h'},
                                             DV_CLI_SHARE_OPTIONS,
                                             {NULL, 0, NULL, 0}};
@@ -65,6 +95,10 @@ static int parse_options(int argc, char **argv, struct run_options *run)
         case 'd':
             run->daemon_directory = optarg;
             break;
+        case 'D':
+            if (add_device(run, optarg) < 0)
+                return DV_EXIT_OWN;
+            break;
         case 'h':
             fputs(usage, stdout);
             exit(DV_EXIT_OK);
@@ -78,7 +112,8 @@ static int parse_options(int argc, char **argv, struct run_options *run)
         }
         }
     }
-    if (dv_cli_share_inherit(&run->share) < 0 || dv_cli_share_check(&run->share) < 0)
+    if (dv_cli_share_inherit(&run->share) < 0 || dv_cli_share_check(&run->share) < 0 ||
+        inherit_devices(run) < 0)
         return DV_EXIT_OWN;
     if (run->present_as && strcmp(run->present_as, "cpu") != 0 &&
         strcmp(run->present_as, "gpu") != 0 && strcmp(run->present_as, "accelerator") != 0) {
@@ -168,13 +203,18 @@ int dv_cli_run(int argc, char **argv)
     code = dv_daemon_find_or_start(run.daemon_directory, directory);
     if (code != DV_EXIT_OK)
         return code;
-    if (!dv_cli_share_is_empty(&run.share) && !dv_cli_admission_try(directory, &run.share))
+    if ((!dv_cli_share_is_empty(&run.share) || run.devices[0]) &&
+        !dv_cli_admission_try(directory, &run.share, run.devices))
         return DV_EXIT_OWN;
 
     /* The program may change its directory before its first OpenCL call. */
     setenv("DIVVY_DIR", realpath(directory, absolute) ? absolute : directory, 1);
     if (run.present_as)
         setenv("DIVVY_PRESENT_AS", run.present_as, 1);
+    if (run.devices[0])
+        setenv("DIVVY_DEVICES", run.devices, 1);
+    else
+        unsetenv("DIVVY_DEVICES"); /* it is empty, if it is set */
     dv_cli_share_export(&run.share);
     setenv("OCL_ICD_VENDORS", vendors, 1);
     /* They would bring the vendors' drivers back beside divvy's. */

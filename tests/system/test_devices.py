@@ -45,6 +45,10 @@ class Machine:
                 return self.daemon.session_of(child.pid)["id"]
         raise AssertionError("the program ended: %s" % said)
 
+    def settle(self, sessions):
+        """Until programs that have ended are gone from the daemon's books, too."""
+        divvytest.wait_for(lambda: len(self.daemon.sessions()) == sessions, 10, "sessions do not end")
+
     def devices_of(self, session):
         """The numbers of the devices that a session is on, with the request that is kept there."""
         answer = json.loads(self.daemon.cli("explain", str(session), "--json"))
@@ -91,6 +95,7 @@ def test_a_program_that_insists_on_a_full_device_is_told(machine, tmp_path):
     taken = next(iter(machine.devices_of(first)))
     refusals = 0
     for device in range(4):
+        machine.settle(1)
         lines, code, _ = machine.run(device, 0, options=HALF, env={"DIVVY_LOG": str(log)})
         if code == 0:
             continue
@@ -119,7 +124,10 @@ def test_a_context_of_all_devices_uses_those_with_queues(machine):
 def test_a_queue_on_a_full_device_is_refused(machine):
     """The context is of all devices, so it is there already."""
     machine.start(0, 0, options=HALF)
-    answers = [machine.run("all", queue, options=HALF) for queue in range(4)]
+    answers = []
+    for queue in range(4):
+        machine.settle(1)
+        answers.append(machine.run("all", queue, options=HALF))
     refused = [lines for lines, code, _ in answers if code == 3]
     assert [code for _, code, _ in answers].count(0) == 3
     assert refused[0][-1] == "refused clCreateCommandQueue CL_OUT_OF_RESOURCES"
@@ -215,7 +223,7 @@ def test_programs_that_start_together_spread_out(machine):
         for child in children:
             out, _ = child.communicate(timeout=60)
             assert child.returncode == 0, out
-        divvytest.wait_for(lambda: not machine.daemon.sessions(), 10, "sessions do not end")
+        machine.settle(0)
 
 
 def test_guarantees_count_more_than_numbers(machine):
@@ -270,3 +278,108 @@ def test_lists_of_devices_that_make_no_sense(machine, devices, flags):
     with contextlib.closing(lease.Session(machine.daemon, devices=devices, flags=flags)) as refused:
         assert refused.status in (2, 3) and refused.text
     assert lease.Session(machine.daemon).status == 0
+
+
+# ---- which devices ----
+
+
+ALIKE = 'devices 4; device names alike; device type gpu; unknown kernels nop; device addresses '
+UUID = "00010203-0405-0607-0809-0a0b0c0d0e%02x"
+
+
+def scripted(script):
+    return {"DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": script}
+
+
+def listed(daemon):
+    def look():
+        return json.loads(daemon.cli("devices", "--json"))["devices"]
+    return divvytest.wait_for(look, 10, "no devices")
+
+
+@pytest.mark.parametrize("addresses, uuids, domain", [("khr", True, 2), ("nv", False, 2), ("amd", False, 0)])
+def test_cards_of_one_name_are_told_apart(addresses, uuids, domain):
+    with divvytest.Daemon(env=scripted(ALIKE + addresses)) as daemon:
+        devices = listed(daemon)
+        assert [d["pci"] for d in devices] == ["%04x:%02x:03.1" % (domain, 0x10 + i) for i in range(4)]
+        assert [d["uuid"] for d in devices] == [UUID % i if uuids else "unknown" for i in range(4)]
+        assert devices[2]["pci"] in daemon.cli("devices")
+
+
+def test_what_a_vendor_does_not_say_is_unknown(machine):
+    assert machine.run(0, 0)[1] == 0
+    assert [(d["uuid"], d["pci"]) for d in listed(machine.daemon)] == 4 * [("unknown", "unknown")]
+
+
+@pytest.mark.parametrize("match, device", [
+    ("3", 3), ("0002:12:03.1", 2), (UUID % 1, 1), ("GPU-" + (UUID % 0).upper(), 0)])
+def test_a_rule_for_one_card_of_several(match, device):
+    config = 'devices:\n  - match: %s\n    name: Mine\n  - match: "*"\n    hidden: yes\n' % match
+    with divvytest.Daemon(config, env=scripted(ALIKE + "khr")) as daemon:
+        devices = listed(daemon)
+        assert [d["name"] for d in devices if not d["hidden"]] == ["Mine"]
+        assert devices[device]["name"] == "Mine"
+
+
+@pytest.mark.parametrize("which, devices", [
+    (["2"], [2]), (["0", "3"], [0, 3]), (["0,3"], [0, 3]), (["3,0", "3"], [0, 3]),
+    (["0002:11:03.1"], [1]), (["2:11:3.1", UUID % 2], [1, 2]), (["Scripted*"], [0, 1, 2, 3]),
+    (["Own"], [1])])
+def test_a_program_sees_the_devices_that_are_named(program, which, devices):
+    config = 'device-order: fixed\ndevices:\n  - match: 1\n    name: Own\n'
+    options = [word for one in which for word in ("--device", one)]
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon(config, env=scripted(ALIKE + "khr")))
+        machine = Machine(daemon, program("several"), stack)
+        lines, _, said = machine.run(99, 0, options=options)
+        assert lines == ["devices %d" % len(devices)], said
+        with contextlib.closing(lease.Session(daemon, devices=",".join(which))) as session:
+            for number in range(4):   # of those that it has not chosen it is told nothing
+                session.say(lease.JOIN, serial=7, device=number)
+                if number in devices:
+                    assert session.hear_of(number)[0] == lease.JOINED
+            session.say(lease.JOIN, serial=8, device=devices[-1])
+            assert session.hear_of(devices[-1])[:2] == (lease.JOINED, 8)
+
+
+def test_the_device_that_a_program_is_given_is_the_one_that_it_uses(machine):
+    for device in (2, 0, 3):
+        session = machine.start(0, 0, options=("--device", str(device), "--request", "50%"))
+        assert machine.devices_of(session) == {device: 500_000}
+    lines, code, complaint = machine.run(0, 0, options=("--device", "2", "--request", "60%"))
+    assert code == 125 and "50% of it is promised already" in complaint and not lines
+    assert "The other" not in complaint
+
+
+@pytest.mark.parametrize("which", ["4", "99999", "nothing*", "0000:01:00.0", UUID % 0, ","])
+def test_a_device_that_is_not_there(machine, which):
+    lines, code, complaint = machine.run(0, 0, options=("--device", which))
+    assert code == 125 and not lines
+    assert "no device is offered that" in complaint and "`divvy devices` lists them" in complaint
+
+
+def test_hidden_devices_cannot_be_named(program):
+    config = "devices:\n  - match: 1\n    hidden: yes\n"
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon(config, env=FOUR))
+        machine = Machine(daemon, program("several"), stack)
+        assert machine.run(0, 0, options=("--device", "1"))[1] == 125
+        assert machine.run(99, 0, options=("--device", "*"))[0] == ["devices 3"]
+
+
+def test_programs_of_a_program_see_the_same(machine):
+    inner = machine.command(99, 0)
+    done = machine.daemon.run(inner, env={"DIVVY_DEVICES": "1,2"})
+    assert done.stdout == "devices 2\n", done
+    done = machine.daemon.run(machine.command(99, 0, options=("--device", "0")),
+                              env={"DIVVY_DEVICES": "1,2"})
+    assert done.stdout == "devices 1\n", done
+
+
+def test_too_many_words_for_devices(machine):
+    options = [word for _ in range(60) for word in ("--device", "0002:11:03.1")]
+    code, complaint = machine.run(0, 0, options=options)[1:]
+    assert code == 125 and "too many" in complaint
+    code, complaint = machine.run(0, 0, options=("--device", ""))[1:]
+    assert code == 125 and "names no device" in complaint

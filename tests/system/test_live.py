@@ -197,7 +197,7 @@ def test_policy_changes_under_running_programs(machine):
     answer = json.loads(machine.ask("policy", "0", "elastic", "--slice", "4", "--json"))
     assert (answer["policy"], answer["slice_ns"]) == ("elastic", 4000000)
     listed = machine.ask("devices").splitlines()[1].split()
-    assert listed[-5:] == ["elastic", "1", "4.0", "ms", "2"]
+    assert listed[-7:] == ["elastic", "1", "4.0", "ms", "2", "unknown", "unknown"]
     machine.assert_part(ann, ben, 0.4, 0.6, **lengths)
     assert "slices learned" in machine.ask("policy", "0", "elastic", "--slice", "learned")
 

@@ -115,6 +115,7 @@ static void every_key_is_understood(void **state)
     assert_int_equal(config.file->devices_count, 3);
     const struct dv_device_rule *rules = config.file->devices;
     assert_string_equal(rules[0].match, "*Fast*");
+    assert_int_equal(rules[0].matches.kind, DV_MATCH_NAME);
     assert_string_equal(rules[0].name, "Shared Card");
     assert_int_equal(rules[0].unified, DV_UNIFIED_NO);
     assert_int_equal(rules[0].present_as, DV_PRESENT_AS_GPU);
@@ -126,6 +127,38 @@ static void every_key_is_understood(void **state)
     assert_int_equal(rules[2].present_as, DV_PRESENT_AS_IS);
     dv_config_fini(&config);
     dv_config_fini(&config); /* may be called again */
+}
+
+static void devices_have_several_names(void **state)
+{
+    static const char uuid[] = "00010203-0405-0607-0809-0a0b0c0d0e0f";
+    static const struct {
+        const char *text;
+        enum dv_device_match_kind kind;
+        const char *means;
+    } cases[] = {
+        {"7", DV_MATCH_NUMBER, ""},
+        {"123456", DV_MATCH_NAME, "123456"},
+        {"-1", DV_MATCH_NAME, "-1"},
+        {"01:00.0", DV_MATCH_PCI, "0000:01:00.0"},
+        {"0000:01:00.0", DV_MATCH_PCI, "0000:01:00.0"},
+        {"10000:AF:1f.7", DV_MATCH_PCI, "10000:af:1f.7"},
+        {"01:00", DV_MATCH_NAME, "01:00"},
+        {"01:00.0.", DV_MATCH_NAME, "01:00.0."},
+        {"1:2:3:4.5", DV_MATCH_NAME, "1:2:3:4.5"},
+        {"00010203-0405-0607-0809-0a0b0c0d0e0f", DV_MATCH_UUID, uuid},
+        {"GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", DV_MATCH_UUID, uuid},
+        {"00010203-0405-0607-0809-0a0b0c0d0e0", DV_MATCH_NAME, "00010203-0405-0607-0809-0a0b0c0d0e0"},
+        {"*Radeon*", DV_MATCH_NAME, "*Radeon*"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dv_device_match match = dv_device_match_parse(cases[i].text);
+        assert_int_equal(match.kind, cases[i].kind);
+        assert_string_equal(match.text, cases[i].means);
+    }
+    assert_int_equal(dv_device_match_parse("00042").number, 42);
 }
 
 static void tenants_have_terms(void **state)
@@ -407,6 +440,7 @@ int main(void)
         CONFIG_TEST(without_a_file_the_defaults_hold),
         CONFIG_TEST(a_file_that_must_exist_must_exist),
         CONFIG_TEST(every_key_is_understood),
+        CONFIG_TEST(devices_have_several_names),
         CONFIG_TEST(tenants_have_terms),
         CONFIG_TEST(memory_has_sizes),
         CONFIG_TEST(nothing_but_comments_means_the_defaults),

@@ -23,17 +23,20 @@ struct _cl_platform_id dv_platform = {
     .base = {.dispatch = &dv_dispatch, .kind = DV_KIND_PLATFORM},
 };
 
-#define DEVICE(i, text)                                                                            \
-    {                                                                                              \
-        .base = {.dispatch = &dv_dispatch, .kind = DV_KIND_DEVICE, .api_refs = 1}, .index = (i),   \
-        .name = text                                                                               \
+struct _cl_device_id dv_devices[DV_MAX_DEVICES];
+
+__attribute__((constructor)) static void make_devices(void)
+{
+    for (unsigned i = 0; i < DV_MAX_DEVICES; i++) {
+        struct _cl_device_id *device = &dv_devices[i];
+        device->base.dispatch = &dv_dispatch;
+        device->base.kind = DV_KIND_DEVICE;
+        device->base.api_refs = 1;
+        device->index = i;
+        snprintf(device->name, sizeof device->name, i ? "Scripted device %u" : "Scripted device",
+                 i + 1);
     }
-struct _cl_device_id dv_devices[DV_MAX_DEVICES] = {
-    DEVICE(0, "Scripted device"),
-    DEVICE(1, "Scripted device 2"),
-    DEVICE(2, "Scripted device 3"),
-    DEVICE(3, "Scripted device 4"),
-};
+}
 
 #define PLATFORM_VERSION "OpenCL 3.0 scripted"
 #define DRIVER_VERSION "1.0"
@@ -48,10 +51,22 @@ static const cl_name_version device_extensions[] = {
     {CL_MAKE_VERSION(1, 0, 0), "cl_khr_local_int32_base_atomics"},
     {CL_MAKE_VERSION(1, 0, 0), "cl_khr_local_int32_extended_atomics"},
 };
-static const char device_extension_string[] =
-    "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics "
-    "cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics "
-    "cl_khr_local_int32_extended_atomics";
+#define DEVICE_EXTENSIONS                                                                          \
+    "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics "                              \
+    "cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics "                        \
+    "cl_khr_local_int32_extended_atomics"
+static const char *const extension_strings[] = {
+    [DV_ADDRESSES_NONE] = DEVICE_EXTENSIONS,
+    [DV_ADDRESSES_KHR] = DEVICE_EXTENSIONS " cl_khr_device_uuid cl_khr_pci_bus_info",
+    [DV_ADDRESSES_NV] = DEVICE_EXTENSIONS " cl_nv_device_attribute_query",
+    [DV_ADDRESSES_AMD] = DEVICE_EXTENSIONS " cl_amd_device_attribute_query",
+};
+
+/* Of extensions whose names headers may not have. */
+#define PCI_BUS_ID_NV 0x4008
+#define PCI_SLOT_ID_NV 0x4009
+#define PCI_DOMAIN_ID_NV 0x400A
+#define TOPOLOGY_AMD 0x4037
 
 /* ---- platform -------------------------------------------------------------------------------*/
 
@@ -198,6 +213,39 @@ cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device
         *num_devices = count;
     }
     return CL_SUCCESS;
+}
+
+/* Device I has the UUID 000102..0e0I and is in slot 3, function 1, of bus 0x10 + I. */
+static cl_int answer_address(cl_device_id device, enum dv_addresses addresses,
+                             cl_device_info param_name, size_t param_value_size, void *param_value,
+                             size_t *param_value_size_ret)
+{
+    cl_uchar bytes[24] = {1};
+    cl_uint bus = 0x10 + device->index;
+
+    if (addresses == DV_ADDRESSES_KHR && param_name == CL_DEVICE_UUID_KHR) {
+        for (cl_uchar i = 0; i < CL_UUID_SIZE_KHR; i++) {
+            bytes[i] = i;
+        }
+        bytes[CL_UUID_SIZE_KHR - 1] = (cl_uchar)device->index;
+        return DV_BYTES(bytes, CL_UUID_SIZE_KHR);
+    }
+    if (addresses == DV_ADDRESSES_KHR && param_name == CL_DEVICE_PCI_BUS_INFO_KHR) {
+        return DV_ARRAY(((cl_uint[]){2, bus, 3, 1}));
+    }
+    if (addresses == DV_ADDRESSES_NV && param_name != TOPOLOGY_AMD && param_name < 0x4010 &&
+        param_name >= PCI_BUS_ID_NV) {
+        return DV_VALUE(cl_uint, param_name == PCI_BUS_ID_NV    ? bus
+                                 : param_name == PCI_SLOT_ID_NV ? 3 << 3 | 1
+                                                                : 2);
+    }
+    if (addresses == DV_ADDRESSES_AMD && param_name == TOPOLOGY_AMD) {
+        bytes[21] = (cl_uchar)bus;
+        bytes[22] = 3;
+        bytes[23] = 1;
+        return DV_ARRAY(bytes);
+    }
+    return CL_INVALID_VALUE;
 }
 
 cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_name,
@@ -352,7 +400,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
     case CL_DEVICE_PLATFORM:
         return DV_VALUE(cl_platform_id, &dv_platform);
     case CL_DEVICE_NAME:
-        return DV_STRING(device->name);
+        return DV_STRING(settings->alike ? dv_devices[0].name : device->name);
     case CL_DEVICE_VENDOR:
         return DV_STRING("divvy tests");
     case CL_DRIVER_VERSION:
@@ -370,7 +418,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
     case CL_DEVICE_OPENCL_C_FEATURES:
         return DV_ARRAY(c_features);
     case CL_DEVICE_EXTENSIONS:
-        return DV_STRING(device_extension_string);
+        return DV_STRING(extension_strings[settings->addresses]);
     case CL_DEVICE_EXTENSIONS_WITH_VERSION:
         return DV_ARRAY(device_extensions);
     case CL_DEVICE_PRINTF_BUFFER_SIZE:
@@ -408,6 +456,14 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
         return DV_VALUE(size_t, 1);
     case CL_DEVICE_LATEST_CONFORMANCE_VERSION_PASSED:
         return DV_STRING("");
+    case CL_DEVICE_UUID_KHR:
+    case CL_DEVICE_PCI_BUS_INFO_KHR:
+    case PCI_BUS_ID_NV:
+    case PCI_SLOT_ID_NV:
+    case PCI_DOMAIN_ID_NV:
+    case TOPOLOGY_AMD:
+        return answer_address(device, settings->addresses, param_name, param_value_size, param_value,
+                              param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
     }

@@ -231,6 +231,16 @@ static bool add_setting(char **words, unsigned count)
         set->unified = strcmp(words[2], "yes") == 0;
         return set->unified || strcmp(words[2], "no") == 0;
     }
+    if (words_are(words, count, 3, "device", "names", "alike")) {
+        return set->alike = true;
+    }
+    if (words_are(words, count, 3, "device", "addresses", NULL)) {
+        set->addresses = strcmp(words[2], "khr") == 0   ? DV_ADDRESSES_KHR
+                         : strcmp(words[2], "nv") == 0  ? DV_ADDRESSES_NV
+                         : strcmp(words[2], "amd") == 0 ? DV_ADDRESSES_AMD
+                                                        : DV_ADDRESSES_NONE;
+        return set->addresses != DV_ADDRESSES_NONE;
+    }
     if (words_are(words, count, 2, "order", "newest", NULL)) {
         return set->newest_first = true;
     }

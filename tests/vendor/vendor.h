@@ -26,7 +26,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#define DV_MAX_DEVICES 4
+#define DV_MAX_DEVICES 80
 #define DV_MAX_KERNEL_ARGS 32
 #define DV_MAX_WORK_GROUP_SIZE 1024
 #define DV_MEM_ALIGN_BYTES 128
@@ -280,12 +280,17 @@ void dv_context_notify(cl_context context, const char *message);
 
 /* ---- script.c ----------------------------------------------------------------------------- */
 
+/* Which extension tells a device's place on the PCI bus; Khronos's tells its UUID, too. */
+enum dv_addresses { DV_ADDRESSES_NONE, DV_ADDRESSES_KHR, DV_ADDRESSES_NV, DV_ADDRESSES_AMD };
+
 struct dv_settings {
     unsigned devices;
     cl_device_type device_type;
     uint64_t memory_bytes;
     bool memory_enforced;
     bool unified;
+    bool alike; /* all devices have one name */
+    enum dv_addresses addresses;
     bool newest_first;
     bool flush_required;
     bool maps_copied;

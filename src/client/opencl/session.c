@@ -176,8 +176,12 @@ static void wish_for_share(struct dv_hello *hello)
 /* Handles of devices outlive a session, so its successor has to have the same devices. */
 static void wish_for_devices(struct dv_hello *hello)
 {
+    const char *named = getenv("DIVVY_DEVICES");
+
     if (dv_platforms_list(hello->devices, sizeof hello->devices))
         hello->flags |= DV_HELLO_SAME_DEVICES;
+    else if (named)
+        snprintf(hello->devices, sizeof hello->devices, "%s", named);
 }
 
 static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)

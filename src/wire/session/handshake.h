@@ -17,6 +17,8 @@
 #define DV_MAX_DEVICES 16        /* devices offered to one session */
 #define DV_MAX_DEVICES_1 16      /* the same in version 1 */
 #define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
+#define DV_DEVICE_UUID_BYTES 40  /* 36 digits and dashes, and a NUL */
+#define DV_DEVICE_PCI_BYTES 24
 #define DV_MAX_DEVICE_CHOICE 512 /* devices that a program names, NUL included */
 #define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
 #define DV_MAX_COMMAND_NAME 64   /* a tenant's program name, NUL included */
@@ -48,8 +50,8 @@ struct dv_hello {
     uint16_t weight;
     uint16_t class;
     uint32_t flags;          /* enum dv_hello_flag; zero in version 1, which ends here */
-    /* Which of the machine's devices the session is to have: numbers as `divvy devices` shows them, with
-     * commas between them. Empty: all. */
+    /* Which of the machine's devices the session is to have: numbers, UUIDs, PCI addresses or patterns for
+     * names, as `divvy devices` shows them, with commas between them. Empty: all. */
     char devices[DV_MAX_DEVICE_CHOICE];
 };
 #define DV_HELLO_BYTES_1 32 /* of version 1 */
@@ -94,8 +96,11 @@ struct dv_device_report {
     char version[DV_MAX_DEVICE_NAME];
     char driver[DV_MAX_DEVICE_NAME];
     char platform_name[DV_MAX_DEVICE_NAME];
+    char uuid[DV_DEVICE_UUID_BYTES]; /* 8-4-4-4-12 digits; empty: the vendor does not say */
+    char pci[DV_DEVICE_PCI_BYTES];   /* its address on the bus, as DV_PCI_FORMAT; likewise */
 };
-static_assert(sizeof(struct dv_device_report) == 32 + 5 * DV_MAX_DEVICE_NAME, "wire");
+static_assert(sizeof(struct dv_device_report) == 96 + 5 * DV_MAX_DEVICE_NAME, "wire");
+#define DV_PCI_FORMAT "%04x:%02x:%02x.%x" /* domain, bus, device, function */
 
 enum dv_unified { DV_UNIFIED_AUTO = 0, DV_UNIFIED_YES = 1, DV_UNIFIED_NO = 2 };
 

@@ -57,6 +57,86 @@ static void device_text(cl_device_id device, cl_device_info what, char *into, si
     }
 }
 
+static bool has_extension(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)); at += length)
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+static void report_uuid(struct dv_device_report *report, cl_device_id device)
+{
+    static const cl_uchar none[CL_UUID_SIZE_KHR];
+    cl_uchar uuid[CL_UUID_SIZE_KHR];
+    char *at = report->uuid;
+
+    if (clGetDeviceInfo(device, CL_DEVICE_UUID_KHR, sizeof uuid, uuid, NULL) != CL_SUCCESS ||
+        memcmp(uuid, none, sizeof uuid) == 0)
+        return;
+    for (int i = 0; i < CL_UUID_SIZE_KHR; i++)
+        at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}
+
+/* Before there was an extension of Khronos for it each vendor had its own; headers rarely have these. */
+#define NV_PCI_BUS_ID 0x4008
+#define NV_PCI_SLOT_ID 0x4009
+#define NV_PCI_DOMAIN_ID 0x400A
+#define AMD_TOPOLOGY 0x4037
+#define AMD_TOPOLOGY_PCIE 1
+
+static bool find_pci(cl_device_id device, const char *extensions, cl_uint address[4])
+{
+    struct {
+        cl_uint type;
+        cl_uchar unused[17], bus, device, function;
+    } amd;
+    cl_uint slot = 0;
+
+    memset(address, 0, 4 * sizeof address[0]);
+    if (has_extension(extensions, "cl_khr_pci_bus_info"))
+        return clGetDeviceInfo(device, CL_DEVICE_PCI_BUS_INFO_KHR, 4 * sizeof address[0], address,
+                               NULL) == CL_SUCCESS;
+    if (has_extension(extensions, "cl_nv_device_attribute_query") &&
+        clGetDeviceInfo(device, NV_PCI_BUS_ID, sizeof address[1], &address[1], NULL) == CL_SUCCESS &&
+        clGetDeviceInfo(device, NV_PCI_SLOT_ID, sizeof slot, &slot, NULL) == CL_SUCCESS) {
+        /* older drivers have no domains */
+        clGetDeviceInfo(device, NV_PCI_DOMAIN_ID, sizeof address[0], &address[0], NULL);
+        address[2] = slot >> 3;
+        address[3] = slot & 7;
+        return true;
+    }
+    if (has_extension(extensions, "cl_amd_device_attribute_query") &&
+        clGetDeviceInfo(device, AMD_TOPOLOGY, sizeof amd, &amd, NULL) == CL_SUCCESS &&
+        amd.type == AMD_TOPOLOGY_PCIE) {
+        address[1] = amd.bus;
+        address[2] = amd.device;
+        address[3] = amd.function;
+        return true;
+    }
+    return false;
+}
+
+/* Cards of one kind have one name: this tells them apart, and is the same after the next boot. */
+static void report_identity(struct dv_device_report *report, cl_device_id device)
+{
+    DV_AUTO_FREE char *extensions = NULL;
+    size_t length = 0;
+    cl_uint address[4];
+
+    if (clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, NULL, &length) != CL_SUCCESS ||
+        !(extensions = calloc(1, length + 1)) ||
+        clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, extensions, NULL) != CL_SUCCESS)
+        return;
+    if (has_extension(extensions, "cl_khr_device_uuid"))
+        report_uuid(report, device);
+    if (find_pci(device, extensions, address))
+        snprintf(report->pci, sizeof report->pci, DV_PCI_FORMAT, address[0], address[1] & 0xff,
+                 address[2] & 0xff, address[3] & 7);
+}
+
 static void report_device(struct dv_device_report *report, cl_platform_id platform,
                           cl_device_id device, uint32_t platform_index, uint32_t device_index)
 {
@@ -81,6 +161,7 @@ static void report_device(struct dv_device_report *report, cl_platform_id platfo
     device_text(device, CL_DEVICE_VENDOR, report->vendor, sizeof report->vendor);
     device_text(device, CL_DEVICE_VERSION, report->version, sizeof report->version);
     device_text(device, CL_DRIVER_VERSION, report->driver, sizeof report->driver);
+    report_identity(report, device);
     char name[DV_MAX_DEVICE_NAME] = "";
     if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL) == CL_SUCCESS)
         snprintf(report->platform_name, sizeof report->platform_name, "%s", name);
