@@ -48,6 +48,7 @@ void dv_adopt_note_devices(struct dv_arbiter *arbiter)
     atomic_signal_fence(memory_order_seq_cst);
     memcpy(header->reports, devices->reports, sizeof header->reports);
     header->uncaged = arbiter->cages.off;
+    header->devices_found = devices->found;
     header->zygote_pid = arbiter->zygote.pid;
     /* nor is it one not to look again: a successor starts a zygote of its own */
     header->zygote_identity = devices->count ? dv_zygote_identity(arbiter) : 0;
@@ -66,7 +67,8 @@ static bool is_sound_report(const struct dv_device_report *report)
            is_text(report->vendor, sizeof report->vendor) &&
            is_text(report->version, sizeof report->version) &&
            is_text(report->driver, sizeof report->driver) &&
-           is_text(report->platform_name, sizeof report->platform_name);
+           is_text(report->platform_name, sizeof report->platform_name) &&
+           is_text(report->uuid, sizeof report->uuid) && is_text(report->pci, sizeof report->pci);
 }
 
 /* The list that sessions' numbers refer to. A probe, if there is one, follows. */
@@ -82,6 +84,7 @@ static bool adopt_devices(struct dv_arbiter *arbiter)
             return false;
     memcpy(devices->reports, header->reports, sizeof devices->reports);
     devices->count = header->device_count;
+    devices->found = header->devices_found;
     dv_devices_group(devices);
     devices->had_some = true;
     devices->known = true;

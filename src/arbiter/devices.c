@@ -51,6 +51,7 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
     devices->known = true;
     devices->probed_us = now_us;
     devices->count = answer->device_count;
+    devices->found = answer->devices_found;
     devices->had_some |= devices->count > 0;
     /* sessions that run on others go on with what they have */
     memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);

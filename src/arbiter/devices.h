@@ -12,6 +12,7 @@ struct dv_devices {
     bool known;         /* a probe has answered */
     uint64_t probed_us; /* when it did */
     uint32_t count;
+    uint32_t found; /* those for which there was no room too */
     bool had_some; /* at any time: when there is none, they may well come back */
     struct dv_device_report reports[DV_MAX_DEVICES];
     uint8_t groups[DV_MAX_DEVICES]; /* the first device that each is like */

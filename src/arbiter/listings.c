@@ -212,7 +212,9 @@ static void put_device_note(struct dv_listing *listing)
 {
     const struct dv_devices *devices = &listing->arbiter->devices;
 
-    put(listing, "],\"note\":");
+    put(listing, "],\"found\":");
+    put_json(listing, json_integer(devices->found));
+    put(listing, ",\"note\":");
     put_json(listing, json_string(!devices->known       ? "the devices are still being looked for"
                                   : devices->count == 0 ? devices->text
                                                         : ""));

@@ -244,7 +244,8 @@ static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand
         cache_fd = fds[0] = dv_cages_fill(arbiter, NULL, &request.cage);
         fd_count = cache_fd < 0 ? 0 : 1;
     }
-    int error = dv_fd_send(arbiter->zygote.fd, &request, sizeof request, fds, fd_count);
+    int error = dv_fd_send(arbiter->zygote.fd, &request, dv_zygote_request_bytes(&request), fds,
+                           fd_count);
     if (error == 0 || error == -EAGAIN) {
         if (error == 0 && session)
             dv_session_request_sent(session);
@@ -387,6 +388,10 @@ static void take_probed(struct dv_arbiter *arbiter)
     for (uint32_t i = 0; i < arbiter->devices.count; i++)
         dv_info("device %u: %s (%s)", i, arbiter->devices.reports[i].name,
                 arbiter->devices.reports[i].platform_name);
+    if (arbiter->devices.found > arbiter->devices.count)
+        dv_warning("the vendors offer %u devices, and divvyd serves the first %u: the others are not "
+                   "offered to programs",
+                   arbiter->devices.found, arbiter->devices.count);
     if (arbiter->devices.count == 0)
         dv_warning("no device: %s", arbiter->devices.text);
     if (arbiter->devices.count == 0 && arbiter->devices.had_some)
@@ -440,7 +445,9 @@ static bool receive_answer(struct dv_arbiter *arbiter)
             signal_zygote(zygote, SIGTERM);
         return false;
     }
-    if (length != sizeof zygote->answer || zygote->answer.magic != DV_WIRE_MAGIC) {
+    if (length < (ssize_t)offsetof(struct dv_zygote_answer, devices) ||
+        zygote->answer.magic != DV_WIRE_MAGIC || zygote->answer.device_count > DV_MAX_DEVICES ||
+        (size_t)length != dv_zygote_answer_bytes(&zygote->answer)) {
         dv_error("a message of %zd bytes is none of the zygote's: ignored", length);
         return true;
     }

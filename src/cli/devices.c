@@ -136,6 +136,11 @@ static void print_table(const json_t *document)
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
     json_array_foreach(devices, index, device) add_device(&table, device);
     dv_table_finish(&table);
+    int64_t found = json_integer_value(json_object_get(document, "found"));
+    if (found > (int64_t)json_array_size(devices))
+        printf("\nThe vendors offer %" PRId64 " devices. divvyd serves the first %zu; the others are not "
+               "offered to programs.\n",
+               found, json_array_size(devices));
     print_warnings(devices);
 }
 

@@ -383,3 +383,56 @@ def test_too_many_words_for_devices(machine):
     assert code == 125 and "too many" in complaint
     code, complaint = machine.run(0, 0, options=("--device", ""))[1:]
     assert code == 125 and "names no device" in complaint
+
+
+# ---- how many ----
+
+
+def test_sixty_four_devices(program):
+    """All are offered, and a session can hold all of them."""
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon(env=scripted("devices 64; device names alike")))
+        machine = Machine(daemon, program("several"), stack)
+        assert machine.run(99, 0)[0] == ["devices 64"]
+        assert len(listed(daemon)) == 64 and "divvyd serves" not in daemon.log
+        session = stack.enter_context(contextlib.closing(lease.Session(daemon, request=500_001)))
+        for device in range(64):
+            session.say(lease.WANT, device=device)
+            assert session.hear_of(device)[0] == lease.GRANT
+        assert machine.devices_of(session.id) == {device: 500_000 for device in range(64)}
+        assert machine.run(99, 0, options=("--request", "51%"))[1] == 125
+        assert machine.run(99, 0, options=("--request", "50%"))[0] == ["devices 64"]
+
+
+def test_sixty_four_real_devices(program):
+    """The last one computes, with memory that is counted."""
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon(
+            divvytest.DATA_PATHS["discrete"], env={**FOUR, "POCL_DEVICES": " ".join(64 * ["pthread"])}))
+        machine = Machine(daemon, program("several"), stack)
+        for device in (0, 15, 16, 62):
+            session = machine.start(device, 0, options=("--request", "50%"))
+            (used, request), = machine.devices_of(session).items()
+            assert request == 500_000
+        assert machine.run(63, 0)[0] == ["devices 64", "ready"]
+        assert machine.run("all", 63)[0] == ["devices 64", "ready"]
+        daemon.kill(signal.SIGKILL)
+        daemon.start()
+        divvytest.wait_for(lambda: len(daemon.sessions()) == 4, 10, "sessions are lost")
+        assert machine.devices_of(session) == {used: 500_000}
+        assert machine.run(63, 0)[0] == ["devices 64", "ready"]
+        assert json.loads(daemon.cli("check", "--json"))["differences"] == 0
+
+
+def test_more_devices_than_can_be_served(program):
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(divvytest.Daemon(env=scripted("devices 80; unknown kernels nop")))
+        machine = Machine(daemon, program("several"), stack)
+        assert machine.run(99, 0)[0] == ["devices 64"]
+        words = "The vendors offer 80 devices. divvyd serves the first 64"
+        assert "the vendors offer 80 devices, and divvyd serves the first 64" in daemon.log
+        assert words in daemon.cli("devices")
+        daemon.kill(signal.SIGKILL)
+        daemon.start()
+        assert words in daemon.cli("devices")
+        assert machine.run(0, 0, options=("--device", "64"))[1] == 125

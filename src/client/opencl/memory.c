@@ -109,7 +109,7 @@ static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
 /* Small objects are paid from the credit that stands in shared memory. */
 static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
 {
-    _Atomic uint64_t *credit = &s->header->credit[device];
+    _Atomic uint64_t *credit = dv_shm_credit(s->header, device);
     uint64_t seen = atomic_load(credit);
 
     do {

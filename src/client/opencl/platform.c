@@ -131,12 +131,15 @@ bool dv_platforms_list(char *list, size_t bytes)
 
 cl_int dv_platforms_init(struct dv_session *s)
 {
-    struct dv_wire_device list[DV_MAX_DEVICES];
+    const size_t most = DV_MAX_DEVICES * sizeof(struct dv_wire_device);
+    DV_AUTO_FREE struct dv_wire_device *list = malloc(most); /* a guest's stack may be small */
     struct dvw_list_devices message = {0};
     size_t bytes = 0;
 
-    cl_int error = dv_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list,
-                           sizeof list, &bytes);
+    if (!list)
+        return CL_OUT_OF_HOST_MEMORY;
+    cl_int error = dv_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list, most,
+                           &bytes);
     if (error != CL_SUCCESS)
         return error;
     size_t count = bytes / sizeof list[0];

@@ -56,11 +56,13 @@ struct dv_state_header {
     uint64_t zygote_identity; /* of its program, environment and drivers: changes with any of them */
     int32_t zygote_pid;
     uint32_t uncaged; /* 1: cages were found to be impossible */
+    uint32_t devices_found; /* those for which there was no room too */
+    uint32_t reserved;      /* zero */
     struct dv_state_device devices[DV_MAX_DEVICES];
     struct dv_device_report reports[DV_MAX_DEVICES];
 };
 static_assert(sizeof(struct dv_state_header) ==
-                  80 + DV_MAX_DEVICES * (40 + sizeof(struct dv_device_report)),
+                  88 + DV_MAX_DEVICES * (40 + sizeof(struct dv_device_report)),
               "wire");
 
 struct dv_state_tenant {
@@ -120,7 +122,7 @@ struct dv_state_session {
     uint64_t leased_mask; /* of its list: devices whose time was shared out when it began */
     char command[DV_MAX_COMMAND_NAME];
 };
-static_assert(sizeof(struct dv_state_session) == 160, "wire");
+static_assert(sizeof(struct dv_state_session) == 144 + DV_MAX_DEVICES, "wire");
 
 /* A session's part of one device. */
 struct dv_state_lease {
@@ -140,7 +142,7 @@ struct dv_state_lease {
 };
 static_assert(sizeof(struct dv_state_lease) == 128, "wire");
 
-#define DV_STATE_TENANTS_AT UINT64_C(0x4000)
+#define DV_STATE_TENANTS_AT UINT64_C(0x10000)
 #define DV_STATE_PLACES_AT (DV_STATE_TENANTS_AT + DV_STATE_TENANTS * sizeof(struct dv_state_tenant))
 #define DV_STATE_SESSIONS_AT (DV_STATE_PLACES_AT + DV_STATE_PLACES * sizeof(struct dv_state_place))
 #define DV_STATE_LEASES_AT \

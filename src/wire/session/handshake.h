@@ -5,6 +5,7 @@
 #define DV_WIRE_SESSION_HANDSHAKE_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DV_WIRE_MAGIC 0x79767664u /* "dvvy" */
@@ -14,7 +15,7 @@
 
 #define DV_SHARE_WHOLE 1000000   /* shares of a device's time are parts per million */
 
-#define DV_MAX_DEVICES 16        /* devices offered to one session */
+#define DV_MAX_DEVICES 64        /* devices that divvyd knows, and offers to one session */
 #define DV_MAX_DEVICES_1 16      /* the same in version 1 */
 #define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
 #define DV_DEVICE_UUID_BYTES 40  /* 36 digits and dashes, and a NUL */
@@ -164,12 +165,18 @@ struct dv_zygote_request {
     uint64_t shm_bytes;
     uint32_t device_count; /* at most DV_MAX_DEVICES */
     uint32_t api;          /* enum dv_api */
-    struct dv_device_grant devices[DV_MAX_DEVICES];
     struct dv_cage cage;
+    struct dv_device_grant devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };
 static_assert(sizeof(struct dv_zygote_request) ==
                   32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_cage),
               "wire");
+
+static inline size_t dv_zygote_request_bytes(const struct dv_zygote_request *request)
+{
+    return offsetof(struct dv_zygote_request, devices) +
+           request->device_count * sizeof request->devices[0];
+}
 
 enum dv_zygote_event {
     DV_ZYGOTE_FORKED = 1, /* one descriptor: the worker's pidfd */
@@ -187,11 +194,19 @@ struct dv_zygote_answer {
     int32_t status;
     uint32_t device_count;
     uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: it could not be put into a cage, and text says why */
+    uint32_t devices_found; /* DV_ZYGOTE_PROBED: those beyond DV_MAX_DEVICES are not reported */
+    uint32_t reserved;      /* zero */
     char text[DV_MAX_MESSAGE_TEXT];
-    struct dv_device_report devices[DV_MAX_DEVICES];
+    struct dv_device_report devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };
 static_assert(sizeof(struct dv_zygote_answer) ==
-                  32 + DV_MAX_MESSAGE_TEXT + DV_MAX_DEVICES * sizeof(struct dv_device_report),
+                  40 + DV_MAX_MESSAGE_TEXT + DV_MAX_DEVICES * sizeof(struct dv_device_report),
               "wire");
+
+static inline size_t dv_zygote_answer_bytes(const struct dv_zygote_answer *answer)
+{
+    return offsetof(struct dv_zygote_answer, devices) +
+           answer->device_count * sizeof answer->devices[0];
+}
 
 #endif

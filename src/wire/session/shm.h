@@ -51,6 +51,9 @@ enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FA
 
 #define DV_CACHE_LINE 64
 
+#define DV_SHM_CREDITS 16 /* all that version 1 has */
+#define DV_SHM_CREDITS_MORE 48
+
 struct dv_shm_header {
     /* written once, by divvyd before anybody else sees the memory */
     uint32_t magic;
@@ -87,19 +90,28 @@ struct dv_shm_header {
 
     /* Bytes of objects that may be created on each device without asking: the worker adds, both take.
      * The worker keeps its own books. */
-    _Atomic uint64_t credit[16];
+    _Atomic uint64_t credit[DV_SHM_CREDITS]; /* of the first; see dv_shm_credit */
     _Atomic uint64_t reserved_bytes; /* all that the worker has reserved at divvyd, as it says */
     _Atomic uint64_t placed_bytes;   /* all that it has on devices, as it says */
     _Atomic uint64_t moved_bytes;    /* copied to devices and back for lack of room, so far */
     _Atomic uint64_t moving_ns;      /* the time that took */
+    /* from version 2 on */
+    _Atomic uint64_t credit_more[DV_SHM_CREDITS_MORE]; /* of the other devices */
 };
+
+static inline _Atomic uint64_t *dv_shm_credit(struct dv_shm_header *header, uint32_t device)
+{
+    return device < DV_SHM_CREDITS ? &header->credit[device]
+                                   : &header->credit_more[device - DV_SHM_CREDITS];
+}
 static_assert(offsetof(struct dv_shm_header, ring_tail) == 64, "wire");
 static_assert(offsetof(struct dv_shm_header, ring_head) == 128, "wire");
 static_assert(offsetof(struct dv_shm_header, worker_life) == 192, "wire");
 static_assert(offsetof(struct dv_shm_header, text) == 256, "wire");
 static_assert(offsetof(struct dv_shm_header, credit) == 768, "wire");
 static_assert(offsetof(struct dv_shm_header, reserved_bytes) == 896, "wire");
-static_assert(sizeof(struct dv_shm_header) == 928 && 928 <= DV_PAGE, "wire");
+static_assert(offsetof(struct dv_shm_header, credit_more) == 928, "wire");
+static_assert(sizeof(struct dv_shm_header) == 1312 && 1312 <= DV_PAGE, "wire");
 
 /* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */
 struct dv_shm_queue {

@@ -14,8 +14,7 @@
 #define CREDIT_MOST (UINT64_C(64) << 20)
 #define CREDIT_PART 64 /* of the quota */
 
-static_assert(sizeof((struct dv_shm_header *)0)->credit / sizeof(uint64_t) == DV_MAX_DEVICES,
-              "one for each device");
+static_assert(DV_SHM_CREDITS + DV_SHM_CREDITS_MORE == DV_MAX_DEVICES, "one for each device");
 
 /* A device whose time is not shared out is not kept books of. */
 static bool is_managed(const struct dv_runtime *runtime, uint32_t device)
@@ -31,7 +30,7 @@ void dv_accounts_start(struct dv_runtime *runtime)
         runtime->accounts[i].credit_most = part < CREDIT_LEAST  ? CREDIT_LEAST
                                            : part > CREDIT_MOST ? CREDIT_MOST
                                                                 : part;
-        atomic_store(&runtime->header->credit[i],
+        atomic_store(dv_shm_credit(runtime->header, i),
                      is_managed(runtime, i) ? 0 : DV_CREDIT_UNLIMITED);
     }
 }
@@ -40,13 +39,13 @@ void dv_accounts_start(struct dv_runtime *runtime)
 static uint64_t take_credit(struct dv_runtime *runtime, uint32_t device, uint64_t most)
 {
     struct dv_account *account = &runtime->accounts[device];
-    uint64_t seen = atomic_load(&runtime->header->credit[device]), take;
+    uint64_t seen = atomic_load(dv_shm_credit(runtime->header, device)), take;
 
     if (most > account->credit) /* the client may have written anything there */
         most = account->credit;
     do
         take = seen < most ? seen : most;
-    while (!atomic_compare_exchange_weak(&runtime->header->credit[device], &seen, seen - take));
+    while (!atomic_compare_exchange_weak(dv_shm_credit(runtime->header, device), &seen, seen - take));
     account->credit -= take;
     return take;
 }
@@ -54,7 +53,7 @@ static uint64_t take_credit(struct dv_runtime *runtime, uint32_t device, uint64_
 static void give_credit(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
 {
     runtime->accounts[device].credit += bytes;
-    atomic_fetch_add(&runtime->header->credit[device], bytes);
+    atomic_fetch_add(dv_shm_credit(runtime->header, device), bytes);
 }
 
 /* For `divvy check`. */

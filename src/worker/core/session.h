@@ -23,8 +23,10 @@ struct dv_worker_start {
 int dv_worker_session_run(const struct dv_worker_start *start);
 
 /* Fills reports about the vendor's devices; initialises the vendor, so it runs in a forked child
- * only. Returns their number or a negative errno, with a reason in words. */
-int dv_worker_probe(struct dv_device_report *reports, int capacity, char *text, size_t text_bytes);
+ * only. Returns their number or a negative errno, with a reason in words; *found is how many there are,
+ * whether there was room for them or not. */
+int dv_worker_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
+                    size_t text_bytes);
 
 /* Loads the vendor's libraries without initialising them (the zygote's only preparation), so that
  * forked workers share their pages and start fast. Returns 0 or a negative errno. */

@@ -50,8 +50,8 @@ struct zygote {
 static bool send_answer(struct zygote *zygote, int pidfd)
 {
     zygote->answer.magic = DV_WIRE_MAGIC;
-    int error = dv_fd_send(zygote->socket_fd, &zygote->answer, sizeof zygote->answer, &pidfd,
-                           pidfd >= 0 ? 1 : 0);
+    int error = dv_fd_send(zygote->socket_fd, &zygote->answer,
+                           dv_zygote_answer_bytes(&zygote->answer), &pidfd, pidfd >= 0 ? 1 : 0);
     if (error < 0 && error != -EPIPE)
         dv_error("cannot answer divvyd: %s", strerror(-error));
     return error >= 0;
@@ -184,7 +184,8 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cag
         answer->uncaged = 1;
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
-    int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, answer->text, sizeof answer->text);
+    int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found,
+                                answer->text, sizeof answer->text);
     answer->status = count < 0 ? count : 0;
     answer->device_count = count < 0 ? 0 : (uint32_t)count;
     if (count <= 0 && !answer->text[0])
@@ -283,7 +284,7 @@ static void fork_sweeper(struct zygote *zygote, const struct dv_cage *cage, int 
 /* Returns false when divvyd is gone. */
 static bool serve_request(struct zygote *zygote)
 {
-    struct dv_zygote_request request;
+    struct dv_zygote_request request = {0};
     int fds[FD_COUNT] = {-1, -1, -1, -1, -1};
     int fd_count;
     ssize_t length =
@@ -295,7 +296,9 @@ static bool serve_request(struct zygote *zygote)
         dv_error("cannot read a request: %s", strerror((int)-length));
         return length == -EMSGSIZE;
     }
-    if (length != sizeof request || request.magic != DV_WIRE_MAGIC)
+    if (length < (ssize_t)offsetof(struct dv_zygote_request, devices) ||
+        request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
+        (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
     else if (request.cage.on && !dv_cage_is_sound(&request.cage))
         answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
@@ -303,8 +306,7 @@ static bool serve_request(struct zygote *zygote)
         fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
     else if (request.op == DV_ZYGOTE_SWEEP && fd_count == 1)
         fork_sweeper(zygote, &request.cage, fds[0]);
-    else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE ||
-             request.device_count > DV_MAX_DEVICES)
+    else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE)
         answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
     else
         fork_worker(zygote, &request, fds);

@@ -53,7 +53,9 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
     }
     w->runtime = runtime;
     runtime->api = w;
-    int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, text, text_bytes);
+    uint32_t found;
+    int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, &found, text,
+                                   text_bytes);
     for (uint32_t g = 0; g < runtime->start->device_count && g < DV_MAX_DEVICES; g++) {
         const struct dv_device_grant *grant = &runtime->start->devices[g];
         for (int i = 0; i < count; i++)

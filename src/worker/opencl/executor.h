@@ -341,7 +341,8 @@ void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
 
 /* ---- vendor.c ---- */
 int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
-                       cl_platform_id *platforms, int capacity, char *text, size_t text_bytes);
+                       cl_platform_id *platforms, int capacity, uint32_t *found_count, char *text,
+                       size_t text_bytes);
 uint64_t dvk_clock_offset(cl_command_queue profiling_queue);
 
 #endif

@@ -168,12 +168,14 @@ static void report_device(struct dv_device_report *report, cl_platform_id platfo
 }
 
 int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
-                       cl_platform_id *platforms, int capacity, char *text, size_t text_bytes)
+                       cl_platform_id *platforms, int capacity, uint32_t *found_count, char *text,
+                       size_t text_bytes)
 {
     cl_platform_id found[DV_MAX_DEVICES];
     cl_uint platform_count = 0;
     int count = 0;
 
+    *found_count = 0;
     cl_int error = clGetPlatformIDs(DV_MAX_DEVICES, found, &platform_count);
     if (error != CL_SUCCESS || platform_count == 0) {
         snprintf(text, text_bytes,
@@ -188,6 +190,7 @@ int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
         if (clGetDeviceIDs(found[p], CL_DEVICE_TYPE_ALL, DV_MAX_DEVICES, list, &device_count) !=
             CL_SUCCESS)
             continue;
+        *found_count += device_count;
         for (cl_uint d = 0; d < device_count && d < DV_MAX_DEVICES && count < capacity; d++) {
             report_device(&reports[count], found[p], list[d], p, d);
             if (devices)
@@ -202,9 +205,10 @@ int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
     return count ? count : -ENODEV;
 }
 
-int dv_worker_probe(struct dv_device_report *reports, int capacity, char *text, size_t text_bytes)
+int dv_worker_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
+                    size_t text_bytes)
 {
-    return dvk_vendor_devices(reports, NULL, NULL, capacity, text, text_bytes);
+    return dvk_vendor_devices(reports, NULL, NULL, capacity, found, text, text_bytes);
 }
 
 /* Profiling times are on a clock of the vendor's choosing. The client stamps times of its own
