@@ -20,11 +20,12 @@ struct dv_lease_callbacks {
     /* Device memory (memory.h); NULL: not used. */
     /* Takes what is reserved and not used out of reserve, and says how much that is. */
     uint64_t (*call_back)(void *user, uint32_t device);
-    /* The answer to dv_memory_place: there is room for so many bytes, or (placed false) nobody but
-     * the caller itself can make room. */
-    void (*placed)(void *user, uint32_t device, uint64_t bytes, bool placed);
-    /* Somebody else needs that much room: dv_memory_unplace when it is free. */
-    void (*evict)(void *user, uint32_t device, uint64_t bytes);
+    /* The answer to the question `id` of dv_memory_place: there is room for so many bytes, or (placed
+     * false) nobody but the caller itself can make room. It may come after a newer question was asked:
+     * then the room is granted all the same, and the newer question will have an answer of its own. */
+    void (*placed)(void *user, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
+    /* Others need that much more room: dv_memory_unplace when it is free, or dv_memory_keeps. */
+    void (*evict)(void *user, uint32_t device, uint64_t id, uint64_t bytes);
     void *user;
 };
 

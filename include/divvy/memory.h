@@ -15,14 +15,20 @@ int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 
 /* The holder of a device begins to bring in what its next work needs, and asks for so much more room
- * (perhaps none); the answer comes to the callback `placed`. Its slice does not run meanwhile. */
-void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes);
-/* The same for somebody who waits for the device: as much room as is free, and `placed` may tell of
+ * (perhaps none: then there is no answer); the answer comes to the callback `placed`. Its slice does not
+ * run meanwhile. A newer question replaces an older one. Returns the question's id, which is above
+ * those of all earlier ones; the answer may come before it is returned. */
+uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes);
+/* The same for a session that waits for the device: as much room as is free, and `placed` may tell of
  * less than was asked for. */
-void dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes);
+uint64_t dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 /* It is there, or has been given up. */
 void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns);
-/* So many bytes of room are not needed any more. no_more: there is nothing else to evict. */
-void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool no_more);
+/* So many bytes of room are not needed any more; evict_id: of the newest `evict` that the caller knows
+ * of, 0: it was not asked for them. */
+void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
+/* Of the bytes that all `evict` up to this one asked for so many do not leave: there is nothing else
+ * that could. */
+void dv_memory_keeps(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
 
 #endif

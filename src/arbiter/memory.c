@@ -313,12 +313,29 @@ static void wait_for_eviction(struct dv_lease_device *device)
                           first / DV_NS_PER_US + 1, 0, on_eviction_impatience, device);
 }
 
+/* By the clock, so that no number is one of an earlier daemon. */
+static uint64_t next_evict_id(const struct dv_session_lease *lease)
+{
+    uint64_t now = dv_now();
+
+    return now > lease->memory.evict_id ? now : lease->memory.evict_id + 1;
+}
+
+/* It can have something to give up again. What it says from now on in answer to an earlier question, it
+ * may have found before. */
+static void stays_no_longer(struct dv_session_lease *lease)
+{
+    lease->memory.stays = false;
+    lease->memory.evict_id = next_evict_id(lease);
+}
+
 static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
 {
     if (lease->memory.evicting == 0)
         lease->memory.in_time_until = dv_now();
     lease->memory.evicting += bytes;
-    tell(lease, DV_MEMORY_EVICT, 0, bytes);
+    lease->memory.evict_id = next_evict_id(lease);
+    tell(lease, DV_MEMORY_EVICT, lease->memory.evict_id, bytes);
 }
 
 /* Asks others for what lacks. Returns false when there is nobody to ask or to wait for. */
@@ -364,13 +381,13 @@ static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
                         bytes ? DV_MOVING_MAX_NS : longest_move(lease, MOVING_MAY_BE_LATE_NS), now);
 }
 
-static void grant_place(struct dv_session_lease *lease, uint64_t bytes)
+static void grant_place(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     lease->memory.placed += bytes;
     lease->tenant->memory.placed += bytes;
     dv_lease_device_of(lease)->memory.placed += bytes;
     note(lease);
-    tell(lease, DV_MEMORY_PLACED, 0, bytes);
+    tell(lease, DV_MEMORY_PLACED, id, bytes);
 }
 
 /* Answers those who wait for room, as far as there is any. */
@@ -390,14 +407,15 @@ static void settle_places(struct dv_lease_device *device)
         uint64_t lacks_own = beyond(tenant->placed, bytes, tenant->quota);
         if (lacks == 0 && lacks_own == 0) {
             wait_for_room(lease, 0);
-            grant_place(lease, bytes + least((free_room(lease) - bytes) / EXTRA_PART, EXTRA_BYTES));
+            grant_place(lease, lease->memory.place_id,
+                        bytes + least((free_room(lease) - bytes) / EXTRA_PART, EXTRA_BYTES));
             continue;
         }
         bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
                               : ask_for_room(device, lease, lacks, false);
         if (!hope) {
             wait_for_room(lease, 0);
-            tell(lease, DV_MEMORY_NO_ROOM, 0, bytes);
+            tell(lease, DV_MEMORY_NO_ROOM, lease->memory.place_id, bytes);
         }
     }
 }
@@ -416,16 +434,25 @@ static void give_up(struct dv_session_lease *lease, uint64_t bytes)
 }
 
 /* For one whose turn has not come: what nobody has, unless somebody waits for it. */
-static void place_ahead(struct dv_session_lease *lease, uint64_t bytes)
+static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     bytes = least(bytes, free_room(lease));
     if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
-    lease->memory.stays = false;
+    stays_no_longer(lease);
     if (bytes)
-        grant_place(lease, bytes);
+        grant_place(lease, id, bytes);
     else
-        tell(lease, DV_MEMORY_NO_ROOM, 0, 0);
+        tell(lease, DV_MEMORY_NO_ROOM, id, 0);
+}
+
+/* So much of what it was asked for does not leave. A busy worker can say so after it has given the device
+ * back, or has been asked again: then it may well have something to give up now. */
+static void keep(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
+{
+    lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    if (id == lease->memory.evict_id)
+        lease->memory.stays = true;
 }
 
 /* Only who holds the device makes others give up memory: two who did would take it from each other for
@@ -438,18 +465,19 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
     switch (m->type) {
     case DV_MEMORY_PLACE:
         if (m->flags & DV_MEMORY_AHEAD) {
-            place_ahead(lease, m->bytes);
+            place_ahead(lease, m->id, m->bytes);
             break;
         }
         if (!lease->policy.holding)
             break;
-        lease->memory.stays = false;
+        stays_no_longer(lease);
         if (!lease->memory.brings) {
             lease->memory.brings_since = now;
             lease->memory.waited_ns = 0;
         }
         lease->memory.brings = true;
         wait_for_room(lease, m->bytes);
+        lease->memory.place_id = m->id;
         settle_places(device);
         break;
     case DV_MEMORY_IN_PLACE: {
@@ -463,11 +491,13 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         dv_leases_moved(lease, took);
         break;
     }
+    case DV_MEMORY_KEEPS:
+        keep(lease, m->id, m->bytes);
+        settle_places(device);
+        break;
     default: /* UNPLACE */
         give_up(lease, m->bytes);
-        lease->memory.stays = m->flags & DV_MEMORY_NO_MORE;
-        if (lease->memory.stays)
-            lease->memory.evicting = 0;
+        lease->memory.stays = false;
         settle_places(device);
         break;
     }
@@ -520,6 +550,7 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
     case DV_MEMORY_PLACE:
     case DV_MEMORY_IN_PLACE:
     case DV_MEMORY_UNPLACE:
+    case DV_MEMORY_KEEPS:
         take_place(lease, m);
         break;
     default:
@@ -571,7 +602,7 @@ static void shrink(struct dv_tenant_device *tenant)
 void dv_memory_given_back(struct dv_session_lease *lease)
 {
     lease->memory.brings = false;
-    lease->memory.stays = false;
+    stays_no_longer(lease);
     wait_for_room(lease, 0);
     if (lease->tenant->memory.placed > lease->tenant->memory.quota)
         shrink(lease->tenant);
@@ -599,10 +630,13 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
     struct dv_memory_message asked = {.type = DV_MEMORY_RESERVE, .id = m->asked_id, .bytes = m->asked};
     struct dv_memory_message place = {.type = DV_MEMORY_PLACE,
                                       .flags = m->flags & DV_SYNC_AHEAD ? DV_MEMORY_AHEAD : 0,
+                                      .id = m->place_id,
                                       .bytes = m->place_bytes};
 
     give_back(lease, beyond(lease->memory.reserved, 0, m->reserved));
     unplace(lease, beyond(lease->memory.placed, 0, m->placed));
+    lease->memory.evicting = least(m->evicting, lease->memory.placed);
+    lease->memory.in_time_until = dv_now();
     settle(lease->tenant);
     if (m->asked)
         dv_memory_take(lease, &asked);

@@ -25,10 +25,12 @@ struct dv_session_memory {
     bool owes_answer;  /* was asked to give back what it does not use */
     uint64_t placed;   /* room on the device that it has */
     uint64_t evicting; /* of that, what it was asked to give up */
+    uint64_t evict_id; /* of the newest such question whose answer counts */
     bool stays;        /* it has nothing more to give up, or does not answer */
     unsigned late;     /* how often it did not answer in time, since it last did */
     bool brings;       /* it brings memory in */
     uint64_t place_asked; /* room that it waits for; 0: none */
+    uint64_t place_id;    /* of that question */
     uint64_t in_time_until; /* it began to be asked then, and has given up since what takes so long */
     uint64_t brings_since;
     uint64_t waits_since, waited_ns; /* of that, for room that others had to make */

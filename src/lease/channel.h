@@ -32,7 +32,9 @@ struct device {
     /* memory, as divvyd knows it; with the lock held */
     uint64_t reserved, placed;
     uint64_t place_asked; /* room that is waited for; 0: none */
-    bool place_ahead;     /* that was before its turn */
+    uint64_t place_id;    /* of the newest question for room */
+    uint32_t place_flags; /* of that, too: enum dv_memory_flag */
+    uint64_t evicting;    /* what divvyd asked for and did not get so far */
     bool brings;          /* from the first such question to the word that all is in place */
 };
 

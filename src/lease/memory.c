@@ -53,30 +53,32 @@ void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes)
     pthread_mutex_unlock(&lease->lock);
 }
 
-static void ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes, uint32_t flags)
+static uint64_t ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t bytes, uint32_t flags)
 {
     struct device *d = &lease->devices[device];
 
     pthread_mutex_lock(&lease->lock);
+    uint64_t id = ++d->place_id;
     d->place_asked = bytes;
-    d->place_ahead = flags & DV_MEMORY_AHEAD;
-    d->brings |= !d->place_ahead;
-    bool told = tell(lease, DV_MEMORY_PLACE, device, 0, bytes, flags);
+    d->place_flags = flags;
+    d->brings |= !(flags & DV_MEMORY_AHEAD);
+    bool told = tell(lease, DV_MEMORY_PLACE, device, id, bytes, flags);
     if (!told)
         d->place_asked = 0;
     pthread_mutex_unlock(&lease->lock);
     if (!told && lease->callbacks.placed)
-        lease->callbacks.placed(lease->callbacks.user, device, bytes, true);
+        lease->callbacks.placed(lease->callbacks.user, device, id, bytes, true);
+    return id;
 }
 
-void dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
 {
-    ask_for_room(lease, device, bytes, 0);
+    return ask_for_room(lease, device, bytes, 0);
 }
 
-void dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+uint64_t dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes)
 {
-    ask_for_room(lease, device, bytes, DV_MEMORY_AHEAD);
+    return ask_for_room(lease, device, bytes, DV_MEMORY_AHEAD);
 }
 
 void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns)
@@ -93,11 +95,26 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
     pthread_mutex_unlock(&lease->lock);
 }
 
-void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool no_more)
+/* With the lock held: so much less is asked for. */
+static void less_to_evict(struct device *d, uint64_t bytes)
+{
+    d->evicting -= bytes < d->evicting ? bytes : d->evicting;
+}
+
+void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes)
 {
     pthread_mutex_lock(&lease->lock);
     lease->devices[device].placed -= bytes;
-    tell(lease, DV_MEMORY_UNPLACE, device, 0, bytes, no_more ? DV_MEMORY_NO_MORE : 0);
+    less_to_evict(&lease->devices[device], bytes);
+    tell(lease, DV_MEMORY_UNPLACE, device, evict_id, bytes, 0);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void dv_memory_keeps(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes)
+{
+    pthread_mutex_lock(&lease->lock);
+    less_to_evict(&lease->devices[device], bytes);
+    tell(lease, DV_MEMORY_KEEPS, device, evict_id, bytes, 0);
     pthread_mutex_unlock(&lease->lock);
 }
 
@@ -126,15 +143,24 @@ static void take_room(struct dv_lease *lease, const struct dv_memory_message *m)
     bool placed = m->type == DV_MEMORY_PLACED;
 
     pthread_mutex_lock(&lease->lock);
-    /* only what is asked for ahead is refused without a number: this answer comes too late */
-    bool late = !placed && m->bytes == 0 && !device->place_ahead;
-    if (!late)
+    if (m->id == device->place_id)
         device->place_asked = 0;
     if (placed)
         device->placed += m->bytes;
     pthread_mutex_unlock(&lease->lock);
-    if (!late && callbacks->placed)
-        callbacks->placed(callbacks->user, m->device, m->bytes, placed);
+    if (callbacks->placed)
+        callbacks->placed(callbacks->user, m->device, m->id, m->bytes, placed);
+}
+
+static void make_room(struct dv_lease *lease, const struct dv_memory_message *m)
+{
+    const struct dv_lease_callbacks *callbacks = &lease->callbacks;
+
+    pthread_mutex_lock(&lease->lock);
+    lease->devices[m->device].evicting += m->bytes;
+    pthread_mutex_unlock(&lease->lock);
+    if (callbacks->evict)
+        callbacks->evict(callbacks->user, m->device, m->id, m->bytes);
 }
 
 void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
@@ -161,8 +187,7 @@ void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
         take_room(lease, m);
         break;
     case DV_MEMORY_EVICT:
-        if (callbacks->evict)
-            callbacks->evict(callbacks->user, m->device, m->bytes);
+        make_room(lease, m);
         break;
     default:
         break;
@@ -178,11 +203,11 @@ void dv_memory_daemon_gone(struct dv_lease *lease)
     pthread_mutex_unlock(&lease->lock);
     for (uint32_t i = 0; i < lease->device_count; i++) { /* nobody refuses it any more */
         pthread_mutex_lock(&lease->lock);
-        uint64_t bytes = lease->devices[i].place_asked;
+        uint64_t bytes = lease->devices[i].place_asked, id = lease->devices[i].place_id;
         lease->devices[i].place_asked = 0;
         lease->devices[i].placed += bytes;
         pthread_mutex_unlock(&lease->lock);
         if (bytes && callbacks->placed)
-            callbacks->placed(callbacks->user, i, bytes, true);
+            callbacks->placed(callbacks->user, i, id, bytes, true);
     }
 }

@@ -16,14 +16,18 @@ static struct dv_sync_message describe(const struct dv_lease *lease, uint32_t in
                                 .serial = atomic_load(&d->serial),
                                 .reserved = d->reserved,
                                 .placed = d->placed,
-                                .place_bytes = d->place_asked};
+                                .place_bytes = d->place_asked,
+                                .place_id = d->place_id,
+                                .evicting = d->evicting};
 
     if (state == GRANTED || state == RECALLED)
         m.flags |= d->brings ? DV_SYNC_HOLDS | DV_SYNC_BRINGS : DV_SYNC_HOLDS;
     if (state == WAITING)
         m.flags |= DV_SYNC_WAITS;
-    if (d->place_ahead)
+    if (d->place_flags & DV_MEMORY_AHEAD)
         m.flags |= DV_SYNC_AHEAD;
+    if (d->place_flags & DV_MEMORY_WAITS)
+        m.flags |= DV_SYNC_IN_LINE;
     if (lease->memory_bytes && lease->memory_device == index) {
         m.asked_id = lease->memory_id;
         m.asked = lease->memory_bytes;

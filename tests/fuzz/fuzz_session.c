@@ -14,6 +14,7 @@
 static struct peer {
     int fd; /* -1: not connected */
     uint64_t serial;
+    uint64_t number; /* of the last message about memory */
 } peers[PEERS];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -47,6 +48,7 @@ static void listen_to(struct peer *peer)
 {
     union {
         struct dv_lease_message lease;
+        struct dv_memory_message memory;
         char bytes[4096];
     } m;
 
@@ -56,6 +58,8 @@ static void listen_to(struct peer *peer)
             break;
         if (bytes == sizeof m.lease && m.lease.magic == DV_LEASE_MAGIC)
             peer->serial = m.lease.serial;
+        if (bytes == sizeof m.memory && m.memory.magic == DV_MEMORY_MAGIC)
+            peer->number = m.memory.id;
     }
 }
 
@@ -102,8 +106,10 @@ static void say_memory(struct peer *peer, struct input *input)
 
     m.type = take_byte(input) & 31;
     m.device = take_byte(input) % 3;
-    m.flags = take_byte(input) & 3;
+    m.flags = take_byte(input) & 7;
     m.id = take_byte(input);
+    if (m.id & 128)
+        m.id = peer->number;
     if (size & 128)
         take_bytes(input, &m.bytes, sizeof m.bytes);
     else

@@ -14,8 +14,10 @@ WANT, CANCEL, RELEASE, JOIN, GRANT, RECALL, JOINED, TURNED_AWAY = 1, 2, 3, 4, 16
 SYNC_MESSAGE = struct.Struct("=IHHIIQQQQQQQ")
 SYNC_MAGIC, STATE, ASK = 0x636E7973, 1, 16
 AGAIN, CONTENDED = 1, 2
-RESERVE, RETURN, PLACE, UNPLACE, PLACED, EVICT = 1, 2, 3, 4, 19, 21   # of memory
-NO_MORE, AHEAD = 1, 2
+RESERVE, RETURN, PLACE, UNPLACE, IN_PLACE, MOVES, KEEPS = range(1, 8)   # of memory
+RESERVED, REFUSED, CALL_BACK, PLACED, NO_ROOM, EVICT = range(16, 22)
+AHEAD, WAITS = 2, 4
+MEMORY_VERSION = 2
 PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine too
 QUIET_S = 0.3    # what should not come has not come by then
 
@@ -32,6 +34,7 @@ class Session:
         _, _, self.status, self.id, _, text = WELCOME.unpack(self.socket.recv(WELCOME.size))
         self.text = text.split(b"\0")[0].decode()
         self.given_back = set()
+        self.number = 0
 
     def say(self, kind, serial=0, flags=0, device=0, magic=LEASE_MAGIC, version=1):
         if kind == RELEASE:
@@ -39,7 +42,7 @@ class Session:
         self.socket.send(MESSAGE.pack(magic, version, kind, device, flags, serial, *[0] * 7))
 
     def say_of_memory(self, kind, bytes_, flags=0, number=0):
-        self.socket.send(MEMORY_MESSAGE.pack(MEMORY_MAGIC, 1, kind, 0, flags, number, bytes_))
+        self.socket.send(MEMORY_MESSAGE.pack(MEMORY_MAGIC, MEMORY_VERSION, kind, 0, flags, number, bytes_))
 
     def hear(self, within=PROMPT_S):
         """(kind, serial, slice in ns), or None when nothing comes."""
@@ -71,14 +74,14 @@ class Session:
             self.socket.send(SYNC_MESSAGE.pack(SYNC_MAGIC, 1, STATE, device, 0, number, *[0] * 6))
 
     def hear_of_memory(self, within=PROMPT_S):
-        """(kind, bytes), or None; what it hears of leases is passed over."""
+        """(kind, bytes), or None; what it hears of leases is passed over. `number` is then the message's."""
         self.socket.settimeout(within)
         try:
             while len(data := self.socket.recv(4096)) != MEMORY_MESSAGE.size:
                 pass
         except TimeoutError:
             return None
-        _, _, kind, _, _, _, bytes_ = MEMORY_MESSAGE.unpack(data)
+        _, _, kind, _, _, self.number, bytes_ = MEMORY_MESSAGE.unpack(data)
         return kind, bytes_
 
     def granted(self, within=PROMPT_S):

@@ -629,7 +629,7 @@ def test_who_could_not_leave_while_it_computed_is_asked_again(quota):
         assert first.hear_of_memory()[0] == leasechannel.PLACED
         daemon.cli("set", "everybody", "--memory", "4MiB")
         assert first.hear_of_memory()[0] == leasechannel.EVICT
-        first.say_of_memory(leasechannel.UNPLACE, 0, leasechannel.NO_MORE)
+        first.say_of_memory(leasechannel.KEEPS, 12 * MIB, number=first.number)
         if quota != "4MiB":
             daemon.cli("set", "everybody", "--memory", quota)
         first.say(leasechannel.RELEASE, serial)
@@ -640,6 +640,73 @@ def test_who_could_not_leave_while_it_computed_is_asked_again(quota):
             second.say_of_memory(leasechannel.PLACE, 12 * MIB)
         assert first.hear_of_memory()[0] == leasechannel.EVICT
         check(daemon)
+
+
+@contextlib.contextmanager
+def asked_while_it_computed():
+    """A session that holds the device and 12 of its 16 MiB is asked for 8; before it answers it gives the
+    device back, and another, which is granted the device, asks for 12."""
+    with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+                         for _ in range(2))
+        first.say(leasechannel.WANT)
+        serial = first.granted()
+        first.say_of_memory(leasechannel.PLACE, 12 * MIB, number=1)
+        assert first.hear_of_memory()[0] == leasechannel.PLACED
+        daemon.cli("set", "everybody", "--memory", "4MiB")
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        daemon.cli("set", "everybody", "--memory", "16MiB")
+        first.say(leasechannel.RELEASE, serial)
+        second.say(leasechannel.WANT)
+        second.granted()
+        second.say_of_memory(leasechannel.PLACE, 12 * MIB, number=1)
+        assert second.hear_of_memory(leasechannel.QUIET_S) is None
+        yield daemon, first, second
+        check(daemon)
+
+
+def test_what_it_found_before_it_gave_the_device_back_does_not_count():
+    """Its answer was under way meanwhile: it is asked again."""
+    with asked_while_it_computed() as (_, first, second):
+        asked = first.number
+        first.say_of_memory(leasechannel.KEEPS, 12 * MIB, number=asked)
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        assert first.number > asked
+        first.say_of_memory(leasechannel.UNPLACE, 12 * MIB, number=first.number)
+        assert second.hear_of_memory()[0] == leasechannel.PLACED
+
+
+def test_an_answer_to_an_old_question_is_none_to_the_new_one():
+    with asked_while_it_computed() as (_, first, second):
+        asked = first.number
+        first.say_of_memory(leasechannel.KEEPS, 1, number=asked)
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        for number in (asked, 0, asked - 1, first.number + 1):
+            first.say_of_memory(leasechannel.KEEPS, 0, number=number)
+        assert second.hear_of_memory(leasechannel.QUIET_S) is None
+        first.say_of_memory(leasechannel.UNPLACE, 12 * MIB, number=asked)   # bytes always count
+        assert second.hear_of_memory()[0] == leasechannel.PLACED
+
+
+def test_an_answer_to_the_newest_question_counts():
+    with asked_while_it_computed() as (_, first, second):
+        first.say_of_memory(leasechannel.KEEPS, 12 * MIB, number=first.number)
+        assert first.hear_of_memory()[0] == leasechannel.EVICT
+        first.say_of_memory(leasechannel.KEEPS, 12 * MIB, number=first.number)
+        assert second.hear_of_memory()[0] == leasechannel.NO_ROOM
+
+
+def test_answers_name_the_question_for_room():
+    with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, \
+            contextlib.closing(leasechannel.Session(daemon)) as session:
+        session.say_of_memory(leasechannel.PLACE, 16 * MIB, leasechannel.AHEAD, number=7)
+        assert (session.hear_of_memory(), session.number) == ((leasechannel.PLACED, 16 * MIB), 7)
+        session.say_of_memory(leasechannel.PLACE, 1, leasechannel.AHEAD, number=8)
+        assert (session.hear_of_memory(), session.number) == ((leasechannel.NO_ROOM, 0), 8)
+        session.say(leasechannel.WANT)
+        session.granted()
+        session.say_of_memory(leasechannel.PLACE, 1, number=9)
+        assert (session.hear_of_memory(), session.number) == ((leasechannel.NO_ROOM, 1), 9)
 
 
 def test_what_leaves_already_is_not_asked_for_again():

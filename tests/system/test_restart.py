@@ -17,6 +17,8 @@ import leasechannel
 READY_S = 60
 SIGNALS = [signal.SIGKILL, signal.SIGUSR1]
 SYNC_MAGIC, SYNC_STATE, SYNC_WAITS = 0x636E7973, 1, 2  # src/wire/lease/sync.h
+SYNC = struct.Struct("=IHHIIQ8Q")
+MIB = 1 << 20
 
 
 def start_tenants(daemon, program, count, mib="4"):
@@ -247,14 +249,47 @@ def test_who_does_not_read_is_asked_later(daemon):
         session.say(leasechannel.WANT)
     restart(daemon, signal.SIGKILL)
     divvytest.wait_for(lambda: "does not read what divvyd says" in daemon.log, 10, lambda: daemon.log)
+    say_state(session, SYNC_WAITS)
+    assert session.hear()[0] == leasechannel.GRANT
+    session.close()
+
+
+def say_state(session, flags=0, placed=0, evicting=0):
+    """Answers the question of the daemon that has come, as soon as it is there."""
     session.socket.settimeout(10)
-    sync = struct.Struct("=IHHIIQ6Q")
     while True:
         data = session.socket.recv(4096)
         assert data, "divvyd has hung up"
-        if len(data) == sync.size and sync.unpack(data)[0] == SYNC_MAGIC:
+        if len(data) == SYNC.size and SYNC.unpack(data)[0] == SYNC_MAGIC:
             break
-    magic, version, kind, _, _, asked, *_ = sync.unpack(data)
-    session.socket.send(sync.pack(magic, version, SYNC_STATE, 0, SYNC_WAITS, asked, *[0] * 6))
-    assert session.hear()[0] == leasechannel.GRANT
-    session.close()
+    magic, version, _, _, _, asked, *_ = SYNC.unpack(data)
+    session.socket.send(SYNC.pack(magic, version, SYNC_STATE, 0, flags, asked, 0, 0, placed, 0, 0, 0, 0,
+                                  evicting))
+
+
+def test_an_answer_to_the_earlier_daemon_is_none_to_the_next():
+    """What a session was asked to give up before the restart it is not asked for again; but that it keeps
+    it, it has said to the daemon before."""
+    text = 'devices:\n  - match: "*"\n    unified: no\n    capacity: 16MiB\n'
+    with divvytest.Daemon(text) as daemon:
+        has_all, wants = leasechannel.Session(daemon), leasechannel.Session(daemon)
+        has_all.say_of_memory(leasechannel.PLACE, 16 * MIB, leasechannel.AHEAD, number=1)
+        assert has_all.hear_of_memory() == (leasechannel.PLACED, 16 * MIB)
+        wants.say(leasechannel.WANT)
+        wants.granted()
+        wants.say_of_memory(leasechannel.PLACE, 12 * MIB, number=1)
+        assert has_all.hear_of_memory() == (leasechannel.EVICT, 12 * MIB)
+        before = has_all.number
+        restart(daemon, signal.SIGKILL)
+        say_state(has_all, placed=16 * MIB, evicting=12 * MIB)
+        say_state(wants, SYNC_WAITS)
+        wants.granted()
+        wants.say_of_memory(leasechannel.PLACE, 12 * MIB, number=2)
+        assert has_all.hear_of_memory(leasechannel.QUIET_S) is None
+        has_all.say_of_memory(leasechannel.KEEPS, 12 * MIB, number=before)
+        assert has_all.hear_of_memory() == (leasechannel.EVICT, 12 * MIB)
+        assert has_all.number > before
+        has_all.say_of_memory(leasechannel.UNPLACE, 12 * MIB, number=has_all.number)
+        assert (wants.hear_of_memory()[0], wants.number) == (leasechannel.PLACED, 2)
+        has_all.close()
+        wants.close()

@@ -8,10 +8,31 @@
  *   client:  RETURN (bytes) ------------> reserved bytes that it does not need any more
  *   divvyd:  <-------------- CALL_BACK (id)   give back what is reserved and not used
  *   client:  RETURN (id, bytes) --------> at once, also when there is nothing
- *   client:  PLACE (id, bytes) ---------> PLACED, or NO_ROOM: nobody else can make room
+ *   client:  PLACE (id, bytes) ---------> PLACED or NO_ROOM (id)
  *   client:  IN_PLACE (ns) -------------> all that the next work needs is there; it took so long
- *   client:  UNPLACE (bytes) -----------> resident bytes that are no longer
- *   divvyd:  <-------------- EVICT (bytes)    somebody else needs that much room
+ *   divvyd:  <-------------- EVICT (id, bytes)    others need so much more room
+ *   client:  UNPLACE (id, bytes) -------> resident bytes that are no longer
+ *   client:  MOVES (id, bytes) ---------> so many bytes have been copied out of what is to leave
+ *   client:  KEEPS (id, bytes) ---------> of what was asked for, so many bytes do not leave now
+ *
+ * PLACE. A session has one question for each device. The client chooses its number, above all earlier
+ * ones; a newer question replaces an older one, which then has no answer. The room that PLACED grants
+ * counts whatever its number is; as an answer, PLACED and NO_ROOM count only for the question that they
+ * name. A client that asks asks for all that would be good to have; after NO_ROOM for what its next
+ * command needs; then it evicts what it can spare itself; and only then it asks with WAITS. From then on
+ * it waits in line: the answer is NO_ROOM only when what it has and asks for is more than the device or
+ * its tenant's quota has, or when those who have the room have been asked and have kept it for longer
+ * than the device's `room-patience`. A client in line that is recalled gives the device back, and asks
+ * anew under its next grant.
+ *
+ * EVICT. Every EVICT has a number above those of all earlier ones, also of an earlier daemon (numbers
+ * are times of CLOCK_MONOTONIC). Bytes add up: what is asked for is beside what was asked for before. An
+ * answer names the newest EVICT that the client had heard of when it found its answer; an UNPLACE that
+ * nothing was asked for names 0. Bytes of an UNPLACE always count. KEEPS takes its bytes out of what is
+ * asked for; that the session cannot give more is believed only when KEEPS names the newest EVICT, and
+ * the session has neither given the device back nor been granted room since that was sent. MOVES shows
+ * that a large object is on its way: time in which bytes move does not make a session late. It counts for
+ * as many bytes as the session has on the device, and they do not count again when they are unplaced.
  *
  * Whoever goes takes all of it with it. */
 #ifndef DV_WIRE_LEASE_MEMORY_H
@@ -21,7 +42,7 @@
 #include <stdint.h>
 
 #define DV_MEMORY_MAGIC 0x6f6d656du /* "memo" */
-#define DV_MEMORY_VERSION 1
+#define DV_MEMORY_VERSION 2
 
 enum dv_memory_type {
     DV_MEMORY_RESERVE = 1,
@@ -29,6 +50,8 @@ enum dv_memory_type {
     DV_MEMORY_PLACE = 3,
     DV_MEMORY_UNPLACE = 4,
     DV_MEMORY_IN_PLACE = 5,
+    DV_MEMORY_MOVES = 6,
+    DV_MEMORY_KEEPS = 7,
     DV_MEMORY_RESERVED = 16,
     DV_MEMORY_REFUSED = 17,
     DV_MEMORY_CALL_BACK = 18,
@@ -38,8 +61,9 @@ enum dv_memory_type {
 };
 
 enum dv_memory_flag {
-    DV_MEMORY_NO_MORE = 1, /* UNPLACE: there is nothing else to evict */
-    DV_MEMORY_AHEAD = 2,   /* PLACE: its turn has not come; as much as there is, nobody is to make room */
+    /* PLACE: */
+    DV_MEMORY_AHEAD = 2, /* its turn has not come; as much as there is, nobody is to make room */
+    DV_MEMORY_WAITS = 4, /* it has nothing left that it could evict itself, and waits in line */
 };
 
 struct dv_memory_message {
@@ -48,7 +72,7 @@ struct dv_memory_message {
     uint16_t type;   /* enum dv_memory_type */
     uint32_t device; /* index in the session's list */
     uint32_t flags;  /* enum dv_memory_flag */
-    uint64_t id;     /* of the question that an answer belongs to; 0: none */
+    uint64_t id;     /* of the question, and of the question that an answer belongs to; 0: none */
     uint64_t bytes;  /* IN_PLACE: nanoseconds */
 };
 static_assert(sizeof(struct dv_memory_message) == 32, "wire");

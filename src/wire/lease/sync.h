@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define DV_SYNC_MAGIC 0x636e7973u /* "sync" */
-#define DV_SYNC_VERSION 1
+#define DV_SYNC_VERSION 2
 
 enum dv_sync_type {
     DV_SYNC_STATE = 1,
@@ -26,6 +26,7 @@ enum dv_sync_flag {
     DV_SYNC_WAITS = 2,  /* wants it */
     DV_SYNC_BRINGS = 4, /* holds it and brings memory in */
     DV_SYNC_AHEAD = 8,  /* place_bytes were asked for before its turn */
+    DV_SYNC_IN_LINE = 16, /* it waits in line for them (memory.h) */
 };
 
 struct dv_sync_message {
@@ -41,7 +42,9 @@ struct dv_sync_message {
     uint64_t asked_id;    /* the reservation that it waits for; 0: none */
     uint64_t asked;       /* how many bytes */
     uint64_t place_bytes; /* room that it waits for; 0: none */
+    uint64_t place_id;    /* of that question */
+    uint64_t evicting;    /* bytes that it was asked to give up and has not so far */
 };
-static_assert(sizeof(struct dv_sync_message) == 72, "wire");
+static_assert(sizeof(struct dv_sync_message) == 88, "wire");
 
 #endif

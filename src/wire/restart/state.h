@@ -21,6 +21,8 @@
 #include "src/wire/session/handshake.h"
 
 #define DV_STATE_MAGIC UINT64_C(0x6574617473767664) /* "dvvstate" */
+/* Also of what sessions say on their lease channel: a daemon that speaks otherwise cannot go on with
+ * them. */
 #define DV_STATE_VERSION 2
 #define DV_STATE_NAME "state"
 

@@ -36,20 +36,20 @@ static void look(void *user)
 }
 
 /* On the lease's thread. */
-static void placed(void *user, uint32_t device, uint64_t bytes, bool placed)
+static void placed(void *user, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
 {
     struct dv_runtime *runtime = user;
 
-    runtime->ops->placed(runtime, device, bytes, placed);
+    runtime->ops->placed(runtime, device, id, bytes, placed);
     dv_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
-static void evict(void *user, uint32_t device, uint64_t bytes)
+static void evict(void *user, uint32_t device, uint64_t id, uint64_t bytes)
 {
     struct dv_runtime *runtime = user;
 
-    runtime->ops->evict(runtime, device, bytes);
+    runtime->ops->evict(runtime, device, id, bytes);
     dv_gates_wake_main(runtime);
 }
 

@@ -53,8 +53,8 @@ struct dv_runtime_api {
     /* A piece of what is to be done beside the commands. Returns whether there is more at once. */
     bool (*work)(struct dv_runtime *runtime);
     /* On the lease's thread: answers to dv_memory_place, and that others need room. */
-    void (*placed)(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool placed);
-    void (*evict)(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
+    void (*placed)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
+    void (*evict)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes);
 };
 
 /* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens

@@ -144,14 +144,14 @@ static bool work(struct dv_runtime *runtime)
     return dvk_residency_work(dvk_worker_of(runtime));
 }
 
-static void placed(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool placed)
+static void placed(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
 {
-    dvk_residency_placed(dvk_worker_of(runtime), device, bytes, placed);
+    dvk_residency_placed(dvk_worker_of(runtime), device, id, bytes, placed);
 }
 
-static void evict(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
+static void evict(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes)
 {
-    dvk_residency_evict(dvk_worker_of(runtime), device, bytes);
+    dvk_residency_evict(dvk_worker_of(runtime), device, id, bytes);
 }
 
 const struct dv_runtime_api dv_runtime_api_opencl = {

@@ -125,11 +125,15 @@ struct dvk_room {
     struct dvk_command *bringing; /* whose objects are being brought, or NULL */
     uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
     bool asked;
+    bool no_answer;    /* to that: no room was asked for */
+    uint64_t place_id; /* of the newest question */
     bool ahead; /* the device is not ours yet */
     uint64_t evict_due;
+    uint64_t evict_id; /* the newest that is in it */
     /* what divvyd said, on the lease's thread */
     _Atomic uint64_t granted_in, evict_in;
-    _Atomic bool no_room, answered;
+    _Atomic uint64_t evict_in_id;              /* at most the newest that is in evict_in */
+    _Atomic uint64_t answered_id, no_room_id; /* of the newest question that was answered, and so */
 };
 
 /* An object that a command uses. */

@@ -636,7 +636,6 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
 
     room->bringing->refused = refused;
     stop_bringing(room);
-    atomic_store(&room->no_room, false);
     w->runtime->gates[device].bringing = false;
     if (room->started_ns)
         dv_memory_in_place(w->runtime->lease, device, dv_now() - room->started_ns);
@@ -697,6 +696,18 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
     return false;
 }
 
+/* Whether the newest question has been answered, and whether that was with no. An answer to an older one
+ * may come at any time. */
+static bool is_answered(const struct dvk_room *room)
+{
+    return room->no_answer || atomic_load(&room->answered_id) >= room->place_id;
+}
+
+static bool is_refused(const struct dvk_room *room)
+{
+    return !room->no_answer && atomic_load(&room->no_room_id) == room->place_id;
+}
+
 /* Before the device is ours: as much as there is room for. */
 static bool bring_ahead(struct dvk_worker *w, uint32_t device)
 {
@@ -707,10 +718,10 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
 
     if (!room->asked && set.need > spare) {
         room->asked = true;
-        atomic_store(&room->answered, false);
-        dv_memory_place_ahead(w->runtime->lease, device, set.need - spare);
+        room->no_answer = false;
+        room->place_id = dv_memory_place_ahead(w->runtime->lease, device, set.need - spare);
     }
-    if (room->asked && !atomic_load(&room->answered))
+    if (room->asked && !is_answered(room))
         return false;
     if (set.count == 0 || set.short_of_memory ||
         bring_piece(w, room, &set, &more) != CL_SUCCESS || !more)
@@ -724,7 +735,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     struct dvk_room *room = &w->rooms[device];
     bool more;
 
-    bool answered = atomic_load(&room->answered); /* before what was said is looked at */
+    bool answered = is_answered(room); /* before what was said is looked at */
     if (atomic_load(&room->granted_in))
         room->room += atomic_exchange(&room->granted_in, 0);
     if (room->bringing && !room->ahead && !w->runtime->gates[device].bringing)
@@ -739,19 +750,19 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
         end_bringing(w, device, CL_OUT_OF_HOST_MEMORY);
         return false;
     }
-    if (room->asked && answered && set.head_need > spare && !atomic_load(&room->no_room))
+    if (room->asked && answered && set.head_need > spare && !is_refused(room))
         room->asked = false; /* what was granted has been given up for others meanwhile */
     if (!room->asked && (set.need > spare || set.copies)) {
         /* also without a need for room: divvyd should know what the time goes into */
         room->asked = true;
         if (!room->started_ns)
             room->started_ns = dv_now();
-        atomic_store(&room->no_room, false);
-        atomic_store(&room->answered, set.need <= spare); /* then there will be no answer */
-        dv_memory_place(w->runtime->lease, device, set.need > spare ? set.need - spare : 0);
+        room->no_answer = set.need <= spare;
+        room->place_id =
+            dv_memory_place(w->runtime->lease, device, room->no_answer ? 0 : set.need - spare);
     }
     if (set.head_need > spare) /* until the answer comes */
-        return atomic_load(&room->no_room) && make_room_for_itself(w, device, &set);
+        return is_refused(room) && make_room_for_itself(w, device, &set);
     cl_int error = bring_piece(w, room, &set, &more);
     if (error != CL_SUCCESS || !more)
         end_bringing(w, device, error);
@@ -765,8 +776,10 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     struct dv_lease *lease = w->runtime->lease;
     bool more = true;
 
-    if (atomic_load(&room->evict_in))
+    if (atomic_load(&room->evict_in)) {
+        room->evict_id = atomic_load(&room->evict_in_id); /* first: it must not be newer than the bytes */
         room->evict_due += atomic_exchange(&room->evict_in, 0);
+    }
     if (room->evict_due == 0)
         return false;
     if (room->ahead || (room->bringing && !w->runtime->gates[device].bringing))
@@ -780,9 +793,13 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     /* The device was given back by the thread that reports: what those commands used is free as soon as
      * their end is noticed here. */
     bool soon = !more && w->runtime->gates[device].in_flight > 0 && !dv_lease_held(lease, device);
-    room->evict_due = more || soon ? room->evict_due - back : 0;
-    if (back || (!more && !soon))
-        dv_memory_unplace(lease, device, back, !more && !soon);
+    room->evict_due -= back;
+    if (back)
+        dv_memory_unplace(lease, device, room->evict_id, back);
+    if (!more && !soon) {
+        dv_memory_keeps(lease, device, room->evict_id, room->evict_due);
+        room->evict_due = 0;
+    }
     return more && room->evict_due > 0;
 }
 
@@ -801,18 +818,31 @@ bool dvk_residency_work(struct dvk_worker *w)
 
 /* ---- on the lease's thread ---- */
 
-void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t bytes, bool placed)
+/* When the daemon is gone the main thread answers itself, too. */
+static void raise_to(_Atomic uint64_t *number, uint64_t id)
 {
-    if (placed)
-        atomic_fetch_add(&w->rooms[device].granted_in, bytes);
-    else
-        atomic_store(&w->rooms[device].no_room, true);
-    atomic_store(&w->rooms[device].answered, true);
+    uint64_t now = atomic_load(number);
+
+    while (now < id && !atomic_compare_exchange_weak(number, &now, id))
+        ;
 }
 
-void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t bytes)
+void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes,
+                          bool placed)
+{
+    struct dvk_room *room = &w->rooms[device];
+
+    if (placed)
+        atomic_fetch_add(&room->granted_in, bytes);
+    else
+        raise_to(&room->no_room_id, id);
+    raise_to(&room->answered_id, id);
+}
+
+void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes)
 {
     atomic_fetch_add(&w->rooms[device].evict_in, bytes);
+    atomic_store(&w->rooms[device].evict_in_id, id);
 }
 
 /* ---- coming and going ---- */
@@ -864,7 +894,7 @@ static void give_back_spare(struct dvk_worker *w, uint32_t device)
     if (spare <= 2 * SPARE_BYTES || room->bringing) /* what is being brought in needs it */
         return;
     room->room -= spare - SPARE_BYTES;
-    dv_memory_unplace(w->runtime->lease, device, spare - SPARE_BYTES, false);
+    dv_memory_unplace(w->runtime->lease, device, 0, spare - SPARE_BYTES);
 }
 
 void dvk_residency_forget(struct dvk_mem *mem)
