@@ -16,9 +16,11 @@ void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 
 /* The holder of a device begins to bring in what its next work needs, and asks for so much more room
  * (perhaps none: then there is no answer); the answer comes to the callback `placed`. Its slice does not
- * run meanwhile. A newer question replaces an older one. Returns the question's id, which is above
+ * run meanwhile. in_line: the caller has nothing left that it could evict itself, and waits until others
+ * have made room; if they cannot now, it is recalled when others have work, and asks again in its next
+ * turn. A newer question replaces an older one. Returns the question's id, which is above
  * those of all earlier ones; the answer may come before it is returned. */
-uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes);
+uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool in_line);
 /* The same for a session that waits for the device: as much room as is free, and `placed` may tell of
  * less than was asked for. */
 uint64_t dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes);
@@ -27,6 +29,8 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
 /* So many bytes of room are not needed any more; evict_id: of the newest `evict` that the caller knows
  * of, 0: it was not asked for them. */
 void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
+/* So many bytes have been copied out of what is to leave: it is on its way. */
+void dv_memory_moves(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
 /* Of the bytes that all `evict` up to this one asked for so many do not leave: there is nothing else
  * that could. */
 void dv_memory_keeps(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);

@@ -59,6 +59,8 @@ struct dv_device_rule {
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */
     struct dv_device_match matches; /* what `match` means */
+    char *room_patience; /* "30s": those who have room may keep it from others; NULL: 30s */
+    uint64_t room_patience_ns; /* what that means; 0: absent */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */

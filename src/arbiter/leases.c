@@ -323,6 +323,12 @@ static void dispatch(struct dv_lease_device *device)
     note_device(device);
 }
 
+/* Not from within a decision, which may be on its way. */
+void dv_leases_look_again(struct dv_lease_device *device)
+{
+    ask_again_at(device, dv_now());
+}
+
 void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
 {
     struct dv_lease_device *device = dv_lease_device_of(lease);

@@ -115,6 +115,8 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
 dv_ns dv_lease_deadline(const struct dv_session_lease *lease);
 /* The device of a session's lease. */
 struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease);
+/* Something has changed that decides who keeps the device: it is looked at soon. */
+void dv_leases_look_again(struct dv_lease_device *device);
 /* The holder has moved memory for so long: its slice begins anew, and accordingly longer. */
 void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns);
 /* The record around a policy's session. */

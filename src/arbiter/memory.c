@@ -201,6 +201,10 @@ static void call_back(struct dv_session_lease *asking)
 #define EXTRA_PART 8 /* of what is free, at most */
 /* Whoever is asked to evict and has not for so long is passed over, unless its class has a deadline. */
 #define EVICTION_PATIENCE_NS (2 * DV_NS_PER_S)
+/* A session in line for room may be recalled after this time, when others have work for the device. */
+#define IN_LINE_HOLDS_NS (10 * DV_NS_PER_MS)
+/* While sessions are in line, those who kept something are asked again so often. */
+#define ASK_AGAIN_NS (100 * DV_NS_PER_MS)
 /* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
  * counts as moving; and a busy machine may be late. */
 #define MOVED_AT_LEAST_BYTES_PER_US 128
@@ -229,7 +233,7 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
     struct dv_session_lease *lease, *best = NULL;
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
-        if (lease == asking || lease->policy.holding || lease->memory.stays ||
+        if (lease == asking || lease->policy.holding || lease->memory.keeps || lease->memory.silent ||
             lease->memory.placed <= lease->memory.evicting ||
             (own_tenant && lease->tenant != asking->tenant))
             continue;
@@ -241,6 +245,7 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
 }
 
 static void settle_places(struct dv_lease_device *device);
+static void keeps_no_longer(struct dv_session_lease *lease);
 
 /* Who is late again and again is waited for less and less. */
 static dv_ns patience_with(const struct dv_session_lease *lease)
@@ -257,9 +262,17 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
     bytes = least(bytes, lease->memory.placed);
     lease->memory.placed -= bytes;
     lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    lease->memory.copied = least(lease->memory.copied, lease->memory.placed);
     lease->tenant->memory.placed -= bytes;
     dv_lease_device_of(lease)->memory.placed -= bytes;
     note(lease);
+}
+
+/* Nothing is to be had from it, for now. */
+static void note_kept(struct dv_session_lease *lease)
+{
+    if (!lease->memory.kept_since)
+        lease->memory.kept_since = dv_now();
 }
 
 /* It does not answer, or too slowly: its worker hangs in its driver, or compiles for long, or it does
@@ -270,15 +283,38 @@ static void lose_patience(struct dv_lease_device *device, struct dv_session_leas
     dv_ns deadline = dv_lease_deadline(lease);
 
     if (!deadline || device->memory.askers == 0) {
-        lease->memory.evicting = 0;
-        lease->memory.stays = true;
+        lease->memory.silent = true;
         lease->memory.late++;
+        note_kept(lease);
         return;
     }
     dv_session_overdue(lease->session, deadline, "memory of a device");
     lease->memory.in_time_until = dv_now();
     if (lease->session->api == DV_API_LEASE)
         unplace(lease, lease->memory.placed);
+}
+
+static void speaks_again(struct dv_session_lease *lease)
+{
+    if (lease->memory.silent)
+        lease->memory.in_time_until = dv_now();
+    lease->memory.silent = false;
+}
+
+static bool is_asked(const struct dv_session_lease *lease)
+{
+    return lease->memory.evicting && !lease->memory.silent;
+}
+
+/* What they could not part with a moment ago they may by now. Those who hold the device are asked when
+ * they have given it back. */
+static void ask_keepers_again(struct dv_lease_device *device)
+{
+    struct dv_session_lease *lease;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (lease->memory.keeps && !lease->policy.holding)
+            keeps_no_longer(lease);
 }
 
 static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *userdata)
@@ -290,22 +326,26 @@ static int on_eviction_impatience(sd_event_source *source, uint64_t usec, void *
     (void)usec;
     device->memory.patience = sd_event_source_disable_unref(device->memory.patience);
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease->memory.evicting &&
-            dv_now() - lease->memory.in_time_until >= patience_with(lease))
+        if (is_asked(lease) && dv_now() - lease->memory.in_time_until >= patience_with(lease))
             lose_patience(device, lease);
+    if (device->memory.in_line)
+        ask_keepers_again(device);
     settle_places(device); /* which asks, and waits, again */
     return 0;
 }
 
-/* Until the first of those who were asked has been silent for too long. */
+/* Until the first of those who were asked has been silent for too long, or those who kept something are
+ * to be asked again. */
 static void wait_for_eviction(struct dv_lease_device *device)
 {
     struct dv_session_lease *lease;
-    dv_ns first = UINT64_MAX;
+    dv_ns first = device->memory.in_line ? dv_now() + ASK_AGAIN_NS : UINT64_MAX;
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease->memory.evicting)
+        if (is_asked(lease))
             first = least(first, lease->memory.in_time_until + patience_with(lease));
+    if (first == UINT64_MAX)
+        return;
     if (device->memory.patience)
         sd_event_source_set_time(device->memory.patience, first / DV_NS_PER_US + 1);
     else
@@ -323,9 +363,10 @@ static uint64_t next_evict_id(const struct dv_session_lease *lease)
 
 /* It can have something to give up again. What it says from now on in answer to an earlier question, it
  * may have found before. */
-static void stays_no_longer(struct dv_session_lease *lease)
+static void keeps_no_longer(struct dv_session_lease *lease)
 {
-    lease->memory.stays = false;
+    lease->memory.keeps = false;
+    speaks_again(lease);
     lease->memory.evict_id = next_evict_id(lease);
 }
 
@@ -346,7 +387,7 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     uint64_t coming = 0;
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (!own_tenant || lease->tenant == asking->tenant)
+        if (is_asked(lease) && (!own_tenant || lease->tenant == asking->tenant))
             coming += lease->memory.evicting;
     while (coming < lacks && (lease = find_victim(device, asking, own_tenant))) {
         uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, lacks - coming);
@@ -358,6 +399,38 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     return coming > 0;
 }
 
+static dv_ns room_patience(const struct dv_lease_device *device)
+{
+    const struct dv_arbiter *arbiter = device->arbiter;
+    const struct dv_device_rule *rule =
+        dv_devices_rule(&arbiter->devices, device->index, &arbiter->config);
+
+    return rule && rule->room_patience_ns ? rule->room_patience_ns : DV_ROOM_PATIENCE_NS;
+}
+
+/* Whether what it has can be had some time: it runs, or has not been asked, or has not kept it for long. */
+static bool may_give_up(const struct dv_session_lease *lease, dv_ns patience, dv_ns now)
+{
+    return lease->memory.placed &&
+           (lease->policy.holding || !lease->memory.kept_since || now - lease->memory.kept_since < patience);
+}
+
+/* Whether waiting can help one who lacks room that nobody can be asked for now: with all that others may
+ * give up, there is enough. */
+static bool can_wait(const struct dv_lease_device *device, const struct dv_session_lease *asking,
+                     uint64_t lacks, bool own_tenant)
+{
+    const struct dv_session_lease *lease;
+    dv_ns patience = room_patience(device), now = dv_now();
+    uint64_t others = 0;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (lease != asking && (!own_tenant || lease->tenant == asking->tenant) &&
+            may_give_up(lease, patience, now))
+            others += lease->memory.placed;
+    return others >= lacks;
+}
+
 /* How long a session can take to bring in as much as it has on the device, itself: nobody gets a longer
  * turn, or keeps others waiting, by saying that it takes long. */
 static dv_ns longest_move(const struct dv_session_lease *lease, dv_ns beside_ns)
@@ -366,11 +439,29 @@ static dv_ns longest_move(const struct dv_session_lease *lease, dv_ns beside_ns)
            lease->memory.placed / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
 }
 
+/* Others have the room that it waits for, and none of them can be asked now. It keeps the device until
+ * others want that; and those who have the device beside it do not keep it for longer than their turn. */
+static void stand_in_line(struct dv_session_lease *lease, bool in_line)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+
+    if (lease->memory.in_line == in_line)
+        return;
+    lease->memory.in_line = in_line;
+    device->memory.in_line += in_line ? 1 : -1;
+    dv_policy_in_line(&device->policy, &lease->policy, in_line, dv_now());
+    if (lease->policy.holding)
+        dv_policy_moves(&lease->policy, in_line ? IN_LINE_HOLDS_NS : DV_MOVING_MAX_NS, dv_now());
+    if (in_line)
+        dv_leases_look_again(device);
+}
+
 static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
 {
     struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
     dv_ns now = dv_now();
 
+    stand_in_line(lease, false);
     device->askers += (bytes != 0) - (lease->memory.place_asked != 0);
     if (lease->memory.place_asked)
         lease->memory.waited_ns += now - lease->memory.waits_since;
@@ -413,24 +504,55 @@ static void settle_places(struct dv_lease_device *device)
         }
         bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
                               : ask_for_room(device, lease, lacks, false);
-        if (!hope) {
+        if (hope) {
+            stand_in_line(lease, false);
+        } else if (lease->memory.place_in_line && can_wait(device, lease, lacks_own, true) &&
+                   can_wait(device, lease, lacks, false)) {
+            stand_in_line(lease, true);
+            wait_for_eviction(device);
+        } else {
             wait_for_room(lease, 0);
             tell(lease, DV_MEMORY_NO_ROOM, lease->memory.place_id, bytes);
         }
     }
 }
 
+/* So many bytes have been moved for others: it was in time for so long. */
+static void note_moving(struct dv_session_lease *lease, uint64_t bytes)
+{
+    dv_ns worth = bytes / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
+
+    lease->memory.in_time_until = least(lease->memory.in_time_until + worth, dv_now());
+}
+
 /* It gives something up. Little by little would keep others waiting for ever, so what counts is how
  * much: moving is never slower than that. */
 static void give_up(struct dv_session_lease *lease, uint64_t bytes)
 {
-    dv_ns worth = least(bytes, lease->memory.placed) / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
     bool was_asked = lease->memory.evicting > 0;
 
-    lease->memory.in_time_until = least(lease->memory.in_time_until + worth, dv_now());
+    bytes = least(bytes, lease->memory.placed);
+    uint64_t known = least(bytes, lease->memory.copied);
+    lease->memory.copied -= known;
+    note_moving(lease, bytes - known);
     unplace(lease, bytes);
-    if (was_asked && lease->memory.evicting == 0)
+    lease->memory.keeps = false;
+    speaks_again(lease);
+    if (was_asked && lease->memory.evicting == 0) {
         lease->memory.late = 0;
+        lease->memory.kept_since = 0;
+    }
+}
+
+/* A large object is on its way out. What it says of it counts once, and at most for all that it has. */
+static void copy_out(struct dv_session_lease *lease, uint64_t bytes)
+{
+    bytes = least(bytes, lease->memory.placed - lease->memory.copied);
+    if (bytes == 0)
+        return;
+    lease->memory.copied += bytes;
+    note_moving(lease, bytes);
+    speaks_again(lease);
 }
 
 /* For one whose turn has not come: what nobody has, unless somebody waits for it. */
@@ -439,7 +561,7 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
     bytes = least(bytes, free_room(lease));
     if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
-    stays_no_longer(lease);
+    keeps_no_longer(lease);
     if (bytes)
         grant_place(lease, id, bytes);
     else
@@ -451,8 +573,10 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
 static void keep(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     lease->memory.evicting -= least(bytes, lease->memory.evicting);
-    if (id == lease->memory.evict_id)
-        lease->memory.stays = true;
+    if (id != lease->memory.evict_id)
+        return;
+    lease->memory.keeps = true;
+    note_kept(lease);
 }
 
 /* Only who holds the device makes others give up memory: two who did would take it from each other for
@@ -470,7 +594,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         }
         if (!lease->policy.holding)
             break;
-        stays_no_longer(lease);
+        keeps_no_longer(lease);
         if (!lease->memory.brings) {
             lease->memory.brings_since = now;
             lease->memory.waited_ns = 0;
@@ -478,6 +602,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         lease->memory.brings = true;
         wait_for_room(lease, m->bytes);
         lease->memory.place_id = m->id;
+        lease->memory.place_in_line = m->flags & DV_MEMORY_WAITS;
         settle_places(device);
         break;
     case DV_MEMORY_IN_PLACE: {
@@ -495,9 +620,11 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         keep(lease, m->id, m->bytes);
         settle_places(device);
         break;
+    case DV_MEMORY_MOVES:
+        copy_out(lease, m->bytes);
+        break;
     default: /* UNPLACE */
         give_up(lease, m->bytes);
-        lease->memory.stays = false;
         settle_places(device);
         break;
     }
@@ -551,6 +678,7 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
     case DV_MEMORY_IN_PLACE:
     case DV_MEMORY_UNPLACE:
     case DV_MEMORY_KEEPS:
+    case DV_MEMORY_MOVES:
         take_place(lease, m);
         break;
     default:
@@ -602,10 +730,11 @@ static void shrink(struct dv_tenant_device *tenant)
 void dv_memory_given_back(struct dv_session_lease *lease)
 {
     lease->memory.brings = false;
-    stays_no_longer(lease);
+    keeps_no_longer(lease);
     wait_for_room(lease, 0);
     if (lease->tenant->memory.placed > lease->tenant->memory.quota)
         shrink(lease->tenant);
+    settle_places(dv_lease_device_of(lease)); /* before it is granted the device again */
 }
 
 void dv_memory_leave(struct dv_tenant_device *tenant)
@@ -629,7 +758,8 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
 {
     struct dv_memory_message asked = {.type = DV_MEMORY_RESERVE, .id = m->asked_id, .bytes = m->asked};
     struct dv_memory_message place = {.type = DV_MEMORY_PLACE,
-                                      .flags = m->flags & DV_SYNC_AHEAD ? DV_MEMORY_AHEAD : 0,
+                                      .flags = (m->flags & DV_SYNC_AHEAD ? DV_MEMORY_AHEAD : 0) |
+                                               (m->flags & DV_SYNC_IN_LINE ? DV_MEMORY_WAITS : 0),
                                       .id = m->place_id,
                                       .bytes = m->place_bytes};
 

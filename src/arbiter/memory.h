@@ -26,11 +26,16 @@ struct dv_session_memory {
     uint64_t placed;   /* room on the device that it has */
     uint64_t evicting; /* of that, what it was asked to give up */
     uint64_t evict_id; /* of the newest such question whose answer counts */
-    bool stays;        /* it has nothing more to give up, or does not answer */
+    uint64_t copied;   /* bytes that it has copied out of what is still there */
+    bool keeps;        /* it said that it has nothing more to give up */
+    bool silent;       /* it does not answer in time */
+    dv_ns kept_since;  /* when it first did one of both since it last gave all it was asked for; 0: not */
     unsigned late;     /* how often it did not answer in time, since it last did */
     bool brings;       /* it brings memory in */
     uint64_t place_asked; /* room that it waits for; 0: none */
     uint64_t place_id;    /* of that question */
+    bool in_line;         /* nobody can be asked for it now */
+    bool place_in_line;   /* it waits even if none of those who have the room can be asked now */
     uint64_t in_time_until; /* it began to be asked then, and has given up since what takes so long */
     uint64_t brings_since;
     uint64_t waits_since, waited_ns; /* of that, for room that others had to make */
@@ -53,10 +58,14 @@ struct dv_tenant_memory {
 struct dv_device_memory {
     uint64_t placed; /* the sum of all sessions' */
     uint64_t reserved; /* the same */
-    unsigned askers; /* sessions that wait for room */
+    unsigned askers;  /* sessions that wait for room */
+    unsigned in_line; /* of those, whom nobody could be asked for */
     struct dv_session_lease *sessions;
     sd_event_source *patience; /* for those who are asked to evict */
 };
+
+/* So long those who have room may keep it from a session in line; then that is refused. */
+#define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
 
 /* What the configuration says of a device: its capacity, what each context costs. */
 uint64_t dv_memory_capacity(const struct dv_arbiter *arbiter, uint32_t device);

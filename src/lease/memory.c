@@ -71,9 +71,9 @@ static uint64_t ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t b
     return id;
 }
 
-uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes)
+uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool in_line)
 {
-    return ask_for_room(lease, device, bytes, 0);
+    return ask_for_room(lease, device, bytes, in_line ? DV_MEMORY_WAITS : 0);
 }
 
 uint64_t dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes)
@@ -107,6 +107,13 @@ void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_i
     lease->devices[device].placed -= bytes;
     less_to_evict(&lease->devices[device], bytes);
     tell(lease, DV_MEMORY_UNPLACE, device, evict_id, bytes, 0);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void dv_memory_moves(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes)
+{
+    pthread_mutex_lock(&lease->lock);
+    tell(lease, DV_MEMORY_MOVES, device, evict_id, bytes, 0);
     pthread_mutex_unlock(&lease->lock);
 }
 

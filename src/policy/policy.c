@@ -405,6 +405,7 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
 
     if (!session->holding)
         return;
+    dv_policy_in_line(policy, session, false, now);
     dv_ns held_ns = now - session->granted_at;
     dv_ns device_ns = device_time(policy, held_ns);
     learn_hand_over(policy, session, held_ns);
@@ -450,6 +451,16 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now
         return;
     session->moving = session->holding;
     session->moving_since = now;
+}
+
+void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
+                       dv_ns now)
+{
+    if (session->in_line == in_line || !session->holding)
+        return;
+    session->in_line = in_line;
+    session->in_line_since = now;
+    policy->in_line += in_line ? 1 : -1;
 }
 
 /* When a holder that brings memory in can be recalled although it still does. */
@@ -543,6 +554,18 @@ static dv_ns end_of_hold(const struct dv_policy_session *holder)
                                               : holder->granted_at + holder->slice_ns + GRACE_NS;
 }
 
+/* Whether another holder waits for room that this one may have; of two in line, the earlier one. */
+static bool has_room_for_another(const struct dv_policy *policy, const struct dv_policy_session *holder)
+{
+    if (policy->in_line == 0 || !holder->in_line)
+        return policy->in_line > 0;
+    for (const struct dv_policy_session *other = policy->holders.first; other; other = other->next)
+        if (other != holder && other->in_line && !other->recalled &&
+            dv_before(other->in_line_since, holder->in_line_since))
+            return true;
+    return false;
+}
+
 /* A holder whose time is over because somebody else can run, or because of its own limit. */
 static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
@@ -554,12 +577,14 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         bool limited = holder->tenant->share.limit_ppm < DV_PPM;
         bool wanted = any && (!only_idle || holder->tenant->share.class == DV_CLASS_IDLE);
-        if (holder->recalled || (!wanted && !limited))
+        bool in_way = has_room_for_another(policy, holder);
+        if (holder->recalled || (!wanted && !limited && !in_way))
             continue;
-        dv_ns at = is_moving(holder, now) ? moving_ends(holder)
-                   : wanted               ? end_of_hold(holder)
-                                          : holder->granted_at + holder->slice_ns + GRACE_NS;
-        if (!limited)
+        dv_ns at = in_way && holder->in_line ? now
+                   : is_moving(holder, now)  ? moving_ends(holder)
+                   : wanted || in_way        ? end_of_hold(holder)
+                                             : holder->granted_at + holder->slice_ns + GRACE_NS;
+        if (!limited && !in_way)
             at = dv_later(at, from);
         if (!dv_before(now, at))
             return holder;

@@ -149,6 +149,8 @@ struct dv_policy_session {
     bool waiting, holding;
     bool recalled; /* while holding: dv_policy_recall named it */
     bool away;     /* memory would have to be moved if it were granted: see dv_policy_set_away */
+    bool in_line;  /* while holding: it waits for room on the device that others have */
+    dv_ns in_line_since;
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
     dv_ns moving_most_ns; /* so long it may take, by what the caller knows of it */
@@ -269,6 +271,7 @@ struct dv_policy {
     /* the policy's own */
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
+    uint32_t in_line; /* holders that wait for room which others have */
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count; /* on the device */
     dv_ns longest_hold_ns; /* recently, as device time */
@@ -317,8 +320,13 @@ void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *sess
  * unless that takes longer than most_ns (which a later call may change), or DV_MOVING_MAX_NS in
  * all. */
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
-/* It is there. What was left of the slice is left still, and if it is not fixed there is so much
- * more that moving memory stays a small part of the hold (policy->moving_part_ppm). */
+/* The holder waits for room on the device, and none of those who have it can be asked for it now: other
+ * holders are recalled at the end of their turn, as if somebody waited for the device. Of two that wait
+ * for each other the one that began later is recalled at once. Ends with the hold. */
+void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
+                       dv_ns now);
+/* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
+ * that moving memory stays a small part of the hold (policy->moving_part_ppm). */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the

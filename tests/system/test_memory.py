@@ -464,8 +464,9 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
 @pytest.mark.parametrize("deadline", [False, True])
 @pytest.mark.parametrize("answer", ["nothing", "little"])
 def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
-    """It has taken all there is, without a turn, and gives nothing back, or a little at a time."""
-    text = config("16MiB") + ("deadlines:\n  standard: 1s\n" if deadline else "")
+    """It has taken all there is, without a turn, and gives nothing back, or a little at a time: a command
+    waits for `room-patience`, and the next one not at all."""
+    text = config("16MiB", more="    room-patience: 3s\n") + ("deadlines:\n  standard: 1s\n" if deadline else "")
     with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
         tenant = Tenant(daemon, program)
         tenant.do("alloc", 0, 8 * MIB)
@@ -483,13 +484,17 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
             stack.callback(over.set)
         began = time.monotonic()
         told = tenant.ask("fill", 0, 5)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 16
         if deadline:
             assert told == "ok"
             tenant.do("check", 0, 5, 0)
             assert "it kept memory of a device" in daemon.log
         else:
             assert told.startswith("error")
+            assert time.monotonic() - began > 3
+            began = time.monotonic()
+            assert tenant.ask("fill", 0, 5).startswith("error")
+            assert answer == "little" or time.monotonic() - began < 2
         tenant.end()
 
 
@@ -709,6 +714,73 @@ def test_answers_name_the_question_for_room():
         assert (session.hear_of_memory(), session.number) == ((leasechannel.NO_ROOM, 1), 9)
 
 
+@contextlib.contextmanager
+def all_kept(capacity="16MiB", deadline_s=0):
+    """A session without a turn has all of the device's memory; another holds the device."""
+    text = config(capacity) + ("deadlines:\n  standard: %ds\n" % deadline_s if deadline_s else "")
+    with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
+        keeper, holder = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+                          for _ in range(2))
+        keeper.say_of_memory(leasechannel.PLACE, 1 << 40, leasechannel.AHEAD, number=1)
+        assert keeper.hear_of_memory()[0] == leasechannel.PLACED
+        holder.say(leasechannel.WANT)
+        holder.granted()
+        yield daemon, keeper, holder
+        check(daemon)
+
+
+def test_a_session_in_line_gives_the_device_to_others():
+    with all_kept() as (daemon, keeper, holder), \
+            contextlib.closing(leasechannel.Session(daemon, weight=2)) as third:
+        holder.say_of_memory(leasechannel.PLACE, 8 * MIB, number=1)
+        asked = keeper.hear_of_memory()
+        keeper.say_of_memory(leasechannel.KEEPS, 8 * MIB, number=keeper.number)
+        assert (asked[0], holder.hear_of_memory()) == (leasechannel.EVICT, (leasechannel.NO_ROOM, 8 * MIB))
+        holder.say_of_memory(leasechannel.PLACE, 8 * MIB, leasechannel.WAITS, number=2)
+        for _ in range(3):
+            assert keeper.hear_of_memory()[0] == leasechannel.EVICT
+            keeper.say_of_memory(leasechannel.KEEPS, 8 * MIB, number=keeper.number)
+        assert holder.hear(leasechannel.QUIET_S) is None   # neither refused nor recalled
+        third.say(leasechannel.WANT)
+        kind, serial, _ = holder.hear()
+        assert kind == leasechannel.RECALL
+        holder.say(leasechannel.RELEASE, serial, leasechannel.AGAIN)
+        third.granted()
+
+
+def test_a_session_in_line_is_served_as_soon_as_there_is_room():
+    with all_kept() as (_, keeper, holder):
+        holder.say_of_memory(leasechannel.PLACE, 8 * MIB, leasechannel.WAITS, number=1)
+        assert keeper.hear_of_memory()[0] == leasechannel.EVICT
+        keeper.say_of_memory(leasechannel.KEEPS, 8 * MIB, number=keeper.number)
+        assert holder.hear_of_memory(leasechannel.QUIET_S) is None
+        keeper.say_of_memory(leasechannel.UNPLACE, 8 * MIB)
+        assert (holder.hear_of_memory()[0], holder.number) == (leasechannel.PLACED, 1)
+
+
+def test_what_can_never_fit_is_refused_at_once():
+    with all_kept() as (_, keeper, holder):
+        holder.say_of_memory(leasechannel.PLACE, 17 * MIB, leasechannel.WAITS, number=1)
+        assert keeper.hear_of_memory() == (leasechannel.EVICT, 16 * MIB)
+        keeper.say_of_memory(leasechannel.UNPLACE, 16 * MIB, number=keeper.number)
+        assert holder.hear_of_memory() == (leasechannel.NO_ROOM, 17 * MIB)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_large_object_that_moves_is_not_late(moves):
+    with all_kept("1GiB") as (_, keeper, holder):
+        holder.say_of_memory(leasechannel.PLACE, 1024 * MIB, number=1)
+        assert keeper.hear_of_memory()[0] == leasechannel.EVICT
+        for _ in range(10):
+            time.sleep(0.4)
+            if moves:
+                keeper.say_of_memory(leasechannel.MOVES, 64 * MIB, number=keeper.number)
+        if moves:
+            assert holder.hear_of_memory(leasechannel.QUIET_S) is None
+            keeper.say_of_memory(leasechannel.UNPLACE, 1024 * MIB, number=keeper.number)
+        assert holder.hear_of_memory()[0] == (leasechannel.PLACED if moves else leasechannel.NO_ROOM)
+
+
 def test_what_leaves_already_is_not_asked_for_again():
     with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, \
             contextlib.closing(leasechannel.Session(daemon)) as session:
@@ -721,6 +793,55 @@ def test_what_leaves_already_is_not_asked_for_again():
         session.say_of_memory(leasechannel.UNPLACE, 2 * MIB)
         session.say(leasechannel.RELEASE, serial)
         assert session.hear_of_memory(leasechannel.QUIET_S) is None
+
+
+# ---- a busy machine ----
+
+
+@contextlib.contextmanager
+def busy_machine():
+    """Twice as many threads as processors, which do nothing but compute."""
+    burners = [subprocess.Popen(["sh", "-c", "while :; do :; done"])
+               for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def compute_beside(daemon, program, programs, buffers, each, times):
+    """Every one of the programs works on all its buffers again and again; then all is as it should be."""
+    workers = [Tenant(daemon, program) for _ in range(programs)]
+    for worker in workers:
+        for number in range(buffers):
+            worker.do("alloc", number, each)
+    for verb, last in (("fill", None), ("bumps", times), ("check", times)):
+        for seed, worker in enumerate(workers):
+            if verb == "bumps":
+                worker.send(verb, 0, buffers - 1, times)
+                continue
+            for number in range(buffers):
+                worker.send(verb, number, seed + number, *([last] if last else []))
+        for worker in workers:
+            answers = [worker.answer() for _ in range(1 if verb == "bumps" else buffers)]
+            assert set(answers) == {"ok"}, (verb, answers)
+    for worker in workers:
+        worker.end()
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("programs, buffers, each, times", [
+    (2, 1, 52 * MIB, 60), (8, 6, 4 * MIB, 10)], ids=["one-buffer-each", "many-buffers"])
+def test_no_command_fails_because_another_program_has_the_room(program, programs, buffers, each, times,
+                                                               slots):
+    """Each program fits; no two of the first fit together, nor more than two of the second."""
+    runs = 50 if os.environ.get("DIVVY_LONG") else 3
+    with busy_machine(), divvytest.Daemon(config("64MiB", more="    slots: %d\n" % slots)) as daemon:
+        for _ in range(runs):
+            compute_beside(daemon, program, programs, buffers, each, times)
+            check(daemon)
 
 
 def test_a_command_can_have_the_room_of_the_one_it_waits_for(program):

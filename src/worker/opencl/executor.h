@@ -119,6 +119,7 @@ struct dvk_room {
     struct dvk_list wanted_before;  /* while that is put together anew */
     bool head_only;                 /* nothing is brought in ahead: there is no room */
     bool lacks_less;                /* something was evicted since divvyd was asked for room */
+    bool in_line;                   /* nothing is left to evict: others have the room */
     TAILQ_HEAD(, dvk_mem) resident;
     uint64_t room;   /* granted by divvyd */
     uint64_t placed; /* taken by objects */

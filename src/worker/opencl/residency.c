@@ -264,8 +264,8 @@ static bool evictable(const struct dvk_mem *root)
 }
 
 /* Evicts what was used longest ago, a piece of it, until so many bytes are free. Returns the number
- * of bytes that are; *more: there is something left to evict. */
-static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
+ * of bytes that are; *more: there is something left to evict; *copied_out: so many bytes left the device. */
+static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, uint64_t *copied_out)
 {
     struct dvk_mem *batch[PIECE_OBJECTS], *root, *next;
     cl_event arrivals[PIECE_OBJECTS];
@@ -307,8 +307,9 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more)
         unplace(root);
         freed += root->bytes;
     }
+    *copied_out = PIECE_BYTES - budget;
     if (count)
-        note_moving(batch[0]->worker, PIECE_BYTES - budget, began);
+        note_moving(batch[0]->worker, *copied_out, began);
     return freed;
 }
 
@@ -627,7 +628,7 @@ static void stop_bringing(struct dvk_room *room)
         drop_placing(room, room->wanted.roots[i]);
     forget_wanted(room);
     room->bringing = NULL;
-    room->head_only = room->lacks_less = room->ahead = false;
+    room->head_only = room->lacks_less = room->in_line = room->ahead = false;
 }
 
 static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
@@ -654,6 +655,10 @@ bool dvk_residency_admit(struct dvk_command *c)
         c->refused = CL_OUT_OF_HOST_MEMORY;
         return true;
     }
+    /* What others were promised leaves first. Where several sessions hold the device at once, one that
+     * is asked right after its turn could otherwise keep everything by beginning the next. */
+    if (room->evict_due || atomic_load(&room->evict_in))
+        return false;
     for (uint32_t i = 0; i < c->use_count; i++)
         lacking |= !c->uses[i].root->resident;
     if (!lacking) {
@@ -665,7 +670,7 @@ bool dvk_residency_admit(struct dvk_command *c)
     if (room->bringing != c || !c->worker->runtime->gates[device].bringing) {
         room->bringing = c;
         room->started_ns = 0;
-        room->asked = room->head_only = room->lacks_less = room->ahead = false;
+        room->asked = room->head_only = room->lacks_less = room->in_line = room->ahead = false;
         c->worker->runtime->gates[device].bringing = true;
     }
     return false; /* dvk_residency_work brings it in */
@@ -676,6 +681,7 @@ bool dvk_residency_admit(struct dvk_command *c)
 static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const struct set *set)
 {
     struct dvk_room *room = &w->rooms[device];
+    uint64_t copied;
     bool more;
 
     if (!room->head_only) { /* asked for too much, perhaps */
@@ -683,7 +689,7 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         room->asked = false;
         return true;
     }
-    uint64_t freed = evict_piece(room, set->head_need - (room->room - room->placed), &more);
+    uint64_t freed = evict_piece(room, set->head_need - (room->room - room->placed), &more, &copied);
     room->lacks_less |= freed > 0;
     if (freed > 0 || more)
         return true;
@@ -691,8 +697,14 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         room->asked = room->lacks_less = false;
         return true;
     }
-    if (w->runtime->gates[device].in_flight == 0)
-        end_bringing(w, device, CL_MEM_OBJECT_ALLOCATION_FAILURE);
+    if (w->runtime->gates[device].in_flight > 0)
+        return false; /* what they use will be free */
+    if (!room->in_line) { /* from now on it waits for others, as long as that can help */
+        room->in_line = true;
+        room->asked = false;
+        return true;
+    }
+    end_bringing(w, device, CL_MEM_OBJECT_ALLOCATION_FAILURE);
     return false;
 }
 
@@ -759,7 +771,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
             room->started_ns = dv_now();
         room->no_answer = set.need <= spare;
         room->place_id =
-            dv_memory_place(w->runtime->lease, device, room->no_answer ? 0 : set.need - spare);
+            dv_memory_place(w->runtime->lease, device, room->no_answer ? 0 : set.need - spare, room->in_line);
     }
     if (set.head_need > spare) /* until the answer comes */
         return is_refused(room) && make_room_for_itself(w, device, &set);
@@ -774,6 +786,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
 {
     struct dvk_room *room = &w->rooms[device];
     struct dv_lease *lease = w->runtime->lease;
+    uint64_t copied = 0;
     bool more = true;
 
     if (atomic_load(&room->evict_in)) {
@@ -785,7 +798,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     if (room->ahead || (room->bringing && !w->runtime->gates[device].bringing))
         stop_bringing(room);
     if (room->room - room->placed < room->evict_due)
-        evict_piece(room, room->evict_due - (room->room - room->placed), &more);
+        evict_piece(room, room->evict_due - (room->room - room->placed), &more, &copied);
     uint64_t back = room->room - room->placed;
     if (back > room->evict_due)
         back = room->evict_due;
@@ -796,10 +809,14 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     room->evict_due -= back;
     if (back)
         dv_memory_unplace(lease, device, room->evict_id, back);
+    else if (copied)
+        dv_memory_moves(lease, device, room->evict_id, copied);
     if (!more && !soon) {
         dv_memory_keeps(lease, device, room->evict_id, room->evict_due);
         room->evict_due = 0;
     }
+    if (room->evict_due == 0) /* commands at the gate waited for that */
+        atomic_store(&w->runtime->gates_changed, true);
     return more && room->evict_due > 0;
 }
 

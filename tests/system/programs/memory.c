@@ -6,6 +6,7 @@
  *   free N
  *   fill N SEED        a kernel writes a pattern that depends on the seed
  *   bump N             a kernel adds one to every word
+ *   bumps N M TIMES    bumps the buffers from N to M in turn, so many times, without waiting in between
  *   sum N M            a kernel adds buffer M, which it only reads, to buffer N
  *   check N SEED PLUS  reads buffer N: is it the pattern, plus so much?
  *   part N             bumps the second half of it through a sub-buffer
@@ -73,6 +74,30 @@ static cl_int fill_with(struct slot *s, cl_uint seed)
 {
     clSetKernelArg(fill, 1, sizeof seed, &seed);
     return run_on(fill, s->mem, s->bytes);
+}
+
+static cl_int bump_all(struct slot *first, const struct slot *last, unsigned long long times)
+{
+    enum { EVENTS = 4096 };
+    static cl_event events[EVENTS];
+    cl_int error = CL_SUCCESS, status;
+    size_t count = 0;
+
+    for (; times > 0; times--)
+        for (struct slot *s = first; s <= last && count < EVENTS && error == CL_SUCCESS; s++) {
+            size_t words = s->bytes / 4;
+            clSetKernelArg(bump, 0, sizeof s->mem, &s->mem);
+            error = clEnqueueNDRangeKernel(queue, bump, 1, NULL, &words, NULL, 0, NULL, &events[count]);
+            count += error == CL_SUCCESS;
+        }
+    clFinish(queue);
+    for (size_t i = 0; i < count; i++) {
+        clGetEventInfo(events[i], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+        clReleaseEvent(events[i]);
+        if (status < 0 && error == CL_SUCCESS)
+            error = status;
+    }
+    return error;
 }
 
 /* Returns the first word that is wrong, or -1; an OpenCL error in *error. */
@@ -319,6 +344,8 @@ static void obey(char *line)
         answer(fill_with(s, (cl_uint)a[1]));
     } else if (strcmp(verb, "bump") == 0) {
         answer(run_on(bump, s->mem, s->bytes));
+    } else if (strcmp(verb, "bumps") == 0) {
+        answer(bump_all(s, &slots[a[1] % SLOTS], a[2]));
     } else if (strcmp(verb, "sum") == 0) {
         clSetKernelArg(sum, 1, sizeof(cl_mem), &slots[a[1] % SLOTS].mem);
         answer(run_on(sum, s->mem, s->bytes));
