@@ -226,7 +226,24 @@ static uint64_t free_room(const struct dv_session_lease *lease)
     return least(beyond(capacity, 0, device->memory.placed), beyond(tenant->quota, 0, tenant->placed));
 }
 
-/* Whom to ask next: who is idle before who waits, and then who has not run for longest. */
+static enum dv_class class_of(const struct dv_session_lease *lease)
+{
+    return lease->policy.tenant->share.class;
+}
+
+/* Whether it should give up memory before another: by class, then who is idle before who waits, and then
+ * who has not run for longest. */
+static bool goes_before(const struct dv_session_lease *lease, const struct dv_session_lease *other)
+{
+    if (class_of(lease) != class_of(other))
+        return class_of(lease) > class_of(other);
+    if (lease->policy.waiting != other->policy.waiting)
+        return other->policy.waiting;
+    return lease->changed_at < other->changed_at;
+}
+
+/* Whom to ask next. A better class is asked only for a session that has nothing left which it could
+ * evict itself. */
 static struct dv_session_lease *find_victim(const struct dv_lease_device *device,
                                             const struct dv_session_lease *asking, bool own_tenant)
 {
@@ -235,10 +252,10 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
         if (lease == asking || lease->policy.holding || lease->memory.keeps || lease->memory.silent ||
             lease->memory.placed <= lease->memory.evicting ||
-            (own_tenant && lease->tenant != asking->tenant))
+            (own_tenant && lease->tenant != asking->tenant) ||
+            (class_of(lease) < class_of(asking) && !asking->memory.place_in_line))
             continue;
-        if (!best || (best->policy.waiting && !lease->policy.waiting) ||
-            (best->policy.waiting == lease->policy.waiting && lease->changed_at < best->changed_at))
+        if (!best || goes_before(lease, best))
             best = lease;
     }
     return best;

@@ -3,6 +3,8 @@ process uses them. Messages are those of src/wire/lease/lease.h and memory.h."""
 import os
 import socket
 import struct
+import subprocess
+import sys
 
 HELLO = struct.Struct("=IHHIIIIHHI")   # of version 1
 HELLO_2 = struct.Struct("=IHHIIIIHHI512s")
@@ -22,12 +24,28 @@ PROMPT_S = 5.0   # what should come at once comes within this, on a busy machine
 QUIET_S = 0.3    # what should not come has not come by then
 
 
-class Session:
-    """A lease-only session on device 0."""
+# A program that connects, hands the connection on, and stays.
+CONNECT = """import signal, socket, sys
+session = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+session.connect(sys.argv[1])
+socket.send_fds(socket.socket(fileno=0), [b"x"], [session.fileno()])
+signal.pause()
+"""
 
-    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0, devices="", flags=0):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.connect(os.path.join(daemon.dir, "session.sock"))
+
+class Session:
+    """A lease-only session on device 0; with own_process that of another program, and so of another
+    tenant where each program is one."""
+
+    def __init__(self, daemon, request=0, limit=0, weight=0, latency_class=0, devices="", flags=0,
+                 own_process=False):
+        path = os.path.join(daemon.dir, "session.sock")
+        self.process = None
+        if own_process:
+            self._connect_elsewhere(path)
+        else:
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.socket.connect(path)
         self.socket.send(HELLO_2.pack(MAGIC, 2, 2, 2, 0, request, limit, weight, latency_class, flags,
                                       devices.encode()))
         self.socket.settimeout(30)   # the daemon may still look for its devices
@@ -35,6 +53,14 @@ class Session:
         self.text = text.split(b"\0")[0].decode()
         self.given_back = set()
         self.number = 0
+
+    def _connect_elsewhere(self, path):
+        here, there = socket.socketpair()
+        self.process = subprocess.Popen([sys.executable, "-c", CONNECT, path], stdin=there)
+        there.close()
+        with here:
+            _, descriptors, _, _ = socket.recv_fds(here, 1, 1)
+        self.socket = socket.socket(fileno=descriptors[0])
 
     def say(self, kind, serial=0, flags=0, device=0, magic=LEASE_MAGIC, version=1):
         if kind == RELEASE:
@@ -94,3 +120,6 @@ class Session:
 
     def close(self):
         self.socket.close()
+        if self.process:
+            self.process.kill()
+            self.process.wait()

@@ -781,6 +781,49 @@ def test_a_large_object_that_moves_is_not_late(moves):
         assert holder.hear_of_memory()[0] == (leasechannel.PLACED if moves else leasechannel.NO_ROOM)
 
 
+LATENCY, STANDARD, BATCH = 1, 2, 3
+
+
+def session_with_memory(stack, daemon, latency_class, bytes_):
+    session = stack.enter_context(contextlib.closing(
+        leasechannel.Session(daemon, latency_class=latency_class, own_process=True)))
+    assert session.status == 0, session.text
+    session.say_of_memory(leasechannel.PLACE, bytes_, leasechannel.AHEAD, number=1)
+    assert session.hear_of_memory() == (leasechannel.PLACED, bytes_)
+    return session
+
+
+def asks_for(session, bytes_, flags=0, number=2):
+    session.say(leasechannel.WANT)
+    session.granted()
+    session.say_of_memory(leasechannel.PLACE, bytes_, flags, number)
+
+
+def test_memory_is_taken_by_class_first():
+    """Also from one who has run last: batch work gives up its memory before standard work, and that
+    before a latency service."""
+    with divvytest.Daemon(config("16MiB")) as daemon, contextlib.ExitStack() as stack:
+        latency, standard, batch = (session_with_memory(stack, daemon, which, 4 * MIB)
+                                    for which in (LATENCY, STANDARD, BATCH))
+        asking = stack.enter_context(contextlib.closing(
+            leasechannel.Session(daemon, latency_class=LATENCY, own_process=True)))
+        asks_for(asking, 15 * MIB)
+        for victim, bytes_ in ((batch, 4), (standard, 4), (latency, 3)):
+            assert victim.hear_of_memory() == (leasechannel.EVICT, bytes_ * MIB)
+
+
+def test_a_better_class_is_asked_last_of_all():
+    """Batch work first evicts what it has itself; only if that is not enough a service is asked."""
+    with divvytest.Daemon(config("16MiB")) as daemon, contextlib.ExitStack() as stack:
+        service = session_with_memory(stack, daemon, LATENCY, 8 * MIB)
+        batch = session_with_memory(stack, daemon, BATCH, 8 * MIB)
+        asks_for(batch, 4 * MIB)
+        assert batch.hear_of_memory() == (leasechannel.NO_ROOM, 4 * MIB)
+        assert service.hear_of_memory(leasechannel.QUIET_S) is None
+        batch.say_of_memory(leasechannel.PLACE, 4 * MIB, leasechannel.WAITS, number=3)
+        assert service.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
+
+
 def test_what_leaves_already_is_not_asked_for_again():
     with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, \
             contextlib.closing(leasechannel.Session(daemon)) as session:
