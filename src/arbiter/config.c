@@ -89,6 +89,7 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
     CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dv_device_rule, swap_part, 1, 16),
+    CYAML_FIELD_STRING_PTR("turn-max", OPTIONAL_POINTER, struct dv_device_rule, turn_max, 1, 16),
     CYAML_FIELD_STRING_PTR("room-patience", OPTIONAL_POINTER, struct dv_device_rule, room_patience, 1, 16),
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dv_device_rule, capacity, 1, 32),
     CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dv_device_rule, per_context, 1,
@@ -201,6 +202,7 @@ static const struct {
     {"scrub", "yes, no or auto"},
     {"swap", "yes or no"},
     {"swap-part", "a part of the time from 1% to 50%"},
+    {"turn-max", "a time from 10ms to 60s, such as 2s"},
     {"room-patience", "a time from 100ms to 86400s, such as 30s"},
     {"capacity", "a size from 4KiB to 256TiB, such as 8GiB"},
     {"per-context", "a size of at most 256TiB, such as 64MiB"},
@@ -524,6 +526,10 @@ static int check_memory(struct dv_config *config, const char *path, const char *
         if (rule->swap_part && (dv_text_parse_share(rule->swap_part, &rule->swap_part_ppm) < 0 ||
                                 rule->swap_part_ppm < DV_PPM / 100 || rule->swap_part_ppm > DV_PPM / 2))
             return wrong(&place, "swap-part", rule->swap_part);
+        if (rule->turn_max && (dv_text_parse_time(rule->turn_max, &rule->turn_max_ns) < 0 ||
+                               rule->turn_max_ns < DV_TURN_MAX_LEAST_NS ||
+                               rule->turn_max_ns > DV_TURN_MAX_MOST_NS))
+            return wrong(&place, "turn-max", rule->turn_max);
         if (rule->room_patience &&
             (dv_text_parse_time(rule->room_patience, &rule->room_patience_ns) < 0 ||
              rule->room_patience_ns < DV_DEADLINE_LEAST_NS || rule->room_patience_ns > DV_DEADLINE_MOST_NS))

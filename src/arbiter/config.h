@@ -59,6 +59,8 @@ struct dv_device_rule {
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */
     struct dv_device_match matches; /* what `match` means */
+    char *turn_max;         /* "2s": of turns that are longer because memory was moved; NULL: 2s */
+    uint64_t turn_max_ns;   /* what that means; 0: absent */
     char *room_patience; /* "30s": those who have room may keep it from others; NULL: 30s */
     uint64_t room_patience_ns; /* what that means; 0: absent */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */

@@ -645,10 +645,11 @@ const char *dv_leases_device_name(const struct dv_arbiter *arbiter, uint32_t dev
     return rule && rule->name ? rule->name : devices->reports[device].name;
 }
 
-static void set_moving_part(struct dv_lease_device *device, const struct dv_device_rule *rule)
+static void set_moving_terms(struct dv_lease_device *device, const struct dv_device_rule *rule)
 {
     device->policy.moving_part_ppm =
         rule && rule->swap_part_ppm ? rule->swap_part_ppm : DV_MOVING_PART_PPM;
+    device->policy.turn_max_ns = rule && rule->turn_max_ns ? rule->turn_max_ns : DV_TURN_MAX_NS;
 }
 
 /* Once. */
@@ -668,7 +669,7 @@ static void start_device(struct dv_arbiter *arbiter, uint32_t index)
     dv_policy_init(&device->policy, dv_policy_by_name(dv_config_policy_word(choice)),
                    rule && rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
     device->policy.fixed_slice_ns = rule ? rule->slice_ns : 0;
-    set_moving_part(device, rule);
+    set_moving_terms(device, rule);
 }
 
 bool dv_leases_start_device(struct dv_arbiter *arbiter, uint32_t index)
@@ -700,7 +701,7 @@ void dv_leases_apply_config(struct dv_arbiter *arbiter)
         const struct dv_device_rule *rule =
             dv_devices_rule(&arbiter->devices, i, &arbiter->config);
         int choice = dv_devices_policy(&arbiter->devices, i, &arbiter->config);
-        set_moving_part(&arbiter->leases.devices[i], rule);
+        set_moving_terms(&arbiter->leases.devices[i], rule);
         arbiter->leases.devices[i].set_by_operator = false;
         if (arbiter->leases.devices[i].started && choice != DV_POLICY_NONE)
             dv_leases_set_policy(arbiter, i, dv_policy_by_name(dv_config_policy_word(choice)),

@@ -226,6 +226,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .longest_hold_ns = DV_SLICE_MAX_NS,
                                  .hand_over_ns = HAND_OVER_START_NS,
                                  .moving_part_ppm = DV_MOVING_PART_PPM,
+                                 .turn_max_ns = DV_TURN_MAX_NS,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
 }
@@ -314,10 +315,12 @@ static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy
     dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
     dv_ns burst = session->burst.p90_ns; /* learned_ns follows too slowly for bursts of seconds */
 
-    burst = burst < DV_SLICE_MOVING_MAX_NS ? burst + burst / 20 : 0;
+    burst = burst < policy->turn_max_ns ? burst + burst / 20 : 0;
     if (burst > fair && fair > 0)
         fair = burst / ((burst + fair / 2) / fair);
-    return fair;
+    /* Others wait meanwhile. But a turn shorter than the moving for it would be worth nothing. */
+    dv_ns most = policy->turn_max_ns > session->moved_ns ? policy->turn_max_ns : session->moved_ns;
+    return fair < most ? fair : most;
 }
 
 /* Whether no other session that may take the device from this one waits: idle work may not. */
@@ -500,7 +503,7 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     if (!policy->fixed_slice_ns) {
         /* and there may be more, so that it was worth it. */
         dv_ns more = beyond(worth_moving(policy, session), used_ns - session->moved_ns);
-        dv_ns most = beyond(DV_SLICE_MOVING_MAX_NS, used_ns);
+        dv_ns most = beyond(DV_HOLD_MOVING_MAX_NS, used_ns);
         more = more < most ? more : most;
         turn = turn > more ? turn : more;
         slice = slice > turn ? slice : turn;
@@ -523,7 +526,9 @@ static enum dv_class class_of(const struct dv_policy_session *holder)
 }
 
 /* A holder of this class, or of one that goes after it. The most recently begun hold loses least;
- * idle work steps aside before batch work, and that before standard work. */
+ * idle work steps aside before batch work, and that before standard work. A holder that brings
+ * memory in steps aside as well: it stops between two pieces, and goes on from there in its next
+ * turn. */
 static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class class, dv_ns now,
                                         dv_ns *again)
 {
@@ -531,12 +536,11 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
 
     for (struct dv_policy_session *holder = policy->holders.last; holder; holder = holder->prev) {
         enum dv_class its = class_of(holder);
-        if (its < class || holder->recalled || is_moving(holder, now) ||
-            (best && its <= class_of(best)))
+        if (its < class || holder->recalled || (best && its <= class_of(best)))
             continue;
         dv_ns from = holder->granted_at + holder->keeps_ns;
         dv_ns turn_ends = holder->granted_at + holder->turn_ns;
-        if (dv_before(now, turn_ends) && turn_ends - now < policy->hand_over_ns)
+        if (!holder->moving && dv_before(now, turn_ends) && turn_ends - now < policy->hand_over_ns)
             continue; /* a recall would not be faster */
         if (!dv_before(now, from))
             best = holder;
@@ -698,7 +702,7 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
                             const struct dv_policy_account *account, dv_ns now)
 {
     tenant->used_ns = account->used_ns;
-    tenant->slice_ns = account->slice_ns && account->slice_ns <= DV_SLICE_MOVING_MAX_NS
+    tenant->slice_ns = account->slice_ns && account->slice_ns <= DV_HOLD_MOVING_MAX_NS
                            ? account->slice_ns
                            : DV_SLICE_START_NS;
     if (tenant->share.class != DV_CLASS_IDLE) /* their clock begins anew */
@@ -726,7 +730,7 @@ void dv_policy_adopt_hold(struct dv_policy *policy, struct dv_policy_session *se
                           const struct dv_policy_hold *hold, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
-    bool sound = hold->slice_ns <= DV_SLICE_MOVING_MAX_NS && hold->turn_ns <= hold->slice_ns;
+    bool sound = hold->slice_ns <= DV_HOLD_MOVING_MAX_NS && hold->turn_ns <= hold->slice_ns;
 
     session->granted_at = dv_earlier(near_now(hold->granted_at, now), now);
     session->slice_ns = sound ? hold->slice_ns : DV_SLICE_START_NS;

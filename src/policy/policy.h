@@ -47,8 +47,13 @@
  * matter.
  */
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
-/* A hold for which memory had to be brought in, however long that took. */
-#define DV_SLICE_MOVING_MAX_NS (60 * DV_NS_PER_S)
+/* A turn for which memory had to be brought in lasts at most so long from then on, unless bringing it in
+ * took longer; and the whole hold, however long that took. */
+#define DV_TURN_MAX_NS (2 * DV_NS_PER_S)
+#define DV_HOLD_MOVING_MAX_NS (60 * DV_NS_PER_S)
+/* What an operator may set it to. */
+#define DV_TURN_MAX_LEAST_NS (10 * DV_NS_PER_MS)
+#define DV_TURN_MAX_MOST_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
 /* Bringing memory in cannot take longer, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
@@ -267,6 +272,7 @@ struct dv_policy {
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
+    dv_ns turn_max_ns;          /* of turns that are longer for that; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
     /* the policy's own */
     struct dv_policy_tenant *tenants;
@@ -317,8 +323,8 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
 void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
                         dv_ns now);
 /* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile,
- * unless that takes longer than most_ns (which a later call may change), or DV_MOVING_MAX_NS in
- * all. */
+ * unless work of a higher class takes the device, or that takes longer than most_ns (which a later
+ * call may change), or DV_MOVING_MAX_NS in all. */
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
 /* The holder waits for room on the device, and none of those who have it can be asked for it now: other
  * holders are recalled at the end of their turn, as if somebody waited for the device. Of two that wait
@@ -326,7 +332,8 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now
 void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
                        dv_ns now);
 /* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
- * that moving memory stays a small part of the hold (policy->moving_part_ppm). */
+ * that moving memory stays a small part of the hold (policy->moving_part_ppm), up to
+ * policy->turn_max_ns. */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the

@@ -426,6 +426,7 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
     (void)state;
     int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
+    stage.policy.turn_max_ns = DV_TURN_MAX_MOST_NS;
     dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
@@ -463,7 +464,7 @@ static void test_moving_again_and_again_is_no_way_to_stay(void **state)
         dv_policy_recall(&stage.policy, stage.now, &again);
     }
     assert_true(holder->recalled); /* moving is 5 % of all that time: so far it may go on */
-    assert_true(stage.now - began <= DV_SLICE_MOVING_MAX_NS + 10 * MS);
+    assert_true(stage.now - began <= DV_HOLD_MOVING_MAX_NS + 10 * MS);
 
     dv_policy_release(&stage.policy, holder, stage.now);
     wait_for(&stage, (unsigned)who);
@@ -487,6 +488,7 @@ static void test_turns_are_worth_what_was_moved(void **state)
     for (int known = 0; known < 2; known++) {
         set_stage(&stage, &dv_policy_elastic, 1);
         stage.policy.fixed_slice_ns = 0;
+        stage.policy.turn_max_ns = DV_TURN_MAX_MOST_NS;
         if (known)
             stage.sessions[0].burst = stage.sessions[1].burst = burst;
         wait_for(&stage, 0);
@@ -500,6 +502,69 @@ static void test_turns_are_worth_what_was_moved(void **state)
         else /* nineteen parts of twenty */
             assert_in_range(holder->turn_ns, 1990 * MS, 2010 * MS);
     }
+}
+
+static void test_a_turn_for_which_memory_was_moved_has_an_end(void **state)
+{
+    static const struct {
+        dv_ns moved_ns, turn_ns;
+    } cases[] = {{300 * MS, DV_TURN_MAX_NS}, {5 * DV_NS_PER_S, 5 * DV_NS_PER_S}};
+    struct stage stage;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dv_policy_session *holder = &stage.sessions[one_of_two(&stage)];
+        dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
+        stage.now += cases[i].moved_ns;
+        struct dv_decision decision =
+            dv_policy_moved(&stage.policy, holder, cases[i].moved_ns, stage.now);
+        assert_int_equal(decision.slice_ns, cases[i].turn_ns);
+    }
+}
+
+static void test_latency_work_interrupts_moving(void **state)
+{
+    struct stage stage;
+    dv_ns again;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 1);
+    share(&stage, 2, (struct dv_share){0, DV_PPM, 1, DV_CLASS_LATENCY});
+    wait_for(&stage, 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 0);
+    dv_policy_moves(&stage.sessions[0], DV_MOVING_MAX_NS, stage.now);
+    stage.now += 20 * MS;
+    wait_for(&stage, 1);
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    wait_for(&stage, 2);
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
+}
+
+/* Two hold the device and each has the room that the other waits for: the later one steps aside. */
+static void test_holders_in_line_for_room(void **state)
+{
+    struct stage stage;
+    dv_ns again;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 2);
+    wait_for(&stage, 0);
+    wait_for(&stage, 1);
+    assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 1);
+    stage.now += 50 * MS; /* nobody minds */
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    dv_policy_in_line(&stage.policy, &stage.sessions[1], true, stage.now);
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
+    assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
+    hold_again(&stage, 0, 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 0);
+    stage.now += MS;
+    dv_policy_in_line(&stage.policy, &stage.sessions[0], true, stage.now);
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
+    dv_policy_release(&stage.policy, &stage.sessions[0], stage.now);
+    dv_policy_release(&stage.policy, &stage.sessions[1], stage.now);
+    assert_int_equal(stage.policy.in_line, 0);
 }
 
 static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
@@ -1006,6 +1071,9 @@ int main(void)
         cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
         cmocka_unit_test(test_moving_again_and_again_is_no_way_to_stay),
         cmocka_unit_test(test_turns_are_worth_what_was_moved),
+        cmocka_unit_test(test_a_turn_for_which_memory_was_moved_has_an_end),
+        cmocka_unit_test(test_latency_work_interrupts_moving),
+        cmocka_unit_test(test_holders_in_line_for_room),
         cmocka_unit_test(test_a_fixed_slice_begins_when_memory_is_there),
         cmocka_unit_test(test_overdue_holders_are_recalled),
         cmocka_unit_test(test_share_and_policy_change_while_waiting),

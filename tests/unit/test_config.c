@@ -213,6 +213,7 @@ static void memory_has_sizes(void **state)
                                    "    swap: no\n"
                                    "    swap-part: 10%\n"
                                    "    room-patience: 5s\n"
+                                   "    turn-max: 500ms\n"
                                    "  - match: x\n"
                                    "tenants:\n"
                                    "  - memory: 2GiB\n"
@@ -225,6 +226,7 @@ static void memory_has_sizes(void **state)
     assert_int_equal(rules[0].no_swap, 1);
     assert_int_equal(rules[0].swap_part_ppm, 100000);
     assert_true(rules[0].room_patience_ns == 5 * DV_NS_PER_S);
+    assert_true(rules[0].turn_max_ns == 500 * DV_NS_PER_MS);
     assert_int_equal(rules[1].no_swap, 0);
     assert_true(rules[1].capacity_bytes == 0);
     assert_true(config.file->tenants[0].terms.memory.bytes == UINT64_C(2) << 30);
@@ -243,6 +245,7 @@ static void memory_has_sizes(void **state)
     REFUSED("devices:\n  - match: x\n  - match: y\n    capacity: much\n", 4, "much", "such as 8GiB");
     REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");
     REFUSED("devices:\n  - match: x\n    swap-part: 60%\n", 3, "60%", "1% to 50%");
+    REFUSED("devices:\n  - match: x\n    turn-max: 61s\n", 3, "61s", "10ms to 60s");
     REFUSED("devices:\n  - match: x\n    room-patience: 5ms\n", 3, "5ms", "100ms to 86400s");
     REFUSED("tenants:\n  - memory: 150%\n", 2, "150%", ""); /* a part is at most the whole */
     REFUSED("tenants:\n  - memory: 0\n", 2, "memory is '0'", "2GiB");

@@ -117,6 +117,7 @@ struct dvk_room {
     uint64_t capacity; /* of the device, for everybody */
     struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
     struct dvk_list wanted_before;  /* while that is put together anew */
+    struct dvk_mem *partly_there;   /* was being brought in when that was interrupted; NULL: none */
     bool head_only;                 /* nothing is brought in ahead: there is no room */
     bool lacks_less;                /* something was evicted since divvyd was asked for room */
     bool in_line;                   /* nothing is left to evict: others have the room */

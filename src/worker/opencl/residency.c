@@ -258,6 +258,30 @@ static bool must_copy_out(const struct dvk_mem *root)
     return root->has_content && !root->backed;
 }
 
+static void drop_placing(struct dvk_room *room, struct dvk_mem *root);
+
+/* It is being brought in again, or is not needed any more. */
+static void forget_partly_there(struct dvk_room *room)
+{
+    struct dvk_mem *root = room->partly_there;
+
+    room->partly_there = NULL;
+    dvk_mem_unref(root);
+}
+
+/* Costs nothing: its bytes are in host memory. Returns how much room that frees. */
+static uint64_t drop_partly_there(struct dvk_room *room)
+{
+    struct dvk_mem *root = room->partly_there;
+
+    if (!root)
+        return 0;
+    uint64_t bytes = root->placing ? root->bytes : 0;
+    drop_placing(room, root);
+    forget_partly_there(room);
+    return bytes;
+}
+
 static bool evictable(const struct dvk_mem *root)
 {
     return root->in_use == 0 && !root->wanted && !root->stuck;
@@ -269,10 +293,11 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, 
 {
     struct dvk_mem *batch[PIECE_OBJECTS], *root, *next;
     cl_event arrivals[PIECE_OBJECTS];
-    uint64_t budget = PIECE_BYTES, freed = 0, began = dv_now();
+    uint64_t budget = PIECE_BYTES, began = dv_now(), dropped = drop_partly_there(room);
+    uint64_t freed = dropped;
     uint32_t count = 0;
 
-    *more = false;
+    *more = dropped > 0;
     for (root = TAILQ_FIRST(&room->resident); root && freed < wanted; root = next) {
         next = TAILQ_NEXT(root, in_resident);
         if (!evictable(root))
@@ -289,7 +314,7 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, 
         batch[count++] = root;
         freed += root->bytes;
     }
-    freed = 0;
+    freed = dropped;
     const struct dvk_context *finished = NULL;
     cl_int finish = CL_SUCCESS;
     for (uint32_t i = 0; i < count; i++) {
@@ -463,6 +488,8 @@ static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_comman
         }
         root->wanted = true;
         root->refs++;
+        if (root == room->partly_there)
+            forget_partly_there(room);
         if (root->resident)
             continue;
         set->need += root->placing ? 0 : root->bytes;
@@ -470,8 +497,6 @@ static void add_to_set(struct dvk_room *room, struct set *set, struct dvk_comman
     }
     set->count = room->set.count;
 }
-
-static void drop_placing(struct dvk_room *room, struct dvk_mem *root);
 
 /* What was wanted a moment ago and is not any more, as its command has been given up, does not stay half
  * there. */
@@ -621,11 +646,19 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     return error;
 }
 
-/* What is there only in part cannot stay so: nobody could evict it. */
-static void stop_bringing(struct dvk_room *room)
+/* What is there only in part is kept if it goes on later, of one object: a large one would otherwise
+ * begin anew after every interruption. */
+static void stop_bringing(struct dvk_room *room, bool goes_on)
 {
-    for (uint32_t i = 0; i < room->wanted.count; i++)
-        drop_placing(room, room->wanted.roots[i]);
+    for (uint32_t i = 0; i < room->wanted.count; i++) {
+        struct dvk_mem *root = room->wanted.roots[i];
+        if (goes_on && root->placing && !room->partly_there) {
+            room->partly_there = root;
+            root->refs++;
+        } else if (root != room->partly_there) {
+            drop_placing(room, root);
+        }
+    }
     forget_wanted(room);
     room->bringing = NULL;
     room->head_only = room->lacks_less = room->in_line = room->ahead = false;
@@ -636,7 +669,7 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
     struct dvk_room *room = &w->rooms[device];
 
     room->bringing->refused = refused;
-    stop_bringing(room);
+    stop_bringing(room, refused == CL_SUCCESS);
     w->runtime->gates[device].bringing = false;
     if (room->started_ns)
         dv_memory_in_place(w->runtime->lease, device, dv_now() - room->started_ns);
@@ -735,9 +768,10 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
     }
     if (room->asked && !is_answered(room))
         return false;
-    if (set.count == 0 || set.short_of_memory ||
-        bring_piece(w, room, &set, &more) != CL_SUCCESS || !more)
-        stop_bringing(room);
+    if (set.count == 0 || set.short_of_memory || bring_piece(w, room, &set, &more) != CL_SUCCESS)
+        stop_bringing(room, false);
+    else if (!more)
+        stop_bringing(room, true);
     return room->bringing != NULL;
 }
 
@@ -751,7 +785,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     if (atomic_load(&room->granted_in))
         room->room += atomic_exchange(&room->granted_in, 0);
     if (room->bringing && !room->ahead && !w->runtime->gates[device].bringing)
-        stop_bringing(room); /* the device was taken away meanwhile */
+        stop_bringing(room, true); /* the device was taken away meanwhile */
     if (!room->bringing)
         return false;
     if (room->ahead)
@@ -796,7 +830,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     if (room->evict_due == 0)
         return false;
     if (room->ahead || (room->bringing && !w->runtime->gates[device].bringing))
-        stop_bringing(room);
+        stop_bringing(room, true);
     if (room->room - room->placed < room->evict_due)
         evict_piece(room, room->evict_due - (room->room - room->placed), &more, &copied);
     uint64_t back = room->room - room->placed;
@@ -933,6 +967,8 @@ void dvk_residency_remove(struct dvk_mem *mem)
 
     if (is_root && mem->resident)
         unplace(mem);
+    else if (is_root && room_of(mem)->partly_there == mem)
+        drop_partly_there(room_of(mem));
     else if (is_root)
         drop_placing(room_of(mem), mem);
     dvk_residency_forget(mem);
