@@ -94,7 +94,7 @@ def vendor_environment(cache, extra=None):
 class Arrangement:
     """Which cores the two sides may use. 'free' leaves it to the kernel. 'apart' gives PoCL, the
     device, one thread on core 0, and the application core 1; divvyd and the other threads of its
-    workers are not pinned."""
+    workers are not pinned. 'hosts' is the same, but all that is not PoCL's thread is on core 1."""
 
     DEVICE_CORE, APPLICATION_CORE = 0, 1
 
@@ -102,21 +102,31 @@ class Arrangement:
         self.name = name
         self.vendor = dict(vendor or {})
         self.application_cores = None
-        if name == "apart":
+        self.daemon_cores = None   # also those of the workers, which inherit them
+        if name in ("apart", "hosts"):
             if os.cpu_count() < 2:
                 sys.exit("bench: two cores are needed to keep device and host apart")
             self.vendor.update({"POCL_AFFINITY": "1", "POCL_MAX_PTHREAD_COUNT": "1"})
             self.application_cores = {self.APPLICATION_CORE}
+        if name == "hosts":
+            self.daemon_cores = self.application_cores
 
     def start_application(self, command, **kwargs):
-        """The child inherits the affinity of this thread; PoCL sets that of its own thread."""
-        before = os.sched_getaffinity(0)
-        if self.application_cores:
-            os.sched_setaffinity(0, self.application_cores)
-        try:
-            return subprocess.Popen(command, **kwargs)
-        finally:
-            os.sched_setaffinity(0, before)
+        return start_on(self.application_cores, command, **kwargs)
+
+    def start_daemon(self, command, **kwargs):
+        return start_on(self.daemon_cores, command, **kwargs)
+
+
+def start_on(cores, command, **kwargs):
+    """The child inherits the affinity of this thread; PoCL sets that of its own thread."""
+    before = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    try:
+        return subprocess.Popen(command, **kwargs)
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Daemon:
@@ -132,7 +142,7 @@ class Daemon:
             command += ["--config", str(self.dir / "config.yaml")]
         if not os.access(command[0], os.X_OK):
             sys.exit(f"bench: {command[0]} is missing; build first, or try --compare bare")
-        self.process = subprocess.Popen(
+        self.process = arrangement.start_daemon(
             command, env=vendor_environment(scratch.cache, arrangement.vendor),
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self._await_ready()

@@ -19,6 +19,8 @@ ARRANGEMENTS = {
              "alike; divvyd and\nthe rest of the worker are not pinned. Judged here, because an "
              "accelerator does not compute on the cores of\nits host, and because unpinned runs "
              "fall into one of several placements by chance.",
+    "hosts": "hosts: as apart, but all of divvy is on core 1 with the application: a core for the "
+             "device, one for the hosts.\nThe rate of launches is judged here too.",
     "free": "free: nothing is pinned, PoCL has a thread on each core. Start-up and idle sessions "
             "are judged here; the rest is\nfor information.",
 }
@@ -43,7 +45,7 @@ class Plan:
         self.only_judged = quick
 
     def wants(self, group, arrangement):
-        return group_judged_in(group) == arrangement or (
+        return judged_in(group, arrangement) or (
             not self.only_judged and group in TIMED_GROUPS)
 
     def transfers(self, size):
@@ -54,8 +56,10 @@ class Plan:
         return self.small, 7 if size >= 16 * MIB else 16 if size >= MIB else 50
 
 
-def group_judged_in(group):
-    return "apart" if group in TIMED_GROUPS else "free"
+def judged_in(group, arrangement):
+    if group == "kernels":
+        return arrangement in ("apart", "hosts")
+    return arrangement == ("apart" if group in TIMED_GROUPS else "free")
 
 
 def size_name(size):
@@ -89,7 +93,7 @@ class Bench:
         self.bare = self.start(self.bare_side, "serve")
         self.other = self.start(self.other_side, "serve")
         self.discrete = self.start(self.discrete_side, "serve") if self.discrete_side else None
-        second_core = ["0"] if self.arrangement.name == "apart" else []
+        second_core = [] if self.arrangement.name == "free" else ["0"]
         self.futex = self.start(self.bare_side, "futex", *second_core)
 
     def start(self, side, *arguments):
@@ -109,8 +113,10 @@ class Bench:
                 side.stop()
 
     def add(self, group, key, label, ratios, bar=None, bare=(), other=(), unit=""):
-        if group_judged_in(group) != self.arrangement.name:
+        judged = judged_in(group, self.arrangement.name)
+        if not judged or self.arrangement.name == "hosts":
             key = f"{key}_{self.arrangement.name}"
+        if not judged:
             bar = None
         figure = self.figures.setdefault(key, Figure(key, label, bar, unit))
         figure.add_round(ratios, bare, other)
