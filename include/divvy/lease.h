@@ -54,8 +54,8 @@ bool dv_lease_alone(const struct dv_lease *lease, uint32_t device);
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
 /* When the slice ends, by CLOCK_MONOTONIC; 0 when nothing may be submitted. */
 uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device);
-/* There is work: asks unless asked already. */
-void dv_lease_want(struct dv_lease *lease, uint32_t device);
+/* There is work: asks unless asked already. Returns whether it has asked just now. */
+bool dv_lease_want(struct dv_lease *lease, uint32_t device);
 /* Nothing submitted is unfinished. more: there is work that waits. Gives the lease back if it was
  * recalled or its slice is over; and if there is no more work, after the moment that divvyd allows
  * for it. */

@@ -363,9 +363,10 @@ uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device)
     return atomic_load_explicit(&lease->devices[device].serial, memory_order_relaxed);
 }
 
-void dv_lease_want(struct dv_lease *lease, uint32_t device)
+bool dv_lease_want(struct dv_lease *lease, uint32_t device)
 {
     struct device *d = &lease->devices[device];
+    bool asks = false;
 
     pthread_mutex_lock(&lease->lock);
     if (!d->wanted) {
@@ -379,8 +380,10 @@ void dv_lease_want(struct dv_lease *lease, uint32_t device)
     if (atomic_load(&d->state) == IDLE) {
         atomic_store(&d->state, WAITING);
         send_message(lease, device, DV_LEASE_WANT, 0);
+        asks = true;
     }
     pthread_mutex_unlock(&lease->lock);
+    return asks;
 }
 
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)

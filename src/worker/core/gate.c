@@ -166,8 +166,10 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     gate->look_ns = 0;
     if (!dv_gate_reopen(gate))
         return false; /* until that end has been noticed here too */
-    if (gate->in_flight == 0) /* it is not idle any more */
-        dv_lease_want(lease, gate->device);
+    /* It is not idle any more. On a core that we share with divvyd or the lease's thread, the grant
+     * would otherwise come when the ring has been read to its end, with the device idle until then. */
+    if (gate->in_flight == 0 && dv_lease_want(lease, gate->device))
+        sched_yield();
     bool held = dv_lease_held(lease, gate->device); /* a grant that comes from here on is not looked at */
     if (fits(runtime, gate, cost_ns)) {
         if (dv_lease_contended(lease, gate->device))
