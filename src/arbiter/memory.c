@@ -205,6 +205,8 @@ static void call_back(struct dv_session_lease *asking)
 #define IN_LINE_HOLDS_NS (10 * DV_NS_PER_MS)
 /* While sessions are in line, those who kept something are asked again so often. */
 #define ASK_AGAIN_NS (100 * DV_NS_PER_MS)
+/* Less than this is brought in without making others wait for long. */
+#define AWAY_FROM_BYTES (UINT64_C(1) << 20)
 /* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
  * counts as moving; and a busy machine may be late. */
 #define MOVED_AT_LEAST_BYTES_PER_US 128
@@ -534,6 +536,15 @@ static void settle_places(struct dv_lease_device *device)
     }
 }
 
+/* What a session gave up for others has to be brought in again before it can run: it lets those go first
+ * that have all they need. */
+static void set_away(struct dv_session_lease *lease, uint64_t bytes)
+{
+    lease->memory.away = bytes;
+    dv_policy_set_away(&dv_lease_device_of(lease)->policy, &lease->policy, bytes >= AWAY_FROM_BYTES,
+                       dv_now());
+}
+
 /* So many bytes have been moved for others: it was in time for so long. */
 static void note_moving(struct dv_session_lease *lease, uint64_t bytes)
 {
@@ -549,6 +560,7 @@ static void give_up(struct dv_session_lease *lease, uint64_t bytes)
     bool was_asked = lease->memory.evicting > 0;
 
     bytes = least(bytes, lease->memory.placed);
+    set_away(lease, lease->memory.away + least(bytes, lease->memory.evicting));
     uint64_t known = least(bytes, lease->memory.copied);
     lease->memory.copied -= known;
     note_moving(lease, bytes - known);
@@ -579,10 +591,12 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
     if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
     keeps_no_longer(lease);
-    if (bytes)
+    if (bytes) {
+        set_away(lease, lease->memory.away - least(bytes, lease->memory.away));
         grant_place(lease, id, bytes);
-    else
+    } else {
         tell(lease, DV_MEMORY_NO_ROOM, id, 0);
+    }
 }
 
 /* So much of what it was asked for does not leave. A busy worker can say so after it has given the device
@@ -627,6 +641,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
             break;
         wait_for_room(lease, 0);
         lease->memory.brings = false;
+        set_away(lease, 0);
         dv_ns took = least(now - lease->memory.brings_since,
                            longest_move(lease, MOVING_COSTS_BESIDE_NS));
         lease->memory.moved_ns += took;
@@ -746,6 +761,8 @@ static void shrink(struct dv_tenant_device *tenant)
 /* What it could not part with while it computed it can now. */
 void dv_memory_given_back(struct dv_session_lease *lease)
 {
+    if (!lease->memory.brings) /* it could run */
+        set_away(lease, 0);
     lease->memory.brings = false;
     keeps_no_longer(lease);
     wait_for_room(lease, 0);

@@ -31,6 +31,7 @@ struct dv_session_memory {
     bool silent;       /* it does not answer in time */
     dv_ns kept_since;  /* when it first did one of both since it last gave all it was asked for; 0: not */
     unsigned late;     /* how often it did not answer in time, since it last did */
+    uint64_t away;     /* what it gave up for others since it last ran, and has not got back */
     bool brings;       /* it brings memory in */
     uint64_t place_asked; /* room that it waits for; 0: none */
     uint64_t place_id;    /* of that question */
