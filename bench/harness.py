@@ -33,6 +33,11 @@ OPTIMUM_TOLERANCE = 0.03
 # Linux counts by the core, and other processes, where the kernel's own threads are among them.
 MAX_STOLEN, MAX_OTHERS = 2.0, 5.0
 
+# /proc/stat looks at each core a few hundred times a second and sees who runs then, while the times
+# of processes are exact: over one second both can differ by so many percent of a core, over n
+# seconds by the square root of n less.
+TICK_NOISE = 10.0
+
 DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
 
 
@@ -276,8 +281,8 @@ PR_SET_CHILD_SUBREAPER = 36
 class Disturbance(collections.namedtuple("Disturbance", "stolen others pressure")):
     """What others had of the machine during a run, in percent of the time that passed: `stolen` is
     what other machines on the same hardware took from the core that suffered most, `others` the CPU
-    time of processes that are not ours, and `pressure` the time in which something that could run
-    waited for a core (None: the kernel does not say).
+    time that processes had at least that are not ours, and `pressure` the time in which something
+    that could run waited for a core (None: the kernel does not say).
 
     Pressure alone does not tell whose fault it is: eight programs on one host core wait for each
     other all the time. CPU time of others alone does not tell that it hurt: there may be a core to
@@ -296,7 +301,7 @@ class Disturbance(collections.namedtuple("Disturbance", "stolen others pressure"
         if self.pressure is None:
             text += "other processes are not judged, for there is no /proc/pressure/cpu"
         else:
-            text += (f"other processes {self.others:.1f} %; programs waited for a core "
+            text += (f"other processes at least {self.others:.1f} %; programs waited for a core "
                      f"{self.pressure:.1f} % of the time")
         return text + (": DISTURBED" if self.matters() else "")
 
@@ -316,12 +321,12 @@ class Watch:
     def disturbance(self):
         (then, stolen_then, others_then, pressure_then), (now, stolen, others, pressure) = \
             self.before, self._counters()
-        percent = 100 / max(now - then, 1e-9)
+        passed = max(now - then, 1e-9)
+        percent = 100 / passed
         known = pressure is not None and pressure_then is not None
         return Disturbance(
             max(percent * (after - before) for after, before in zip(stolen, stolen_then)),
-            # ticks and the sums of our own processes are rounded differently
-            max(0.0, percent * (others - others_then)),
+            max(0.0, percent * (others - others_then) - TICK_NOISE / math.sqrt(passed)),
             percent * (pressure - pressure_then) if known else None)
 
 
