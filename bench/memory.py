@@ -78,7 +78,7 @@ class Bench:
         side = self.side(self.config())
         self.calibrate(side)   # fills the kernel cache
         # the fastest of several, since whatever else runs on a core only slows it down
-        self.pass_ns, self.unit_ns = map(min, zip(*(self.calibrate(side) for _ in range(3))))
+        self.pass_ns, self.unit_ns = map(min, zip(*(self.calibrate(side) for _ in range(5))))
         side.daemon.stop()
 
     def config(self, capacity=None, **kwargs):
