@@ -510,9 +510,8 @@ def conclude(bench, figures, compare, name=lambda figure: figure.label):
             what = "not judged, disturbed" if figure in disturbed else "misses its bar"
             print(f"{what}: {name(figure)}: {figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
         for figure in refused:
-            beyond = [f"{value:.3f}" for value in figure.values if figure.impossible(value)]
-            print(f"refused, better than possible: {name(figure)}: {' '.join(beyond)}, optimum "
-                  f"{figure.optimum[1]:.4f}")
+            print(f"refused, better than possible: {name(figure)}: "
+                  + " ".join(f"{value:.3f}" for value in figure.values))
     judged = sum(1 for f in figures if f.bar and f not in disturbed + refused)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
     print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} "

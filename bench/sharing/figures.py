@@ -58,7 +58,7 @@ class Figure:
         known = self.repetitions or [self.disturbed] * len(self.values)
         beyond = [disturbed for beyond, disturbed in zip(self.beyond_theory(), known) if beyond]
         if beyond and not all(beyond):
-            return "IMPOSSIBLE"   # and nobody else is to blame
+            return "REFUSED"   # and nobody else is to blame
         if not self.bar:
             return "-"
         relation, number = self.bar

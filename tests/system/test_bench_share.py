@@ -9,6 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import harness  # noqa: E402
 from sharing import latency  # noqa: E402
 from sharing.figures import Figure  # noqa: E402
 from sharing.trial import NS_PER_MS, Log, Tenant, Trial, Work  # noqa: E402
@@ -45,14 +46,19 @@ def back_to_back(kernel_ms, from_ms, until_ms):
 
 def test_better_than_theory_is_not_believed():
     assert made_figure([98, 99, 99]).verdict() == "ok"
-    assert made_figure([98, 99, 101]).verdict() == "IMPOSSIBLE"
-    assert made_figure([0.3, -0.5], ("<=", 1), (">=", 0)).verdict() == "IMPOSSIBLE"
-    assert made_figure([101], bar=None).verdict() == "IMPOSSIBLE"
+    assert made_figure([98, 99, 101]).verdict() == "REFUSED"
+    assert made_figure([0.3, -0.5], ("<=", 1), (">=", 0)).verdict() == "REFUSED"
+    assert made_figure([101], bar=None).verdict() == "REFUSED"
+
+
+def test_better_than_theory_is_not_counted_as_passed(capsys):
+    assert harness.conclude("share", [made_figure([101])], "divvy") == 3
+    assert " judged=0 missed=0 disturbed=0 refused=1 " in capsys.readouterr().out
 
 
 def test_better_than_theory_on_a_disturbed_machine_is_not_judged():
     assert made_figure([99, 99, 101], disturbed=[False, False, True]).verdict() == "DISTURBED"
-    assert made_figure([99, 101, 101], disturbed=[False, False, True]).verdict() == "IMPOSSIBLE"
+    assert made_figure([99, 101, 101], disturbed=[False, False, True]).verdict() == "REFUSED"
     assert made_figure([101], bar=None, disturbed=[True]).verdict() == "-"
 
 
@@ -61,7 +67,7 @@ def test_what_theory_allows_may_follow_from_the_repetition():
     figure.add(102, limit=100 / 0.95)
     assert figure.verdict() == "ok"
     figure.add(107, limit=100 / 0.95)
-    assert figure.verdict() == "IMPOSSIBLE"
+    assert figure.verdict() == "REFUSED"
 
 
 @pytest.mark.parametrize("disturbed, verdict", [
