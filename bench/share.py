@@ -8,7 +8,7 @@ import statistics
 import subprocess
 
 import harness
-from sharing import classes, drawing, latency
+from sharing import classes, drawing, latency, programs
 from sharing.figures import (AT_LEAST_NONE, AT_MOST_ALL, BASELINES, Figure, parts, print_table)
 from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
 
@@ -51,6 +51,8 @@ class Plan:
         self.latency_s = 4 if quick else 8
         self.latency_repetitions = 1 if quick else 5
         self.latency_cases = [(20, 4), (60, 4)] if quick else [(20, 1), (20, 4), (40, 4), (60, 4)]
+        self.programs_s = 8 if quick else 30
+        self.programs_repetitions = 1 if quick else 3
         self.live_s = 0.6 if quick else 2.0
         self.sim_s = 2 if quick else 8
 
@@ -464,7 +466,8 @@ SLICE_MIXES = {
 FIGURES = {key: (lambda bench, key=key: bench.share_case(key)) for key in SHARE_CASES}
 FIGURES.update({method.__name__: method for method in (
     Bench.limit30, Bench.request50, classes.classes, classes.idle, classes.hoarding,
-    Bench.join_leave, Bench.busy, Bench.slices, latency.latency, Bench.live, Bench.sim)})
+    Bench.join_leave, Bench.busy, Bench.slices, latency.latency,
+    programs.programs, Bench.live, Bench.sim)})
 
 
 def main(arguments):
