@@ -158,6 +158,7 @@ static void release(struct dv_session_lease *lease, dv_ns now)
     lease->used_ns += now - from;
     dv_usage_add(&lease->tenant->usage, now - (now - from) / device->policy.slots, now);
     dv_policy_release(&device->policy, &lease->policy, now);
+    dv_beside_note(lease);
     dv_memory_given_back(lease);
     lease->overdue_at = 0;
     lease->changed_at = now;
@@ -669,6 +670,7 @@ static void start_device(struct dv_arbiter *arbiter, uint32_t index)
     dv_policy_init(&device->policy, dv_policy_by_name(dv_config_policy_word(choice)),
                    rule && rule->slots ? (uint32_t)*rule->slots : 1, dv_now());
     device->policy.fixed_slice_ns = rule ? rule->slice_ns : 0;
+    device->policy.may_run_beside = dv_beside_fits;
     set_moving_terms(device, rule);
 }
 

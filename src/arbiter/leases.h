@@ -5,6 +5,7 @@
 
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/beside.h"
 #include "src/arbiter/entitled.h"
 #include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
@@ -35,6 +36,7 @@ struct dv_session_lease {
     uint64_t grants;
     dv_ns changed_at;          /* began to wait, hold or be idle */
     struct dv_session_memory memory;
+    struct dv_working_set set;
     dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker says */
 };
 

@@ -250,6 +250,8 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
         snprintf(text, bytes, "its tenant %s has had its limit of %g%%; more in %.1f ms",
                  lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4,
                  MS(dv_policy_held_back(policy, tenant, now)));
+    else if (policy->crowded)
+        snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_CROWDED));
     else if (policy->free_slots > 0)
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_IDLE_WINDOW));
     else if (holder && holder->tenant == tenant)

@@ -63,6 +63,7 @@ const char *dv_rule_text(enum dv_rule rule)
         [DV_RULE_LIMIT] = "everybody who waits is at its limit",
         [DV_RULE_BUSY] = "the device is in use",
         [DV_RULE_RESIDENT] = "its memory was on the device",
+        [DV_RULE_CROWDED] = "its memory does not fit beside that of those who use the device",
         [DV_RULE_LEFT_OVER] = "no other work could run",
         [DV_RULE_IDLE_WINDOW] = "kept free for a moment for an under-served tenant",
     };
@@ -372,6 +373,7 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
 
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
 {
+    policy->crowded = false;
     if (policy->waiting_tenants == 0)
         return (struct dv_decision){.rule = DV_RULE_NONE};
     if (policy->free_slots == 0)
@@ -381,6 +383,10 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
     struct dv_pick pick = policy->ops->pick(policy, now);
     if (!pick.tenant)
         return (struct dv_decision){.rule = pick.rule, .ask_again_ns = pick.ask_again_ns};
+    policy->crowded = policy->holders.first && policy->may_run_beside &&
+                      !policy->may_run_beside(policy, dv_policy_next_session(pick.tenant, now));
+    if (policy->crowded)
+        return (struct dv_decision){.rule = DV_RULE_CROWDED};
     return grant(policy, &pick, now);
 }
 
@@ -570,11 +576,16 @@ static bool has_room_for_another(const struct dv_policy *policy, const struct dv
     return false;
 }
 
+static bool has_free_slot(const struct dv_policy *policy)
+{
+    return policy->free_slots && !policy->crowded;
+}
+
 /* A holder whose time is over because somebody else can run, or because of its own limit. */
 static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     dv_ns from = now;
-    bool any = !policy->free_slots && policy->waiting_tenants &&
+    bool any = !has_free_slot(policy) && policy->waiting_tenants &&
                (!policy->ops->runnable || policy->ops->runnable(policy, now, &from));
     bool only_idle = policy->ops->knows_classes && policy->waiting_idle == policy->waiting_tenants;
 
@@ -613,7 +624,7 @@ static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_cl
 
 static struct dv_policy_session *yields_to_class(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
-    if (policy->free_slots || !policy->waiting_tenants || !policy->ops->slots_wanted)
+    if (has_free_slot(policy) || !policy->waiting_tenants || !policy->ops->slots_wanted)
         return NULL;
     struct dv_policy_session *chosen = in_the_way(policy, DV_CLASS_IDLE, now, again);
     return chosen ? chosen : in_the_way(policy, DV_CLASS_STANDARD, now, again);

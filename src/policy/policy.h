@@ -107,6 +107,7 @@ enum dv_rule {
     DV_RULE_BUSY,         /* the device is in use */
     DV_RULE_RESIDENT,     /* its memory is on the device, that of the one before it is not */
     DV_RULE_LEFT_OVER,    /* no other work could run */
+    DV_RULE_CROWDED,      /* its memory does not fit beside that of the holders */
     DV_RULE_IDLE_WINDOW,  /* kept free for a moment: an under-served tenant may be back at once */
 };
 const char *dv_rule_text(enum dv_rule rule);
@@ -274,7 +275,12 @@ struct dv_policy {
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
     dv_ns turn_max_ns;          /* of turns that are longer for that; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
+    /* Of several slots: whether a session that waits may run beside the present holders, which are some;
+     * NULL: always. The caller may set it at any time. A session that may not waits, and nobody goes
+     * before it, until those who are in its way have given back. */
+    bool (*may_run_beside)(const struct dv_policy *policy, const struct dv_policy_session *session);
     /* the policy's own */
+    bool crowded; /* whoever is next may not run beside the present holders: no slot is free for it */
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
     uint32_t in_line; /* holders that wait for room which others have */

@@ -13,8 +13,8 @@ MESSAGE = struct.Struct("=IHHIIQQQQQQQQ")
 MEMORY_MESSAGE = struct.Struct("=IHHIIQQ")
 MAGIC, LEASE_MAGIC, MEMORY_MAGIC = 0x79767664, 0x6573616C, 0x6F6D656D
 WANT, CANCEL, RELEASE, JOIN, GRANT, RECALL, JOINED, TURNED_AWAY = 1, 2, 3, 4, 16, 17, 19, 20
-SYNC_MESSAGE = struct.Struct("=IHHIIQQQQQQQ")
-SYNC_MAGIC, STATE, ASK = 0x636E7973, 1, 16
+SYNC_MESSAGE = struct.Struct("=IHHIIQQQQQQQQQ")
+SYNC_MAGIC, SYNC_VERSION, STATE, ASK = 0x636E7973, 2, 1, 16
 AGAIN, CONTENDED = 1, 2
 RESERVE, RETURN, PLACE, UNPLACE, IN_PLACE, MOVES, KEEPS = range(1, 8)   # of memory
 RESERVED, REFUSED, CALL_BACK, PLACED, NO_ROOM, EVICT = range(16, 22)
@@ -97,7 +97,7 @@ class Session:
         magic, _, kind, _, _, number, *_ = SYNC_MESSAGE.unpack(asked)
         assert (magic, kind) == (SYNC_MAGIC, ASK)
         for device in range(devices):
-            self.socket.send(SYNC_MESSAGE.pack(SYNC_MAGIC, 1, STATE, device, 0, number, *[0] * 6))
+            self.socket.send(SYNC_MESSAGE.pack(SYNC_MAGIC, SYNC_VERSION, STATE, device, 0, number, *[0] * 8))
 
     def hear_of_memory(self, within=PROMPT_S):
         """(kind, bytes), or None; what it hears of leases is passed over. `number` is then the message's."""

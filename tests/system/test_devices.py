@@ -436,3 +436,89 @@ def test_more_devices_than_can_be_served(program):
         daemon.start()
         assert words in daemon.cli("devices")
         assert machine.run(0, 0, options=("--device", "64"))[1] == 125
+
+
+# ---- several at a time ----
+
+
+SLOTS = """devices:
+  - match: "*"
+    unified: no
+    capacity: 64MiB
+    slots: 2
+tenants:
+  - per: program
+    memory: 4GiB
+"""
+MIB = 1 << 20
+
+
+@pytest.fixture
+def two_slots():
+    with divvytest.Daemon(SLOTS, env={"POCL_MAX_PTHREAD_COUNT": "1"}) as daemon:
+        yield daemon
+
+
+def reserving(stack, daemon, mib):
+    session = stack.enter_context(contextlib.closing(lease.Session(daemon)))
+    session.say_of_memory(lease.RESERVE, mib * MIB, number=1)
+    assert session.hear_of_memory()[0] == 16
+    return session
+
+
+def test_sets_that_fit_together_run_together(two_slots):
+    with contextlib.ExitStack() as stack:
+        sessions = [reserving(stack, two_slots, mib) for mib in (40, 24, 1)]
+        held = []
+        for session in sessions[:2]:
+            session.say(lease.WANT)
+            held.append(session.granted())
+        sessions[2].say(lease.WANT)
+        assert sessions[2].hear(lease.QUIET_S) is None   # there are two slots
+        sessions[0].say(lease.RELEASE, held[0])
+        sessions[2].granted()
+
+
+def test_sets_that_do_not_fit_take_turns(two_slots):
+    with contextlib.ExitStack() as stack:
+        first, second, small = [reserving(stack, two_slots, mib) for mib in (40, 25, 1)]
+        first.say(lease.WANT)
+        held = first.granted()
+        second.say(lease.WANT)
+        assert first.hear()[0] == lease.RECALL   # though a slot is free
+        small.say(lease.WANT)
+        assert small.hear(lease.QUIET_S) is None   # nor does it go before the second
+        assert second.hear(lease.QUIET_S) is None
+        why = json.loads(two_slots.cli("explain", str(second.id), "--json"))["devices"][0]["why"]
+        assert "does not fit beside" in why
+        first.say(lease.RELEASE, held)
+        second.granted()
+        small.granted()   # beside it
+
+
+def test_a_set_is_what_was_there_in_the_last_hold(two_slots):
+    """Of what it has allocated it uses little, which is known once it has held the device."""
+    with contextlib.ExitStack() as stack:
+        first, second = [reserving(stack, two_slots, 60) for _ in range(2)]
+        for session in (first, second):
+            session.say(lease.WANT)
+            held = session.granted()
+            session.say_of_memory(lease.PLACE, 8 * MIB)
+            assert session.hear_of_memory()[0] == lease.PLACED
+            session.say_of_memory(5, 0)   # it is there
+            session.say(lease.RELEASE, held)
+        first.hear(lease.QUIET_S), second.hear(lease.QUIET_S)
+        for session in (first, second):
+            session.say(lease.WANT)
+            while session.hear()[0] != lease.GRANT:
+                pass
+
+
+@pytest.mark.parametrize("mib", [24, 40, 60])
+def test_programs_on_two_slots(two_slots, program, mib):
+    """No command fails, whether the sets of two programs fit together or not."""
+    children = [two_slots.popen([program("compute"), str(seed), "3", str(mib)],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE) for seed in range(3)]
+    for child in children:
+        out, error = child.communicate(timeout=120)
+        assert child.returncode == 0, (out, error)
