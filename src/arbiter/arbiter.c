@@ -467,7 +467,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
 {
     *arbiter = (struct dv_arbiter){
         .options = *options, .lock_fd = -1, .owner = geteuid(), .cages.caches_fd = -1};
-    arbiter->listener.fd = -1;
+    arbiter->listener.fd = arbiter->listener.hellos_fd = -1;
     arbiter->control.fd = -1;
     dv_zygote_init(&arbiter->zygote);
     dv_keeper_init(&arbiter->keeper);
@@ -540,6 +540,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
     dv_state_close(&arbiter->state);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
+    arbiter->advance = sd_event_source_disable_unref(arbiter->advance);
     sd_event_unref(arbiter->event);
     release_directory(arbiter);
     free(arbiter->endings);

@@ -63,6 +63,8 @@ struct dv_arbiter {
     struct dv_leases leases;
 
     struct dv_session *sessions; /* hash table by id */
+    struct dv_session *waiting;  /* of these, which wait for devices or the zygote; a list */
+    sd_event_source *advance;    /* for the next of them */
     struct dv_tenant *tenants;   /* hash table by name */
     struct dv_member *members;   /* hash table: which users have sessions of which tenants */
     struct dv_tenant *tenants_gone; /* of these, who has no session; a list */

@@ -9,7 +9,7 @@
 /* Connections that have not said hello yet, or whose hello has not been looked at. */
 #define DV_LIMIT_PENDING 4096
 #define DV_LIMIT_PENDING_PER_UID 1024
-#define DV_LIMIT_ACCEPTS 16 /* before others get their turn */
+#define DV_LIMIT_ACCEPTS 4 /* before others get their turn */
 #define DV_REFUSALS_PER_S 20 /* in the log */
 #define DV_LIMIT_HELLO_US (5 * DV_S)
 

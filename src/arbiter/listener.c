@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <uthash.h>
 #include <utlist.h>
 
 #include "src/arbiter/adopt.h"
@@ -24,12 +26,63 @@ struct dv_pending {
     struct dv_arbiter *arbiter;
     int fd;
     struct ucred peer;
+    struct dv_pending_user *user;
     bool has_said;
-    sd_event_source *io;
     sd_event_source *timer;
     struct dv_pending *prev, *next;
     struct dv_pending *prev_said, *next_said;
 };
+
+struct dv_pending_user {
+    uid_t uid;
+    unsigned count;          /* of its connections that are not a session yet */
+    struct dv_pending *said; /* of these, whose hello is there, oldest first */
+    struct dv_pending_user *prev, *next;
+    UT_hash_handle hh;
+};
+
+/* ---- whose connections they are ---- */
+
+/* Returns NULL when memory is short. */
+static struct dv_pending_user *find_or_add_user(struct dv_listener *listener, uid_t uid)
+{
+    struct dv_pending_user *user;
+
+    HASH_FIND(hh, listener->users, &uid, sizeof uid, user);
+    if (user)
+        return user;
+    user = calloc(1, sizeof *user);
+    if (!user)
+        return NULL;
+    user->uid = uid;
+    HASH_ADD(hh, listener->users, uid, sizeof user->uid, user);
+    return user;
+}
+
+static void enlist(struct dv_listener *listener, struct dv_pending *pending)
+{
+    struct dv_pending_user *user = pending->user;
+
+    pending->has_said = true;
+    if (!user->said)
+        DL_APPEND(listener->turns, user);
+    DL_APPEND2(user->said, pending, prev_said, next_said);
+}
+
+static void forget_pending(struct dv_listener *listener, struct dv_pending *pending)
+{
+    struct dv_pending_user *user = pending->user;
+
+    if (pending->has_said) {
+        DL_DELETE2(user->said, pending, prev_said, next_said);
+        if (!user->said)
+            DL_DELETE(listener->turns, user);
+    }
+    if (--user->count > 0)
+        return;
+    HASH_DEL(listener->users, user);
+    free(user);
+}
 
 /* ---- one connection that has not said hello ---- */
 
@@ -39,9 +92,7 @@ static void pending_destroy(struct dv_pending *pending)
 
     DL_DELETE(arbiter->listener.pending, pending);
     arbiter->listener.pending_count--;
-    if (pending->has_said)
-        DL_DELETE2(arbiter->listener.said, pending, prev_said, next_said);
-    pending->io = sd_event_source_disable_unref(pending->io);
+    forget_pending(&arbiter->listener, pending);
     pending->timer = sd_event_source_disable_unref(pending->timer);
     if (pending->fd >= 0)
         close(pending->fd);
@@ -123,7 +174,6 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
     struct dv_arbiter *arbiter = pending->arbiter;
     struct ucred peer = pending->peer;
     int fd = dv_take_fd(&pending->fd);
-    pending->io = sd_event_source_disable_unref(pending->io);
     dv_session_begin(arbiter, fd, process, hello, version, &peer);
     pending_destroy(pending);
 }
@@ -153,14 +203,15 @@ static void read_hello(struct dv_pending *pending)
  * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
  * without end delays neither the others' sessions nor their grants. */
 
-static struct dv_pending *next_in_turn(const struct dv_listener *listener)
+static struct dv_pending *next_in_turn(struct dv_listener *listener)
 {
-    struct dv_pending *pending;
+    struct dv_pending_user *user = listener->turns;
 
-    DL_FOREACH2 (listener->said, pending, next_said)
-        if (pending->peer.uid != listener->last_uid)
-            return pending;
-    return listener->said;
+    if (!user)
+        return NULL;
+    DL_DELETE(listener->turns, user);
+    DL_APPEND(listener->turns, user);
+    return user->said;
 }
 
 static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
@@ -169,28 +220,32 @@ static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
     struct dv_pending *pending = next_in_turn(&arbiter->listener);
 
     (void)usec;
-    if (pending) {
-        arbiter->listener.last_uid = pending->peer.uid;
+    if (pending)
         read_hello(pending);
-    }
-    if (arbiter->listener.said) {
+    if (arbiter->listener.turns) {
         sd_event_source_set_time_relative(source, 0);
         sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     }
     return 0;
 }
 
-static int on_pending_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+/* All of them are one source for the event loop: with a source for each, a thousand hellos at once would
+ * have a thousand turns before everybody else has its next. */
+static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_pending *pending = userdata;
-    struct dv_listener *listener = &pending->arbiter->listener;
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_listener *listener = &arbiter->listener;
+    struct epoll_event ready[DV_LIMIT_BATCH];
 
-    (void)fd;
+    (void)source;
     (void)events;
-    sd_event_source_set_enabled(source, SD_EVENT_OFF);
-    pending->timer = sd_event_source_disable_unref(pending->timer);
-    pending->has_said = true;
-    DL_APPEND2(listener->said, pending, prev_said, next_said);
+    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    for (int i = 0; i < count; i++) {
+        struct dv_pending *pending = ready[i].data.ptr;
+        epoll_ctl(fd, EPOLL_CTL_DEL, pending->fd, NULL);
+        pending->timer = sd_event_source_disable_unref(pending->timer);
+        enlist(listener, pending);
+    }
     sd_event_source_set_time_relative(listener->turn, 0);
     sd_event_source_set_enabled(listener->turn, SD_EVENT_ONESHOT);
     return 0;
@@ -206,16 +261,6 @@ static int on_hello_deadline(sd_event_source *source, uint64_t usec, void *userd
 
 /* ---- the listening socket ---- */
 
-static unsigned count_pending_of(const struct dv_listener *listener, uid_t uid)
-{
-    const struct dv_pending *pending;
-    unsigned count = 0;
-
-    DL_FOREACH(listener->pending, pending)
-    count += pending->peer.uid == uid;
-    return count;
-}
-
 static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
 {
     struct dv_listener *listener = &arbiter->listener;
@@ -226,11 +271,15 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
         return;
     struct dv_pending *pending = calloc(1, sizeof *pending);
-    if (!pending)
+    struct dv_pending_user *user = pending ? find_or_add_user(listener, peer.uid) : NULL;
+    if (!user) {
+        free(pending);
         return;
-    unsigned of_user = count_pending_of(listener, peer.uid);
+    }
+    unsigned of_user = user->count++;
     unsigned in_all = listener->pending_count;
-    *pending = (struct dv_pending){.arbiter = arbiter, .fd = dv_take_fd(&fd), .peer = peer};
+    *pending = (struct dv_pending){
+        .arbiter = arbiter, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
     DL_APPEND(listener->pending, pending);
     listener->pending_count++;
     dv_arbiter_check_idle(arbiter);
@@ -239,8 +288,8 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
                "too many connections wait to become a session; try again a little later");
         return;
     }
-    if (sd_event_add_io(arbiter->event, &pending->io, pending->fd, EPOLLIN, on_pending_io,
-                        pending) < 0 ||
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
+    if (epoll_ctl(listener->hellos_fd, EPOLL_CTL_ADD, pending->fd, &event) < 0 ||
         sd_event_add_time_relative(arbiter->event, &pending->timer, CLOCK_MONOTONIC,
                                    DV_LIMIT_HELLO_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
         pending_destroy(pending);
@@ -314,6 +363,13 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
     if (error >= 0)
         error = sd_event_add_time_relative(arbiter->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
                                            on_turn, arbiter);
+    if (error >= 0) {
+        listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
+        error = listener->hellos_fd < 0 ? -errno
+                                        : sd_event_add_io(arbiter->event, &listener->hellos,
+                                                          listener->hellos_fd, EPOLLIN, on_hellos,
+                                                          arbiter);
+    }
     return error < 0 ? error : 0;
 }
 
@@ -336,4 +392,6 @@ void dv_listener_fini(struct dv_arbiter *arbiter)
     {
         pending_destroy(pending);
     }
+    listener->hellos = sd_event_source_disable_unref(listener->hellos);
+    dv_close_fd(&listener->hellos_fd);
 }

@@ -7,6 +7,7 @@
 
 struct dv_arbiter;
 struct dv_pending;
+struct dv_pending_user;
 
 struct dv_listener {
     int fd;         /* -1: closed */
@@ -14,9 +15,11 @@ struct dv_listener {
     sd_event_source *io;
     struct dv_pending *pending;   /* connections that are not a session yet */
     unsigned pending_count;
-    struct dv_pending *said; /* of these, whose hello is there */
-    sd_event_source *turn;   /* for the next of them */
-    uid_t last_uid;          /* of the last one */
+    int hellos_fd; /* an epoll of those whose hello has not come */
+    sd_event_source *hellos;
+    struct dv_pending_user *users; /* hash table by number: whose they are */
+    struct dv_pending_user *turns; /* of these, of whom a hello is there, in the order of their turns */
+    sd_event_source *turn;         /* for the next of them */
 };
 
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */

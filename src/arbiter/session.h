@@ -83,6 +83,8 @@ struct dv_session {
     struct dv_state_session *record; /* NULL: not kept */
     sd_event_source *client_io;
     bool in_channels; /* its lease channel is listened to */
+    struct dv_session *prev_waiting, *next_waiting; /* those that wait for devices or the zygote */
+    bool in_waiting;
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */
     char ended_because[192]; /* divvyd has ended its worker; empty: it has not */

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -202,13 +203,30 @@ static void serve_leases_only(struct dv_session *session)
     }
 }
 
+static void wait_for_devices(struct dv_session *session)
+{
+    if (!session->in_waiting)
+        DL_APPEND2(session->arbiter->waiting, session, prev_waiting, next_waiting);
+    session->in_waiting = true;
+}
+
+void dv_session_leave_waiting(struct dv_session *session)
+{
+    if (session->in_waiting)
+        DL_DELETE2(session->arbiter->waiting, session, prev_waiting, next_waiting);
+    session->in_waiting = false;
+}
+
 static void start_worker(struct dv_session *session)
 {
     struct dv_arbiter *arbiter = session->arbiter;
     char text[DV_MAX_MESSAGE_TEXT];
 
-    if (devices_must_be_awaited(arbiter))
+    if (devices_must_be_awaited(arbiter)) {
+        wait_for_devices(session);
         return;
+    }
+    dv_session_leave_waiting(session);
     int chosen = choose_devices(session, text, sizeof text);
     if (chosen < 0) {
         /* what the program itself has named is told it before it starts */
@@ -246,15 +264,42 @@ static void start_worker(struct dv_session *session)
     }
 }
 
+static void arm_advance(struct dv_arbiter *arbiter);
+
+/* One at a time: whoever else waits for divvyd has its turn between two. */
+static int on_advance(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)source;
+    (void)usec;
+    if (!arbiter->waiting || devices_must_be_awaited(arbiter))
+        return 0;
+    start_worker(arbiter->waiting);
+    if (arbiter->waiting)
+        arm_advance(arbiter);
+    return 0;
+}
+
+static void arm_advance(struct dv_arbiter *arbiter)
+{
+    int error = 0;
+
+    if (!arbiter->advance)
+        error = sd_event_add_time_relative(arbiter->event, &arbiter->advance, CLOCK_MONOTONIC, 0, 1,
+                                           on_advance, arbiter);
+    if (error >= 0)
+        error = sd_event_source_set_time_relative(arbiter->advance, 0);
+    if (error >= 0)
+        error = sd_event_source_set_enabled(arbiter->advance, SD_EVENT_ONESHOT);
+    if (error < 0)
+        dv_error("cannot go on with sessions that wait: %s", strerror(-error));
+}
+
 void dv_sessions_advance(struct dv_arbiter *arbiter)
 {
-    struct dv_session *session, *next;
-
-    HASH_ITER(hh, arbiter->sessions, session, next)
-    {
-        if (session->state == DV_SESSION_WAITING)
-            start_worker(session);
-    }
+    if (arbiter->waiting)
+        arm_advance(arbiter);
 }
 
 /* ---- hello ---- */

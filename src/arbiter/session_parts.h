@@ -36,6 +36,8 @@ void dv_session_destroy(struct dv_session *session);
 
 /* The name of a user in the local file only: the loop must not wait for a directory service. */
 void dv_session_find_user(uid_t uid, char *name, size_t bytes);
+/* It does not wait for devices or the zygote any more, if it did. */
+void dv_session_leave_waiting(struct dv_session *session);
 /* A daemon that is cut off right after this, before it has noted it, has a successor that does it again:
  * who has been welcomed already does not mind. */
 int dv_session_welcome(struct dv_session *session);

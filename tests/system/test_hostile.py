@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import random
+import signal
 import socket
 import statistics
 import struct
@@ -233,6 +234,46 @@ def test_who_opens_sessions_without_end_delays_no_grant(program):
         compute(daemon, program)  # as root, who is another user than they are
         assert time.monotonic() - began < 30
         assert daemon.log.count("is refused") < 60 * 20, "refusals flood the log"
+
+
+def say_hello(daemon, uid=0):
+    """A lease-only session of that user, whose welcome is not waited for."""
+    os.seteuid(uid)
+    try:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.settimeout(30)
+        client.connect(os.path.join(daemon.dir, "session.sock"))
+        client.send(lease.HELLO.pack(lease.MAGIC, 1, 1, LEASES, 0, 0, 0, 0, 0, 0))
+        return client
+    finally:
+        os.seteuid(os.getuid())
+
+
+def welcomed(client):
+    """The session's number; numbers ascend as sessions begin."""
+    _, _, status, number, _, text = lease.WELCOME.unpack(client.recv(lease.WELCOME.size))
+    client.close()
+    assert status == 0, text
+    return number
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_every_user_has_its_turn_to_begin_a_session():
+    with divvytest.Daemon("sessions-per-user: 16384\n", system=True) as daemon:
+        lease.Session(daemon).close()   # the devices are known
+        daemon.process.send_signal(signal.SIGSTOP)
+        crowd = [say_hello(daemon, 20002 + number % 2) for number in range(600)]
+        last = say_hello(daemon, 20004)
+        daemon.process.send_signal(signal.SIGCONT)
+        begun = [welcomed(client) for client in crowd]
+        assert welcomed(last) - min(begun) < 200
+
+
+def test_all_who_wait_for_the_devices_are_served():
+    with divvytest.Daemon("sessions-per-user: 16384\n") as daemon:
+        crowd = [say_hello(daemon, os.geteuid()) for _ in range(300)]
+        assert len({welcomed(client) for client in crowd}) == 300
+        divvytest.wait_for(lambda: not daemon.sessions(), 10, "closed sessions are still there")
 
 
 # Asks for memory and gives it back on many sessions, as fast as it can.
