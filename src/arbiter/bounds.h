@@ -49,6 +49,7 @@
 #define DV_LIMIT_CONFIG_BYTES (1u << 20)
 #define DV_LIMIT_DEVICE_RULES 256
 #define DV_LIMIT_TENANT_RULES 4096
+#define DV_LIMIT_HIERARCHIES 64 /* of cgroups that a process is in */
 #define DV_LIMIT_TENANTS_GONE 1024         /* remembered for a while after their last session */
 #define DV_LIMIT_TENANT_MEMORY_US (10 * DV_S) /* and how long */
 #define DV_LIMIT_TENANT_NAME 96 /* bytes, the ending NUL included */

@@ -22,30 +22,49 @@
 
 /* ---- whose program it is ---- */
 
-/* What is known of a process when its tenant is looked for. Read once, and only if a rule asks. */
+/* What is known of a process when its tenant is looked for. Read once, and only if a rule asks: there
+ * may be thousands of rules, so each is only a comparison or two. */
 struct suspect {
     const struct dv_session *session;
-    gid_t groups[DV_LIMIT_GROUPS];
+    gid_t groups[DV_LIMIT_GROUPS]; /* ascending */
     size_t group_count;
     bool has_groups, has_cgroups;
-    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH" */
+    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH", each with an end of its own once it is read */
+    const char *paths[DV_LIMIT_HIERARCHIES];
+    size_t path_count;
 };
+
+static int compare_groups(const void *left, const void *right)
+{
+    gid_t a = *(const gid_t *)left, b = *(const gid_t *)right;
+
+    return (a > b) - (a < b);
+}
 
 static bool in_group(struct suspect *suspect, gid_t gid)
 {
+    if (suspect->session->gid == gid)
+        return true;
     if (!suspect->has_groups) {
         socklen_t bytes = sizeof suspect->groups;
         suspect->has_groups = true;
         if (getsockopt(suspect->session->client_fd, SOL_SOCKET, SO_PEERGROUPS, suspect->groups,
                        &bytes) == 0)
             suspect->group_count = bytes / sizeof suspect->groups[0];
+        qsort(suspect->groups, suspect->group_count, sizeof suspect->groups[0], compare_groups);
     }
-    if (suspect->session->gid == gid)
-        return true;
-    for (size_t i = 0; i < suspect->group_count; i++)
-        if (suspect->groups[i] == gid)
-            return true;
-    return false;
+    return bsearch(&gid, suspect->groups, suspect->group_count, sizeof gid, compare_groups);
+}
+
+static void find_paths(struct suspect *suspect)
+{
+    char *rest = suspect->cgroups, *line;
+
+    while ((line = strsep(&rest, "\n")) && suspect->path_count < DV_LIMIT_HIERARCHIES) {
+        const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+        if (second)
+            suspect->paths[suspect->path_count++] = second + 1;
+    }
 }
 
 static void read_cgroups(struct suspect *suspect)
@@ -63,6 +82,15 @@ static void read_cgroups(struct suspect *suspect)
                                   sizeof suspect->cgroups - 1 - used)) > 0)
         used += (size_t)got;
     suspect->cgroups[used] = '\0';
+    find_paths(suspect);
+}
+
+/* Most rules are about others, as the plain text that their pattern begins with says at once. */
+static bool matches_path(const char *pattern, const char *path)
+{
+    size_t plain = strcspn(pattern, "*?[\\");
+
+    return strncmp(pattern, path, plain) == 0 && fnmatch(pattern, path, 0) == 0;
 }
 
 /* Leaves as many components of a path as the pattern has: what a job makes below its own cgroup is
@@ -101,19 +129,14 @@ static void shorten(const char *path, char *field, size_t bytes)
  * Version 2 has the one line "0::PATH". */
 static bool find_cgroup(struct suspect *suspect, const char *pattern, char *path, size_t bytes)
 {
-    char line[DV_LIMIT_PATH];
+    char found[DV_LIMIT_PATH];
 
     read_cgroups(suspect);
-    for (const char *at = suspect->cgroups; *at;) {
-        size_t length = strcspn(at, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)length, at);
-        at += length + (at[length] == '\n');
-        char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
-        if (!second)
+    for (size_t i = 0; i < suspect->path_count; i++) {
+        if (pattern ? !matches_path(pattern, suspect->paths[i])
+                    : strcmp(suspect->paths[i], "/") == 0)
             continue;
-        char *found = second + 1;
-        if (pattern ? fnmatch(pattern, found, 0) != 0 : strcmp(found, "/") == 0)
-            continue;
+        snprintf(found, sizeof found, "%s", suspect->paths[i]);
         if (pattern)
             cut_to_pattern(found, pattern);
         shorten(found, path, bytes);
