@@ -10,6 +10,10 @@
 #include <stdlib.h>
 
 #define PROGRESS_STEPS 200
+/* As in divvy's workers: how long a holder lingers while no other session waits, and which pause
+ * does not end a burst before it is told one. */
+#define LINGER_ALONE_NS (5 * DV_NS_PER_MS)
+#define BRIDGE_START_NS (100 * DV_NS_PER_US)
 
 void dv_sim_sample(struct dv_engine *engine, struct dv_samples *samples, dv_ns value)
 {
@@ -51,6 +55,13 @@ static void give_back(struct dv_engine *engine, struct dv_sim_session *session)
     dv_sim_later(engine, session, engine->sim.workload->release_ns, DV_EVENT_RELEASED);
 }
 
+/* Whose memory was moved may linger for as long as that took; in a pause that lasts longer anyway
+ * it would only keep others waiting. */
+static dv_ns linger_of(const struct dv_sim_session *session)
+{
+    return session->pause_ns > session->linger_ns ? session->short_linger_ns : session->linger_ns;
+}
+
 /* With the lease in hand: run, linger, or give back. */
 static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
 {
@@ -62,7 +73,7 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     } else if (!session->arrivals_count) {
         dv_ns keep = spec->keep == DV_KEEP_NOTHING ? 0
                      : spec->keep == DV_KEEP_SLICE ? left
-                                                   : session->linger_ns;
+                                                   : linger_of(session);
         keep = keep < left ? keep : left;
         if (!keep) {
             give_back(engine, session);
@@ -80,8 +91,10 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     }
 }
 
+/* The worker has the grant: its slice runs from now on. */
 static void begin_turn(struct dv_engine *engine, struct dv_sim_session *session)
 {
+    session->slice_ends = engine->now + session->slice_ns;
     if (session->lease.recalled || session->leaving) {
         give_back(engine, session);
         return;
@@ -115,6 +128,12 @@ static void recall(struct dv_engine *engine, struct dv_policy_session *lease)
     stop_holding(engine, session);
 }
 
+/* Whether the device should come back soon, as divvyd tells the worker with the grant. */
+static bool is_contended(const struct dv_policy *policy, const struct dv_sim_session *session)
+{
+    return policy->waiting_tenants > 0 || session->tenant->spec->share.limit_ppm < DV_PPM;
+}
+
 /* What divvyd does after every message. */
 static void decide(struct dv_engine *engine, struct dv_sim_device *device)
 {
@@ -130,8 +149,12 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
         session->tenant->slices++;
         dv_sim_sample(engine, &session->tenant->waits,
                       engine->now - decision.session->waiting_since);
-        session->slice_ends = engine->now + decision.slice_ns;
-        session->linger_ns = decision.linger_ns;
+        session->slice_ns = decision.slice_ns;
+        session->bridge_ns = decision.linger_ns;
+        session->linger_ns = is_contended(policy, session)          ? decision.linger_ns
+                             : decision.linger_ns > LINGER_ALONE_NS ? decision.linger_ns
+                                                                    : LINGER_ALONE_NS;
+        session->short_linger_ns = session->linger_ns;
         session->lease_kernels = 0;
         dv_sim_set_state(session, DV_WORKER_STARTING);
         dv_sim_later(engine, session, engine->sim.workload->grant_ns, DV_EVENT_START);
@@ -164,8 +187,10 @@ static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
     dv_arrivals_set_next(engine, session);
     if (session->arrivals_count > 1)
         return;
+    if (session->monitor.idle)
+        session->pause_ns = (session->pause_ns + engine->now - session->monitor.idle_since) / 2;
     dv_burst_work(&session->monitor, engine->now,
-                  session->linger_ns ? session->linger_ns : 100 * DV_NS_PER_US);
+                  session->bridge_ns ? session->bridge_ns : BRIDGE_START_NS);
     if (session->state == DV_WORKER_LINGERING) {
         go_on(engine, session);
     } else if (session->state == DV_WORKER_IDLE) {

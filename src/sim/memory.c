@@ -281,7 +281,8 @@ void dv_sim_memory_is_there(struct dv_engine *engine, struct dv_sim_session *ses
         dv_policy_moved(&session->tenant->device->policy, &session->lease, took_ns, engine->now);
     if (decision.session) {
         session->slice_ends = engine->now + decision.slice_ns;
-        session->linger_ns = decision.linger_ns;
+        if (decision.linger_ns > session->linger_ns)
+            session->linger_ns = decision.linger_ns;
     }
     dv_sim_memory_ahead(engine, session->tenant->device);
 }

@@ -31,7 +31,11 @@ struct dv_sim_session {
     unsigned kernels_left; /* of the first burst */
     dv_ns next_kernel_ns;
     dv_ns running_ns;
-    dv_ns slice_ends, linger_ns;
+    dv_ns slice_ns, slice_ends; /* of this turn */
+    dv_ns linger_ns,
+        short_linger_ns; /* how long it may keep an idle device; the same without moves */
+    dv_ns bridge_ns;     /* a pause up to this does not end a burst */
+    dv_ns pause_ns;      /* the recent ones */
     unsigned lease_kernels;
     struct dv_burst_monitor monitor;
     struct {
