@@ -295,7 +295,7 @@ static void wrong_values_are_named(void **state)
     REFUSED("tenants:\n  - limit: 0.5%\n", 2, "0.5%", "1% to 100%");
     REFUSED("tenants:\n  - {}\n  - weight: 0\n", 3, "weight is '0'", "1 to 10000");
     REFUSED("tenants:\n  - request: 50%\n    limit: 40%\n", 2, "50%", "40%", "at most the limit");
-    REFUSED("tenants:\n  - class: urgent\n", 2, "urgent", "latency, standard or batch");
+    REFUSED("tenants:\n  - class: urgent\n", 2, "urgent", "latency, standard, batch or idle");
     REFUSED("tenants:\n  - per: planet\n", 2, "planet", "cgroup or program");
     REFUSED("tenants:\n  - shares: 3\n", 2, "unknown key 'shares' in a tenant rule", "may-request");
     REFUSED("operator-group: no such group here\n", 1, "no such group here");
