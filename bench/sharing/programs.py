@@ -141,14 +141,22 @@ class Window:
         return parts([self.charged[tenant.name] for tenant in self.tenants])
 
 
+def home_of(apps, copy):
+    """hashcat runs once in a home: each copy of a program has one with all that the first has."""
+    first, home = (apps.cache_dir() / "home" / f"share{number}" for number in (0, copy))
+    if copy and first.exists():
+        shutil.copytree(first, home, dirs_exist_ok=True)
+    return home
+
+
 def watch_programs(place, apps, tenants, seconds):
-    """Runs the programs of all tenants until all have had work for so many seconds."""
+    """Runs the programs of all tenants until all have had work for this time."""
     window = Window(tenants)
-    home = apps.cache_dir() / "home" / "share"
     watch = harness.Watch()
     with Side(place, "elastic", tenants) as side:
-        loops = [Loop(side, home, FIRST_GID + number, apps.BY_NAME[name], long)
-                 for number, tenant in enumerate(tenants) for name, long in tenant.programs]
+        loops = [Loop(side, home_of(apps, copy), FIRST_GID + number, apps.BY_NAME[name], long)
+                 for number, tenant in enumerate(tenants)
+                 for copy, (name, long) in enumerate(tenant.programs)]
         try:
             for loop in loops:
                 loop.start()
@@ -169,11 +177,10 @@ def watch_programs(place, apps, tenants, seconds):
 
 def warm_up(place, apps, names):
     """Each once and by itself: its kernels are compiled then, which divvyd charges, too."""
-    home = apps.cache_dir() / "home" / "share"
     with Side(place, "elastic", [ProgramTenant("alone", 1, [])]) as side:
         for name in sorted(names):
             apps.BY_NAME[name].prepare()
-            Loop(side, home, FIRST_GID, apps.BY_NAME[name], False).run_once()
+            Loop(side, home_of(apps, 0), FIRST_GID, apps.BY_NAME[name], False).run_once()
 
 
 def programs(bench):
