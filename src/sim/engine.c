@@ -99,16 +99,8 @@ static void begin_turn(struct dv_engine *engine, struct dv_sim_session *session)
         give_back(engine, session);
         return;
     }
-    switch (dv_sim_memory_bring(engine, session)) {
-    case DV_BRING_THERE:
+    if (!dv_sim_memory_bring(engine, session))
         go_on(engine, session);
-        break;
-    case DV_BRING_NO_ROOM:
-        give_back(engine, session);
-        break;
-    case DV_BRING_MOVES:
-        break;
-    }
 }
 
 /* A holder that computes goes on to the end of its kernel. */
@@ -156,6 +148,7 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
                                                                     : LINGER_ALONE_NS;
         session->short_linger_ns = session->linger_ns;
         session->lease_kernels = 0;
+        session->busy_ns = 0;
         dv_sim_set_state(session, DV_WORKER_STARTING);
         dv_sim_later(engine, session, engine->sim.workload->grant_ns, DV_EVENT_START);
     }
@@ -238,21 +231,12 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     tenant->kernels_ns += session->running_ns;
     tenant->device->kernels_ns += session->running_ns;
     session->lease_kernels++;
+    session->busy_ns += session->running_ns;
     dv_burst_kernel(&session->monitor, session->running_ns);
     dv_arrivals_kernel_done(engine, session);
     if (tenant->work_ns && tenant->kernels_ns >= tenant->work_ns)
         on_leave(engine, tenant);
     go_on(engine, session);
-}
-
-/* Another holder's set has left, so there may be room. */
-static void unblock(struct dv_engine *engine, struct dv_sim_device *device)
-{
-    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
-        for (unsigned j = 0; j < tenant->spec->session_count; j++)
-            if (tenant->sessions[j].state == DV_WORKER_BLOCKED && !tenant->sessions[j].leaving)
-                ask(engine, &tenant->sessions[j]);
-    }
 }
 
 static void on_released(struct dv_engine *engine, struct dv_sim_session *session)
@@ -264,22 +248,18 @@ static void on_released(struct dv_engine *engine, struct dv_sim_session *session
     if (engine->now > session->slice_ends)
         tenant->overuse_ns += engine->now - session->slice_ends;
     lease->burst = dv_burst_report(&session->monitor);
+    lease->busy_ns = session->arrivals_count ? session->busy_ns : 0;
     dv_policy_release(&tenant->device->policy, lease, engine->now);
     session->memory.used_at = engine->now;
-    bool blocked = session->memory.found_no_room && tenant->device->policy.holders.first;
     if (session->leaving) {
         dv_sim_set_state(session, DV_WORKER_ABSENT);
         dv_sim_memory_forget(engine, session);
         depart_if_done(tenant);
-    } else if (blocked) {
-        dv_sim_set_state(session, DV_WORKER_BLOCKED);
     } else if (session->arrivals_count) {
         ask(engine, session);
     } else {
         dv_sim_set_state(session, DV_WORKER_IDLE);
     }
-    if (!blocked && tenant->device->spec->memory_bytes)
-        unblock(engine, tenant->device);
     decide(engine, tenant->device);
     dv_sim_memory_ahead(engine, tenant->device);
 }
@@ -320,6 +300,7 @@ static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
     for (unsigned i = 0; i < tenant->spec->session_count; i++) {
         struct dv_sim_session *session = &tenant->sessions[i];
         dv_policy_session_init(&session->lease, &tenant->policy);
+        dv_sim_memory_join(engine, session);
         session->next_kernel_ns = dv_arrivals_kernel(session);
         dv_sim_set_state(session, DV_WORKER_IDLE);
         dv_arrivals_begin(engine, session);
@@ -444,6 +425,7 @@ static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spe
         else
             snprintf(device->name, sizeof device->name, "%s", spec->name);
         dv_policy_init(&device->policy, ops ? ops : spec->ops, spec->slot_count, 0);
+        device->policy.may_run_beside = dv_sim_memory_fits_beside;
         device->policy.fixed_slice_ns = slice_ns ? slice_ns : spec->slice_ns;
     }
 }

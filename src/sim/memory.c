@@ -39,26 +39,32 @@ static void place(struct dv_sim_session *session, uint64_t bytes)
     session->tenant->device->memory.placed += bytes;
 }
 
-static void unplace(struct dv_sim_session *session, uint64_t bytes)
+/* Tells the policy, which prefers sessions whose sets are there. */
+static void set_resident(struct dv_engine *engine, struct dv_sim_session *session, uint64_t bytes)
+{
+    session->memory.resident = bytes;
+    dv_policy_set_away(&session->tenant->device->policy, &session->lease, bytes < set_of(session),
+                       engine->now);
+}
+
+static void unplace(struct dv_engine *engine, struct dv_sim_session *session, uint64_t bytes)
 {
     session->memory.placed -= bytes;
     session->tenant->device->memory.placed -= bytes;
-    session->memory.resident = least(session->memory.resident, session->memory.placed);
+    set_resident(engine, session, least(session->memory.resident, session->memory.placed));
+}
+
+void dv_sim_memory_join(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->tenant->device->spec->memory_bytes)
+        set_resident(engine, session, 0);
 }
 
 /* ---- whose set goes ---- */
 
-/* A holder that has not begun and must move first can be the one that waits. */
-static bool needs_its_set(const struct dv_sim_session *session)
-{
-    bool not_begun = session->state == DV_WORKER_STARTING || session->memory.found_no_room;
-
-    return session->lease.holding && !(not_begun && session->memory.resident < set_of(session));
-}
-
 static bool can_lose(const struct dv_sim_session *session, const struct dv_sim_session *asking)
 {
-    return session != asking && session->memory.placed > 0 && !needs_its_set(session);
+    return session != asking && session->memory.placed > 0 && !session->lease.holding;
 }
 
 /* What is brought in ahead of a turn takes nothing from those who may need it first. */
@@ -98,7 +104,7 @@ static struct dv_sim_session *find_victim(const struct dv_sim_device *device,
     return best;
 }
 
-static void evict(struct dv_sim_session *victim, uint64_t bytes)
+static void evict(struct dv_engine *engine, struct dv_sim_session *victim, uint64_t bytes)
 {
     struct dv_sim_tenant *tenant = victim->tenant;
     /* room that is booked and empty costs nothing to give up */
@@ -107,12 +113,12 @@ static void evict(struct dv_sim_session *victim, uint64_t bytes)
     bytes = least(bytes, victim->memory.placed);
     tenant->evicted_bytes += bytes > empty ? bytes - empty : 0;
     tenant->device->memory.evicted_bytes += bytes > empty ? bytes - empty : 0;
-    unplace(victim, bytes);
+    unplace(engine, victim, bytes);
 }
 
 /* Books room for the whole set. Returns false when it cannot be had now: nothing is evicted then.
  */
-static bool make_room(struct dv_sim_session *session, bool ahead)
+static bool make_room(struct dv_engine *engine, struct dv_sim_session *session, bool ahead)
 {
     struct dv_sim_device *device = session->tenant->device;
     uint64_t needs = set_of(session) - session->memory.placed, stays = 0;
@@ -127,9 +133,20 @@ static bool make_room(struct dv_sim_session *session, bool ahead)
         return false;
     while (device->memory.placed + needs > device->spec->memory_bytes &&
            (victim = find_victim(device, session, ahead)))
-        evict(victim, device->memory.placed + needs - device->spec->memory_bytes);
+        evict(engine, victim, device->memory.placed + needs - device->spec->memory_bytes);
     place(session, needs);
     return true;
+}
+
+bool dv_sim_memory_fits_beside(const struct dv_policy *policy,
+                               const struct dv_policy_session *lease)
+{
+    const struct dv_sim_session *session = (const void *)lease;
+    uint64_t most = session->tenant->device->spec->memory_bytes, needs = set_of(session);
+
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next)
+        needs += set_of(dv_sim_session_of(holder));
+    return !most || needs <= most;
 }
 
 /* ---- ahead of a turn ---- */
@@ -143,10 +160,10 @@ static void stop_ahead(struct dv_engine *engine, struct dv_sim_device *device)
         return;
     uint64_t bytes = copied_bytes(device, engine->now - device->memory.ahead_since);
     bytes = least(bytes, session->memory.placed - session->memory.resident);
-    session->memory.resident += bytes;
+    set_resident(engine, session, session->memory.resident + bytes);
     device->memory.moved_bytes += bytes;
     session->tenant->moved_bytes += bytes;
-    unplace(session, session->memory.placed - session->memory.resident);
+    unplace(engine, session, session->memory.placed - session->memory.resident);
     device->memory.ahead = NULL;
     device->memory.ahead_number++;
 }
@@ -174,7 +191,7 @@ void dv_sim_memory_ahead(struct dv_engine *engine, struct dv_sim_device *device)
         return;
     struct dv_sim_session *session = longest_waiting(device);
     uint64_t evicted = memory->evicted_bytes;
-    if (!session || !make_room(session, true))
+    if (!session || !make_room(engine, session, true))
         return;
     uint64_t in = set_of(session) - session->memory.resident;
     uint64_t out = memory->evicted_bytes - evicted;
@@ -189,7 +206,7 @@ void dv_sim_memory_ahead_done(struct dv_engine *engine, struct dv_sim_device *de
     struct dv_sim_session *session = device->memory.ahead;
     uint64_t bytes = set_of(session) - session->memory.resident;
 
-    session->memory.resident += bytes;
+    set_resident(engine, session, session->memory.resident + bytes);
     session->tenant->moved_bytes += bytes;
     session->tenant->moves_ahead++;
     device->memory.moved_bytes += bytes;
@@ -226,30 +243,27 @@ static void begin_move(struct dv_engine *engine, struct dv_sim_session *session,
     dv_sim_later(engine, session, queue_ns + all_ns, DV_EVENT_MOVED);
 }
 
-enum dv_bring dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_session *session)
+bool dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_session *session)
 {
     struct dv_sim_device *device = session->tenant->device;
 
-    session->memory.found_no_room = false;
     if (!device->spec->memory_bytes)
-        return DV_BRING_THERE;
+        return false;
     if (device->memory.ahead == session)
         stop_ahead(engine, device);
     if (session->memory.resident == set_of(session)) {
         dv_sim_memory_ahead(engine, device);
-        return DV_BRING_THERE;
+        return false;
     }
     stop_ahead(engine, device);
     uint64_t evicted = device->memory.evicted_bytes;
-    if (!make_room(session, false)) {
-        session->memory.found_no_room = true;
-        return DV_BRING_NO_ROOM;
-    }
+    make_room(engine, session,
+              false); /* there is room beside the other holders, or it had no turn */
     session->memory.moves_since = engine->now;
     session->memory.waited_ns = 0;
     dv_policy_moves(&session->lease, DV_MOVING_MAX_NS, engine->now);
     begin_move(engine, session, device->memory.evicted_bytes - evicted);
-    return DV_BRING_MOVES;
+    return true;
 }
 
 void dv_sim_memory_has_room(struct dv_engine *engine, struct dv_sim_session *session)
@@ -269,7 +283,7 @@ static void count_move(struct dv_engine *engine, struct dv_sim_session *session,
     tenant->device->memory.moves++;
     tenant->device->memory.moved_bytes += bytes;
     tenant->device->memory.moving_ns += lost_ns;
-    session->memory.resident += bytes;
+    set_resident(engine, session, session->memory.resident + bytes);
 }
 
 void dv_sim_memory_is_there(struct dv_engine *engine, struct dv_sim_session *session)
@@ -307,7 +321,7 @@ void dv_sim_memory_stopped(struct dv_engine *engine, struct dv_sim_session *sess
     count_move(engine, session, least(bytes, set_of(session) - session->memory.resident));
     if (device->memory.copies_until > engine->now)
         device->memory.copies_until = engine->now;
-    unplace(session, session->memory.placed - session->memory.resident);
+    unplace(engine, session, session->memory.placed - session->memory.resident);
 }
 
 /* ---- after a turn ---- */
@@ -318,5 +332,5 @@ void dv_sim_memory_forget(struct dv_engine *engine, struct dv_sim_session *sessi
 
     if (device->memory.ahead == session)
         stop_ahead(engine, device);
-    unplace(session, session->memory.placed);
+    unplace(engine, session, session->memory.placed);
 }

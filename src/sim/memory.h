@@ -10,14 +10,12 @@
 
 #include "src/sim/private.h"
 
-enum dv_bring {
-    DV_BRING_THERE,
-    DV_BRING_MOVES,  /* its state is MOVING, and events follow */
-    DV_BRING_NO_ROOM /* beside the sets of those who hold the device, too */
-};
-
-/* A turn begins. */
-enum dv_bring dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_session *session);
+/* For the policy: whether the sets of a session and of all holders fit together. */
+bool dv_sim_memory_fits_beside(const struct dv_policy *policy,
+                               const struct dv_policy_session *lease);
+/* A turn begins. Returns false when all is there. Otherwise the session's state is MOVING, and
+ * events follow. */
+bool dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_session *session);
 /* Those events. After the second, or after the move was stopped, the session can go on. */
 void dv_sim_memory_has_room(struct dv_engine *engine, struct dv_sim_session *session);
 void dv_sim_memory_is_there(struct dv_engine *engine, struct dv_sim_session *session);
@@ -25,6 +23,8 @@ void dv_sim_memory_stopped(struct dv_engine *engine, struct dv_sim_session *sess
 /* A session that moves was recalled, or leaves: it stops after the piece that is under way. */
 void dv_sim_memory_stop(struct dv_engine *engine, struct dv_sim_session *session);
 
+/* It comes, and nothing of its set is there. */
+void dv_sim_memory_join(struct dv_engine *engine, struct dv_sim_session *session);
 /* It leaves and takes its memory with it. */
 void dv_sim_memory_forget(struct dv_engine *engine, struct dv_sim_session *session);
 /* Starts to bring in the set of a session that waits, where a copy engine has nothing to do. */

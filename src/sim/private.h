@@ -8,7 +8,6 @@
 enum dv_worker_state {
     DV_WORKER_ABSENT,
     DV_WORKER_IDLE,
-    DV_WORKER_BLOCKED, /* its set does not fit beside those of the holders */
     DV_WORKER_WAITING,
     DV_WORKER_STARTING,
     DV_WORKER_MOVING,
@@ -33,14 +32,14 @@ struct dv_sim_session {
     dv_ns running_ns;
     dv_ns slice_ns, slice_ends; /* of this turn */
     dv_ns linger_ns,
-        short_linger_ns; /* how long it may keep an idle device; the same without moves */
-    dv_ns bridge_ns;     /* a pause up to this does not end a burst */
-    dv_ns pause_ns;      /* the recent ones */
-    unsigned lease_kernels;
+        short_linger_ns;    /* how long it may keep an idle device; the same without moves */
+    dv_ns bridge_ns;        /* a pause up to this does not end a burst */
+    dv_ns pause_ns;         /* the recent ones */
+    unsigned lease_kernels; /* in this turn */
+    dv_ns busy_ns;          /* the same, their time */
     struct dv_burst_monitor monitor;
     struct {
         uint64_t placed, resident; /* room that it has; of that, what holds its data */
-        bool found_no_room;        /* in its last turn */
         dv_ns used_at;             /* its last turn ended */
         dv_ns moves_since;         /* in this turn */
         dv_ns bring_since;         /* the same without waiting for others to leave */
