@@ -53,6 +53,8 @@ static struct peer {
     uint64_t room, on;          /* granted; of that, what its objects take */
     uint64_t due, name;         /* asked to give up; by the newest question */
     uint64_t kept, kept_name;   /* found that it keeps so much, and has not said so */
+    uint64_t epoch;             /* rises whenever what it has found before is old */
+    uint64_t kept_epoch, said_epoch, said_name; /* when it found that; of the last that it said */
     uint64_t question;
     bool asked, answered, refused, in_line, ahead;
 } peers[PEERS];
@@ -264,6 +266,7 @@ static void stop_bringing(struct peer *p)
 
 static void give_back(struct peer *p)
 {
+    p->epoch++;
     say_lease(p, DV_LEASE_RELEASE, p->work ? DV_LEASE_AGAIN : 0);
     p->state = p->work ? WAITING : IDLE;
 }
@@ -359,6 +362,7 @@ static bool make_room(struct peer *p)
     if (p->due && (bound || p->on == 0) && !(p->busy && !holds(p))) {
         p->kept = p->due;
         p->kept_name = p->name;
+        p->kept_epoch = p->epoch;
         p->due = 0;
     }
     return true;
@@ -371,6 +375,8 @@ static bool say_kept(struct peer *p)
     seen.kept++;
     say_memory(p, DV_MEMORY_KEEPS, p->kept_name, p->kept, 0);
     p->kept = 0;
+    p->said_name = p->kept_name;
+    p->said_epoch = p->kept_epoch;
     return true;
 }
 
@@ -380,6 +386,7 @@ static void ask(struct peer *p, uint32_t flags)
     p->in_line = flags & DV_MEMORY_WAITS;
     p->ahead = flags & DV_MEMORY_AHEAD;
     p->asked = true;
+    p->epoch++;
     say_memory(p, DV_MEMORY_PLACE, ++p->question, p->need - p->room, flags);
 }
 
@@ -525,6 +532,42 @@ static uint64_t on_its_way(const struct peer *p)
     return bytes;
 }
 
+static uint64_t newest_eviction(const struct peer *p)
+{
+    uint64_t newest = p->name;
+
+    for (unsigned i = 0; i < p->count; i++) {
+        const struct word *word = &p->queue[(p->first + i) % QUEUE];
+        if (!word->is_lease && word->memory.type == DV_MEMORY_EVICT)
+            newest = word->memory.id;
+    }
+    return newest;
+}
+
+/* That it keeps what it has is believed only as long as it is so. */
+static void check_kept(const struct peer *p, const struct dv_session_lease *lease)
+{
+    if (!lease->memory.keeps)
+        return;
+    assert_int_equal(p->said_epoch, p->epoch);
+    assert_int_equal(p->said_name, newest_eviction(p));
+}
+
+/* A session is in line only when there is really none that could be asked. */
+static void check_line(const struct dv_lease_device *device, const struct dv_session_lease *asking)
+{
+    const struct dv_tenant_memory *tenant = &asking->tenant->memory;
+    bool own = tenant->placed + asking->memory.place_asked > tenant->quota;
+    const struct dv_session_lease *lease;
+
+    if (!asking->memory.in_line)
+        return;
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        assert_true(lease == asking || lease->policy.holding || lease->memory.keeps ||
+                    lease->memory.silent || lease->memory.placed == 0 ||
+                    (own && lease->tenant != asking->tenant));
+}
+
 static void check(void)
 {
     const struct dv_lease_device *device = &stage.leases.devices[0];
@@ -540,6 +583,7 @@ static void check(void)
         assert_int_equal(lease->memory.placed, p->room + on_its_way(p));
         assert_true(lease->memory.evicting <= lease->memory.placed);
         assert_true(p->on <= p->room);
+        check_kept(p, lease);
         const struct dv_tenant_memory *tenant = &lease->tenant->memory;
         uint64_t of_tenant = 0;
         const struct dv_session_lease *member;
@@ -552,6 +596,7 @@ static void check(void)
         placed += lease->memory.placed;
         askers += lease->memory.place_asked != 0;
         in_line += lease->memory.in_line;
+        check_line(device, lease);
         holders += lease->policy.holding;
         assert_true(!lease->memory.place_asked || lease->policy.holding);
     }
