@@ -11,10 +11,10 @@
 
 #define COUNTS_FOR_NS DV_NS_PER_S
 
-/* Classes below batch have no share by weight. */
+/* Work of class idle has no share by weight. */
 static bool takes_left_over(const struct dv_share *share)
 {
-    return share->class > DV_CLASS_BATCH;
+    return share->class == DV_CLASS_IDLE;
 }
 
 static double clamp(double ppm, const struct dv_share *bounds)
