@@ -118,6 +118,7 @@ static bool read_terms(const struct dv_state_tenant *record, struct dv_tenant_te
 {
     *terms = (struct dv_tenant_terms){
         .memory = {.bytes = record->memory_bytes, .ppm = record->memory_ppm},
+        .memory_request = {.bytes = record->memory_request_bytes, .ppm = record->memory_request_ppm},
         .host_bytes = record->host_bytes,
         .may_request_ppm = record->may_request_ppm,
         .may_weight = record->may_weight,
@@ -125,6 +126,8 @@ static bool read_terms(const struct dv_state_tenant *record, struct dv_tenant_te
     return dv_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
            record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT &&
            record->memory_ppm <= DV_PPM && record->memory_bytes <= DV_MEMORY_BYTES_MOST &&
+           record->memory_request_ppm <= DV_PPM &&
+           record->memory_request_bytes <= DV_MEMORY_BYTES_MOST &&
            record->host_bytes <= DV_MEMORY_BYTES_MOST;
 }
 
@@ -179,7 +182,8 @@ static bool adopt_place(struct adoption *adoption, struct dv_state_place *record
     struct dv_share share;
 
     return tenant && record->device < arbiter->devices.count && !tenant->devices[record->device] &&
-           record->quota <= DV_MEMORY_BYTES_MOST && dv_state_share_to(&record->share, &share) &&
+           record->quota <= DV_MEMORY_BYTES_MOST && record->memory_request <= record->quota &&
+           dv_state_share_to(&record->share, &share) &&
            dv_leases_adopt_device(arbiter, record->device) &&
            dv_tenants_adopt_place(arbiter, tenant, record, &share) == 0;
 }

@@ -124,6 +124,8 @@ static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dv_tenant_rule, limit, 1,
                            SHARE_TEXT_MAX),
     CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dv_tenant_rule, memory, 1, 32),
+    CYAML_FIELD_STRING_PTR("memory-request", OPTIONAL_POINTER, struct dv_tenant_rule, memory_request, 1,
+                           32),
     CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dv_tenant_rule, host_memory, 1,
                            32),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_tenant_rule, weight),
@@ -207,6 +209,7 @@ static const struct {
     {"capacity", "a size from 4KiB to 256TiB, such as 8GiB"},
     {"per-context", "a size of at most 256TiB, such as 64MiB"},
     {"host-memory", "a size such as 4GiB"},
+    {"memory-request", "a size such as 2GiB, or a part of the device such as 50%"},
     {"memory", "a size such as 2GiB, or a part of the device such as 50%"},
     {"hidden", "yes or no"},
     {"arena", "a size such as 16GiB"},
@@ -460,7 +463,8 @@ static int find_people(const struct place *place, struct dv_tenant_rule *rule)
     return 0;
 }
 
-static int read_memory(const struct place *place, const char *text, struct dv_memory_size *size)
+static int read_memory(const struct place *place, const char *key, const char *text,
+                       struct dv_memory_size *size)
 {
     if (!text)
         return 0;
@@ -468,7 +472,7 @@ static int read_memory(const struct place *place, const char *text, struct dv_me
                           : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 &&
                                 size->bytes <= DV_MEMORY_BYTES_MOST)
         return 0;
-    return wrong(place, "memory", text);
+    return wrong(place, key, text);
 }
 
 static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
@@ -487,7 +491,9 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
     if (status == 0)
         status = read_weight(place, "weight", rule->weight, &terms->share.weight);
     if (status == 0)
-        status = read_memory(place, rule->memory, &terms->memory);
+        status = read_memory(place, "memory", rule->memory, &terms->memory);
+    if (status == 0)
+        status = read_memory(place, "memory-request", rule->memory_request, &terms->memory_request);
     if (status == 0 && rule->host_memory &&
         (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0 ||
          terms->host_bytes > DV_MEMORY_BYTES_MOST))

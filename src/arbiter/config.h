@@ -24,6 +24,7 @@ struct dv_memory_size {
 struct dv_tenant_terms {
     struct dv_share share;
     struct dv_memory_size memory; /* its quota on each device */
+    struct dv_memory_size memory_request; /* what others do not take from it; both 0: nothing */
     uint64_t host_bytes;          /* what it may have in host memory beyond that; 0: no limit */
     uint32_t may_request_ppm;
     uint32_t may_weight;
@@ -80,6 +81,7 @@ struct dv_tenant_rule {
     char *name;   /* all that match are one tenant; NULL: one for each `per` */
     int per;      /* enum dv_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
+    char *memory_request; /* likewise, what others do not take from it; NULL: nothing */
     char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
     char *host_memory; /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
     uint64_t *weight, *may_weight;

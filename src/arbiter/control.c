@@ -211,6 +211,7 @@ static bool serve_live(struct dv_arbiter *arbiter, struct MHD_Connection *connec
                                                 .request = ARGUMENT("request"),
                                                 .limit = ARGUMENT("limit"),
                                                 .memory = ARGUMENT("memory"),
+                                                .memory_request = ARGUMENT("memory_request"),
                                                 .weight = ARGUMENT("weight"),
                                                 .class = ARGUMENT("class"),
                                                 .name = ARGUMENT("name"),

@@ -59,7 +59,7 @@ struct json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tena
  * request's query; a missing one is NULL. Return the HTTP status; *body is the answer or the error
  * as JSON, NULL when memory is short. */
 struct dv_live_arguments {
-    const char *device, *request, *limit, *weight, *class, *name, *slice_ns, *memory;
+    const char *device, *request, *limit, *weight, *class, *name, *slice_ns, *memory, *memory_request;
 };
 unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
                            const char *tenant_or_session, bool is_session,

@@ -88,6 +88,15 @@ static bool is_scrubbed(const struct dv_device_report *report, const struct dv_d
                                                 : !report->host_unified;
 }
 
+bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    bool unified = rule && rule->unified != DV_UNIFIED_AUTO ? rule->unified == DV_UNIFIED_YES
+                                                            : devices->reports[index].host_unified;
+
+    return !unified && !(rule && rule->no_swap);
+}
+
 static bool is_offered(const struct dv_devices *devices, uint32_t index,
                        const struct dv_config *config)
 {

@@ -65,11 +65,12 @@ static json_t *describe_share(const struct dv_arbiter *arbiter, uint32_t index,
 {
     const struct dv_share *share = &place->policy.share;
 
-    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I}", "index", (int)index, "device",
+    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)index, "device",
                      dv_leases_device_name(arbiter, index), "request_ppm", (int)share->request_ppm,
                      "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
                      dv_class_word(share->class), "memory_quota_bytes",
-                     (json_int_t)place->memory.quota, "memory_reserved_bytes",
+                     (json_int_t)place->memory.quota, "memory_request_bytes",
+                     (json_int_t)place->memory.request, "memory_reserved_bytes",
                      (json_int_t)place->memory.reserved);
 }
 
@@ -82,7 +83,11 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
                                    .has_limit = arguments->limit != NULL,
                                    .has_weight = arguments->weight != NULL,
                                    .has_class = arguments->class != NULL,
-                                   .has_memory = arguments->memory != NULL};
+                                   .has_memory = arguments->memory != NULL,
+                                   .has_memory_request = arguments->memory_request != NULL};
+    if (arguments->memory_request && dv_text_parse_number(arguments->memory_request, DV_MEMORY_BYTES_MOST,
+                                                          &wish->memory_request_bytes) < 0)
+        return "memory_request is a number of bytes";
     if (arguments->memory &&
         (dv_text_parse_number(arguments->memory, DV_MEMORY_BYTES_MOST, &wish->memory_bytes) < 0 ||
          wish->memory_bytes == 0))
@@ -105,8 +110,8 @@ static const char *read_wish(const struct dv_live_arguments *arguments, struct d
         *device = (int)number;
     }
     if (!wish->has_request && !wish->has_limit && !wish->has_weight && !wish->has_class &&
-        !wish->has_memory)
-        return "nothing to change is given: request, limit, weight, class or memory";
+        !wish->has_memory && !wish->has_memory_request)
+        return "nothing to change is given: request, limit, weight, class, memory or memory_request";
     return NULL;
 }
 
@@ -271,6 +276,18 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_BUSY));
 }
 
+/* A turn that is longer than usual for what was moved concerns those who wait. */
+static void explain_long_turn(const struct dv_policy *policy, char *text, size_t bytes)
+{
+    const struct dv_policy_session *holder = policy->holders.first;
+    size_t used = strlen(text);
+
+    if (holder && holder->moved_ns && holder->turn_ns > DV_SLICE_MAX_NS)
+        snprintf(text + used, bytes - used,
+                 "; memory was brought in for %.1f ms, so its turn lasts until %.1f ms",
+                 MS(holder->moved_ns), MS(holder->turn_ns));
+}
+
 static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease *lease,
                              uint32_t index, bool for_operator)
 {
@@ -279,8 +296,11 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
     dv_ns now = dv_now(), since = s->waiting ? s->waiting_since : lease->changed_at;
     char why[256];
 
-    if (s->waiting)
+    if (s->waiting) {
         explain_waiting(policy, lease, for_operator, now, why, sizeof why);
+        explain_long_turn(policy, why, sizeof why);
+    } else if (lease->memory.in_line)
+        snprintf(why, sizeof why, "waits for room on the device that others have");
     else if (s->holding && s->moving)
         snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
     else if (s->holding && s->recalled)
@@ -290,7 +310,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
                  s->holding ? dv_rule_text(s->rule) : "has no work for this device");
     json_t *object = describe_share(arbiter, index, lease->tenant);
     json_t *more = json_pack(
-        "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f}", "state",
+        "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f, s:f}", "state",
         s->holding   ? "holds"
         : s->waiting ? "waits"
                      : "idle",
@@ -300,7 +320,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
         MS(s->learned_ns), "compiling_s", SECONDS(lease->compile_ns), "grants",
         (json_int_t)lease->grants, "recalls", (int)lease->recalls, "held_s",
         SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
-        SECONDS(lease->memory.moved_ns));
+        SECONDS(lease->memory.moved_ns), "turn_max_s", SECONDS(policy->turn_max_ns));
     json_object_update(object, more);
     json_decref(more);
     add_fares(arbiter, object, lease->tenant, index);

@@ -51,6 +51,12 @@ uint64_t dv_memory_size_on(const struct dv_arbiter *arbiter, uint32_t device,
     return size->ppm ? (uint64_t)((unsigned __int128)capacity * size->ppm / DV_PPM) : capacity;
 }
 
+uint64_t dv_memory_request_on(const struct dv_arbiter *arbiter, uint32_t device,
+                              const struct dv_memory_size *request)
+{
+    return request->bytes || request->ppm ? dv_memory_size_on(arbiter, device, request) : 0;
+}
+
 /* ---- messages ---- */
 
 static void tell(struct dv_session_lease *lease, enum dv_memory_type type, uint64_t id,
@@ -228,6 +234,24 @@ static uint64_t free_room(const struct dv_session_lease *lease)
     return least(beyond(capacity, 0, device->memory.placed), beyond(tenant->quota, 0, tenant->placed));
 }
 
+static void set_evicting(struct dv_session_lease *lease, uint64_t bytes)
+{
+    lease->tenant->memory.evicting += bytes - lease->memory.evicting;
+    lease->memory.evicting = bytes;
+}
+
+/* How much it can be asked for by another session: all of it by one of its own tenant, by others what its
+ * tenant has beyond its request. */
+static uint64_t takeable(const struct dv_session_lease *lease, const struct dv_session_lease *asking)
+{
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+    uint64_t bytes = lease->memory.placed - lease->memory.evicting;
+
+    if (lease->tenant == asking->tenant)
+        return bytes;
+    return least(bytes, beyond(tenant->placed, 0, tenant->request + tenant->evicting));
+}
+
 static enum dv_class class_of(const struct dv_session_lease *lease)
 {
     return lease->policy.tenant->share.class;
@@ -253,7 +277,7 @@ static struct dv_session_lease *find_victim(const struct dv_lease_device *device
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
         if (lease == asking || lease->policy.holding || lease->memory.keeps || lease->memory.silent ||
-            lease->memory.placed <= lease->memory.evicting ||
+            takeable(lease, asking) == 0 ||
             (own_tenant && lease->tenant != asking->tenant) ||
             (class_of(lease) < class_of(asking) && !asking->memory.place_in_line))
             continue;
@@ -280,7 +304,7 @@ static void unplace(struct dv_session_lease *lease, uint64_t bytes)
 {
     bytes = least(bytes, lease->memory.placed);
     lease->memory.placed -= bytes;
-    lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    set_evicting(lease, lease->memory.evicting - least(bytes, lease->memory.evicting));
     lease->memory.copied = least(lease->memory.copied, lease->memory.placed);
     lease->tenant->memory.placed -= bytes;
     dv_lease_device_of(lease)->memory.placed -= bytes;
@@ -393,7 +417,7 @@ static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
 {
     if (lease->memory.evicting == 0)
         lease->memory.in_time_until = dv_now();
-    lease->memory.evicting += bytes;
+    set_evicting(lease, lease->memory.evicting + bytes);
     lease->memory.evict_id = next_evict_id(lease);
     tell(lease, DV_MEMORY_EVICT, lease->memory.evict_id, bytes);
 }
@@ -409,7 +433,7 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
         if (is_asked(lease) && (!own_tenant || lease->tenant == asking->tenant))
             coming += lease->memory.evicting;
     while (coming < lacks && (lease = find_victim(device, asking, own_tenant))) {
-        uint64_t bytes = least(lease->memory.placed - lease->memory.evicting, lacks - coming);
+        uint64_t bytes = least(takeable(lease, asking), lacks - coming);
         coming += bytes;
         ask_to_evict(lease, bytes);
     }
@@ -434,19 +458,33 @@ static bool may_give_up(const struct dv_session_lease *lease, dv_ns patience, dv
            (lease->policy.holding || !lease->memory.kept_since || now - lease->memory.kept_since < patience);
 }
 
+/* What a tenant's sessions may give up to one that asks, some time. */
+static uint64_t obtainable(const struct dv_tenant_device *tenant, const struct dv_session_lease *asking)
+{
+    const struct dv_session_lease *lease;
+    dv_ns patience = room_patience(dv_lease_device_of(asking)), now = dv_now();
+    uint64_t bytes = 0;
+
+    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
+        if (lease != asking && may_give_up(lease, patience, now))
+            bytes += lease->memory.placed;
+    return tenant == asking->tenant ? bytes
+                                    : least(bytes, beyond(tenant->memory.placed, 0, tenant->memory.request));
+}
+
 /* Whether waiting can help one who lacks room that nobody can be asked for now: with all that others may
  * give up, there is enough. */
 static bool can_wait(const struct dv_lease_device *device, const struct dv_session_lease *asking,
                      uint64_t lacks, bool own_tenant)
 {
     const struct dv_session_lease *lease;
-    dv_ns patience = room_patience(device), now = dv_now();
     uint64_t others = 0;
 
+    if (own_tenant)
+        return obtainable(asking->tenant, asking) >= lacks;
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (lease != asking && (!own_tenant || lease->tenant == asking->tenant) &&
-            may_give_up(lease, patience, now))
-            others += lease->memory.placed;
+        if (lease->tenant->memory.members == lease) /* of each tenant the first */
+            others += obtainable(lease->tenant, asking);
     return others >= lacks;
 }
 
@@ -603,7 +641,7 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
  * back, or has been asked again: then it may well have something to give up now. */
 static void keep(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
-    lease->memory.evicting -= least(bytes, lease->memory.evicting);
+    set_evicting(lease, lease->memory.evicting - least(bytes, lease->memory.evicting));
     if (id != lease->memory.evict_id)
         return;
     lease->memory.keeps = true;
@@ -799,7 +837,7 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
 
     give_back(lease, beyond(lease->memory.reserved, 0, m->reserved));
     unplace(lease, beyond(lease->memory.placed, 0, m->placed));
-    lease->memory.evicting = least(m->evicting, lease->memory.placed);
+    set_evicting(lease, least(m->evicting, lease->memory.placed));
     lease->memory.in_time_until = dv_now();
     settle(lease->tenant);
     if (m->asked)
@@ -809,11 +847,19 @@ void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_messag
     settle_places(dv_lease_device_of(lease));
 }
 
+void dv_memory_set_request(struct dv_tenant_device *tenant, uint64_t request)
+{
+    tenant->memory.request = least(request, tenant->memory.quota);
+    if (tenant->record)
+        tenant->record->memory_request = tenant->memory.request;
+}
+
 void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota)
 {
     tenant->memory.quota = quota;
     if (tenant->record)
         tenant->record->quota = quota;
+    dv_memory_set_request(tenant, tenant->memory.request);
     settle(tenant);
     shrink(tenant);
 }

@@ -48,8 +48,9 @@ struct dv_session_memory {
 /* A tenant's part on one device. */
 struct dv_tenant_memory {
     uint64_t quota;
+    uint64_t request;  /* what others do not take of what it has on the device; at most the quota */
     uint64_t reserved; /* the sum of its sessions' */
-    uint64_t placed;
+    uint64_t placed, evicting;
     unsigned askers;   /* sessions that wait for an answer */
     struct dv_session_lease *members;
     sd_event_source *patience; /* for those who owe an answer */
@@ -74,6 +75,10 @@ uint64_t dv_memory_per_context(const struct dv_arbiter *arbiter, uint32_t device
 uint64_t dv_memory_size_on(const struct dv_arbiter *arbiter, uint32_t device,
                            const struct dv_memory_size *size);
 
+/* What a tenant's memory-request means on a device; 0: nothing. */
+uint64_t dv_memory_request_on(const struct dv_arbiter *arbiter, uint32_t device,
+                              const struct dv_memory_size *request);
+
 /* After a restart: what the state file says of a session that has joined, until it says so itself; and
  * its own word, which only counts as far as that goes. */
 struct dv_sync_message;
@@ -88,6 +93,7 @@ void dv_memory_leave(struct dv_tenant_device *tenant);
 void dv_memory_fini(struct dv_device_memory *device);
 void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m);
 void dv_memory_set_quota(struct dv_tenant_device *tenant, uint64_t quota);
+void dv_memory_set_request(struct dv_tenant_device *tenant, uint64_t request);
 
 /* Compares the ledger with itself and with what the workers say of themselves. Returns the number of
  * differences; the first few are put into words, a line each. */

@@ -338,6 +338,66 @@ static int check_room(const struct dv_arbiter *arbiter, const struct dv_tenant *
     return -ENOSPC;
 }
 
+/* Whether bytes that stay fit beside those of the others on a device; if not, says who has them. Where
+ * nothing is ever moved, nothing is promised either. */
+static int check_memory_room(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                             uint32_t device, uint64_t request, char *text, size_t bytes)
+{
+    uint64_t capacity = dv_memory_capacity(arbiter, device), promised = 0;
+    char holders[256] = "", size[32], asked[32], had[32], left[32];
+    size_t used = 0;
+
+    if (request == 0 || !dv_devices_swaps(&arbiter->devices, device, &arbiter->config))
+        return 0;
+    for (const struct dv_tenant *other = arbiter->tenants; other; other = other->hh.next) {
+        const struct dv_tenant_device *there = other->devices[device];
+        if (other == tenant || !there || there->users == 0 || there->memory.request == 0)
+            continue;
+        promised += there->memory.request;
+        dv_text_format_size(size, sizeof size, there->memory.request);
+        if (used < sizeof holders)
+            used += (size_t)snprintf(holders + used, sizeof holders - used, "%s%s %s",
+                                     used ? ", " : "", other->name, size);
+    }
+    if (promised <= capacity && request <= capacity - promised)
+        return 0;
+    dv_text_format_size(asked, sizeof asked, request);
+    dv_text_format_size(had, sizeof had, promised);
+    dv_text_format_size(left, sizeof left, promised < capacity ? capacity - promised : 0);
+    snprintf(text, bytes,
+             "a memory-request of %s cannot be kept on %.80s: %s of it is promised already (%s). Ask "
+             "for at most %s, or wait until one of them ends",
+             asked, dv_leases_device_name(arbiter, device), had, used ? holders : "none", left);
+    return -ENOSPC;
+}
+
+static int check_promises(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                          uint32_t device, uint32_t request_ppm, uint64_t memory_request, char *text,
+                          size_t bytes)
+{
+    int status = check_room(arbiter, tenant, device, request_ppm, text, bytes);
+
+    return status < 0 ? status
+                      : check_memory_room(arbiter, tenant, device, memory_request, text, bytes);
+}
+
+/* By itself a tenant may have less memory that stays, and take it back up to what it is given. */
+static int check_may_keep(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
+                          uint32_t device, uint64_t request, char *text, size_t bytes)
+{
+    uint64_t most = dv_memory_request_on(arbiter, device, &tenant->terms.memory_request);
+    char size[32];
+
+    if (request <= most || request <= tenant->devices[device]->memory.request)
+        return 0;
+    dv_text_format_size(size, sizeof size, most);
+    snprintf(text, bytes,
+             "tenant %s may keep at most %s of the memory of %.80s; the operator sets that with "
+             "memory-request in divvy.yaml, or with divvy set",
+             tenant->name, size, dv_leases_device_name(arbiter, device));
+    return -EPERM;
+}
+
 /* By itself a tenant may give up memory, and take it back up to what it is given. */
 static int check_quota(const struct dv_arbiter *arbiter, const struct dv_tenant *tenant,
                        uint32_t device, uint64_t quota, char *text, size_t bytes)
@@ -370,6 +430,8 @@ static void note_terms(struct dv_tenant *tenant)
     record->may_class = terms->may_class;
     record->memory_ppm = terms->memory.ppm;
     record->memory_bytes = terms->memory.bytes;
+    record->memory_request_ppm = terms->memory_request.ppm;
+    record->memory_request_bytes = terms->memory_request.bytes;
     record->host_bytes = terms->host_bytes;
     const struct dv_share_wish *wish = &tenant->wish;
     record->wish = (struct dv_state_share){.request_ppm = wish->request_ppm,
@@ -410,6 +472,7 @@ static void keep_place(struct dv_arbiter *arbiter, struct dv_tenant_device *plac
     place->record->tenant = dv_state_index(&state->tenants, place->tenant->record);
     place->record->device = device;
     place->record->quota = place->memory.quota;
+    place->record->memory_request = place->memory.request;
 }
 
 /* The tenant is not on the device any more. */
@@ -448,6 +511,10 @@ static int check_places(struct dv_arbiter *arbiter, struct dv_tenant *tenant, in
             status = check_room(arbiter, tenant, i, shares[i].request_ppm, text, bytes);
         if (status == 0 && wish->has_memory && bounded)
             status = check_quota(arbiter, tenant, i, wish->memory_bytes, text, bytes);
+        if (status == 0 && wish->has_memory_request && bounded)
+            status = check_may_keep(arbiter, tenant, i, wish->memory_request_bytes, text, bytes);
+        if (status == 0 && wish->has_memory_request && place->users)
+            status = check_memory_room(arbiter, tenant, i, wish->memory_request_bytes, text, bytes);
         if (status < 0)
             return status;
     }
@@ -466,6 +533,8 @@ static void set_places(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int
         apply_share(arbiter, place, i);
         if (wish->has_memory)
             dv_memory_set_quota(place, wish->memory_bytes);
+        if (wish->has_memory_request)
+            dv_memory_set_request(place, wish->memory_request_bytes);
     }
 }
 
@@ -488,6 +557,8 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
     tenant->set_by_operator = true;
     if (wish->has_memory)
         tenant->terms.memory = (struct dv_memory_size){.bytes = wish->memory_bytes};
+    if (wish->has_memory_request)
+        tenant->terms.memory_request = (struct dv_memory_size){.bytes = wish->memory_request_bytes};
     if (wish->has_limit && tenant->terms.share.limit_ppm > wish->limit_ppm)
         tenant->terms.share.limit_ppm = wish->limit_ppm;
     if (tenant->terms.share.request_ppm > tenant->terms.share.limit_ppm)
@@ -634,6 +705,7 @@ static struct dv_tenant_device *settle(struct dv_arbiter *arbiter, struct dv_ten
     place->usage.since = dv_now();
     place->memory.quota = dv_memory_size_on(arbiter, device, &tenant->terms.memory);
     place->share = overlay(tenant->terms.share, &tenant->wish);
+    dv_memory_set_request(place, dv_memory_request_on(arbiter, device, &tenant->terms.memory_request));
     tenant->devices[device] = place;
     keep_place(arbiter, place, device);
     struct dv_share share = place->share;
@@ -663,8 +735,8 @@ int dv_tenants_promise(struct dv_arbiter *arbiter, struct dv_tenant_device *plac
                        char *text, size_t bytes)
 {
     int status = place->users ? 0
-                              : check_room(arbiter, place->tenant, device, place->share.request_ppm,
-                                           text, bytes);
+                              : check_promises(arbiter, place->tenant, device, place->share.request_ppm,
+                                               place->memory.request, text, bytes);
 
     if (status == 0 && place->users++ == 0)
         apply_share(arbiter, place, device);
@@ -709,6 +781,7 @@ static void reset_shares(struct dv_arbiter *arbiter, struct dv_tenant *tenant)
         place->share = overlay(tenant->terms.share, &tenant->wish);
         apply_share(arbiter, place, i);
         dv_memory_set_quota(place, dv_memory_size_on(arbiter, i, &tenant->terms.memory));
+        dv_memory_set_request(place, dv_memory_request_on(arbiter, i, &tenant->terms.memory_request));
     }
 }
 
@@ -739,6 +812,7 @@ static int find_first_device(struct dv_arbiter *arbiter, struct dv_session *sess
 {
     uint8_t order[DV_MAX_DEVICES];
     unsigned full = 0;
+    char other[512]; /* the words of the first device are told */
 
     dv_placement_order(arbiter, session, tenant, request_ppm, order);
     arrange(session, order);
@@ -746,10 +820,11 @@ static int find_first_device(struct dv_arbiter *arbiter, struct dv_session *sess
         uint32_t device = session->device_indices[order[i]];
         if (!(session->leased_mask >> order[i] & 1))
             continue;
-        if (dv_tenants_promised_to_others(arbiter, tenant, device) + request_ppm <= DV_PPM)
+        if (check_promises(arbiter, tenant, device, request_ppm,
+                           dv_memory_request_on(arbiter, device, &tenant->terms.memory_request),
+                           full ? other : text, full ? sizeof other : bytes) == 0)
             return order[i];
-        if (full++ == 0)
-            check_room(arbiter, tenant, device, request_ppm, text, bytes);
+        full++;
     }
     if (full > 1) {
         size_t used = strlen(text);
@@ -861,6 +936,7 @@ int dv_tenants_adopt_place(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
     place->usage.since = dv_now();
     place->memory.quota = record->quota;
     place->share = *share;
+    place->memory.request = record->memory_request;
     tenant->devices[record->device] = place;
     struct dv_share in_force = *share;
     if (record->promised != 1)

@@ -33,10 +33,10 @@ struct dv_tenant_device {
 
 /* A change of a share: only what is given changes. */
 struct dv_share_wish {
-    bool has_request, has_limit, has_weight, has_class, has_memory;
+    bool has_request, has_limit, has_weight, has_class, has_memory, has_memory_request;
     uint32_t request_ppm, limit_ppm, weight;
     enum dv_class class;
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, memory_request_bytes;
 };
 
 /* Exists as long as one of its sessions does and for a while after that, so that nobody gets rid of

@@ -95,14 +95,20 @@ static void print_estimates(const json_t *device)
 static void print_memory(const json_t *device)
 {
     double moving_s = number_of(device, "moving_s");
-    char placed[32], moving[32];
+    double held_s = number_of(device, "held_s");
+    char placed[32], moving[32], most[32];
 
     if (number_of(device, "placed_bytes") <= 0 && moving_s <= 0)
         return;
     dv_text_format_size(placed, sizeof placed, (uint64_t)number_of(device, "placed_bytes"));
     dv_value_format_duration(moving, sizeof moving, moving_s);
-    printf("  %-11s room for %s on the device, %s spent on bringing memory in%s\n", "memory", placed,
-           moving, moving_s > 0 ? ": turns are longer for it" : "");
+    printf("  %-11s room for %s on the device, %s spent on bringing memory in", "memory", placed, moving);
+    if (moving_s > 0 && held_s > 0) { /* what it costs this session, and what it costs others */
+        dv_value_format_duration(most, sizeof most, number_of(device, "turn_max_s"));
+        printf(", %.0f%% of its time:\n  %-11s turns are longer for it, and others wait for up to %s (turn-max)",
+               moving_s < held_s ? 100 * moving_s / held_s : 100.0, "", most);
+    }
+    putchar('\n');
 }
 
 static void print_share(const json_t *device)

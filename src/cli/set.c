@@ -22,6 +22,7 @@ static const char usage[] =
     "own, within what the daemon's configuration lets them ask for.\n"
     "\n" DV_CLI_SHARE_HELP
     "  --memory SIZE     how much of the device's memory it may have, such as 2GiB\n"
+    "  --memory-request SIZE  how much of that others do not take from it; 0: nothing\n"
     "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
     "  --json            the daemon's answer as it is, for scripts\n"
     "  --daemon DIR      ask the divvyd whose runtime directory is DIR\n"
@@ -36,6 +37,8 @@ struct set_options {
     struct dv_cli_share share;
     const char *device;
     uint64_t memory_bytes; /* 0: not given */
+    uint64_t memory_request_bytes;
+    bool has_memory_request;
     const char *whose;
 };
 
@@ -47,12 +50,22 @@ static int take_memory(struct set_options *set, const char *text)
     return -1;
 }
 
+static int take_memory_request(struct set_options *set, const char *text)
+{
+    set->has_memory_request = true;
+    if (dv_text_parse_size(text, &set->memory_request_bytes) == 0)
+        return 0;
+    dv_cli_error("--memory-request is a size such as 512MiB or 2GiB, or 0, not '%s'.", text);
+    return -1;
+}
+
 static int parse_options(int argc, char **argv, struct set_options *set)
 {
     static const struct option options[] = {DV_CLI_VIEW_OPTIONS,
                                             DV_CLI_SHARE_OPTIONS,
                                             {"device", required_argument, NULL, 'D'},
                                             {"memory", required_argument, NULL, 'M'},
+                                            {"memory-request", required_argument, NULL, 'R'},
                                             {NULL, 0, NULL, 0}};
     uint64_t index;
     int option;
@@ -61,6 +74,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         int status = option == 'D'   ? 0
                      : option == 'M' ? take_memory(set, optarg)
+                     : option == 'R' ? take_memory_request(set, optarg)
                                      : dv_cli_share_option(&set->share, option, optarg);
         if (option == 'D')
             set->device = optarg;
@@ -86,8 +100,9 @@ static int parse_options(int argc, char **argv, struct set_options *set)
                      set->device);
         return DV_EXIT_USAGE;
     }
-    if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes) {
-        dv_cli_error("what is to change? Give --request, --limit, --weight, --priority or --memory. "
+    if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes && !set->has_memory_request) {
+        dv_cli_error("what is to change? Give --request, --limit, --weight, --priority, --memory or "
+                     "--memory-request. "
                      "Example: "
                      "divvy set %s --weight 2",
                      set->whose);
@@ -130,8 +145,12 @@ static char *compose_path(const struct set_options *set)
         fprintf(path, "%sclass=%s", separator, set->share.priority);
         separator = "&";
     }
-    if (set->memory_bytes)
+    if (set->memory_bytes) {
         fprintf(path, "%smemory=%" PRIu64, separator, set->memory_bytes);
+        separator = "&";
+    }
+    if (set->has_memory_request)
+        fprintf(path, "%smemory_request=%" PRIu64, separator, set->memory_request_bytes);
     fclose(path);
     return text;
 }
@@ -139,8 +158,9 @@ static char *compose_path(const struct set_options *set)
 static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"TENANT", "DEVICE",   "REQUEST", "LIMIT",
-                                          "WEIGHT", "PRIORITY", "MEMORY",  "NAME"};
-    static const bool right[] = {false, true, true, true, true, false, true, false};
+                                          "WEIGHT", "PRIORITY", "MEMORY",  "KEPT",
+                                          "NAME"};
+    static const bool right[] = {false, true, true, true, true, false, true, true, false};
     const json_t *devices = json_object_get(document, "devices");
     const char *tenant = dv_http_text(document, "tenant", "?");
     struct dv_table table;
@@ -154,7 +174,10 @@ static void print_table(const json_t *document)
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
     json_array_foreach(devices, position, device)
     {
-        char request[32], limit[32], memory[32];
+        char request[32], limit[32], memory[32], kept[32];
+        dv_text_format_size(kept, sizeof kept,
+                            (uint64_t)json_integer_value(
+                                json_object_get(device, "memory_request_bytes")));
         dv_text_format_size(memory, sizeof memory,
                             (uint64_t)json_integer_value(
                                 json_object_get(device, "memory_quota_bytes")));
@@ -171,6 +194,7 @@ static void print_table(const json_t *document)
                      (int64_t)json_integer_value(json_object_get(device, "weight")));
         dv_table_add(&table, "%s", dv_http_text(device, "class", "?"));
         dv_table_add(&table, "%s", memory);
+        dv_table_add(&table, "%s", kept);
         dv_table_add(&table, "%s", dv_http_text(device, "device", "?"));
     }
     dv_table_finish(&table);

@@ -23,14 +23,16 @@ static const char usage[] =
     "Columns: name, sessions, the device's number, its guaranteed share (request), the most it\n"
     "may have (limit), its weight for the rest and its priority; the share it is entitled to\n"
     "now, the share it had over the last 1, 10 and 60 seconds, and the device's time it has\n"
-    "used in all; the memory that its programs have reserved, and its quota. `divvy set`\n"
-    "changes request, limit, weight, priority and quota.\n";
+    "used in all; the memory that its programs have reserved, its quota, and how much others do\n"
+    "not take from it (kept). `divvy set` changes request, limit, weight, priority, quota and\n"
+    "what is kept.\n";
 
 static void add_device(struct dv_table *table, const json_t *device)
 {
     static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm",
                                            "share_60s_ppm"};
-    static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes"};
+    static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes",
+                                        "memory_request_bytes"};
     char request[32], limit[32], share[32], used[32];
 
     dv_value_format_share(request, sizeof request,
@@ -80,9 +82,9 @@ static void print_table(const json_t *document)
     static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST",
                                           "LIMIT",  "WEIGHT",   "PRIORITY", "ENTITLED",
                                           "1s",     "10s",      "60s",      "USED",
-                                          "MEMORY", "QUOTA"};
+                                          "MEMORY", "QUOTA",    "KEPT"};
     static const bool right[] = {false, true, true, true, true, true, false,
-                                 true,  true, true, true, true, true, true};
+                                 true,  true, true, true, true, true, true, true};
     const json_t *tenants = json_object_get(document, "tenants");
     struct dv_table table;
     size_t position;

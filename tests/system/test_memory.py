@@ -826,6 +826,71 @@ def test_a_better_class_is_asked_last_of_all():
         assert service.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
 
 
+def per_program(capacity, request):
+    return config(capacity) + ("tenants:\n  - per: program\n    memory-request: %s\n"
+                               "    may-class: latency\n" % request)
+
+
+@pytest.mark.parametrize("request_", ["6MiB", "37.5%"])
+def test_what_a_tenant_keeps_is_not_taken_by_others(request_):
+    """Not even when it is idle and of a lower class; what it has beyond that is."""
+    with divvytest.Daemon(per_program("16MiB", request_)) as daemon, contextlib.ExitStack() as stack:
+        keeper = session_with_memory(stack, daemon, BATCH, 10 * MIB)
+        asking = stack.enter_context(contextlib.closing(
+            leasechannel.Session(daemon, latency_class=LATENCY, own_process=True)))
+        asks_for(asking, 12 * MIB, leasechannel.WAITS)
+        assert keeper.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
+        keeper.say_of_memory(leasechannel.UNPLACE, 4 * MIB, number=keeper.number)
+        assert asking.hear_of_memory() == (leasechannel.NO_ROOM, 12 * MIB)   # at once
+        asking.say_of_memory(leasechannel.PLACE, 10 * MIB, leasechannel.WAITS, number=3)
+        assert asking.hear_of_memory() == (leasechannel.PLACED, 10 * MIB)
+        assert keeper.hear_of_memory(leasechannel.QUIET_S) is None
+        check(daemon)
+
+
+def test_a_tenants_own_sessions_share_what_it_keeps():
+    with divvytest.Daemon(per_program("16MiB", "16MiB")) as daemon, contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
+                         for _ in range(2))
+        first.say_of_memory(leasechannel.PLACE, 16 * MIB, leasechannel.AHEAD, number=1)
+        assert first.hear_of_memory()[0] == leasechannel.PLACED
+        asks_for(second, 12 * MIB)
+        assert first.hear_of_memory() == (leasechannel.EVICT, 12 * MIB)
+
+
+def test_no_more_is_promised_than_the_device_has():
+    with divvytest.Daemon(per_program("16MiB", "6MiB")) as daemon, contextlib.ExitStack() as stack:
+        two = [stack.enter_context(contextlib.closing(leasechannel.Session(daemon, own_process=True)))
+               for _ in range(2)]
+        third = stack.enter_context(contextlib.closing(leasechannel.Session(daemon, own_process=True)))
+        assert third.status != 0
+        for word in ("memory-request of 6.0 MiB", "12.0 MiB of it is promised", "at most 4.0 MiB",
+                     *("pid:%d" % session.process.pid for session in two)):
+            assert word in third.text, third.text
+        two[0].close()
+        divvytest.wait_for(lambda: len(daemon.sessions()) == 1, 10, "it has not gone")
+        fourth = stack.enter_context(contextlib.closing(leasechannel.Session(daemon, own_process=True)))
+        assert fourth.status == 0, fourth.text
+
+
+def test_what_is_kept_can_be_changed_live_and_lasts():
+    with divvytest.Daemon(per_program("16MiB", "6MiB")) as daemon, contextlib.ExitStack() as stack:
+        keeper = session_with_memory(stack, daemon, STANDARD, 16 * MIB)
+
+        def kept():
+            return [device["memory_request_bytes"] for tenant in tenants(daemon)
+                    for device in tenant["devices"]]
+        assert kept() == [6 * MIB]
+        assert "KEPT" in daemon.cli("tenants")
+        assert "12" in daemon.cli("set", str(keeper.id), "--memory-request", "12MiB")
+        assert kept() == [12 * MIB]
+        daemon.kill()
+        daemon.start()
+        assert kept() == [12 * MIB]
+        daemon.cli("set", str(keeper.id), "--memory-request", "0")
+        assert kept() == [0]
+
+
 def test_what_leaves_already_is_not_asked_for_again():
     with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, \
             contextlib.closing(leasechannel.Session(daemon)) as session:
@@ -921,6 +986,29 @@ def test_frequent_interruptions_do_not_keep_a_large_object_away(program):
         assert requests > 3
         service.end()
         batch.end()
+
+
+def test_explain_shows_what_long_turns_cost_both_sides(program):
+    """How much of its time a session spends on moving, and how long others wait for that."""
+    with divvytest.Daemon(config("64MiB", more="    turn-max: 700ms\n")) as daemon:
+        both = [Tenant(daemon, program) for _ in range(2)]
+        for tenant in both:
+            tenant.do("alloc", 0, 52 * MIB)
+            tenant.do("fill", 0, 1)
+        for tenant in both:
+            tenant.send("bumps", 0, 0, 2000)
+        ids = [daemon.session_of(tenant.child.pid)["id"] for tenant in both]
+        expected = ["spent on bringing memory in, ", "others wait for up to 700.0 ms (turn-max)",
+                    "so its turn lasts until"]
+        seen = set()
+
+        def look():
+            for text in (daemon.cli("explain", str(number)) for number in ids):
+                seen.update(words for words in expected if words in text)
+            return len(seen) == len(expected)
+        divvytest.wait_for(look, 30, lambda: (seen, daemon.cli("explain", str(ids[0]))))
+        for tenant in both:   # there is work left for minutes
+            divvytest.kill_group(tenant.child)
 
 
 # ---- a busy machine ----

@@ -218,6 +218,7 @@ static void memory_has_sizes(void **state)
                                    "tenants:\n"
                                    "  - memory: 2GiB\n"
                                    "    host-memory: 1GiB\n"
+                                   "    memory-request: 256MiB\n"
                                    "  - memory: 25%\n"),
                      0);
     const struct dv_device_rule *rules = config.file->devices;
@@ -231,6 +232,7 @@ static void memory_has_sizes(void **state)
     assert_true(rules[1].capacity_bytes == 0);
     assert_true(config.file->tenants[0].terms.memory.bytes == UINT64_C(2) << 30);
     assert_true(config.file->tenants[0].terms.host_bytes == UINT64_C(1) << 30);
+    assert_true(config.file->tenants[0].terms.memory_request.bytes == UINT64_C(256) << 20);
     assert_int_equal(config.file->tenants[1].terms.memory.ppm, 250000);
     dv_config_fini(&config);
     REFUSED("deadlines:\n  standard: 1ms\n", 2, "standard is '1ms'", "100ms");
@@ -250,6 +252,7 @@ static void memory_has_sizes(void **state)
     REFUSED("tenants:\n  - memory: 150%\n", 2, "150%", ""); /* a part is at most the whole */
     REFUSED("tenants:\n  - memory: 0\n", 2, "memory is '0'", "2GiB");
     REFUSED("tenants:\n  - host-memory: none\n", 2, "none", "4GiB");
+    REFUSED("tenants:\n  - memory-request: much\n", 2, "much", "50%");
 }
 
 static void nothing_but_comments_means_the_defaults(void **state)

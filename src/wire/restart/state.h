@@ -79,9 +79,10 @@ struct dv_state_tenant {
     uint64_t left_at; /* since when it has no session; 0: it has */
     struct dv_state_share wish; /* what its sessions, or an operator, asked for on all devices */
     uint32_t wishes;            /* what of it was asked for: enum dv_state_wish */
-    uint32_t reserved;          /* zero */
+    uint32_t memory_request_ppm;   /* what others do not take from it: a part of each device, */
+    uint64_t memory_request_bytes; /* or bytes; both 0: nothing */
 };
-static_assert(sizeof(struct dv_state_tenant) == 184, "wire");
+static_assert(sizeof(struct dv_state_tenant) == 192, "wire");
 
 enum dv_state_wish {
     DV_STATE_WISH_REQUEST = 1,
@@ -98,12 +99,12 @@ struct dv_state_place {
     struct dv_state_share share; /* the request counts only if it is promised */
     uint32_t promised;           /* 1: a session uses the device, so the request is kept */
     uint32_t reserved;           /* zero */
-    uint64_t quota;
+    uint64_t quota, memory_request;
     /* the policy's accounts */
     uint64_t used_ns, slice_ns, fair_time, request_time, limit_time;
     int64_t credit_ns, period_ns;
 };
-static_assert(sizeof(struct dv_state_place) == 104, "wire");
+static_assert(sizeof(struct dv_state_place) == 112, "wire");
 
 struct dv_state_session {
     _Atomic uint32_t used;
