@@ -185,3 +185,24 @@ def test_thousand_sessions_leave_nothing(daemon):
     for one in sessions:
         one.close()
     before.assert_gone()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to choose its groups")
+def test_the_right_one_of_thousands_of_rules():
+    with open("/proc/self/cgroup") as lines:
+        path = lines.readline().strip().split(":", 2)[2]
+    others = "".join("  - cgroup: \"/elsewhere/%d/*\"\n    name: c%d\n" % (i, i) for i in range(1000))
+    others += "".join("  - group: %d\n    name: g%d\n" % (30000 + i, i) for i in range(1000))
+    rules = ("tenants:\n" + others + "  - group: 29001\n    name: theirs\n"
+             "  - cgroup: \"%s\"\n    name: ours\n" % path)
+    before = os.getgroups()
+    with divvytest.Daemon(rules, system=True) as daemon:
+        try:
+            for groups, tenant in (([], "ours"), ([29002, 29001, 29000], "theirs"),
+                                   ([29001, 30999], "g999"), ([29000, 29002], "ours")):
+                os.setgroups(groups)
+                with contextlib.closing(Session(daemon)):
+                    assert [row["tenant"] for row in daemon.sessions()] == [tenant]
+                divvytest.wait_for(lambda: not daemon.sessions(), 10, "the session stays")
+        finally:
+            os.setgroups(before)
