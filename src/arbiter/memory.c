@@ -714,6 +714,35 @@ void dv_memory_fini(struct dv_device_memory *device)
     device->patience = sd_event_source_disable_unref(device->patience);
 }
 
+static void unlist(struct dv_session_lease *lease)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+
+    if (lease->memory.listed)
+        DL_DELETE2(device->sessions, lease, memory.prev_there, memory.next_there);
+    lease->memory.listed = false;
+}
+
+/* Sessions without memory make no room, and can be many: the device does not list them, and of a tenant's
+ * sessions they come last. */
+static void list(struct dv_session_lease *lease, bool there)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+    struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    if (there == lease->memory.listed)
+        return;
+    DL_DELETE2(tenant->members, lease, memory.prev, memory.next);
+    if (there) {
+        DL_PREPEND2(tenant->members, lease, memory.prev, memory.next);
+        DL_APPEND2(device->sessions, lease, memory.prev_there, memory.next_there);
+        lease->memory.listed = true;
+    } else {
+        DL_APPEND2(tenant->members, lease, memory.prev, memory.next);
+        unlist(lease);
+    }
+}
+
 void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m)
 {
     struct dv_tenant_memory *tenant = &lease->tenant->memory;
@@ -749,7 +778,9 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
     case DV_MEMORY_UNPLACE:
     case DV_MEMORY_KEEPS:
     case DV_MEMORY_MOVES:
+        list(lease, true);
         take_place(lease, m);
+        list(lease, lease->memory.placed || lease->memory.place_asked);
         break;
     default:
         break;
@@ -761,8 +792,6 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
 void dv_memory_join(struct dv_session_lease *lease)
 {
     DL_APPEND2(lease->tenant->memory.members, lease, memory.prev, memory.next);
-    DL_APPEND2(dv_lease_device_of(lease)->memory.sessions, lease, memory.prev_there,
-               memory.next_there);
 }
 
 void dv_memory_part(struct dv_session_lease *lease)
@@ -776,7 +805,7 @@ void dv_memory_part(struct dv_session_lease *lease)
     struct dv_lease_device *device = dv_lease_device_of(lease);
     wait_for_room(lease, 0);
     unplace(lease, lease->memory.placed);
-    DL_DELETE2(device->memory.sessions, lease, memory.prev_there, memory.next_there);
+    unlist(lease);
     settle_places(device);
 }
 
@@ -824,6 +853,7 @@ void dv_memory_readopt(struct dv_session_lease *lease)
     dv_lease_device_of(lease)->memory.reserved += lease->memory.reserved;
     lease->tenant->memory.placed += lease->memory.placed;
     dv_lease_device_of(lease)->memory.placed += lease->memory.placed;
+    list(lease, lease->memory.placed > 0);
 }
 
 void dv_memory_adopt(struct dv_session_lease *lease, const struct dv_sync_message *m)

@@ -41,7 +41,8 @@ struct dv_session_memory {
     uint64_t brings_since;
     uint64_t waits_since, waited_ns; /* of that, for room that others had to make */
     uint64_t moved_ns;    /* so long it has spent on bringing memory in */
-    struct dv_session_lease *prev_there, *next_there; /* all sessions on the device */
+    bool listed;          /* among those with memory on the device */
+    struct dv_session_lease *prev_there, *next_there; /* those */
     struct dv_session_lease *prev, *next; /* of the same tenant on the same device */
 };
 
@@ -62,7 +63,7 @@ struct dv_device_memory {
     uint64_t reserved; /* the same */
     unsigned askers;  /* sessions that wait for room */
     unsigned in_line; /* of those, whom nobody could be asked for */
-    struct dv_session_lease *sessions;
+    struct dv_session_lease *sessions; /* with memory there, or that wait for room */
     sd_event_source *patience; /* for those who are asked to evict */
 };
 
