@@ -250,12 +250,13 @@ static void drop_leases(struct adoption *adoption)
 
     for (uint32_t i = 0; i < state->leases.touched; i++) {
         struct dv_state_lease *record = dv_state_at(&state->leases, i);
-        struct dv_state_session *of =
-            record ? dv_state_at(&state->sessions, record->session) : NULL;
+        if (!record)
+            continue;
+        struct dv_state_session *of = dv_state_at(&state->sessions, record->session);
         struct dv_session *session = of ? dv_session_find(arbiter, of->id) : NULL;
         const struct dv_session_lease *lease =
             session && record->index < session->device_count ? session->leases[record->index] : NULL;
-        if (record && (!lease || lease->record != record))
+        if (!lease || lease->record != record)
             dv_state_drop(&state->leases, record);
     }
 }

@@ -270,12 +270,13 @@ static void arm_advance(struct dv_arbiter *arbiter);
 static int on_advance(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;
+    struct dv_session *first = arbiter->waiting;
 
     (void)source;
     (void)usec;
-    if (!arbiter->waiting || devices_must_be_awaited(arbiter))
+    if (!first || devices_must_be_awaited(arbiter))
         return 0;
-    start_worker(arbiter->waiting);
+    start_worker(first);
     if (arbiter->waiting)
         arm_advance(arbiter);
     return 0;

@@ -812,7 +812,7 @@ static int find_first_device(struct dv_arbiter *arbiter, struct dv_session *sess
 {
     uint8_t order[DV_MAX_DEVICES];
     unsigned full = 0;
-    char other[512]; /* the words of the first device are told */
+    char other[512] = ""; /* the words of the first device are told */
 
     dv_placement_order(arbiter, session, tenant, request_ppm, order);
     arrange(session, order);
