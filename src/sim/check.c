@@ -387,7 +387,9 @@ int dv_sim_check(struct dv_sim_reader *reader, struct dv_workload *workload)
         take_duration(reader, NULL, "grant-overhead", workload->grant_text, &workload->grant_ns) <
             0 ||
         take_duration(reader, NULL, "release-overhead", workload->release_text,
-                      &workload->release_ns) < 0)
+                      &workload->release_ns) < 0 ||
+        take_percent(reader, NULL, "overhead-jitter", workload->overhead_jitter_text, 100,
+                     &workload->overhead_jitter) < 0)
         return -EINVAL;
     if (workload->duration_ns == 0 || workload->duration_ns > MAX_DURATION_NS)
         return dv_sim_complain(reader, find_key(reader, NULL, "duration"),

@@ -49,10 +49,20 @@ static void record_hold(struct dv_engine *engine, struct dv_sim_tenant *tenant, 
     }
 }
 
+static dv_ns vary(struct dv_engine *engine, dv_ns overhead_ns)
+{
+    double jitter = engine->sim.workload->overhead_jitter;
+
+    if (jitter <= 0)
+        return overhead_ns;
+    return (dv_ns)((double)overhead_ns * (1 + jitter * (2 * dv_random_part(&engine->random) - 1)));
+}
+
 static void give_back(struct dv_engine *engine, struct dv_sim_session *session)
 {
     dv_sim_set_state(session, DV_WORKER_RELEASING);
-    dv_sim_later(engine, session, engine->sim.workload->release_ns, DV_EVENT_RELEASED);
+    dv_sim_later(engine, session, vary(engine, engine->sim.workload->release_ns),
+                 DV_EVENT_RELEASED);
 }
 
 /* Whose memory was moved may linger for as long as that took; in a pause that lasts longer anyway
@@ -150,7 +160,7 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
         session->lease_kernels = 0;
         session->busy_ns = 0;
         dv_sim_set_state(session, DV_WORKER_STARTING);
-        dv_sim_later(engine, session, engine->sim.workload->grant_ns, DV_EVENT_START);
+        dv_sim_later(engine, session, vary(engine, engine->sim.workload->grant_ns), DV_EVENT_START);
     }
     while ((lease = dv_policy_recall(policy, engine->now, &again)))
         recall(engine, lease);
@@ -442,6 +452,7 @@ struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv
     for (uint64_t i = 0; i < workload->tenants_count; i++)
         tenants += workload->tenants[i].copy_count;
     sim->workload = workload;
+    engine->random = workload->seed * 999979;
     sim->bin_count = (workload->duration_ns + DV_SIM_BIN_NS - 1) / DV_SIM_BIN_NS;
     sim->devices = calloc(DV_SIM_MAX_DEVICES, sizeof *sim->devices);
     sim->tenants = calloc(tenants, sizeof *sim->tenants);

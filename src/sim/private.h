@@ -51,6 +51,7 @@ struct dv_engine {
     struct dv_sim sim; /* first: what users see */
     struct dv_event_queue events;
     dv_ns now;
+    uint64_t random; /* for overheads */
     bool out_of_memory;
 };
 

@@ -107,6 +107,7 @@ static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_FLOAT_PTR("load", OPTIONAL_POINTER, struct dv_workload, load_given),
     OPTIONAL_TEXT("grant-overhead", struct dv_workload, grant_text),
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
+    OPTIONAL_TEXT("overhead-jitter", struct dv_workload, overhead_jitter_text),
     CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices,
                                devices_count, &device_schema, 1, DV_SIM_MAX_DEVICES),
     CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_workload, order, order_words,

@@ -69,7 +69,7 @@ struct dv_sim_device_spec {
 };
 
 struct dv_workload {
-    char *duration_text, *grant_text, *release_text;
+    char *duration_text, *grant_text, *release_text, *overhead_jitter_text;
     uint64_t seed;
     double *load_given;
     struct dv_sim_device_spec *devices;
@@ -79,7 +79,8 @@ struct dv_workload {
     uint64_t tenants_count;
 
     dv_ns duration_ns, grant_ns, release_ns;
-    double load; /* arrivals come so many times as often as the file says */
+    double overhead_jitter; /* part by which the two overheads vary either way */
+    double load;            /* arrivals come so many times as often as the file says */
 };
 
 #define DV_SIM_MAX_LOAD 1000.0
