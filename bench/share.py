@@ -3,12 +3,10 @@ from the kernels that really ran."""
 import argparse
 import math
 import pathlib
-import re
 import statistics
-import subprocess
 
 import harness
-from sharing import classes, drawing, latency, programs
+from sharing import classes, drawing, latency, programs, simulated
 from sharing.figures import (AT_LEAST_NONE, AT_MOST_ALL, BASELINES, Figure, parts, print_table)
 from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
 
@@ -418,32 +416,8 @@ class Bench:
     # ---- the simulator ----
 
     def sim(self):
-        program = harness.build_dir() / "src" / "sim" / "divvy-sim"
-        worst = Figure("sim_off", "shares by divvy-sim and by divvyd: furthest apart", ("<=", 1),
-                       "points", best=AT_LEAST_NONE)
-        apart = []
-        for case in ("equal4", "weights2to1", "one66among8"):
-            tenants = SHARE_CASES[case][1]()
-            trial = self.trial("elastic", tenants, self.plan.sim_s)
-            real = Shares(trial).run
-            lines = [f"duration: {self.plan.sim_s}s\nseed: 1\ngrant-overhead: 30us\n"
-                     "release-overhead: 20us\ndevices:\n  - name: device\ntenants:\n"]
-            for tenant, log in zip(tenants, trial.logs):
-                share = "".join(f", {key}: {value}" for key, value in tenant.share.items())
-                lines.append(f"  - {{name: {tenant.name}, kernel: {log.median_ns() // 1000}us"
-                             f"{share}}}\n")
-            path = self.place.scratch.dir / f"{case}.yaml"
-            path.write_text("".join(lines))
-            text = subprocess.run([str(program), str(path)], capture_output=True, text=True,
-                                  check=True, timeout=60).stdout
-            simulated = [float(re.search(rf"^{tenant.name} .*?([0-9.]+)% +([0-9.]+)%", text,
-                                         re.M).group(2)) for tenant in tenants]
-            apart.append(max(abs(a - b) for a, b in zip(real, simulated)))
-            print(f"\n  {case}: divvyd    " + " ".join(f"{share:6.2f}" for share in real))
-            print(f"  {' ' * len(case)}  divvy-sim " + " ".join(f"{s:6.2f}" for s in simulated))
-        worst.add(max(apart))
-        self.show("sim", [worst])
-        return [worst]
+        return simulated.compare(self, {case: SHARE_CASES[case][1] for case in
+                                        ("equal4", "weights2to1", "one66among8")})
 
 
 def burst(kernel_ms, kernels, pause_ms, jitter=20, vary=0):
