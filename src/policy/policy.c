@@ -11,6 +11,9 @@
  * order of grants and recalls repeats at one moment. */
 #define HOLD_MIN_NS (100 * DV_NS_PER_US)
 
+/* Nor is one of two that wait for each other's room recalled sooner. */
+#define IN_LINE_MIN_NS DV_NS_PER_MS
+
 /* The learned cost of a hand-over falls by one part in so many, and rises nine times as slowly. */
 #define HAND_OVER_FALLS 16
 #define HAND_OVER_START_NS (200 * DV_NS_PER_US)
@@ -595,7 +598,7 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
         bool in_way = has_room_for_another(policy, holder);
         if (holder->recalled || (!wanted && !limited && !in_way))
             continue;
-        dv_ns at = in_way && holder->in_line ? now
+        dv_ns at = in_way && holder->in_line ? holder->granted_at + IN_LINE_MIN_NS
                    : is_moving(holder, now)  ? moving_ends(holder)
                    : wanted || in_way        ? end_of_hold(holder)
                                              : holder->granted_at + holder->slice_ns + GRACE_NS;

@@ -333,9 +333,11 @@ static void test_latency_goes_first_within_entitlement(void **state)
     assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again)); /* once is enough */
     hold_again(&stage, 0, MS);
-    assert_int_equal(grant(&stage, DV_RULE_CLASS), 2);
-    hold_again(&stage, 2, 10 * MS);
-    /* beyond its share it is one of many */
+    for (unsigned i = 0; i < 2; i++) { /* requests come in clusters: one hold ahead of its share */
+        assert_int_equal(grant(&stage, DV_RULE_CLASS), 2);
+        hold_again(&stage, 2, 10 * MS);
+    }
+    /* beyond that it is one of many */
     for (; in_a_row < 10; in_a_row++) {
         struct dv_decision decision = dv_policy_next(&stage.policy, stage.now);
         if (decision.session == &stage.sessions[2])
