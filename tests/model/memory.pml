@@ -26,6 +26,7 @@
  *   FREEZES     the last client may freeze; DEATHS: it may die
  *   LIVENESS    for the ltl property: clients take turns, and a turn is long enough for a command;
  *               the Watch process is left out
+ *   UNCHECKED   what divvyd believes is not compared with the truth, but only what follows from it
  *   BREAK_...   a deliberate mistake, which a check has to find */
 
 #ifndef N
@@ -145,7 +146,8 @@ bit brings[N];
 byte ask[N], ask_id[N]; /* room that it waits for, and the question's id */
 bit in_line[N]; /* that question waits in line */
 byte evicting[N];
-bit keeps[N]; /* stays: it has nothing to give up */
+bit keeps[N];  /* it said that it has nothing to give up */
+bit silent[N]; /* it does not answer in time */
 byte newest[N]; /* evict_id: the newest EVICT */
 bit counts[N];  /* and its answer counts: nothing has happened since that makes it old */
 bit joined[N] = 1;
@@ -262,11 +264,23 @@ inline make_room(i)
 #define has_to_make_room(i) \
     (out[i] > 0 || (due[i] > 0 && (spare(i) > 0 || !(flight[i] > 0 && !has(i)))))
 
-/* They are not looked at before the next EVICT: fewer states. */
-inline forget_ids(i)
+/* When no message names an id of this client any more, ids begin again: fewer states. */
+inline tidy(i)
 {
     if
-    :: out[i] == 0 && due[i] == 0 && kept[i] == 0 && !hears[i] -> heard[i] = 0; name[i] = 0
+    :: owes[i] == 0 && evicting[i] == 0 && out[i] == 0 && due[i] == 0 && kept[i] == 0 && !hears[i] &&
+       !taking[i] && !(down[i]??[EVICT, _, _]) && !(up[i]??[KEEPS, _, _, _]) ->
+        heard[i] = 0;
+        name[i] = 0;
+        newest[i] = 0;
+        counts[i] = 0
+    :: else
+    fi;
+    if
+    :: told[i] == 0 && !asked[i] && ask[i] == 0 && !(down[i]??[PLACED, _, _]) &&
+       !(down[i]??[NO_ROOM, _, _]) && !(up[i]??[PLACE, _, _, _]) ->
+        question[i] = 1;
+        how[i] = 0
     :: else
     fi
 }
@@ -344,7 +358,7 @@ proctype Main(byte i)
             fi
         }
 #else
-    :: d_step { alive(i) && st[i] == IDLE -> want(i) } /* the first comes */
+    :: d_step { alive(i) && st[i] == IDLE && can_send(i) -> want(i) } /* the first comes */
 #endif
     /* the id is read before the bytes: it must not be newer than they are */
     :: d_step { alive(i) && !between(i) && has_to_make_room(i) ->
@@ -356,7 +370,7 @@ proctype Main(byte i)
             name[i] = (out[i] > 0 -> heard[i] : name[i])
 #endif
         }
-    :: d_step { alive(i) && taking[i] -> make_room(i); forget_ids(i) }
+    :: d_step { alive(i) && taking[i] -> make_room(i); tidy(i) }
     :: d_step { alive(i) && back[i] > 0 && can_send(i) ->
             known[i] = known[i] - back[i];
 #ifdef BREAK_TWICE
@@ -368,13 +382,13 @@ proctype Main(byte i)
 #endif
             less_owed(i, back[i]);
             back[i] = 0;
-            forget_ids(i)
+            tidy(i)
         }
     :: d_step { alive(i) && !taking[i] && back[i] == 0 && kept[i] > 0 && can_send(i) ->
             to_daemon(i, KEEPS, name[i], kept[i], 0);
             less_owed(i, kept[i]);
             kept[i] = 0;
-            forget_ids(i)
+            tidy(i)
         }
     :: atomic { alive(i) && !between(i) && flight[i] == 0 && has_to_bring(i) && can_send(i) ->
             bring_in(i)
@@ -418,7 +432,8 @@ proctype Main(byte i)
         }
     :: d_step { alive(i) && !between(i) && flight[i] == 0 && st[i] == RECALLED && can_send(i) ->
             stop_bringing(i);
-            give_back(i, works(i))
+            give_back(i, works(i));
+            tidy(i)
         }
     :: atomic { alive(i) && !between(i) && flight[i] == ENDED && can_send(i) -> /* dv_graph_reap */
             flight[i] = 0;
@@ -504,8 +519,8 @@ inline handle(i)
 proctype Lease(byte i)
 {
     do
-    :: d_step { alive(i) && !hears[i] && len(down[i]) > 0 && can_send(i) -> handle(i); forget() }
-    :: d_step { alive(i) && hears[i] > 0 -> heard[i] = hears[i]; hears[i] = 0; forget_ids(i) }
+    :: d_step { alive(i) && !hears[i] && len(down[i]) > 0 && can_send(i) -> handle(i); forget(); tidy(i) }
+    :: d_step { alive(i) && hears[i] > 0 -> heard[i] = hears[i]; hears[i] = 0; tidy(i) }
 #ifdef IDLES
     :: d_step { alive(i) && !hears[i] && has(i) && !work[i] && flight[i] == 0 && can_send(i) ->
             give_back(i, 0) /* it lingers no longer */
@@ -537,9 +552,17 @@ inline to_client(i, t, x, u)
 }
 
 #ifdef BREAK_HOLDER
-#define may_evict(v) (v != k && placed[v] > evicting[v] && !keeps[v])
+#define may_evict(v) (v != k && placed[v] > evicting[v] && !keeps[v] && !silent[v])
 #else
-#define may_evict(v) (placed[v] > evicting[v] && !keeps[v] && !holds[v])
+#define may_evict(v) (placed[v] > evicting[v] && !keeps[v] && !silent[v] && !holds[v])
+#endif
+
+/* What was asked for, and may still come. */
+#define comes(v) (silent[v] -> 0 : evicting[v])
+#if N == 3
+#define on_its_way (comes(0) + comes(1) + comes(2))
+#else
+#define on_its_way (comes(0) + comes(1))
 #endif
 
 /* ask_to_evict */
@@ -557,7 +580,7 @@ inline evict_from(v)
  * afterwards. */
 inline ask_for_room()
 {
-    coming = sum(evicting);
+    coming = on_its_way;
     do
     :: running && coming < lacks && may_evict(0) -> evict_from(0)
     :: running && coming < lacks && may_evict(1) -> evict_from(1)
@@ -575,8 +598,9 @@ inline forget_question(i)
     in_line[i] = 0
 }
 
-inline stays_no_longer(i)
+inline keeps_no_longer(i)
 {
+    silent[i] = 0;
 #ifndef BREAK_STAYS
     keeps[i] = 0;
 #endif
@@ -633,13 +657,13 @@ inline given_back(i)
     recalled[i] = 0;
     brings[i] = 0;
     forget_question(i);
-    stays_no_longer(i)
+    keeps_no_longer(i)
 }
 
 /* For one whose turn has not come: what is free, unless others wait for it. */
 inline place_ahead(i, x, u)
 {
-    stays_no_longer(i);
+    keeps_no_longer(i);
     lacks = least(u, ROOM - sum(placed));
     if
     :: lacks > 0 && sum(ask) == 0 && evicting[i] == 0 -> grant_place(i, x, lacks)
@@ -653,7 +677,7 @@ inline take_question(i, x, u, f)
     if
     :: f == EARLY -> place_ahead(i, x, u)
     :: f != EARLY && holds[i] ->
-        stays_no_longer(i);
+        keeps_no_longer(i);
         brings[i] = 1;
         ask[i] = u;
         ask_id[i] = x;
@@ -697,20 +721,6 @@ inline unplace(i, u)
     placed[i] = placed[i] - least(u, placed[i])
 }
 
-/* Where all units that were asked for are accounted for exactly, no message names an id any more when
- * all are answered: ids can begin again. */
-inline begin_ids(i)
-{
-#if RESTARTS == 0 && !defined(LATE) && !defined(FREES) && !defined(BREAK_TWICE)
-    if
-    :: evicting[i] == 0 -> newest[i] = 0; counts[i] = 0
-    :: else
-    fi
-#else
-    skip
-#endif
-}
-
 inline take_message(i)
 {
     if
@@ -723,7 +733,11 @@ inline take_message(i)
 #endif
     :: type == PLACE -> take_question(i, id, units, flag); settle()
     :: type == IN_PLACE -> forget_question(i); brings[i] = 0
-    :: type == UNPLACE -> unplace(i, units); keeps[i] = 0; begin_ids(i); settle()
+    :: type == UNPLACE ->
+        unplace(i, units);
+        keeps[i] = 0;
+        silent[i] = 0;
+        settle()
     :: type == KEEPS ->
         evicting[i] = evicting[i] - least(units, evicting[i]);
         if
@@ -734,7 +748,9 @@ inline take_message(i)
 #endif
         :: else
         fi;
-        begin_ids(i);
+#ifndef UNCHECKED
+        assert(!keeps[i] || holds[i] || on[i] == 0 || !alive(i)); /* what is believed is true */
+#endif
         settle()
     fi;
     dispatch()
@@ -777,20 +793,30 @@ proctype Reader(byte i)
             :: restarts > 0 -> running = 0; restarts-- /* it dies with the message */
             fi;
             forget();
-#if 0
-            assert(placed[i] >= known[i])
-#endif
+            tidy(i)
         }
     od
 }
 
-/* A turn is over. */
-#ifdef LIVENESS
-#define may_recall(i) \
-    (holds[i] && !recalled[i] && any_other(waits, i) && \
-     (ran[i] || (ask[i] > 0 && in_line[i] && sum(evicting) == 0)))
+/* It waits for room that others have, and none of them can be asked for it now. */
+#define is_stuck(i) (ask[i] > 0 && in_line[i] && on_its_way == 0 && !any(may_evict))
+#if N == 3
+#define another_is_stuck(i) \
+    ((is_stuck(0) && i != 0) || (is_stuck(1) && i != 1) || (is_stuck(2) && i != 2))
 #else
-#define may_recall(i) (holds[i] && !recalled[i] && any_other(waits, i))
+#define another_is_stuck(i) ((is_stuck(0) && i != 0) || (is_stuck(1) && i != 1))
+#endif
+
+/* A turn is over: others wait for the device, or another holder for room. */
+#ifdef BREAK_MUTUAL
+#define is_in_the_way(i) any_other(waits, i)
+#else
+#define is_in_the_way(i) (any_other(waits, i) || another_is_stuck(i))
+#endif
+#ifdef LIVENESS
+#define may_recall(i) (holds[i] && !recalled[i] && is_in_the_way(i) && (ran[i] || is_stuck(i)))
+#else
+#define may_recall(i) (holds[i] && !recalled[i] && is_in_the_way(i))
 #endif
 proctype Timer()
 {
@@ -805,21 +831,19 @@ proctype Timer()
 
 /* A client has not answered for long. */
 #ifdef LATE
-#define is_late(i) (evicting[i] > 0 && fate[i] != DEAD)
+#define is_late(i) (evicting[i] > 0 && !silent[i] && fate[i] != DEAD)
 #else
-#define is_late(i) (evicting[i] > 0 && fate[i] == FROZEN)
+#define is_late(i) (evicting[i] > 0 && !silent[i] && fate[i] == FROZEN)
 #endif
 inline lose_patience(i)
 {
     printf("divvyd loses its patience with client %d\n", i);
-    evicting[i] = 0;
-    keeps[i] = 1;
+    silent[i] = 1;
     settle();
     forget()
 }
 /* There is nothing to hope for, because of a client that does not answer. */
-#define is_hopeless(i) \
-    (ask[i] > 0 && in_line[i] && sum(evicting) == 0 && !any(may_evict) && any(is_frozen))
+#define is_hopeless(i) (is_stuck(i) && any(is_frozen))
 inline refuse(i)
 {
     id = ask_id[i];
@@ -870,6 +894,7 @@ proctype Reaper()
         placed[N - 1] = 0;
 #endif
         evicting[N - 1] = 0;
+        silent[N - 1] = 0;
         settle();
         dispatch();
         forget()
@@ -889,6 +914,7 @@ inline start()
         forget_question(k);
         evicting[k] = 0;
         keeps[k] = 0;
+        silent[k] = 0;
         counts[k] = 0;
 #ifdef BREAK_LIVES
         newest[k] = 0;
