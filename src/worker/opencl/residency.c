@@ -838,8 +838,10 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
         back = room->evict_due;
     room->room -= back;
     /* The device was given back by the thread that reports: what those commands used is free as soon as
-     * their end is noticed here. */
-    bool soon = !more && w->runtime->gates[device].in_flight > 0 && !dv_lease_held(lease, device);
+     * their end is noticed here, also when the device has been granted again by then. */
+    const struct dv_gate *gate = &w->runtime->gates[device];
+    bool closed = atomic_load(&gate->closing) == DV_GATE_CLOSED;
+    bool soon = !more && gate->in_flight > 0 && (closed || !dv_lease_held(lease, device));
     room->evict_due -= back;
     if (back)
         dv_memory_unplace(lease, device, room->evict_id, back);
