@@ -22,6 +22,8 @@
  *   IDLES       programs pause (else: a command always waits at the gate)
  *   AHEAD       clients that wait for the device ask for free room ahead of their turn
  *   FREES       programs release their memory objects
+ *   SLOPPY      a client begins its next command before it has made the room that was asked for, as
+ *               front ends other than the worker may
  *   LATE        divvyd's patience with a client may end although it is about to answer
  *   FREEZES     the last client may freeze; DEATHS: it may die
  *   LIVENESS    for the ltl property: clients take turns, and a turn is long enough for a command;
@@ -95,7 +97,8 @@ bit work[N]; /* a command waits at the gate */
 #endif
 
 #define RUNS 1
-#define ENDED 2 /* and the main thread does not know */
+#define ENDED 2  /* and the main thread does not know */
+#define CLOSED 3 /* nor that the device has been given back: DV_GATE_CLOSED */
 byte flight[N]; /* a command that is with the vendor */
 
 /* struct device in src/lease/channel.h */
@@ -223,15 +226,19 @@ inline stop_bringing(i)
     refused[i] = 0
 }
 
+/* As soon as the end of its command is noticed there is more to evict. The vendor's thread gives the
+ * device back before that, and by then the client may have been granted it again. */
+#ifdef BREAK_NOTICED
+#define is_soon(i) (flight[i] > 0 && !has(i))
+#else
+#define is_soon(i) (flight[i] == CLOSED)
+#endif
+
 /* make_room_for_others: what leaves is decided here, and told in the next steps. */
 inline make_room(i)
 {
-#ifdef BREAK_ORDER
-    name[i] = heard[i]; /* perhaps of an EVICT whose bytes are not in `due` */
-#else
     due[i] = due[i] + out[i];
     out[i] = 0;
-#endif
     taking[i] = 0;
     if
     :: !has(i) -> stop_bringing(i)
@@ -249,7 +256,7 @@ inline make_room(i)
     :: due[i] > 0 && (on[i] == 0 || flight[i] > 0 || bringing[i]) ->
         if
 #ifndef BREAK_SOON
-        :: flight[i] > 0 && !has(i) /* as soon as the end of its command is noticed */
+        :: is_soon(i)
 #endif
         :: else ->
             printf("client %d finds nothing to evict for id %d\n", i, name[i]);
@@ -262,7 +269,7 @@ inline make_room(i)
 
 /* Whether make_room would do something: not while the end of a command is to be noticed first. */
 #define has_to_make_room(i) \
-    (out[i] > 0 || (due[i] > 0 && (spare(i) > 0 || !(flight[i] > 0 && !has(i)))))
+    (out[i] > 0 || (due[i] > 0 && (spare(i) > 0 || !is_soon(i))))
 
 /* When no message names an id of this client any more, ids begin again: fewer states. */
 inline tidy(i)
@@ -341,8 +348,15 @@ inline bring_in(i)
     fi
 }
 
+/* dvk_residency_admit: what others were promised leaves first. */
+#if defined(BREAK_FIRST) || defined(SLOPPY)
+#define may_begin(i) (works(i) && st[i] == GRANTED && flight[i] == 0)
+#else
+#define may_begin(i) (works(i) && st[i] == GRANTED && flight[i] == 0 && due[i] == 0 && out[i] == 0)
+#endif
+
 #define has_to_bring(i) \
-    (works(i) && st[i] == GRANTED && on[i] < NEED && \
+    (may_begin(i) && on[i] < NEED && \
      (!asked[i] || answered[i] || NEED - on[i] <= spare(i) + granted[i]))
 
 /* The worker's main thread. */
@@ -363,12 +377,7 @@ proctype Main(byte i)
     /* the id is read before the bytes: it must not be newer than they are */
     :: d_step { alive(i) && !between(i) && has_to_make_room(i) ->
             taking[i] = 1;
-#ifdef BREAK_ORDER
-            due[i] = due[i] + out[i];
-            out[i] = 0
-#else
             name[i] = (out[i] > 0 -> heard[i] : name[i])
-#endif
         }
     :: d_step { alive(i) && taking[i] -> make_room(i); tidy(i) }
     :: d_step { alive(i) && back[i] > 0 && can_send(i) ->
@@ -390,7 +399,7 @@ proctype Main(byte i)
             kept[i] = 0;
             tidy(i)
         }
-    :: atomic { alive(i) && !between(i) && flight[i] == 0 && has_to_bring(i) && can_send(i) ->
+    :: atomic { alive(i) && !between(i) && has_to_bring(i) && can_send(i) ->
             bring_in(i)
         }
 #ifdef AHEAD
@@ -421,8 +430,7 @@ proctype Main(byte i)
             known[i] = granted[i]
         }
 #endif
-    :: d_step { alive(i) && !between(i) && works(i) && st[i] == GRANTED && flight[i] == 0 &&
-                on[i] == NEED -> /* submitted */
+    :: d_step { alive(i) && !between(i) && may_begin(i) && on[i] == NEED -> /* submitted */
             stop_bringing(i);
             done_with(i);
 #ifdef LIVENESS
@@ -435,7 +443,7 @@ proctype Main(byte i)
             give_back(i, works(i));
             tidy(i)
         }
-    :: atomic { alive(i) && !between(i) && flight[i] == ENDED && can_send(i) -> /* dv_graph_reap */
+    :: atomic { alive(i) && !between(i) && flight[i] >= ENDED && can_send(i) -> /* dv_graph_reap */
             flight[i] = 0;
             if
             :: has(i) -> give_back(i, works(i))
@@ -456,7 +464,7 @@ proctype Vendor(byte i)
             flight[i] = ENDED;
             printf("a command of client %d ends\n", i);
             if
-            :: has(i) && works(i) -> give_back(i, 1)
+            :: has(i) && works(i) -> flight[i] = CLOSED; give_back(i, 1)
             :: skip
             fi
         }
@@ -481,13 +489,16 @@ inline handle(i)
         :: else /* an answer to an old question is ignored, and its room too */
         fi;
 #else
+#ifdef BREAK_ANSWER
+        if
+        :: id != question[i] && told[i] > 0 -> units = told[i]; id = question[i]
+        :: else
+        fi;
+#endif
         known[i] = known[i] + units;
         granted[i] = granted[i] + units;
 #endif
         if
-#ifdef BREAK_ANSWER
-        :: id != question[i] -> told[i] = 0
-#endif
         :: id == question[i] -> told[i] = 0; answered[i] = 1
         :: else
         fi
