@@ -24,14 +24,12 @@ static const char *find_uuid(const char *text)
 {
     if (strncasecmp(text, "GPU-", 4) == 0)
         text += 4;
-    if (strlen(text) != UUID_LENGTH)
-        return NULL;
     for (int i = 0; i < UUID_LENGTH; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
         if (dash ? text[i] != '-' : !isxdigit((unsigned char)text[i]))
             return NULL;
     }
-    return text;
+    return text[UUID_LENGTH] == '\0' ? text : NULL;
 }
 
 /* [DOMAIN:]BUS:DEVICE.FUNCTION in hexadecimal digits, as lspci(8) shows them. */
