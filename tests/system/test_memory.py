@@ -29,8 +29,8 @@ def config(capacity, memory=None, unified="no", more=""):
 class Tenant:
     """The program `memory`, told what to do line by line."""
 
-    def __init__(self, daemon, program, share=(), **kwargs):
-        command = [program("memory")]
+    def __init__(self, daemon, program, share=(), arguments=(), **kwargs):
+        command = [program("memory"), *arguments]
         if share:   # this `divvy run` becomes the next, which becomes the program
             command = [divvytest.binary("divvy"), "run", *share, "--", *command]
         self.child = daemon.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **kwargs)
@@ -603,6 +603,47 @@ def test_random_steps_of_many_programs(program):
                 worker.child.kill()
                 worker.child.wait()
             assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
+            check(daemon)
+            for worker in workers[:6]:
+                worker.end()
+        divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
+        check(daemon)
+
+
+# What a busy card may do and PoCL does not: copies in and out that take long, calls and news of an end
+# that come late, commands that start only when they are flushed.
+LATE_CARD = """device type gpu
+device unified no
+device memory 24MiB
+flush required
+clEnqueueReadBuffer 10% delay 3ms
+clEnqueueWriteBuffer 5% delay 2ms
+clFinish 3% delay 5ms
+complete clEnqueueReadBuffer 10% delay 4ms
+complete clEnqueueWriteBuffer 10% delay 4ms
+complete clEnqueueNDRangeKernel 10% delay 3ms
+"""
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_random_steps_on_a_card_that_is_late(program, slots):
+    """Programs that do not fit together allocate, compute, map, read and release; two of them are killed.
+    No call fails and every word is right; in the long form in a million steps."""
+    rounds, steps = (25, 2500) if os.environ.get("DIVVY_LONG") else (1, 250)
+    with divvytest.Daemon(config("24MiB", "1GiB", more="    slots: %d\n" % slots), env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": LATE_CARD + "seed %d\n" % slots}) as daemon:
+        for turn in range(rounds):
+            workers = [Tenant(daemon, program, arguments=["written"]) for _ in range(8)]
+            for number, worker in enumerate(workers):
+                worker.send("steps", steps, 100 * turn + number + 1, 16 * MIB)
+            for worker in workers[6:]:
+                time.sleep(0.2)
+                worker.child.kill()
+                worker.child.wait()
+            assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
+            # they did not fit, or nothing was tried
+            assert sum(session["moved_bytes"] for session in sessions(daemon)) > 16 * MIB
             check(daemon)
             for worker in workers[:6]:
                 worker.end()

@@ -17,10 +17,14 @@
  *   zeros N            is it still?
  *   freshimage N W H   the same for an image
  *   steps COUNT SEED MOST  random steps with buffers of at most MOST bytes in all, checked
+ *
+ * With the argument "written" the host writes the pattern of `fill`, which the scripted vendor cannot
+ * compute; its kernel `inc` is the one that bumps.
  */
 #include "check.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +35,7 @@ static const char *const source =
     "kernel void fill(global uint *out, uint seed) {\n"
     "    out[get_global_id(0)] = (uint)get_global_id(0) * 2654435761u + seed;\n"
     "}\n"
-    "kernel void bump(global uint *out) { out[get_global_id(0)] += 1; }\n"
+    "kernel void inc(global uint *out) { out[get_global_id(0)] += 1; }\n"
     "kernel void sum(global uint *out, global const uint *in) {\n"
     "    out[get_global_id(0)] += in[get_global_id(0)];\n"
     "}\n";
@@ -70,8 +74,23 @@ static cl_int run_on(cl_kernel kernel, cl_mem mem, size_t bytes)
     return error == CL_SUCCESS ? run(kernel, bytes / 4) : error;
 }
 
+static bool written; /* the host writes what `fill` would */
+
+static cl_int write_pattern(struct slot *s, cl_uint seed)
+{
+    uint32_t *words = malloc(s->bytes);
+
+    for (size_t i = 0; i < s->bytes / 4; i++)
+        words[i] = word(i, seed);
+    cl_int error = clEnqueueWriteBuffer(queue, s->mem, CL_TRUE, 0, s->bytes, words, 0, NULL, NULL);
+    free(words);
+    return error;
+}
+
 static cl_int fill_with(struct slot *s, cl_uint seed)
 {
+    if (written)
+        return write_pattern(s, seed);
     clSetKernelArg(fill, 1, sizeof seed, &seed);
     return run_on(fill, s->mem, s->bytes);
 }
@@ -377,7 +396,7 @@ static void obey(char *line)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     cl_platform_id platform;
     cl_device_id device;
@@ -385,6 +404,7 @@ int main(void)
     cl_int error;
     char line[128];
 
+    written = argc > 1 && strcmp(argv[1], "written") == 0;
     REQUIRE_CL(clGetPlatformIDs(1, &platform, NULL));
     REQUIRE_CL(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
     context = clCreateContext(NULL, 1, &device, NULL, NULL, &error);
@@ -397,7 +417,7 @@ int main(void)
     REQUIRE_CL(clBuildProgram(program, 1, &device, "", NULL, NULL));
     fill = clCreateKernel(program, "fill", &error);
     REQUIRE_CL(error);
-    bump = clCreateKernel(program, "bump", &error);
+    bump = clCreateKernel(program, "inc", &error);
     REQUIRE_CL(error);
     sum = clCreateKernel(program, "sum", &error);
     REQUIRE_CL(error);
