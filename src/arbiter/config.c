@@ -30,7 +30,7 @@
 /* libcyaml takes any word for true where a boolean is expected, so yes and no are enumerations. */
 static const cyaml_strval_t yes_no[] = {{"no", 0}, {"yes", 1}, {"false", 0}, {"true", 1}};
 static const cyaml_strval_t swap_words[] = {{"yes", 0}, {"no", 1}, {"true", 0}, {"false", 1}};
-/* of unified and scrub, which have the same numbers */
+/* of unified, scrub, copy-engine and pinned, which have the same numbers */
 static const cyaml_strval_t auto_words[] = {{"auto", DV_UNIFIED_AUTO},
                                             {"yes", DV_UNIFIED_YES},
                                             {"no", DV_UNIFIED_NO},
@@ -85,6 +85,10 @@ static const cyaml_schema_field_t device_fields[] = {
                      COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
     CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dv_device_rule, scrub, auto_words,
+                     COUNT(auto_words)),
+    CYAML_FIELD_ENUM("copy-engine", OPTIONAL_ENUM, struct dv_device_rule, copy_engine, auto_words,
+                     COUNT(auto_words)),
+    CYAML_FIELD_ENUM("pinned", OPTIONAL_ENUM, struct dv_device_rule, pinned, auto_words,
                      COUNT(auto_words)),
     CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
@@ -202,6 +206,8 @@ static const struct {
     {"slots", "a number from 1 to 64"},
     {"slice", "learned, or a time from 100us to 10s, such as 10ms"},
     {"scrub", "yes, no or auto"},
+    {"copy-engine", "yes, no or auto"},
+    {"pinned", "yes, no or auto"},
     {"swap", "yes or no"},
     {"swap-part", "a part of the time from 1% to 50%"},
     {"turn-max", "a time from 10ms to 60s, such as 2s"},

@@ -45,6 +45,11 @@ struct dv_cage_rule {
 };
 
 enum dv_scrub { DV_SCRUB_AUTO = DV_UNIFIED_AUTO, DV_SCRUB_YES = DV_UNIFIED_YES, DV_SCRUB_NO = DV_UNIFIED_NO };
+enum dv_copy_engine {
+    DV_COPY_ENGINE_AUTO = DV_UNIFIED_AUTO,
+    DV_COPY_ENGINE_YES = DV_UNIFIED_YES,
+    DV_COPY_ENGINE_NO = DV_UNIFIED_NO,
+};
 
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
 struct dv_device_rule {
@@ -56,6 +61,8 @@ struct dv_device_rule {
     int policy;     /* enum dv_policy_choice */
     uint64_t *slots; /* NULL: one */
     int scrub;         /* enum dv_scrub */
+    int copy_engine;   /* enum dv_copy_engine */
+    int pinned;        /* enum dv_pinned */
     int no_swap;       /* objects stay where the driver puts them */
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */

@@ -88,6 +88,15 @@ static bool is_scrubbed(const struct dv_device_report *report, const struct dv_d
                                                 : !report->host_unified;
 }
 
+bool dv_devices_copies_beside(const struct dv_devices *devices, uint32_t index,
+                              const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+
+    return rule && rule->copy_engine != DV_COPY_ENGINE_AUTO ? rule->copy_engine == DV_COPY_ENGINE_YES
+                                                            : devices->reports[index].copy_engines > 0;
+}
+
 bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config)
 {
     const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
@@ -179,7 +188,8 @@ struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32
     struct dv_device_grant grant = {.platform = report->platform,
                                     .device = report->device,
                                     .number = index,
-                                    .scrubbed = is_scrubbed(report, rule)};
+                                    .scrubbed = is_scrubbed(report, rule),
+                                    .pinned = rule ? (uint32_t)rule->pinned : DV_PINNED_AUTO};
 
     if (rule) {
         grant.unified = (uint32_t)rule->unified;

@@ -211,6 +211,8 @@ static void call_back(struct dv_session_lease *asking)
 #define IN_LINE_HOLDS_NS (10 * DV_NS_PER_MS)
 /* While sessions are in line, those who kept something are asked again so often. */
 #define ASK_AGAIN_NS (100 * DV_NS_PER_MS)
+/* A session that has neither used the device nor waited for it for so long is idle. */
+#define IDLE_FROM_NS DV_NS_PER_S
 /* Less than this is brought in without making others wait for long. */
 #define AWAY_FROM_BYTES (UINT64_C(1) << 20)
 /* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
@@ -268,18 +270,32 @@ static bool goes_before(const struct dv_session_lease *lease, const struct dv_se
     return lease->changed_at < other->changed_at;
 }
 
-/* Whom to ask next. A better class is asked only for a session that has nothing left which it could
- * evict itself. */
+enum whom { ALL, OWN_TENANT, IDLE };
+
+static bool is_idle(const struct dv_session_lease *lease)
+{
+    return !lease->policy.holding && !lease->policy.waiting && dv_now() - lease->changed_at >= IDLE_FROM_NS;
+}
+
+/* A better class is asked only for a session that has nothing left which it could evict itself. */
+static bool may_be_asked(const struct dv_session_lease *lease, const struct dv_session_lease *asking,
+                         enum whom whom)
+{
+    bool last_resort = whom != IDLE && asking->memory.place_in_line;
+
+    return (whom != OWN_TENANT || lease->tenant == asking->tenant) && (whom != IDLE || is_idle(lease)) &&
+           (class_of(lease) >= class_of(asking) || last_resort);
+}
+
+/* Whom to ask next. */
 static struct dv_session_lease *find_victim(const struct dv_lease_device *device,
-                                            const struct dv_session_lease *asking, bool own_tenant)
+                                            const struct dv_session_lease *asking, enum whom whom)
 {
     struct dv_session_lease *lease, *best = NULL;
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
         if (lease == asking || lease->policy.holding || lease->memory.keeps || lease->memory.silent ||
-            takeable(lease, asking) == 0 ||
-            (own_tenant && lease->tenant != asking->tenant) ||
-            (class_of(lease) < class_of(asking) && !asking->memory.place_in_line))
+            takeable(lease, asking) == 0 || !may_be_asked(lease, asking, whom))
             continue;
         if (!best || goes_before(lease, best))
             best = lease;
@@ -424,15 +440,15 @@ static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
 
 /* Asks others for what lacks. Returns false when there is nobody to ask or to wait for. */
 static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease *asking,
-                         uint64_t lacks, bool own_tenant)
+                         uint64_t lacks, enum whom whom)
 {
     struct dv_session_lease *lease;
     uint64_t coming = 0;
 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        if (is_asked(lease) && (!own_tenant || lease->tenant == asking->tenant))
+        if (is_asked(lease) && (whom != OWN_TENANT || lease->tenant == asking->tenant))
             coming += lease->memory.evicting;
-    while (coming < lacks && (lease = find_victim(device, asking, own_tenant))) {
+    while (coming < lacks && (lease = find_victim(device, asking, whom))) {
         uint64_t bytes = least(takeable(lease, asking), lacks - coming);
         coming += bytes;
         ask_to_evict(lease, bytes);
@@ -529,17 +545,47 @@ static void wait_for_room(struct dv_session_lease *lease, uint64_t bytes)
                         bytes ? DV_MOVING_MAX_NS : longest_move(lease, MOVING_MAY_BE_LATE_NS), now);
 }
 
+static void unlist(struct dv_session_lease *lease)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+
+    if (lease->memory.listed)
+        DL_DELETE2(device->sessions, lease, memory.prev_there, memory.next_there);
+    lease->memory.listed = false;
+}
+
+/* Sessions without memory make no room, and can be many: the device does not list them, and of a tenant's
+ * sessions they come last. */
+static void list(struct dv_session_lease *lease, bool there)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+    struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    if (there == lease->memory.listed)
+        return;
+    DL_DELETE2(tenant->members, lease, memory.prev, memory.next);
+    if (there) {
+        DL_PREPEND2(tenant->members, lease, memory.prev, memory.next);
+        DL_APPEND2(device->sessions, lease, memory.prev_there, memory.next_there);
+        lease->memory.listed = true;
+    } else {
+        DL_APPEND2(tenant->members, lease, memory.prev, memory.next);
+        unlist(lease);
+    }
+}
+
 static void grant_place(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     lease->memory.placed += bytes;
     lease->tenant->memory.placed += bytes;
     dv_lease_device_of(lease)->memory.placed += bytes;
     note(lease);
+    list(lease, true);
     tell(lease, DV_MEMORY_PLACED, id, bytes);
 }
 
-/* Answers those who wait for room, as far as there is any. */
-static void settle_places(struct dv_lease_device *device)
+/* Answers those who hold the device and wait for room, as far as there is any. */
+static void settle_holders(struct dv_lease_device *device)
 {
     struct dv_session_lease *lease;
 
@@ -559,8 +605,8 @@ static void settle_places(struct dv_lease_device *device)
                         bytes + least((free_room(lease) - bytes) / EXTRA_PART, EXTRA_BYTES));
             continue;
         }
-        bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, true)
-                              : ask_for_room(device, lease, lacks, false);
+        bool hope = lacks_own ? ask_for_room(device, lease, lacks_own, OWN_TENANT)
+                              : ask_for_room(device, lease, lacks, ALL);
         if (hope) {
             stand_in_line(lease, false);
         } else if (lease->memory.place_in_line && can_wait(device, lease, lacks_own, true) &&
@@ -622,19 +668,74 @@ static void copy_out(struct dv_session_lease *lease, uint64_t bytes)
     speaks_again(lease);
 }
 
-/* For one whose turn has not come: what nobody has, unless somebody waits for it. */
-static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
+/* ---- ahead of a turn ---- */
+
+/* What nobody has, unless somebody waits for it. */
+static void answer_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     bytes = least(bytes, free_room(lease));
     if (dv_lease_device_of(lease)->memory.askers || lease->memory.evicting)
         bytes = 0;
-    keeps_no_longer(lease);
     if (bytes) {
         set_away(lease, lease->memory.away - least(bytes, lease->memory.away));
         grant_place(lease, id, bytes);
     } else {
         tell(lease, DV_MEMORY_NO_ROOM, id, 0);
     }
+}
+
+static void forget_ahead(const struct dv_session_lease *lease)
+{
+    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
+
+    if (device->ahead == lease)
+        device->ahead = NULL;
+}
+
+/* For one whose turn has not come. Where copies take nothing from whoever computes, idle sessions evict
+ * for it: they would have to in its turn. For one at a time, and not beyond its tenant's quota. */
+static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
+{
+    struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_arbiter *arbiter = device->arbiter;
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+    uint64_t spare = free_room(lease);
+
+    forget_ahead(lease);
+    keeps_no_longer(lease);
+    if (bytes > spare && !device->memory.ahead && !device->memory.askers && !lease->memory.evicting &&
+        beyond(tenant->placed, bytes, tenant->quota) == 0 &&
+        dv_devices_copies_beside(&arbiter->devices, device->index, &arbiter->config) &&
+        ask_for_room(device, lease, bytes - spare, IDLE)) {
+        device->memory.ahead = lease;
+        lease->memory.ahead_id = id;
+        lease->memory.ahead_bytes = bytes;
+        return;
+    }
+    answer_ahead(lease, id, bytes);
+}
+
+/* Those who evict for it may be done, or whoever holds the device needs what they give up. */
+static void settle_ahead(struct dv_lease_device *device)
+{
+    struct dv_session_lease *ahead = device->memory.ahead, *lease;
+    bool coming = false;
+
+    if (!ahead)
+        return;
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        coming |= is_asked(lease);
+    if (coming && !device->memory.askers && free_room(ahead) < ahead->memory.ahead_bytes)
+        return;
+    forget_ahead(ahead);
+    answer_ahead(ahead, ahead->memory.ahead_id, ahead->memory.ahead_bytes);
+}
+
+/* Answers those who wait for room. */
+static void settle_places(struct dv_lease_device *device)
+{
+    settle_holders(device);
+    settle_ahead(device);
 }
 
 /* So much of what it was asked for does not leave. A busy worker can say so after it has given the device
@@ -663,6 +764,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
         }
         if (!lease->policy.holding)
             break;
+        forget_ahead(lease);
         keeps_no_longer(lease);
         if (!lease->memory.brings) {
             lease->memory.brings_since = now;
@@ -712,35 +814,6 @@ static void give_back(struct dv_session_lease *lease, uint64_t bytes)
 void dv_memory_fini(struct dv_device_memory *device)
 {
     device->patience = sd_event_source_disable_unref(device->patience);
-}
-
-static void unlist(struct dv_session_lease *lease)
-{
-    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
-
-    if (lease->memory.listed)
-        DL_DELETE2(device->sessions, lease, memory.prev_there, memory.next_there);
-    lease->memory.listed = false;
-}
-
-/* Sessions without memory make no room, and can be many: the device does not list them, and of a tenant's
- * sessions they come last. */
-static void list(struct dv_session_lease *lease, bool there)
-{
-    struct dv_device_memory *device = &dv_lease_device_of(lease)->memory;
-    struct dv_tenant_memory *tenant = &lease->tenant->memory;
-
-    if (there == lease->memory.listed)
-        return;
-    DL_DELETE2(tenant->members, lease, memory.prev, memory.next);
-    if (there) {
-        DL_PREPEND2(tenant->members, lease, memory.prev, memory.next);
-        DL_APPEND2(device->sessions, lease, memory.prev_there, memory.next_there);
-        lease->memory.listed = true;
-    } else {
-        DL_APPEND2(tenant->members, lease, memory.prev, memory.next);
-        unlist(lease);
-    }
 }
 
 void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_message *m)
@@ -806,6 +879,7 @@ void dv_memory_part(struct dv_session_lease *lease)
     wait_for_room(lease, 0);
     unplace(lease, lease->memory.placed);
     unlist(lease);
+    forget_ahead(lease);
     settle_places(device);
 }
 

@@ -37,6 +37,7 @@ struct dv_session_memory {
     uint64_t place_id;    /* of that question */
     bool in_line;         /* nobody can be asked for it now */
     bool place_in_line;   /* it waits even if none of those who have the room can be asked now */
+    uint64_t ahead_bytes, ahead_id; /* of its question ahead of its turn, if the device's `ahead` is it */
     uint64_t in_time_until; /* it began to be asked then, and has given up since what takes so long */
     uint64_t brings_since;
     uint64_t waits_since, waited_ns; /* of that, for room that others had to make */
@@ -64,6 +65,7 @@ struct dv_device_memory {
     unsigned askers;  /* sessions that wait for room */
     unsigned in_line; /* of those, whom nobody could be asked for */
     struct dv_session_lease *sessions; /* with memory there, or that wait for room */
+    struct dv_session_lease *ahead;    /* idle sessions evict for it ahead of its turn; NULL: for nobody */
     sd_event_source *patience; /* for those who are asked to evict */
 };
 

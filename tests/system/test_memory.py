@@ -45,6 +45,10 @@ class Tenant:
     def answer(self):
         return self.child.stdout.readline().strip()
 
+    def answers_within(self, seconds):
+        """None: it does not answer."""
+        return self.answer() if select.select([self.child.stdout], [], [], seconds)[0] else None
+
     def ask(self, *words):
         self.send(*words)
         return self.answer()
@@ -590,10 +594,12 @@ def test_a_killed_program_leaves_its_room_to_others(program):
         second.end()
 
 
-def test_random_steps_of_many_programs(program):
+@pytest.mark.parametrize("more", ["", "    pinned: yes\n    copy-engine: yes\n"],
+                         ids=["ordinary", "pinned"])
+def test_random_steps_of_many_programs(program, more):
     """Allocate, use, map, read, free, kill; in the long form a million steps."""
     rounds, steps = (25, 5000) if os.environ.get("DIVVY_LONG") else (1, 1200)
-    with divvytest.Daemon(config("24MiB", "1GiB")) as daemon:
+    with divvytest.Daemon(config("24MiB", "1GiB", more=more)) as daemon:
         for turn in range(rounds):
             workers = [Tenant(daemon, program) for _ in range(8)]
             for number, worker in enumerate(workers):
@@ -807,6 +813,81 @@ def test_what_can_never_fit_is_refused_at_once():
         assert keeper.hear_of_memory() == (leasechannel.EVICT, 16 * MIB)
         keeper.say_of_memory(leasechannel.UNPLACE, 16 * MIB, number=keeper.number)
         assert holder.hear_of_memory() == (leasechannel.NO_ROOM, 17 * MIB)
+
+
+def test_what_has_room_comes_in_while_others_evict_for_the_rest(program):
+    """Two buffers of 100 MiB: the second is asked for while the first is brought in."""
+    with divvytest.Daemon(config("256MiB", more="    scrub: yes\n")) as daemon, \
+            contextlib.closing(leasechannel.Session(daemon)) as keeper:
+        keeper.say_of_memory(leasechannel.PLACE, 256 * MIB, leasechannel.AHEAD, number=1)
+        assert keeper.hear_of_memory() == (leasechannel.PLACED, 256 * MIB)
+        tenant = Tenant(daemon, program)
+        for number in range(2):
+            tenant.do("alloc", number, 100 * MIB)
+        tenant.send("sum", 0, 1)
+
+        def brought():
+            return sum(session["moved_bytes"] for session in sessions(daemon))
+
+        for number in range(2):
+            assert keeper.hear_of_memory() == (leasechannel.EVICT, 100 * MIB)
+            divvytest.wait_for(lambda: brought() == number * 100 * MIB, 20, "nothing came in")
+            assert tenant.answers_within(leasechannel.QUIET_S) is None
+            keeper.say_of_memory(leasechannel.UNPLACE, 100 * MIB, number=keeper.number)
+        assert tenant.answer() == "ok"
+        tenant.end()
+
+
+def idle_beside_a_holder(stack, copy_engine):
+    """One session has 12 of 16 MiB and has been idle for long, another computes, a third waits."""
+    daemon = stack.enter_context(divvytest.Daemon(config("16MiB", more="    copy-engine: %s\n" % copy_engine)))
+    idle = session_with_memory(stack, daemon, STANDARD, 12 * MIB)
+    holder, waiting = (stack.enter_context(contextlib.closing(
+        leasechannel.Session(daemon, latency_class=STANDARD, own_process=True))) for _ in range(2))
+    holder.say(leasechannel.WANT)
+    holder.granted()
+    time.sleep(1.1)
+    waiting.say(leasechannel.WANT)
+    waiting.say_of_memory(leasechannel.PLACE, 8 * MIB, leasechannel.AHEAD, number=1)
+    return daemon, idle, holder, waiting
+
+
+def test_idle_sessions_evict_ahead_of_a_turn():
+    """Where the device copies beside what it computes; nobody else is asked for anything."""
+    with contextlib.ExitStack() as stack:
+        daemon, idle, _, waiting = idle_beside_a_holder(stack, "yes")
+        assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
+        assert waiting.hear_of_memory(leasechannel.QUIET_S) is None
+        idle.say_of_memory(leasechannel.UNPLACE, 4 * MIB, number=idle.number)
+        assert (waiting.hear_of_memory(), waiting.number) == ((leasechannel.PLACED, 8 * MIB), 1)
+        check(daemon)
+
+
+def test_an_idle_session_that_keeps_its_memory_delays_nobody():
+    with contextlib.ExitStack() as stack:
+        daemon, idle, _, waiting = idle_beside_a_holder(stack, "yes")
+        assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
+        idle.say_of_memory(leasechannel.KEEPS, 4 * MIB, number=idle.number)
+        assert waiting.hear_of_memory() == (leasechannel.PLACED, 4 * MIB)   # what is free
+        check(daemon)
+
+
+def test_whoever_holds_the_device_goes_before_who_asks_ahead():
+    with contextlib.ExitStack() as stack:
+        daemon, idle, holder, waiting = idle_beside_a_holder(stack, "yes")
+        assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
+        holder.say_of_memory(leasechannel.PLACE, 8 * MIB, number=1)
+        assert waiting.hear_of_memory() == (leasechannel.NO_ROOM, 0)
+        idle.say_of_memory(leasechannel.UNPLACE, 4 * MIB, number=idle.number)
+        assert holder.hear_of_memory() == (leasechannel.PLACED, 8 * MIB)
+        check(daemon)
+
+
+def test_nobody_evicts_ahead_of_a_turn_where_copies_cost_the_holder():
+    with contextlib.ExitStack() as stack:
+        _, idle, _, waiting = idle_beside_a_holder(stack, "auto")   # PoCL has no copy engine
+        assert waiting.hear_of_memory() == (leasechannel.PLACED, 4 * MIB)
+        assert idle.hear_of_memory(leasechannel.QUIET_S) is None
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -99,11 +99,14 @@ struct dv_device_report {
     char platform_name[DV_MAX_DEVICE_NAME];
     char uuid[DV_DEVICE_UUID_BYTES]; /* 8-4-4-4-12 digits; empty: the vendor does not say */
     char pci[DV_DEVICE_PCI_BYTES];   /* its address on the bus, as DV_PCI_FORMAT; likewise */
+    uint32_t copy_engines; /* that copy while it computes; 0: none, or the vendor does not say */
+    uint32_t reserved;     /* zero */
 };
-static_assert(sizeof(struct dv_device_report) == 96 + 5 * DV_MAX_DEVICE_NAME, "wire");
+static_assert(sizeof(struct dv_device_report) == 104 + 5 * DV_MAX_DEVICE_NAME, "wire");
 #define DV_PCI_FORMAT "%04x:%02x:%02x.%x" /* domain, bus, device, function */
 
 enum dv_unified { DV_UNIFIED_AUTO = 0, DV_UNIFIED_YES = 1, DV_UNIFIED_NO = 2 };
+enum dv_pinned { DV_PINNED_AUTO = 0, DV_PINNED_YES = 1, DV_PINNED_NO = 2 };
 
 /* One device that a session may use, as configured. */
 struct dv_device_grant {
@@ -118,9 +121,11 @@ struct dv_device_grant {
     uint64_t per_context_bytes; /* what each context is taken to cost */
     uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before anybody sees it */
     uint32_t number;            /* as `divvy devices` shows it */
+    uint32_t pinned;            /* enum dv_pinned: where evicted bytes go in host memory */
+    uint32_t reserved;          /* zero */
     char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
 };
-static_assert(sizeof(struct dv_device_grant) == 56 + DV_MAX_DEVICE_NAME, "wire");
+static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire");
 
 #define DV_CAGE_GROUPS_MOST 8
 #define DV_CAGE_ROOT_BYTES 128

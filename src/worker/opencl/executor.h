@@ -95,6 +95,7 @@ struct dvk_mem {
     TAILQ_ENTRY(dvk_mem) in_resident; /* least recently used first */
     uint8_t *backing;                 /* its bytes in host memory, or NULL */
     uint64_t backing_bytes;
+    cl_mem pinned;     /* what the backing is mapped from, or NULL: ordinary memory */
     uint64_t moved;    /* bytes of a move under way */
     size_t region[3];  /* of an image */
     uint32_t in_use;   /* commands admitted and not complete */
@@ -115,6 +116,8 @@ struct dvk_list {
 struct dvk_room {
     bool managed;
     uint64_t capacity; /* of the device, for everybody */
+    uint32_t pinned;       /* enum dv_pinned: of evicted objects' host memory; AUTO: not tried yet */
+    uint64_t pinned_bytes; /* so much is */
     struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
     struct dvk_list wanted_before;  /* while that is put together anew */
     struct dvk_mem *partly_there;   /* was being brought in when that was interrupted; NULL: none */

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "include/divvy/memory.h"
 #include "src/base/log.h"
+#include "src/worker/opencl/backing.h"
 
 /* Moved at a time; between two pieces the ring is served. */
 #define PIECE_BYTES (UINT64_C(16) << 20)
@@ -18,8 +18,8 @@
 /* What the commands behind the next one need is brought in with it, up to so much. */
 #define AHEAD_BYTES (UINT64_C(64) << 20)
 #define AHEAD_OBJECTS 4096
-/* Smaller backing memory comes from malloc. */
-#define MAP_FROM (UINT64_C(128) << 10)
+/* Room is asked for in such parts: one is brought in while others evict for the next. */
+#define PART_BYTES (UINT64_C(64) << 20)
 
 bool dvk_is_managed(const struct dvk_context *context)
 {
@@ -40,43 +40,13 @@ void dvk_residency_start(struct dvk_worker *w)
             !w->devices[i]->unified && runtime->lease && runtime->start->devices[i].leased &&
             runtime->start->devices[i].swapped;
         w->rooms[i].capacity = runtime->start->devices[i].capacity_bytes;
+        w->rooms[i].pinned = runtime->start->devices[i].pinned;
     }
 }
 
 static struct dvk_room *room_of(const struct dvk_mem *root)
 {
     return &root->worker->rooms[root->device];
-}
-
-/* ---- host memory ---- */
-
-static uint8_t *new_backing(uint64_t bytes)
-{
-    if (bytes < MAP_FROM)
-        return malloc(bytes);
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE); /* most of the time of a first copy goes into page faults */
-    return memory;
-}
-
-static void free_backing(struct dvk_mem *root)
-{
-    if (root->backing && root->backing_bytes < MAP_FROM)
-        free(root->backing);
-    else if (root->backing)
-        munmap(root->backing, root->backing_bytes);
-    root->backing = NULL;
-    root->backed = false;
-}
-
-static bool need_backing(struct dvk_mem *root)
-{
-    if (!root->backing)
-        root->backing = new_backing(root->backing_bytes);
-    return root->backing != NULL;
 }
 
 /* ---- the vendor's objects ---- */
@@ -305,8 +275,8 @@ static uint64_t evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, 
         *more = true;
         if (budget == 0 || count == PIECE_OBJECTS)
             break;
-        if (must_copy_out(root) &&
-            (!need_backing(root) || move(root, true, &budget, &arrivals[count]) != CL_SUCCESS)) {
+        if (must_copy_out(root) && (!dvk_backing_need(root, mover(root->make.context)) ||
+                                    move(root, true, &budget, &arrivals[count]) != CL_SUCCESS)) {
             root->stuck = true; /* it cannot leave: the host has no memory, or the vendor refuses */
             root->moved = 0;
             continue;
@@ -440,6 +410,7 @@ void dvk_residency_done(struct dvk_command *c)
  * need, as far as that is not much. */
 struct set {
     uint32_t count, head_count; /* all; of the command at the gate */
+    uint32_t arrived;           /* of them by now */
     uint64_t need, head_need;   /* room that they take */
     bool copies;                /* bytes are copied for some of them */
     bool short_of_memory;
@@ -599,8 +570,7 @@ static void settle_in(struct dvk_room *room, struct dvk_mem *root)
 }
 
 /* Brings in a piece of the set. *more: there is more of it that there is room for. */
-static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const struct set *set,
-                          bool *more)
+static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, struct set *set, bool *more)
 {
     uint64_t budget = PIECE_BYTES, began = dv_now();
     uint32_t count = 0;
@@ -613,7 +583,7 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     while (count < set->count && count < PIECE_OBJECTS && budget > 0 && error == CL_SUCCESS) {
         struct dvk_mem *root = room->set.roots[count];
         full = !root->placing && root->bytes > room->room - room->placed;
-        if (full) /* one behind the head, for which there is room; ahead of a turn perhaps none for it */
+        if (full) /* room for it comes later, or not at all if it is one behind the head */
             break;
         if (moves.count && moves.context != root->make.context)
             moved = finish_moves(&moves);
@@ -634,6 +604,7 @@ static cl_int bring_piece(struct dvk_worker *w, struct dvk_room *room, const str
     }
     for (uint32_t i = 0; i < count; i++)
         settle_in(room, room->set.roots[i]);
+    set->arrived = count;
     note_moving(w, PIECE_BYTES - budget, began);
     if (moved != CL_SUCCESS && !room->ahead && set->count > set->head_count) {
         room->head_only = *more = true; /* perhaps only what comes behind it did not arrive */
@@ -775,6 +746,19 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
     return room->bringing != NULL;
 }
 
+/* How much room to ask for: a part of what the set lacks, but enough for the next object. A session in
+ * line asks for all at once: it gets nothing until others are done, and then its turn may be over. */
+static uint64_t next_part(const struct dvk_room *room, const struct set *set, uint64_t spare)
+{
+    uint64_t need = 0;
+
+    if (room->in_line)
+        return set->need - spare;
+    for (uint32_t i = 0; i < set->count && need < spare + PART_BYTES; i++)
+        need += room->set.roots[i]->placing ? 0 : room->set.roots[i]->bytes;
+    return need > spare ? need - spare : 0;
+}
+
 /* Returns whether there is more to do at once. */
 static bool bring_in(struct dvk_worker *w, uint32_t device)
 {
@@ -796,20 +780,22 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
         end_bringing(w, device, CL_OUT_OF_HOST_MEMORY);
         return false;
     }
-    if (room->asked && answered && set.head_need > spare && !is_refused(room))
-        room->asked = false; /* what was granted has been given up for others meanwhile */
+    if (room->asked && answered && set.need > spare && !is_refused(room))
+        room->asked = false; /* for the next part; or what was granted has been given up meanwhile */
     if (!room->asked && (set.need > spare || set.copies)) {
         /* also without a need for room: divvyd should know what the time goes into */
         room->asked = true;
         if (!room->started_ns)
             room->started_ns = dv_now();
         room->no_answer = set.need <= spare;
-        room->place_id =
-            dv_memory_place(w->runtime->lease, device, room->no_answer ? 0 : set.need - spare, room->in_line);
+        room->place_id = dv_memory_place(w->runtime->lease, device,
+                                         room->no_answer ? 0 : next_part(room, &set, spare), room->in_line);
     }
-    if (set.head_need > spare) /* until the answer comes */
-        return is_refused(room) && make_room_for_itself(w, device, &set);
+    if (set.head_need > spare && is_refused(room))
+        return make_room_for_itself(w, device, &set);
     cl_int error = bring_piece(w, room, &set, &more);
+    if (error == CL_SUCCESS && !more && set.arrived < set.head_count)
+        return false; /* until the answer comes */
     if (error != CL_SUCCESS || !more)
         end_bringing(w, device, error);
     return more;
@@ -931,7 +917,7 @@ cl_int dvk_residency_add(struct dvk_mem *mem, const void *initial)
         mem->backing_bytes = mem->bytes;
     if (!initial)
         return CL_SUCCESS;
-    if (!need_backing(mem))
+    if (!dvk_backing_need(mem, NULL))
         return CL_OUT_OF_HOST_MEMORY;
     memcpy(mem->backing, initial, mem->backing_bytes);
     mem->backed = mem->has_content = true;
@@ -958,7 +944,7 @@ void dvk_residency_forget(struct dvk_mem *mem)
         dvk_mem_unref(mem->parent);
         mem->parent = NULL;
     } else {
-        free_backing(mem);
+        dvk_backing_free(mem);
     }
 }
 

@@ -84,6 +84,7 @@ static void report_uuid(struct dv_device_report *report, cl_device_id device)
 #define NV_PCI_BUS_ID 0x4008
 #define NV_PCI_SLOT_ID 0x4009
 #define NV_PCI_DOMAIN_ID 0x400A
+#define NV_ASYNC_ENGINE_COUNT 0x4007
 #define AMD_TOPOLOGY 0x4037
 #define AMD_TOPOLOGY_PCIE 1
 
@@ -119,6 +120,16 @@ static bool find_pci(cl_device_id device, const char *extensions, cl_uint addres
     return false;
 }
 
+/* Only one vendor tells. */
+static cl_uint count_copy_engines(cl_device_id device, const char *extensions)
+{
+    cl_uint count = 0;
+
+    if (has_extension(extensions, "cl_nv_device_attribute_query"))
+        clGetDeviceInfo(device, NV_ASYNC_ENGINE_COUNT, sizeof count, &count, NULL);
+    return count;
+}
+
 /* Cards of one kind have one name: this tells them apart, and is the same after the next boot. */
 static void report_identity(struct dv_device_report *report, cl_device_id device)
 {
@@ -135,6 +146,7 @@ static void report_identity(struct dv_device_report *report, cl_device_id device
     if (find_pci(device, extensions, address))
         snprintf(report->pci, sizeof report->pci, DV_PCI_FORMAT, address[0], address[1] & 0xff,
                  address[2] & 0xff, address[3] & 7);
+    report->copy_engines = count_copy_engines(device, extensions);
 }
 
 static void report_device(struct dv_device_report *report, cl_platform_id platform,

@@ -1,0 +1,16 @@
+/* Host memory for the bytes of objects that are not on the device. It is pinned, memory from which the
+ * vendor copies without a detour, where that is found to be faster. */
+#ifndef DV_WORKER_OPENCL_BACKING_H
+#define DV_WORKER_OPENCL_BACKING_H
+
+#include <stdbool.h>
+
+#include "src/worker/opencl/executor.h"
+
+/* Gives a root its backing if it has none. The queue copies between it and the device; NULL: there is
+ * none yet, and the memory is not pinned. Returns false when the host has no memory. */
+bool dvk_backing_need(struct dvk_mem *root, cl_command_queue queue);
+
+void dvk_backing_free(struct dvk_mem *root);
+
+#endif
