@@ -21,6 +21,8 @@
  * Switches (-D): N, S, ROOM, NEED, OBJECT, UP, DOWN, IDS, RESTARTS: sizes.
  *   IDLES       programs pause (else: a command always waits at the gate)
  *   AHEAD       clients that wait for the device ask for free room ahead of their turn
+ *   COPIES      for one of those idle clients evict: the device copies while it computes
+ *   PARTS       clients ask for room object by object, and bring in what has room meanwhile
  *   FREES       programs release their memory objects
  *   SLOPPY      a client begins its next command before it has made the room that was asked for, as
  *               front ends other than the worker may
@@ -157,6 +159,10 @@ bit joined[N] = 1;
 #ifdef LIVENESS
 byte last = N - 1; /* whose turn was last */
 bit ran[N];        /* under the present grant */
+#endif
+#ifdef COPIES
+byte early = N; /* for whom idle clients evict ahead of its turn; N: for nobody */
+byte early_ask, early_id;
 #endif
 /* in the state file */
 bit holds[N];
@@ -312,6 +318,9 @@ inline ask_for(i, f)
     refused[i] = 0;
     question[i] = question[i] % QUESTIONS + 1;
     told[i] = NEED - on[i] - spare(i);
+#ifdef PARTS
+    told[i] = (f == FIRST -> least(OBJECT, told[i]) : told[i]);
+#endif
     how[i] = f;
     to_daemon(i, PLACE, question[i], told[i], f)
 }
@@ -321,6 +330,10 @@ inline bring_in(i)
 {
     granted[i] = 0; /* spare() counts it from here on */
     bringing[i] = 1;
+#ifdef PARTS
+    on[i] = on[i] + least(NEED - on[i], spare(i) / OBJECT * OBJECT);
+    assert(sum(on) <= ROOM);
+#endif
     if
     :: NEED - on[i] <= spare(i) ->
         on[i] = NEED;
@@ -628,6 +641,46 @@ inline grant_place(i, x, u)
     to_client(i, PLACED, x, u)
 }
 
+#ifdef COPIES
+inline forget_early(i)
+{
+    if
+    :: early == i -> early = N; early_ask = 0; early_id = 0
+    :: else
+    fi
+}
+
+/* answer_ahead */
+inline answer_early()
+{
+    who = early;
+#ifdef BREAK_EARLY
+    lacks = early_ask;
+#else
+    lacks = least(early_ask, ROOM - sum(placed));
+#endif
+    id = early_id;
+    forget_early(who);
+    if
+    :: lacks > 0 && sum(ask) == 0 && evicting[who] == 0 -> grant_place(who, id, lacks)
+    :: else -> to_client(who, NO_ROOM, id, 0)
+    fi;
+    who = 0
+}
+
+inline settle_early()
+{
+    if
+    :: running && early < N &&
+       (on_its_way == 0 || sum(ask) > 0 || ROOM - sum(placed) >= early_ask) -> answer_early()
+    :: else
+    fi
+}
+#else
+#define forget_early(i) skip
+#define settle_early() skip
+#endif
+
 /* settle_places: answers those that wait for room, as far as there is any. */
 inline settle()
 {
@@ -659,7 +712,8 @@ inline settle()
     :: k < N && !(ask[k] > 0 && running) -> k++
     :: k >= N -> break
     od;
-    k = 0
+    k = 0;
+    settle_early()
 }
 
 inline given_back(i)
@@ -671,6 +725,34 @@ inline given_back(i)
     keeps_no_longer(i)
 }
 
+#ifdef COPIES
+#define is_idle(v) (may_evict(v) && !waits[v])
+
+/* For one whose turn has not come: idle clients evict, unless they do so for another. */
+inline place_ahead(i, x, u)
+{
+    forget_early(i);
+    keeps_no_longer(i);
+    if
+    :: early < N -> to_client(i, NO_ROOM, x, 0)
+    :: else ->
+        early = i;
+        early_ask = u;
+        early_id = x;
+        lacks = (sum(placed) + u > ROOM -> sum(placed) + u - ROOM : 0);
+        coming = (sum(ask) == 0 && evicting[i] == 0 && lacks > 0 -> on_its_way : lacks);
+        do
+        :: running && coming < lacks && is_idle(0) && i != 0 -> evict_from(0)
+        :: running && coming < lacks && is_idle(1) && i != 1 -> evict_from(1)
+#if N == 3
+        :: running && coming < lacks && is_idle(2) && i != 2 -> evict_from(2)
+#endif
+        :: else -> break
+        od;
+        settle_early()
+    fi
+}
+#else
 /* For one whose turn has not come: what is free, unless others wait for it. */
 inline place_ahead(i, x, u)
 {
@@ -681,6 +763,7 @@ inline place_ahead(i, x, u)
     :: else -> to_client(i, NO_ROOM, x, 0)
     fi
 }
+#endif
 
 /* Only of a holder. */
 inline take_question(i, x, u, f)
@@ -688,6 +771,7 @@ inline take_question(i, x, u, f)
     if
     :: f == EARLY -> place_ahead(i, x, u)
     :: f != EARLY && holds[i] ->
+        forget_early(i);
         keeps_no_longer(i);
         brings[i] = 1;
         ask[i] = u;
@@ -904,6 +988,7 @@ proctype Reaper()
 #ifndef BREAK_DEAD
         placed[N - 1] = 0;
 #endif
+        forget_early(N - 1);
         evicting[N - 1] = 0;
         silent[N - 1] = 0;
         settle();
@@ -916,6 +1001,11 @@ proctype Reaper()
 inline start()
 {
     running = 1;
+#ifdef COPIES
+    early = N;
+    early_ask = 0;
+    early_id = 0;
+#endif
     k = 0;
     do
     :: k < N ->
