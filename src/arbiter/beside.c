@@ -31,27 +31,16 @@ static uint64_t set_of(const struct dv_session_lease *lease)
     return set > now ? set : now;
 }
 
-/* Where a device computes in host memory, or the vendor decides what is resident, nothing is moved. */
-static bool is_moved(const struct dv_arbiter *arbiter, uint32_t device)
-{
-    const struct dv_device_rule *rule =
-        dv_devices_rule(&arbiter->devices, device, &arbiter->config);
-    bool unified = arbiter->devices.reports[device].host_unified;
-
-    if (rule && rule->unified != DV_UNIFIED_AUTO)
-        unified = rule->unified == DV_UNIFIED_YES;
-    return !unified && !(rule && rule->no_swap);
-}
-
 bool dv_beside_fits(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
     const struct dv_session_lease *lease = dv_lease_of((struct dv_policy_session *)session);
     const struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_arbiter *arbiter = device->arbiter;
     uint64_t in_all = set_of(lease), of_tenant = in_all;
     bool shares_quota = false;
 
-    if (!is_moved(device->arbiter, device->index))
-        return true;
+    if (!dv_devices_swaps(&arbiter->devices, device->index, &arbiter->config))
+        return true; /* nothing is moved */
     for (struct dv_policy_session *s = policy->holders.first; s; s = s->next) {
         const struct dv_session_lease *holder = dv_lease_of(s);
         in_all += set_of(holder);
@@ -60,6 +49,6 @@ bool dv_beside_fits(const struct dv_policy *policy, const struct dv_policy_sessi
             shares_quota = true;
         }
     }
-    return in_all <= dv_memory_capacity(device->arbiter, device->index) &&
+    return in_all <= dv_memory_capacity(arbiter, device->index) &&
            (!shares_quota || of_tenant <= lease->tenant->memory.quota);
 }

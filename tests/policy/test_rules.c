@@ -388,6 +388,34 @@ static void test_latency_takes_only_the_slots_it_needs(void **state)
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
 }
 
+/* The seventh is large. */
+static bool all_but_the_seventh(const struct dv_policy *policy, const struct dv_policy_session *session)
+{
+    return session != &((const struct stage *)policy)->sessions[6];
+}
+
+/* Nobody goes before it, or small ones could keep a large one waiting without end. */
+static void test_who_does_not_fit_beside_others_is_next(void **state)
+{
+    struct stage stage;
+    dv_ns again;
+
+    (void)state;
+    set_stage(&stage, &dv_policy_elastic, 2);
+    stage.policy.may_run_beside = all_but_the_seventh;
+    wait_for(&stage, 0);
+    assert_int_equal(grant(&stage, DV_RULE_ONLY_ONE), 0);
+    wait_for(&stage, 6);
+    stage.now += MS; /* those who come later have had as little, and are behind it */
+    wait_for(&stage, 1);
+    assert_int_equal(grant(&stage, DV_RULE_CROWDED), -1);
+    stage.now += 20 * MS; /* the holder's turn is over */
+    assert_ptr_equal(dv_policy_recall(&stage.policy, stage.now, &again), &stage.sessions[0]);
+    hold_again(&stage, 0, MS);
+    assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 6); /* there is no holder */
+    assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 1); /* these fit beside it */
+}
+
 static void test_alone_until_somebody_comes(void **state)
 {
     struct stage stage;
@@ -1069,6 +1097,7 @@ int main(void)
         cmocka_unit_test(test_latency_goes_first_within_entitlement),
         cmocka_unit_test(test_standard_before_batch),
         cmocka_unit_test(test_latency_takes_only_the_slots_it_needs),
+        cmocka_unit_test(test_who_does_not_fit_beside_others_is_next),
         cmocka_unit_test(test_alone_until_somebody_comes),
         cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
         cmocka_unit_test(test_moving_again_and_again_is_no_way_to_stay),
