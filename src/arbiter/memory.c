@@ -692,20 +692,28 @@ static void forget_ahead(const struct dv_session_lease *lease)
         device->ahead = NULL;
 }
 
-/* For one whose turn has not come. Where copies take nothing from whoever computes, idle sessions evict
- * for it: they would have to in its turn. For one at a time, and not beyond its tenant's quota. */
+/* Where copies take nothing from whoever computes: for one that waits at a time, and not beyond its
+ * tenant's quota. */
+static bool may_others_evict_ahead(const struct dv_session_lease *lease, uint64_t bytes)
+{
+    const struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_arbiter *arbiter = device->arbiter;
+    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    return lease->policy.waiting && !lease->memory.evicting && !device->memory.ahead &&
+           !device->memory.askers && beyond(tenant->placed, bytes, tenant->quota) == 0 &&
+           dv_devices_copies_beside(&arbiter->devices, device->index, &arbiter->config);
+}
+
+/* For one whose turn has not come. Idle sessions evict for it: they would have to in its turn. */
 static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
     struct dv_lease_device *device = dv_lease_device_of(lease);
-    const struct dv_arbiter *arbiter = device->arbiter;
-    const struct dv_tenant_memory *tenant = &lease->tenant->memory;
     uint64_t spare = free_room(lease);
 
     forget_ahead(lease);
     keeps_no_longer(lease);
-    if (bytes > spare && !device->memory.ahead && !device->memory.askers && !lease->memory.evicting &&
-        beyond(tenant->placed, bytes, tenant->quota) == 0 &&
-        dv_devices_copies_beside(&arbiter->devices, device->index, &arbiter->config) &&
+    if (bytes > spare && may_others_evict_ahead(lease, bytes) &&
         ask_for_room(device, lease, bytes - spare, IDLE)) {
         device->memory.ahead = lease;
         lease->memory.ahead_id = id;
