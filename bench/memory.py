@@ -47,7 +47,7 @@ class Plan:
         self.rounds = 4   # fewer would make the optimum worse, see optimum_of_two
         self.fixed_rounds = 1
         self.repetitions = 3
-        self.retakes = 4 if quick else 8   # of disturbed repetitions, in all
+        self.retakes = 2 if quick else 8   # of disturbed repetitions, in all
         self.fits = 2 if quick else 5
         self.fits_s = 0.4 if quick else 1.0
         self.crowd_s = 0.25 if quick else 1.0
