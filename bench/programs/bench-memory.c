@@ -9,6 +9,7 @@
  *     --host N                  units of work in a host phase
  *     --sleep MICROSECONDS      sleeps so long in a host phase: work on a core that no other has
  *     --rounds N                how often both; 0: until it reads another line
+ *     --warm N                  so many rounds before it is ready, which do not count
  *   bench-memory serve OPTIONS             a service: requests arrive by themselves, at random
  * times
  *     --set BYTES --buffers N   its memory; a request changes a word of every cache line
@@ -196,7 +197,7 @@ static uint64_t number(const char *text)
 }
 
 struct options {
-    uint64_t set, buffers, passes, host, sleep_us, rounds, every_us, requests;
+    uint64_t set, buffers, passes, host, sleep_us, rounds, warm, every_us, requests;
 };
 
 static struct options read_options(int argc, char **argv)
@@ -207,6 +208,7 @@ static struct options read_options(int argc, char **argv)
                                           {"host", required_argument, NULL, 'h'},
                                           {"sleep", required_argument, NULL, 'z'},
                                           {"rounds", required_argument, NULL, 'r'},
+                                          {"warm", required_argument, NULL, 'w'},
                                           {"every", required_argument, NULL, 'e'},
                                           {"requests", required_argument, NULL, 'n'},
                                           {NULL, 0, NULL, 0}};
@@ -220,6 +222,7 @@ static struct options read_options(int argc, char **argv)
                          : option == 'h' ? &o.host
                          : option == 'z' ? &o.sleep_us
                          : option == 'r' ? &o.rounds
+                         : option == 'w' ? &o.warm
                          : option == 'e' ? &o.every_us
                          : option == 'n' ? &o.requests
                                          : NULL;
@@ -270,31 +273,48 @@ static void check_set(const struct working_set *w, uint32_t every)
         check_buffer(w->list[i], w->bytes, w->done[i], every);
 }
 
+struct phases {
+    uint64_t at; /* the buffer that is next */
+    uint64_t device_ns, host_ns;
+};
+
+static void run_round(struct phases *p, struct working_set *w, const struct options *o)
+{
+    uint64_t began = now_ns();
+
+    for (uint64_t i = 0; i < o->passes; i++, p->at = (p->at + 1) % w->buffers)
+        pass_over(w, pass, p->at);
+    finish();
+    uint64_t ended = now_ns();
+    p->device_ns += ended - began;
+    host_work(o->host);
+    sleep_ns(o->sleep_us * 1000);
+    p->host_ns += now_ns() - ended;
+}
+
 static int work_in_phases(int argc, char **argv)
 {
     struct options o = read_options(argc, argv);
     struct working_set w = make_set(&o);
-    uint64_t device_ns = 0, host_ns = 0, at = 0;
+    struct phases p = {0};
+    bool started = o.warm > 0;
 
+    if (started)
+        start_all(&w);
+    for (uint64_t i = 0; i < o.warm; i++)
+        run_round(&p, &w, &o);
+    p.device_ns = p.host_ns = 0;
     wait_for_line();
     uint64_t began = now_ns(), round = 0;
-    start_all(&w);
-    for (; o.rounds ? round < o.rounds : !input_waits(); round++) {
-        uint64_t phase = now_ns();
-        for (uint64_t i = 0; i < o.passes; i++, at = (at + 1) % w.buffers)
-            pass_over(&w, pass, at);
-        finish();
-        device_ns += now_ns() - phase;
-        phase = now_ns();
-        host_work(o.host);
-        sleep_ns(o.sleep_us * 1000);
-        host_ns += now_ns() - phase;
-    }
+    if (!started)
+        start_all(&w);
+    for (; o.rounds ? round < o.rounds : !input_waits(); round++)
+        run_round(&p, &w, &o);
     uint64_t wall = now_ns() - began;
     check_set(&w, 1);
     printf("{\"wall_ns\": %" PRIu64 ", \"device_ns\": %" PRIu64 ", \"host_ns\": %" PRIu64
            ", \"ended_ns\": %" PRIu64 ", \"rounds\": %" PRIu64 "}\n",
-           wall, device_ns, host_ns, began + wall, round);
+           wall, p.device_ns, p.host_ns, began + wall, round);
     return 0;
 }
 
