@@ -125,6 +125,11 @@ def latency(bench):
         f"latency: requests of {REQUEST_MS:g} ms at random times beside batch kernels of "
         f"{BATCH_MS:g} ms", [*alone_figures.values(),
                              *(figure for case in cases for figure in case.figures()), at_once])
+    for case in cases:
+        (own, _), (change, change_us) = ([statistics.median(n) for n in zip(*numbers)] for numbers in zip(
+            *(trial.idle_gaps() for trial in samples[case])))
+        print(f"  load {case.load} % beside {case.batches}: nothing to do between kernels of one tenant "
+              f"{own:.1f} % of the time, where the tenant changes {change:.1f} %, {change_us:.0f} us each")
     print(f"  repetitions: {bench.plan.latency_repetitions}, mixes in turn, with the same arrivals. "
           "Busy: the smaller of the time in which a kernel ran and of kernels\n  times the median of "
           "their tenant's, by the time that passed; times of kernels as the programs see them.")

@@ -306,6 +306,15 @@ class Trial:
             work += (ended - begun) / took * medians[index] if took else 0
         return 100 * min(covered, work) / ((until_s - from_s) * NS_PER_S)
 
+    def idle_gaps(self, from_s=SETTLE_S):
+        """Between two kernels, of one tenant and of two: percent of the time, and the median in us."""
+        kernels = self.clipped(from_s, self.seconds)
+        for change in (False, True):
+            gaps = [max(0, after[0] - before[1]) for before, after in zip(kernels, kernels[1:])
+                    if (before[3] != after[3]) == change]
+            yield (100 * sum(gaps) / ((self.seconds - from_s) * NS_PER_S),
+                   statistics.median(gaps or [0]) / 1000)
+
     def at_once(self, from_s=SETTLE_S):
         """Percent of the time in which the kernels of two tenants ran: none on a device with one slot."""
         kernels = self.clipped(from_s, self.seconds)

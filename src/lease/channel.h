@@ -9,6 +9,7 @@
 
 #include "include/divvy/lease.h"
 #include "src/policy/burst.h"
+#include "src/policy/pauses.h"
 #include "src/wire/lease/memory.h"
 #include "src/wire/lease/sync.h"
 
@@ -25,7 +26,7 @@ struct device {
     uint64_t linger_ns;  /* of this grant */
     uint64_t short_linger_ns; /* the same before memory was moved for it */
     uint64_t went_idle_ns;    /* when the work last ended; 0: not yet */
-    uint64_t pause_ns;        /* how long it then takes until there is more, lately */
+    struct dv_pauses pauses;
     uint64_t bridge_ns;  /* pauses up to this belong to a burst */
     uint64_t busy_ns, compile_ns;
     struct dv_burst_monitor monitor;

@@ -166,12 +166,10 @@ static void go_on_alone(struct dv_lease *lease)
 /* When an idle holder has to give back: it may neither linger nor keep a slice for longer. */
 static uint64_t keeps_until(const struct device *d)
 {
-    uint64_t end = atomic_load(&d->slice_end_ns), linger = d->linger_ns;
+    uint64_t end = atomic_load(&d->slice_end_ns);
+    uint64_t linger =
+        dv_pauses_linger(&d->pauses, d->linger_ns, d->short_linger_ns, atomic_load(&d->contended));
 
-    /* Whose memory was moved may linger for as long as that took; in a pause that lasts longer anyway
-     * it would only keep others waiting. */
-    if (d->pause_ns > linger)
-        linger = d->short_linger_ns;
     return d->idle_since + linger < end ? d->idle_since + linger : end;
 }
 
@@ -372,8 +370,8 @@ bool dv_lease_want(struct dv_lease *lease, uint32_t device)
     if (!d->wanted) {
         uint64_t now = dv_now();
         dv_burst_work(&d->monitor, now, d->bridge_ns);
-        if (d->went_idle_ns && now - d->went_idle_ns > d->bridge_ns)
-            d->pause_ns = (d->pause_ns + (now - d->went_idle_ns)) / 2;
+        if (d->went_idle_ns)
+            dv_pauses_note(&d->pauses, now - d->went_idle_ns, d->bridge_ns);
     }
     d->wanted = true;
     d->idle_since = 0;

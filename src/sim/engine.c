@@ -65,11 +65,10 @@ static void give_back(struct dv_engine *engine, struct dv_sim_session *session)
                  DV_EVENT_RELEASED);
 }
 
-/* Whose memory was moved may linger for as long as that took; in a pause that lasts longer anyway
- * it would only keep others waiting. */
 static dv_ns linger_of(const struct dv_sim_session *session)
 {
-    return session->pause_ns > session->linger_ns ? session->short_linger_ns : session->linger_ns;
+    return dv_pauses_linger(&session->pauses, session->linger_ns, session->short_linger_ns,
+                            session->contended);
 }
 
 /* With the lease in hand: run, linger, or give back. */
@@ -153,7 +152,8 @@ static void decide(struct dv_engine *engine, struct dv_sim_device *device)
                       engine->now - decision.session->waiting_since);
         session->slice_ns = decision.slice_ns;
         session->bridge_ns = decision.linger_ns;
-        session->linger_ns = is_contended(policy, session)          ? decision.linger_ns
+        session->contended = is_contended(policy, session);
+        session->linger_ns = session->contended                     ? decision.linger_ns
                              : decision.linger_ns > LINGER_ALONE_NS ? decision.linger_ns
                                                                     : LINGER_ALONE_NS;
         session->short_linger_ns = session->linger_ns;
@@ -190,10 +190,10 @@ static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
     dv_arrivals_set_next(engine, session);
     if (session->arrivals_count > 1)
         return;
+    dv_ns bridge = session->bridge_ns ? session->bridge_ns : BRIDGE_START_NS;
     if (session->monitor.idle)
-        session->pause_ns = (session->pause_ns + engine->now - session->monitor.idle_since) / 2;
-    dv_burst_work(&session->monitor, engine->now,
-                  session->bridge_ns ? session->bridge_ns : BRIDGE_START_NS);
+        dv_pauses_note(&session->pauses, engine->now - session->monitor.idle_since, bridge);
+    dv_burst_work(&session->monitor, engine->now, bridge);
     if (session->state == DV_WORKER_LINGERING) {
         go_on(engine, session);
     } else if (session->state == DV_WORKER_IDLE) {

@@ -2,6 +2,7 @@
 #ifndef DV_SIM_PRIVATE_H
 #define DV_SIM_PRIVATE_H
 
+#include "src/policy/pauses.h"
 #include "src/sim/engine.h"
 #include "src/sim/events.h"
 
@@ -34,7 +35,8 @@ struct dv_sim_session {
     dv_ns linger_ns,
         short_linger_ns;    /* how long it may keep an idle device; the same without moves */
     dv_ns bridge_ns;        /* a pause up to this does not end a burst */
-    dv_ns pause_ns;         /* the recent ones */
+    struct dv_pauses pauses;
+    bool contended; /* others waited when its turn began */
     unsigned lease_kernels; /* in this turn */
     dv_ns busy_ns;          /* the same, their time */
     struct dv_burst_monitor monitor;

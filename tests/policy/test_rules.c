@@ -1,6 +1,7 @@
 /* Each rule of each policy on its own, at hand-picked times. */
 #include "tests/unit/unit.h"
 
+#include "src/policy/pauses.h"
 #include "src/policy/burst.h"
 #include "src/policy/order.h"
 
@@ -414,6 +415,26 @@ static void test_who_does_not_fit_beside_others_is_next(void **state)
     hold_again(&stage, 0, MS);
     assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 6); /* there is no holder */
     assert_int_equal(grant(&stage, DV_RULE_LEAST_SERVED), 1); /* these fit beside it */
+}
+
+static void test_pauses_that_are_worth_waiting_for(void **state)
+{
+    struct dv_pauses pauses = {0};
+
+    (void)state;
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), MS); /* nothing is known */
+    for (int i = 0; i < 20; i++) /* one pause after four short gaps */
+        dv_pauses_note(&pauses, i % 5 == 4 ? 100 * MS : MS / 10, MS);
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), MS);
+    assert_int_equal(dv_pauses_linger(&pauses, 40 * MS, MS, true), MS); /* it would not come back in time */
+    for (int i = 0; i < 20; i++)
+        dv_pauses_note(&pauses, 20 * MS, MS);
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), 0);
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, false), MS); /* nobody waits */
+    assert_int_equal(dv_pauses_linger(&pauses, 40 * MS, MS, true), 40 * MS); /* moving would cost more */
+    for (int i = 0; i < 5; i++)
+        dv_pauses_note(&pauses, MS / 10, MS);
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), MS);
 }
 
 static void test_alone_until_somebody_comes(void **state)
@@ -1098,6 +1119,7 @@ int main(void)
         cmocka_unit_test(test_standard_before_batch),
         cmocka_unit_test(test_latency_takes_only_the_slots_it_needs),
         cmocka_unit_test(test_who_does_not_fit_beside_others_is_next),
+        cmocka_unit_test(test_pauses_that_are_worth_waiting_for),
         cmocka_unit_test(test_alone_until_somebody_comes),
         cmocka_unit_test(test_nobody_is_recalled_while_it_brings_memory_in),
         cmocka_unit_test(test_moving_again_and_again_is_no_way_to_stay),
