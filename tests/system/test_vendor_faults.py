@@ -52,11 +52,14 @@ SETTINGS = "flush required\nmaps copied\n"
 
 PATHS = {
     "unified": "",
-    # less than the tenants use, so that objects leave the device and come back
-    "swapped": "    unified: no\n    capacity: 2MiB\n",
+    # less than the tenants use, so that objects leave the device and come back, through pinned memory
+    "swapped": "    unified: no\n    capacity: 2MiB\n    pinned: yes\n",
     # who hangs keeps its memory on the device: so much that there is enough for all
     "roomy": "    unified: no\n",
 }
+
+# The worker gets and gives back pinned memory by these; if it gets none it takes other memory.
+OF_HOST_MEMORY = {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject"}
 
 # The worker's calls that never reach the vendor: the loader answers by itself.
 OF_THE_LOADER = {"clGetPlatformIDs"}
@@ -534,7 +537,8 @@ def test_a_command_that_is_late(stages, path):
 def test_a_command_that_fails(stages, path):
     stage = stages(path)
     cases = cases_of("failed", stage.completions, "complete {} {} status %d" % ERROR)
-    stage.run_all(cases, stage.run, ends_with_error)
+    stage.run_all(cases, stage.run, lambda case: (
+        ends_well(case) if case.function in OF_HOST_MEMORY else ends_with_error(case)))
 
 
 @every_path
@@ -555,8 +559,9 @@ def test_a_command_that_never_ends(stages, path):
 def test_a_lost_device(stages, path):
     """From some command on everything fails; from the first of each function on, or from any."""
     stage = stages(path)
-    moments = range(len(stage.order)) if LONG else sorted(
-        {stage.order.index(function) for function in set(stage.order)})
+    last = max(at for at, function in enumerate(stage.order) if function not in OF_HOST_MEMORY)
+    moments = range(last + 1) if LONG else sorted(
+        {stage.order.index(function) for function in set(stage.order[:last + 1])})
     cases = [Case("lost", "", 1, "device lost after %d" % moment) for moment in moments]
     stage.run_all(cases, stage.run, ends_with_error)
 
