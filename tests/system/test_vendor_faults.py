@@ -510,6 +510,15 @@ def test_a_call_that_fails(stages, path):
     stage.run_all(cases, stage.run, ends_well)
 
 
+def test_no_copy_that_fails_is_taken_for_done(stages):
+    """Whichever of those by which objects leave the device and come back."""
+    stage = stages("swapped")
+    cases = [Case("error", function, number, "{} {} return %d" % ERROR)
+             for function in ("clEnqueueReadBuffer", "clEnqueueWriteBuffer")
+             for number in range(1, stage.calls[function] + 1)]
+    stage.run_all(cases, stage.run, ends_well)
+
+
 @every_path
 def test_a_call_that_crashes(stages, path):
     """The program hears of it, and may begin anew."""

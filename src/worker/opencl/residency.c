@@ -184,9 +184,11 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *a
                     ? clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
                                           root->backing, 0, NULL, arrival)
                     : scrub(queue, root, root->bytes, arrival);
+        if (error != CL_SUCCESS)
+            return error;
         root->moved = root->backing_bytes;
         *budget -= *budget < root->backing_bytes ? *budget : root->backing_bytes;
-        return error;
+        return CL_SUCCESS;
     }
     uint64_t bytes = root->bytes - root->moved;
     if (bytes > *budget)
@@ -198,9 +200,11 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *a
                 ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
                                        NULL, arrival)
                 : scrub(queue, root, bytes, arrival);
+    if (error != CL_SUCCESS)
+        return error; /* what is kept for later goes on from here */
     root->moved += bytes;
     *budget -= bytes;
-    return error;
+    return CL_SUCCESS;
 }
 
 /* Of a move whose queue has been finished. */
