@@ -103,9 +103,8 @@ def main(arguments):
     with harness.Scratch() as scratch:
         errors, sessions, disturbance = measure(Place(scratch), count, options.seconds or count / 2,
                                                 options.seed)
-    worst.values = [max(errors)]
-    worst.disturbed = disturbance.matters()
-    mean.values = [statistics.mean(errors)]
-    left.values = [sessions]
+    worst.add(max(errors), disturbance.matters())
+    mean.add(statistics.mean(errors))
+    left.add(sessions)
     print_table(f"{count} restarts of divvyd under 16 tenants", [worst, mean, left])
     return harness.conclude("restarts", [worst, mean, left], "divvy", name=lambda figure: figure.key)
