@@ -594,6 +594,23 @@ def test_a_killed_program_leaves_its_room_to_others(program):
         second.end()
 
 
+def take_random_steps(daemon, program, steps, turn, pause_s, arguments=()):
+    """Six programs at once; two more are killed meanwhile. Returns how many bytes the six moved."""
+    workers = [Tenant(daemon, program, arguments=arguments) for _ in range(8)]
+    for number, worker in enumerate(workers):
+        worker.send("steps", steps, 100 * turn + number + 1, 16 * MIB)
+    for worker in workers[6:]:
+        time.sleep(pause_s)
+        worker.child.kill()
+        worker.child.wait()
+    assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
+    moved = sum(session["moved_bytes"] for session in sessions(daemon))
+    check(daemon)
+    for worker in workers[:6]:
+        worker.end()
+    return moved
+
+
 @pytest.mark.parametrize("more", ["", "    pinned: yes\n    copy-engine: yes\n"],
                          ids=["ordinary", "pinned"])
 def test_random_steps_of_many_programs(program, more):
@@ -601,17 +618,7 @@ def test_random_steps_of_many_programs(program, more):
     rounds, steps = (25, 5000) if os.environ.get("DIVVY_LONG") else (1, 1200)
     with divvytest.Daemon(config("24MiB", "1GiB", more=more)) as daemon:
         for turn in range(rounds):
-            workers = [Tenant(daemon, program) for _ in range(8)]
-            for number, worker in enumerate(workers):
-                worker.send("steps", steps, 100 * turn + number + 1, 16 * MIB)
-            for worker in workers[6:]:
-                time.sleep(0.1)
-                worker.child.kill()
-                worker.child.wait()
-            assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
-            check(daemon)
-            for worker in workers[:6]:
-                worker.end()
+            take_random_steps(daemon, program, steps, turn, pause_s=0.1)
         divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
         check(daemon)
 
@@ -640,19 +647,9 @@ def test_random_steps_on_a_card_that_is_late(program, slots):
             "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
             "DIVVY_VENDOR_SCRIPT": LATE_CARD + "seed %d\n" % slots}) as daemon:
         for turn in range(rounds):
-            workers = [Tenant(daemon, program, arguments=["written"]) for _ in range(8)]
-            for number, worker in enumerate(workers):
-                worker.send("steps", steps, 100 * turn + number + 1, 16 * MIB)
-            for worker in workers[6:]:
-                time.sleep(0.2)
-                worker.child.kill()
-                worker.child.wait()
-            assert [worker.answer() for worker in workers[:6]] == ["ok"] * 6
             # they did not fit, or nothing was tried
-            assert sum(session["moved_bytes"] for session in sessions(daemon)) > 16 * MIB
-            check(daemon)
-            for worker in workers[:6]:
-                worker.end()
+            assert take_random_steps(daemon, program, steps, turn, pause_s=0.2,
+                                     arguments=["written"]) > 16 * MIB
         divvytest.wait_for(lambda: not sessions(daemon), 20, "it did not come to that")
         check(daemon)
 
@@ -854,7 +851,7 @@ def idle_beside_a_holder(stack, copy_engine, waits=True):
 
 
 def test_idle_sessions_evict_ahead_of_a_turn():
-    """Where the device copies beside what it computes; nobody else is asked for anything."""
+    """Where the device copies while it computes. No other session is asked."""
     with contextlib.ExitStack() as stack:
         daemon, idle, _, waiting = idle_beside_a_holder(stack, "yes")
         assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
@@ -864,7 +861,7 @@ def test_idle_sessions_evict_ahead_of_a_turn():
         check(daemon)
 
 
-def test_an_idle_session_that_keeps_its_memory_delays_nobody():
+def test_an_idle_session_that_keeps_its_memory_delays_no_other():
     with contextlib.ExitStack() as stack:
         daemon, idle, _, waiting = idle_beside_a_holder(stack, "yes")
         assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
@@ -873,7 +870,7 @@ def test_an_idle_session_that_keeps_its_memory_delays_nobody():
         check(daemon)
 
 
-def test_whoever_holds_the_device_goes_before_who_asks_ahead():
+def test_the_holder_goes_before_a_session_that_asks_ahead():
     with contextlib.ExitStack() as stack:
         daemon, idle, holder, waiting = idle_beside_a_holder(stack, "yes")
         assert idle.hear_of_memory() == (leasechannel.EVICT, 4 * MIB)
@@ -885,9 +882,9 @@ def test_whoever_holds_the_device_goes_before_who_asks_ahead():
 
 
 @pytest.mark.parametrize("copy_engine, waits", [
-    ("auto", True),   # PoCL has none: copies would cost whoever computes
+    ("auto", True),   # PoCL has none: copies would slow the holder down
     ("yes", False)])
-def test_nobody_evicts_ahead_of_a_turn_for_nothing(copy_engine, waits):
+def test_no_session_evicts_ahead_of_a_turn_in_vain(copy_engine, waits):
     with contextlib.ExitStack() as stack:
         _, idle, _, waiting = idle_beside_a_holder(stack, copy_engine, waits)
         assert waiting.hear_of_memory() == (leasechannel.PLACED, 4 * MIB)
