@@ -211,7 +211,7 @@ static void call_back(struct dv_session_lease *asking)
 #define IN_LINE_HOLDS_NS (10 * DV_NS_PER_MS)
 /* While sessions are in line, those who kept something are asked again so often. */
 #define ASK_AGAIN_NS (100 * DV_NS_PER_MS)
-/* A session that has neither used the device nor waited for it for so long is idle. */
+/* A session is idle after this time in which it has neither used the device nor waited for it. */
 #define IDLE_FROM_NS DV_NS_PER_S
 /* Less than this is brought in without making others wait for long. */
 #define AWAY_FROM_BYTES (UINT64_C(1) << 20)
@@ -270,6 +270,7 @@ static bool goes_before(const struct dv_session_lease *lease, const struct dv_se
     return lease->changed_at < other->changed_at;
 }
 
+/* Which sessions are asked to evict. */
 enum whom { ALL, OWN_TENANT, IDLE };
 
 static bool is_idle(const struct dv_session_lease *lease)
@@ -692,7 +693,7 @@ static void forget_ahead(const struct dv_session_lease *lease)
         device->ahead = NULL;
 }
 
-/* Where copies take nothing from whoever computes: for one that waits at a time, and not beyond its
+/* Only where copies do not slow the holder down, for one waiting session at a time, and not beyond its
  * tenant's quota. */
 static bool may_others_evict_ahead(const struct dv_session_lease *lease, uint64_t bytes)
 {
@@ -723,7 +724,7 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
     answer_ahead(lease, id, bytes);
 }
 
-/* Those who evict for it may be done, or whoever holds the device needs what they give up. */
+/* The evictions for it may be done, or the holder may need the room that they make. */
 static void settle_ahead(struct dv_lease_device *device)
 {
     struct dv_session_lease *ahead = device->memory.ahead, *lease;

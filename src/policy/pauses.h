@@ -12,7 +12,7 @@ struct dv_pauses {
     unsigned ended; /* of the last gaps, in 256ths: those that were longer than the bridge */
 };
 
-/* It had no work for so long. Gaps up to bridge_ns are worth keeping the device. */
+/* The session had no work for gap_ns. Gaps up to bridge_ns are worth keeping the device. */
 void dv_pauses_note(struct dv_pauses *pauses, dv_ns gap_ns, dv_ns bridge_ns);
 
 /* How long to keep it: linger_ns, in which the cost of moving memory may count, or short_ns, which is the

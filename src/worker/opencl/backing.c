@@ -8,7 +8,7 @@
 #define MAP_FROM (UINT64_C(128) << 10)
 /* A worker pins no more than this: the host cannot use pinned memory for anything else. */
 #define PINNED_MOST (UINT64_C(256) << 20)
-/* So much is copied so often to find out whether pinned memory is faster, by a fifth at least. */
+/* The test of whether pinned memory is faster, by a fifth at least: bytes of a copy, and copies. */
 #define TRIED_BYTES (UINT64_C(2) << 20)
 #define TRIES 3
 #define GAINS_FROM_PERCENT 80

@@ -117,7 +117,7 @@ struct dvk_room {
     bool managed;
     uint64_t capacity; /* of the device, for everybody */
     uint32_t pinned;       /* enum dv_pinned: of evicted objects' host memory; AUTO: not tried yet */
-    uint64_t pinned_bytes; /* so much is */
+    uint64_t pinned_bytes; /* of that memory, what is pinned */
     struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
     struct dvk_list wanted_before;  /* while that is put together anew */
     struct dvk_mem *partly_there;   /* was being brought in when that was interrupted; NULL: none */

@@ -750,8 +750,9 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
     return room->bringing != NULL;
 }
 
-/* How much room to ask for: a part of what the set lacks, but enough for the next object. A session in
- * line asks for all at once: it gets nothing until others are done, and then its turn may be over. */
+/* How much room to ask for, of a set that needs more than the spare: a part, but enough for the next
+ * object. A session in line asks for all at once: it gets nothing until others are done, and then its
+ * turn may be over. */
 static uint64_t next_part(const struct dvk_room *room, const struct set *set, uint64_t spare)
 {
     uint64_t need = 0;
@@ -760,7 +761,7 @@ static uint64_t next_part(const struct dvk_room *room, const struct set *set, ui
         return set->need - spare;
     for (uint32_t i = 0; i < set->count && need < spare + PART_BYTES; i++)
         need += room->set.roots[i]->placing ? 0 : room->set.roots[i]->bytes;
-    return need > spare ? need - spare : 0;
+    return need - spare;
 }
 
 /* Returns whether there is more to do at once. */
