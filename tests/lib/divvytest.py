@@ -194,6 +194,10 @@ class Daemon:
         with open(self.log_path, errors="replace") as log:
             return log.read()
 
+    def await_log(self, text, within=10, after=0):
+        """Waits until divvyd logs a text: it may tell a tenant first and write the log then."""
+        wait_for(lambda: text in self.log[after:], within, lambda: self.log[after:])
+
     def start(self):
         """Starts divvyd and waits until it accepts sessions. Also used to start it again."""
         self._killed = False

@@ -78,8 +78,7 @@ def bound_of(kind):
 def restart(daemon):
     """Until it has taken over the sessions; to connect is possible before that."""
     daemon.start()
-    divvytest.wait_for(lambda: "sessions of the daemon before go on" in daemon.log, 10,
-                       lambda: daemon.log)
+    daemon.await_log("sessions of the daemon before go on")
 
 
 @contextlib.contextmanager
@@ -131,15 +130,13 @@ def test_who_uses_too_much_memory_is_ended_alone(program, place):
         for i in range(8):
             answers += [greedy.ask("alloc", i, 128 * MIB), greedy.ask("fill", i, i)]
         assert answers[:4] == ["ok"] * 4 and answers[-1].startswith("error"), answers
-        divvytest.wait_for(lambda: "had used up their memory (worker-memory)" in daemon.log, 10,
-                           lambda: daemon.log)
+        daemon.await_log("had used up their memory (worker-memory)")
         assert "worker-memory" in daemon.cli("explain", str(session))
         greedy.child.kill()
         greedy.child.communicate()
         sibling.send_signal(signal.SIGUSR1)  # to end in good order, from the same cgroup
         assert sibling.wait(timeout=60) == 0
-        divvytest.wait_for(lambda: "session %d of compute (process %d) is over" % (
-            beside, sibling.pid) in daemon.log, 10, lambda: daemon.log)
+        daemon.await_log("session %d of compute (process %d) is over" % (beside, sibling.pid))
         assert ann.poll() is None
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
@@ -188,4 +185,4 @@ def test_bounds_that_cannot_be_kept_are_not_ignored(program):
     with divvytest.Daemon("worker-memory: 1GiB\nworker-cgroup: no/such/parent\n") as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode != 0
-        assert "worker-memory needs a cgroup" in daemon.log
+        daemon.await_log("worker-memory needs a cgroup")

@@ -150,7 +150,7 @@ def test_without_a_cage_the_intruder_succeeds(scene, program):
         pytest.skip("the build tree is not for everybody")
     uncaged = scene(user=NOBODY, config="cage: no\n")
     results = uncaged.intrude(program)
-    assert "WITHOUT a cage" in uncaged.daemon.log
+    uncaged.daemon.await_log("WITHOUT a cage")
     assert not [name for name in FREE_TO_USERS if not results[name]], "were refused"
 
 
@@ -284,11 +284,11 @@ def test_a_cage_that_cannot_be_is_said(program):
     with impossible("cage: if-possible\n") as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
-        assert "WITHOUT a cage" in daemon.log
+        daemon.await_log("WITHOUT a cage")
 
 
 def test_no_worker_without_the_cage_that_is_demanded(program):
     with impossible("cage: yes\n") as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode != 0
-        assert "workers cannot be caged: " in daemon.log
+        daemon.await_log("workers cannot be caged: ")

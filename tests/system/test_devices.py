@@ -105,7 +105,7 @@ def test_a_program_that_insists_on_a_full_device_is_told(machine, tmp_path):
         assert told.startswith("told divvy: a request of 60% cannot be kept on")
         assert "60% of it is promised already" in told
         assert "divvy: no device: a request of 60%" in log.read_text()
-        assert "cannot have a device: a request of 60%" in machine.daemon.log
+        machine.daemon.await_log("cannot have a device: a request of 60%")
     assert refusals == 1 and machine.devices_of(first) == {taken: 600_000}
 
 
@@ -430,7 +430,7 @@ def test_more_devices_than_can_be_served(program):
         machine = Machine(daemon, program("several"), stack)
         assert machine.run(99, 0)[0] == ["devices 64"]
         words = "The vendors offer 80 devices. divvyd serves the first 64"
-        assert "the vendors offer 80 devices, and divvyd serves the first 64" in daemon.log
+        daemon.await_log("the vendors offer 80 devices, and divvyd serves the first 64")
         assert words in daemon.cli("devices")
         daemon.kill(signal.SIGKILL)
         daemon.start()

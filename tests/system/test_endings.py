@@ -184,8 +184,8 @@ def test_a_zygote_that_found_no_memory_for_its_drivers(program):
         for pid in daemon.processes():
             if divvytest.name_of(pid) == "divvy-zygote":
                 os.kill(pid, signal.SIGKILL)
-        divvytest.wait_for(lambda: "warning: no device:" in daemon.log, 20, lambda: daemon.log)
+        daemon.await_log("warning: no device:", 20)
         resource.prlimit(daemon.pid, resource.RLIMIT_AS, before)
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
-        assert "drivers are loaded anew" in daemon.log
+        daemon.await_log("drivers are loaded anew")

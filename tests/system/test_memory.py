@@ -494,7 +494,7 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
         if deadline:
             assert told == "ok"
             tenant.do("check", 0, 5, 0)
-            assert "it kept memory of a device" in daemon.log
+            daemon.await_log("it kept memory of a device")
         else:
             assert told.startswith("error")
             assert time.monotonic() - began > 3

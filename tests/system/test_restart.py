@@ -248,7 +248,7 @@ def test_who_does_not_read_is_asked_later(daemon):
         session.say(leasechannel.RELEASE, serial=serial)
         session.say(leasechannel.WANT)
     restart(daemon, signal.SIGKILL)
-    divvytest.wait_for(lambda: "does not read what divvyd says" in daemon.log, 10, lambda: daemon.log)
+    daemon.await_log("does not read what divvyd says")
     say_state(session, SYNC_WAITS)
     assert session.hear()[0] == leasechannel.GRANT
     session.close()

@@ -45,7 +45,7 @@ def test_another_client_is_told_what_to_do(newest, oldest):
         _, status, text = hello(daemon.dir, newest, oldest)
         assert status == OTHER_VERSION
         assert "versions %d to %d" % (oldest, newest) in text and "install the same release" in text
-        assert text in daemon.log
+        daemon.await_log(text)
 
 
 def serve_as(directory, answer):
@@ -94,7 +94,7 @@ def reload(daemon, text, expect):
     with open(os.path.join(daemon.home, "config.yaml"), "w") as config:
         config.write(text)
     os.kill(daemon.pid, signal.SIGHUP)
-    divvytest.wait_for(lambda: expect in daemon.log[before:], 10, lambda: daemon.log[before:])
+    daemon.await_log(expect, after=before)
     return daemon.log[before:]
 
 

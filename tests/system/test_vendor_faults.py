@@ -415,7 +415,7 @@ def test_a_driver_that_ends_the_process_politely():
             "DIVVY_VENDOR_SCRIPT": "clGetDeviceIDs * exit 0"}) as daemon:
         done = daemon.run([Stage.program("faults"), "broad"], timeout=PROGRAM_LIMIT_S)
         assert done.returncode == 3 and "in start: " in done.stderr, (done.returncode, done.stderr)
-        assert "ended the process (code 0) while listing its devices" in daemon.log
+        daemon.await_log("ended the process (code 0) while listing its devices")
 
 
 @pytest.fixture
@@ -440,8 +440,7 @@ def test_who_runs_goes_on_when_no_device_is_found_any_more(script):
             assert program.goes_on()
             script.write_text("clGetDeviceIDs * return -1\n")
             os.kill(daemon.pid, signal.SIGHUP)
-            divvytest.wait_for(lambda: "no device: " in daemon.log, PROGRAM_LIMIT_S,
-                               "the devices are not looked for")
+            daemon.await_log("no device: ", PROGRAM_LIMIT_S)
             session.say(leasechannel.WANT)
             session.granted()
             session.say_of_memory(leasechannel.PLACE, 1 << 20)
@@ -615,7 +614,7 @@ def test_memory_of_a_tenant_that_hangs():
         assert child.stdout.readline() == "hoarding\n"
         done = stage.daemon.run([stage.program("faults"), "broad"], timeout=60)
         assert done.returncode == 0, done.stderr
-        assert "it kept memory of a device for 3.0 s" in stage.daemon.log
+        stage.daemon.await_log("it kept memory of a device for 3.0 s")
         divvytest.kill_group(child)
         stage.empty.assert_gone()
 
