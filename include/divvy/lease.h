@@ -1,6 +1,6 @@
 /* The lease client: asks divvyd for the right to keep a device busy, and gives it back in time.
  * Any front end can embed it. The functions may be called from any thread; the callbacks come on
- * the library's own thread, which never enters a vendor's driver and must not be held up. */
+ * the library's own thread, which must not be held up. */
 #ifndef DIVVY_LEASE_H
 #define DIVVY_LEASE_H
 
@@ -60,6 +60,9 @@ bool dv_lease_want(struct dv_lease *lease, uint32_t device);
  * recalled or its slice is over; and if there is no more work, after the moment that divvyd allows
  * for it. */
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more);
+/* Whether dv_lease_drained would give the lease back at once although there is no more work: others
+ * wait for the device, and the program mostly pauses after what it runs. */
+bool dv_lease_pauses(struct dv_lease *lease, uint32_t device);
 /* Nothing submitted is unfinished, and the next piece of work is longer than what is left of the
  * slice: gives the lease back and asks for another. */
 void dv_lease_yield(struct dv_lease *lease, uint32_t device);

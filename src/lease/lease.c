@@ -401,13 +401,27 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
         give_back(lease, device);
     } else if (state == GRANTED && !more && !d->idle_since) {
         d->idle_since = now;
-        /* A look that comes too early finds out by itself when the next is due: the thread is woken
-         * once for many pauses. */
-        wake = lease->socket >= 0 && keeps_until(d) < lease->next_look_ns;
+        uint64_t until = keeps_until(d);
+        if (now >= until && lease->socket >= 0)
+            give_back(lease, device);
+        else /* a look that is too early finds the next by itself: one wake-up for many pauses */
+            wake = lease->socket >= 0 && until < lease->next_look_ns;
     }
     pthread_mutex_unlock(&lease->lock);
     if (wake)
         wake_thread(lease);
+}
+
+bool dv_lease_pauses(struct dv_lease *lease, uint32_t device)
+{
+    struct device *d = &lease->devices[device];
+
+    if (!dv_lease_contended(lease, device))
+        return false;
+    pthread_mutex_lock(&lease->lock);
+    bool pauses = dv_pauses_linger(&d->pauses, d->linger_ns, d->short_linger_ns, true) == 0;
+    pthread_mutex_unlock(&lease->lock);
+    return pauses;
 }
 
 void dv_lease_yield(struct dv_lease *lease, uint32_t device)

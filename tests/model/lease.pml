@@ -91,6 +91,7 @@ bit woken[N];     /* runtime->gates_changed */
 bit linked[N] = 1; /* it has its channel; that divvyd lives is another matter */
 
 #define CLOSED 2 /* DV_GATE_CLOSED: that one has ended, and its end is not noticed yet */
+#define PAUSES 3 /* like 1, but no command waits: !gate->closes_with_more */
 
 /* How it goes with a client. */
 #define WELL 0
@@ -372,6 +373,10 @@ rest:
 #endif
         }
 #ifdef CLOSING
+    :: atomic { main_runs(i) && !work[i] && flight[i] > ended[i] && closing[i] == 0 ->
+            closing[i] = PAUSES; /* dv_gates_before_sleep: mostly nothing follows at once */
+            goto rest
+        }
     :: atomic { main_runs(i) && ended[i] > 0 && main_room(i) -> /* dv_graph_reap */
             flight[i] = flight[i] - ended[i];
             ended[i] = 0;
@@ -425,7 +430,8 @@ rest:
     atomic { main_runs(i) && main_room(i) ->
         if
         :: work[i] && flight[i] == 0 -> want(i)
-        :: work[i] && closing[i] == 1 -> closing[i] = 0 /* dv_gate_reopen: another may follow */
+        :: work[i] && (closing[i] == 1 || closing[i] == PAUSES) ->
+            closing[i] = 0 /* dv_gate_reopen: another may follow */
         :: else
         fi
     };
@@ -503,12 +509,15 @@ closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, 
  * exchange decides which of them was first. */
 proctype Vendor(byte i)
 {
+    bit more; /* commands wait that may not follow */
+
 running_:
     do
     :: atomic { main_runs(i) && flight[i] > ended[i] ->
             printf("a command of client %d ends\n", i);
             if
-            :: closing[i] == 1 && flight[i] == ended[i] + 1 ->
+            :: (closing[i] == 1 || closing[i] == PAUSES) && flight[i] == ended[i] + 1 ->
+                more = closing[i] == 1;
 #ifndef BREAK_CLOSED
                 closing[i] = CLOSED;
 #endif
@@ -521,7 +530,10 @@ running_:
 closed: /* dv_gate_closed */
     atomic {
         main_runs(i) && main_room(i);
-        yield(i);
+        if
+        :: more -> yield(i)
+        :: else -> drained(i, 0)
+        fi;
         ended[i]++;
         goto running_
     }

@@ -47,13 +47,16 @@ static int set_up(void **state)
     runtime = (struct dv_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
                                   .ops = &dv_runtime_api_opencl,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
+                                  .submitting = PTHREAD_MUTEX_INITIALIZER,
                                   .lease = (struct dv_lease *)shm}; /* of no device */
+    pthread_mutex_lock(&runtime.submitting);
     return shm == MAP_FAILED;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
+    pthread_mutex_unlock(&runtime.submitting);
     free(runtime.overflow);
     return munmap(runtime.shm, DV_SHM_ARENA_OFFSET);
 }

@@ -9,6 +9,10 @@
 /* While no other tenant has a session on the device, who could wait for a recall? Commands in longer
  * runs disturb the driver less. */
 #define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
+/* So many commands the lease's thread submits right after a grant. They keep the device busy until the
+ * main thread has woken, which does the rest: the lease's thread has to listen to divvyd, and runs with
+ * a low nice value that a tenant must not have for long. */
+#define LEASE_THREAD_MOST 4
 
 void dv_gates_wake_main(struct dv_runtime *runtime)
 {
@@ -17,6 +21,26 @@ void dv_gates_wake_main(struct dv_runtime *runtime)
      * while it holds a device would hold up others. */
     atomic_store(&runtime->header->worker_asleep, 0);
     dv_futex_wake(&runtime->header->worker_asleep, 1);
+}
+
+/* On the lease's thread. A session that waited for the device mostly sleeps, and while its main thread
+ * wakes the device would be idle. */
+static void granted(void *user, uint32_t device)
+{
+    struct dv_runtime *runtime = user;
+
+    (void)device;
+    if (pthread_mutex_trylock(&runtime->submitting) == 0) {
+        runtime->lease_thread_submits = true;
+        runtime->lease_thread_left = LEASE_THREAD_MOST;
+        dv_gates_slept(runtime);
+        dv_gates_serve(runtime);
+        dv_graph_fence(&runtime->graph);
+        runtime->ops->before_sleep(runtime);
+        runtime->lease_thread_submits = false;
+        pthread_mutex_unlock(&runtime->submitting);
+    }
+    dv_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
@@ -76,7 +100,7 @@ int dv_gates_start(struct dv_runtime *runtime)
 {
     const struct dv_worker_start *start = runtime->start;
     struct dv_lease_callbacks callbacks = {
-        .granted = changed, .recalled = changed, .look = look, .call_back = call_back,
+        .granted = granted, .recalled = changed, .look = look, .call_back = call_back,
         .placed = placed, .evict = evict, .user = runtime};
     bool any = false;
 
@@ -156,13 +180,29 @@ static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
         gate->fenced = serial;
         runtime->fence_due = true;
     }
+    if (!gate->closes)
+        atomic_store(&gate->closes_with_more, true);
     dv_gate_close(gate);
 }
 
-bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
+void dv_gates_before_sleep(struct dv_runtime *runtime)
+{
+    for (uint32_t i = 0; i < runtime->start->device_count; i++) {
+        struct dv_gate *gate = &runtime->gates[i];
+        if (gate->in_flight == 0 || gate->closes || gate->bringing ||
+            !TAILQ_EMPTY(&gate->waiting) || !dv_lease_pauses(runtime->lease, i))
+            continue;
+        atomic_store(&gate->closes_with_more, false);
+        dv_gate_close(gate);
+    }
+}
+
+bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns, bool quick)
 {
     struct dv_lease *lease = runtime->lease;
 
+    if (runtime->lease_thread_submits && (!quick || runtime->lease_thread_left == 0))
+        return false; /* the main thread is woken for it */
     gate->look_ns = 0;
     if (!dv_gate_reopen(gate))
         return false; /* until that end has been noticed here too */
@@ -187,14 +227,19 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
 
 void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate)
 {
+    if (runtime->lease_thread_submits)
+        runtime->lease_thread_left--;
     gate->serial = dv_lease_serial(runtime->lease, gate->device);
     gate->fenced = 0;
 }
 
-/* On the vendor's thread: the device is free, and commands wait that did not fit. */
+/* On the vendor's thread: the device is free. */
 void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
 {
-    dv_lease_yield(runtime->lease, gate->device);
+    if (atomic_load(&gate->closes_with_more))
+        dv_lease_yield(runtime->lease, gate->device);
+    else
+        dv_lease_drained(runtime->lease, gate->device, false);
 }
 
 /* The slice does not run meanwhile; a recall comes all the same when it takes too long. */

@@ -53,6 +53,7 @@ struct dv_gate {
      * through, unless the other was first. */
     struct dv_node *_Atomic closing;
     struct dv_node *closes; /* the same, for the main thread alone */
+    _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool bringing;         /* memory for the next command is on its way: the slice does not run */
     bool full;             /* enough is with the vendor; more follows when half of it is done */

@@ -34,6 +34,11 @@ struct dv_runtime {
     struct dv_gate gates[DV_MAX_DEVICES];
     struct dv_account accounts[DV_MAX_DEVICES];
     pthread_mutex_t accounts_lock; /* objects end on threads of the vendor's */
+    /* Held by the thread that submits: the main thread unless it sleeps, and then, right after a
+     * grant, the lease's thread. */
+    pthread_mutex_t submitting;
+    bool lease_thread_submits;
+    unsigned lease_thread_left;  /* commands that it may still submit */
     bool shares_a_device;        /* holds one that other tenants use as well */
     bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
@@ -60,11 +65,15 @@ struct dv_runtime_api {
 /* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens
  * when the device is drained. For backends. */
 int dv_gates_start(struct dv_runtime *runtime);
-bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns);
+/* quick: to hand it to the vendor takes microseconds, without compiling. */
+bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns, bool quick);
 /* The command that dv_gate_admit let through goes to the vendor. */
 void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
+/* The main thread is about to sleep: where the program will pause, the thread that reports the last
+ * command gives the device back. */
+void dv_gates_before_sleep(struct dv_runtime *runtime);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
 uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
 /* The main thread has slept: what it knew of the time is old. */
@@ -72,7 +81,7 @@ void dv_gates_slept(struct dv_runtime *runtime);
 void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
 /* From any thread. */
 void dv_gates_wake_main(struct dv_runtime *runtime);
-/* Acts on grants and recalls; main thread. */
+/* Acts on grants and recalls; by the thread that submits. */
 void dv_gates_serve(struct dv_runtime *runtime);
 
 /* Device memory (account.c). Any thread, unless said otherwise. */

@@ -159,6 +159,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
         atomic_store(&graph->asleep, false);
         return;
     }
+    pthread_mutex_unlock(&runtime->submitting);
     /* The tenant can write that word as well: what was reported counts, whatever it says. */
     while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed) &&
            !(atomic_load(&graph->attention) && atomic_load(&graph->done))) {
@@ -169,6 +170,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
             atomic_store(&runtime->gates_changed, true);
         }
     }
+    pthread_mutex_lock(&runtime->submitting);
     atomic_store(&graph->asleep, false);
 }
 
@@ -200,6 +202,8 @@ static void rest(struct dv_runtime *runtime, const _Atomic bool *over)
 {
     dv_graph_fence(&runtime->graph);
     runtime->ops->before_sleep(runtime);
+    if (runtime->lease)
+        dv_gates_before_sleep(runtime);
     sleep_until_woken(runtime, over);
     dv_gates_slept(runtime);
 }
@@ -301,6 +305,8 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     madvise(runtime.shm, start->shm_bytes, MADV_DONTDUMP);
     runtime.header = (struct dv_shm_header *)runtime.shm;
     pthread_mutex_init(&runtime.upcall_lock, NULL);
+    pthread_mutex_init(&runtime.submitting, NULL);
+    pthread_mutex_lock(&runtime.submitting);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     tie_life(runtime.header);
     if (start->cage->on && dv_cage_enter(start->cage, start->cache_fd, text, sizeof text) < 0) {

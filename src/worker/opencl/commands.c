@@ -399,7 +399,7 @@ static bool admit(struct dv_gate *gate, struct dv_node *node)
 {
     struct dv_runtime *runtime = node->graph->owner;
 
-    if (!dv_gate_admit(runtime, gate, cost(node))) {
+    if (!dv_gate_admit(runtime, gate, cost(node), !command_of(node)->compiles)) {
         if (!dv_lease_held(runtime->lease, gate->device))
             dvk_residency_ahead(command_of(node));
         return false;

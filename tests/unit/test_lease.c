@@ -1,0 +1,162 @@
+/* The lease client beside a scripted divvyd at the other end of its socket. */
+#include "include/divvy/lease.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/wire/lease/lease.h"
+#include "tests/unit/unit.h"
+
+#define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
+#define ENOUGH 16                    /* gaps after which a session is known */
+
+struct stage {
+    int divvyd;
+    struct dv_lease *lease;
+    uint64_t serial;
+    _Atomic unsigned grants;
+};
+
+static void granted(void *user, uint32_t device)
+{
+    struct stage *stage = user;
+
+    (void)device;
+    atomic_fetch_add(&stage->grants, 1);
+}
+
+static void recalled(void *user, uint32_t device)
+{
+    (void)user;
+    (void)device;
+}
+
+static void look(void *user)
+{
+    (void)user;
+}
+
+static void open_stage(struct stage *stage)
+{
+    struct dv_lease_callbacks callbacks = {
+        .granted = granted, .recalled = recalled, .look = look, .user = stage};
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    *stage = (struct stage){.divvyd = ends[0]};
+    stage->lease = dv_lease_create(ends[1], 1, &callbacks);
+    assert_non_null(stage->lease);
+}
+
+static void close_stage(struct stage *stage)
+{
+    dv_lease_destroy(stage->lease);
+    close(stage->divvyd);
+}
+
+/* What divvyd hears next; 0: nothing within a second. */
+static int hear(struct stage *stage)
+{
+    struct pollfd fd = {.fd = stage->divvyd, .events = POLLIN};
+    struct dv_lease_message m;
+
+    if (poll(&fd, 1, 1000) <= 0)
+        return 0;
+    assert_int_equal(recv(stage->divvyd, &m, sizeof m, 0), sizeof m);
+    return m.type;
+}
+
+static void grant(struct stage *stage, uint32_t flags, uint64_t linger_ns)
+{
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
+                                 .version = DV_LEASE_VERSION,
+                                 .type = DV_LEASE_GRANT,
+                                 .flags = flags,
+                                 .serial = ++stage->serial,
+                                 .slice_ns = DV_NS_PER_S,
+                                 .linger_ns = linger_ns};
+    unsigned before = atomic_load(&stage->grants);
+
+    assert_int_equal(send(stage->divvyd, &m, sizeof m, 0), sizeof m);
+    while (atomic_load(&stage->grants) == before)
+        usleep(100);
+}
+
+/* Asks, is granted, and runs something. */
+static void run(struct stage *stage, uint32_t flags, uint64_t linger_ns)
+{
+    dv_lease_want(stage->lease, 0);
+    assert_int_equal(hear(stage), DV_LEASE_WANT);
+    grant(stage, flags, linger_ns);
+}
+
+/* The first of them lingers, as nothing is known of it. */
+static void pause_often(struct stage *stage)
+{
+    for (int i = 0; i < ENOUGH; i++) {
+        run(stage, DV_LEASE_CONTENDED, BRIDGE_NS);
+        dv_lease_drained(stage->lease, 0, false);
+        assert_int_equal(hear(stage), DV_LEASE_RELEASE);
+        usleep(2 * BRIDGE_NS / 1000);
+    }
+}
+
+static void a_session_that_pauses_gives_back_at_once(void **state)
+{
+    struct stage stage;
+
+    open_stage(&stage);
+    run(&stage, DV_LEASE_CONTENDED, BRIDGE_NS);
+    assert_false(dv_lease_pauses(stage.lease, 0));
+    dv_lease_drained(stage.lease, 0, false);
+    assert_int_equal(hear(&stage), DV_LEASE_RELEASE);
+
+    pause_often(&stage);
+    run(&stage, DV_LEASE_CONTENDED, BRIDGE_NS);
+    assert_true(dv_lease_pauses(stage.lease, 0));
+    dv_lease_drained(stage.lease, 0, false);
+    assert_false(dv_lease_held(stage.lease, 0)); /* by this call, not later by the lease's thread */
+    assert_int_equal(hear(&stage), DV_LEASE_RELEASE);
+    close_stage(&stage);
+}
+
+static void it_keeps_what_nobody_waits_for(void **state)
+{
+    struct stage stage;
+
+    open_stage(&stage);
+    pause_often(&stage);
+    run(&stage, 0, DV_NS_PER_S);
+    assert_false(dv_lease_pauses(stage.lease, 0));
+    dv_lease_drained(stage.lease, 0, false);
+    assert_true(dv_lease_held(stage.lease, 0));
+    close_stage(&stage);
+}
+
+static void a_burst_is_not_a_pause(void **state)
+{
+    struct stage stage;
+
+    open_stage(&stage);
+    run(&stage, DV_LEASE_CONTENDED, BRIDGE_NS);
+    for (int i = 0; i < ENOUGH; i++) {
+        dv_lease_drained(stage.lease, 0, false);
+        dv_lease_want(stage.lease, 0);
+    }
+    assert_false(dv_lease_pauses(stage.lease, 0));
+    close_stage(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_that_pauses_gives_back_at_once),
+        cmocka_unit_test(it_keeps_what_nobody_waits_for),
+        cmocka_unit_test(a_burst_is_not_a_pause),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
