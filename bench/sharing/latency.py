@@ -1,11 +1,14 @@
 """Latency of bench/run share: requests of a service at random times beside batch work that always has
 more, what that adds to their response, and whether the device stays busy."""
 import math
+import os
+import socket
 import statistics
+import time
 
 import harness
 from sharing.figures import AT_LEAST_NONE, AT_MOST_ALL, BASELINES, Figure
-from sharing.trial import BIN_NS, NS_PER_MS, NS_PER_S, SETTLE_S, Tenant, Work
+from sharing.trial import BIN_NS, HOST_CORE, NS_PER_MS, NS_PER_S, SETTLE_S, Tenant, Work
 
 REQUEST_MS, BATCH_MS = 2.0, 10.0
 ADDED_KERNELS, BUSY_PERCENT, KEEPS_PERCENT = 1.5, 97, 75
@@ -23,6 +26,33 @@ def service(load):
 
 def batch(count):
     return [Tenant(f"batch{i}", None, Work(BATCH_MS), **{"class": "batch"}) for i in range(count)]
+
+
+def wake_ups_us():
+    """The tenth and the half of the times of a message from the device's core to the hosts' and back, sent
+    about as seldom as the holder changes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        os.sched_setaffinity(0, {HOST_CORE})
+        while theirs.recv(1):
+            theirs.send(b"!")
+        os._exit(0)
+    theirs.close()
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {1 - HOST_CORE})
+    took = []
+    for _ in range(300):
+        time.sleep(0.005)
+        began = time.monotonic_ns()
+        ours.send(b"?")
+        ours.recv(1)
+        took.append((time.monotonic_ns() - began) / 1e3)
+    os.sched_setaffinity(0, before)
+    ours.close()
+    os.waitpid(child, 0)
+    return statistics.quantiles(took, n=10)[0], statistics.median(took)
 
 
 def p99(responses):
@@ -130,6 +160,10 @@ def latency(bench):
             *(trial.idle_gaps() for trial in samples[case])))
         print(f"  load {case.load} % beside {case.batches}: nothing to do between kernels of one tenant "
               f"{own:.1f} % of the time, where the tenant changes {change:.1f} %, {change_us:.0f} us each")
+    tenth, half = wake_ups_us()
+    print(f"  a change wakes a thread on the other core and one on the device's. A message to a process on the "
+          f"other\n  core and its answer do the same, and take {half:.0f} us here, the quickest tenth "
+          f"{tenth:.0f}")
     print(f"  repetitions: {bench.plan.latency_repetitions}, mixes in turn, with the same arrivals. "
           "Busy: the smaller of the time in which a kernel ran and of kernels\n  times the median of "
           "their tenant's, by the time that passed; times of kernels as the programs see them.")

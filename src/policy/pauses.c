@@ -19,8 +19,9 @@ dv_ns dv_pauses_linger(const struct dv_pauses *pauses, dv_ns linger_ns, dv_ns sh
 {
     dv_ns keep = pauses->pause_ns > linger_ns ? short_ns : linger_ns;
 
-    /* three of four gaps were pauses: to keep it would rarely help */
-    if (contended && keep == short_ns && pauses->ended > ALL / 4 * 3)
+    /* Half of the gaps were pauses. To keep the device through one costs about as much as two changes of
+     * the holder. */
+    if (contended && keep == short_ns && pauses->ended > ALL / 2)
         return 0;
     return keep;
 }
