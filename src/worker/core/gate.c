@@ -35,7 +35,6 @@ static void granted(void *user, uint32_t device)
         runtime->lease_thread_left = LEASE_THREAD_MOST;
         dv_gates_slept(runtime);
         dv_gates_serve(runtime);
-        dv_graph_fence(&runtime->graph);
         runtime->ops->before_sleep(runtime);
         runtime->lease_thread_submits = false;
         pthread_mutex_unlock(&runtime->submitting);

@@ -1,0 +1,309 @@
+/* A leased device in the worker: which thread submits after a grant, and which one gives back. The test
+ * is divvyd and the vendor; the worker's main thread runs in dv_runtime_take_long. */
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/wire/lease/lease.h"
+#include "src/worker/core/runtime.h"
+#include "tests/unit/unit.h"
+
+#define COMMANDS 12
+#define ROUNDS 9                     /* the main thread may be late to fall asleep in some of them */
+#define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
+#define LIMIT_MS 20000
+
+struct command {
+    struct dv_node node; /* first */
+    int number;
+    bool quick;
+};
+
+static struct dv_worker_start start;
+static struct dv_runtime runtime;
+static struct dv_graph_queue queue;
+static struct command *commands[COMMANDS]; /* each until it is reported */
+static _Atomic pid_t submitted_by[COMMANDS];
+static int divvyd;
+static uint64_t serial;
+
+/* ---- an API that does nothing ---- */
+
+static int32_t submit(struct dv_node *node)
+{
+    atomic_store(&submitted_by[((struct command *)node)->number], gettid());
+    return 0;
+}
+
+static uint64_t cost(const struct dv_node *node)
+{
+    (void)node;
+    return DV_NS_PER_US;
+}
+
+static bool admit(struct dv_gate *gate, struct dv_node *node)
+{
+    if (!dv_gate_admit(&runtime, gate, cost(node), ((struct command *)node)->quick))
+        return false;
+    dv_gate_passed(&runtime, gate);
+    return true;
+}
+
+static void drained(struct dv_gate *gate)
+{
+    dv_gate_drained(&runtime, gate);
+}
+
+static void closed(struct dv_gate *gate)
+{
+    dv_gate_closed(&runtime, gate);
+}
+
+static void measured(struct dv_node *node, uint64_t took_ns)
+{
+    (void)node;
+    (void)took_ns;
+}
+
+static void all_measured(struct dv_gate *gate)
+{
+    (void)gate;
+}
+
+static void nothing(struct dv_node *node)
+{
+    (void)node;
+}
+
+static void destroy(struct dv_node *node)
+{
+    free(node);
+}
+
+static const struct dv_graph_backend backend = {.submit = submit,
+                                                .cost = cost,
+                                                .admit = admit,
+                                                .drained = drained,
+                                                .closed = closed,
+                                                .measured = measured,
+                                                .all_measured = all_measured,
+                                                .before_visible = nothing,
+                                                .finished = nothing,
+                                                .destroy = destroy};
+
+static void before_sleep(struct dv_runtime *r)
+{
+    (void)r;
+}
+
+static bool work(struct dv_runtime *r)
+{
+    (void)r;
+    return false;
+}
+
+const struct dv_runtime_api dv_runtime_api_opencl = {
+    .backend = &backend, .before_sleep = before_sleep, .work = work};
+
+static int set_up(void **state)
+{
+    int ends[2];
+    uint8_t *shm = sparse_memory(DV_SHM_ARENA_OFFSET);
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    divvyd = ends[0];
+    start = (struct dv_worker_start){.control_fd = ends[1], .device_count = 1, .devices = {{.leased = 1}}};
+    runtime = (struct dv_runtime){.start = &start,
+                                  .shm = shm,
+                                  .header = (struct dv_shm_header *)shm,
+                                  .ops = &dv_runtime_api_opencl,
+                                  .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
+                                  .submitting = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_lock(&runtime.submitting);
+    assert_int_equal(dv_graph_init(&runtime.graph, &backend, &runtime, shm), 0);
+    assert_int_equal(dv_graph_queue_init(&runtime.graph, &queue, 0, false), 0);
+    queue.gate = &runtime.gates[0];
+    return dv_gates_start(&runtime);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dv_lease_destroy(runtime.lease);
+    close(divvyd);
+    dv_graph_queue_fini(&runtime.graph, &queue);
+    dv_graph_fini(&runtime.graph);
+    pthread_mutex_unlock(&runtime.submitting);
+    return munmap(runtime.shm, DV_SHM_ARENA_OFFSET);
+}
+
+/* ---- divvyd and the vendor, on a thread of their own ---- */
+
+static void wait_a_moment(int *waited_ms)
+{
+    assert_true((*waited_ms)++ < LIMIT_MS);
+    usleep(1000);
+}
+
+static void await_sleep(void)
+{
+    int waited_ms = 0;
+
+    do
+        wait_a_moment(&waited_ms);
+    while (!atomic_load(&runtime.graph.asleep));
+}
+
+static void await_submission(int number)
+{
+    int waited_ms = 0;
+
+    while (!atomic_load(&submitted_by[number]))
+        wait_a_moment(&waited_ms);
+}
+
+static void hear(enum dv_lease_type type)
+{
+    struct pollfd fd = {.fd = divvyd, .events = POLLIN};
+    struct dv_lease_message m;
+
+    assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
+    assert_int_equal(recv(divvyd, &m, sizeof m, 0), sizeof m);
+    assert_int_equal(m.type, type);
+}
+
+static void grant(void)
+{
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
+                                 .version = DV_LEASE_VERSION,
+                                 .type = DV_LEASE_GRANT,
+                                 .flags = DV_LEASE_CONTENDED,
+                                 .serial = ++serial,
+                                 .slice_ns = 10 * DV_NS_PER_S,
+                                 .linger_ns = BRIDGE_NS};
+
+    await_sleep();
+    assert_int_equal(send(divvyd, &m, sizeof m, 0), sizeof m);
+}
+
+/* ---- tests ---- */
+
+/* On the worker's main thread. */
+static void enqueue(int count, bool quick)
+{
+    for (int i = 0; i < count; i++) {
+        atomic_store(&submitted_by[i], 0);
+        commands[i] = calloc(1, sizeof *commands[i]);
+        commands[i]->number = i;
+        commands[i]->quick = quick;
+        commands[i]->node.queue = &queue;
+        commands[i]->node.stream = &queue.main;
+        commands[i]->node.place = DV_PLACE_DEVICE;
+    }
+    for (int i = 0; i < count; i++)
+        dv_graph_add(&runtime.graph, &commands[i]->node, NULL, 0);
+}
+
+/* The main thread until divvyd and the vendor have played their parts, and all is reaped. */
+static void play(void (*parts)(void *argument), void *argument)
+{
+    dv_runtime_take_long(&runtime, parts, argument);
+    dv_graph_reap(&runtime.graph);
+}
+
+struct submitters {
+    pid_t main;
+    int count; /* of commands */
+    int first, last; /* how often the lease's thread submitted the first, and the last command */
+};
+
+static void run_commands(void *argument)
+{
+    struct submitters *by = argument;
+
+    hear(DV_LEASE_WANT);
+    grant();
+    for (int i = 0; i < by->count; i++) {
+        await_submission(i);
+        dv_graph_report(&commands[i]->node, 0);
+    }
+    hear(DV_LEASE_RELEASE);
+    by->first += atomic_load(&submitted_by[0]) != by->main;
+    by->last += atomic_load(&submitted_by[by->count - 1]) != by->main;
+}
+
+static struct submitters submitters_of(int count, bool quick)
+{
+    struct submitters by = {.main = gettid(), .count = count};
+
+    for (int i = 0; i < ROUNDS; i++) {
+        enqueue(count, quick);
+        play(run_commands, &by);
+    }
+    return by;
+}
+
+static void after_a_grant_the_lease_thread_submits(void **state)
+{
+    struct submitters by = submitters_of(1, true);
+
+    assert_in_range(by.first, ROUNDS / 2 + 1, ROUNDS);
+}
+
+static void but_it_leaves_many_commands_to_the_main_thread(void **state)
+{
+    struct submitters by = submitters_of(COMMANDS, true);
+
+    assert_in_range(by.first, ROUNDS / 2 + 1, ROUNDS);
+    assert_int_equal(by.last, 0);
+}
+
+static void and_what_must_be_compiled(void **state)
+{
+    struct submitters by = submitters_of(1, false);
+
+    assert_int_equal(by.first, 0);
+}
+
+static void run_and_pause(void *argument)
+{
+    int *given_back = argument;
+
+    hear(DV_LEASE_WANT);
+    grant();
+    await_submission(0);
+    for (int ms = 0; ms < 100 && !atomic_load(&runtime.gates[0].closing); ms++)
+        usleep(1000);
+    dv_graph_report(&commands[0]->node, 0);
+    *given_back += !dv_lease_held(runtime.lease, 0); /* by this thread, before any other woke */
+    hear(DV_LEASE_RELEASE);
+    usleep(2 * BRIDGE_NS / 1000);
+}
+
+static void the_vendors_thread_gives_back_where_the_program_pauses(void **state)
+{
+    int given_back = 0;
+
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        if (i == ROUNDS)
+            given_back = 0;
+        enqueue(1, true);
+        play(run_and_pause, &given_back);
+    }
+    assert_in_range(given_back, ROUNDS / 2 + 1, ROUNDS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(after_a_grant_the_lease_thread_submits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(but_it_leaves_many_commands_to_the_main_thread, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(and_what_must_be_compiled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_vendors_thread_gives_back_where_the_program_pauses, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
