@@ -402,7 +402,7 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
     } else if (state == GRANTED && !more && !d->idle_since) {
         d->idle_since = now;
         uint64_t until = keeps_until(d);
-        if (now >= until && lease->socket >= 0)
+        if (now >= until)
             give_back(lease, device);
         else /* a look that is too early finds the next by itself: one wake-up for many pauses */
             wake = lease->socket >= 0 && until < lease->next_look_ns;

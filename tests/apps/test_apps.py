@@ -2,8 +2,9 @@
 
 Each program of programs.py runs once without divvy; that run is the reference. It then runs
 through divvy in both data paths (of one library's programs some in one only). With DIVVY_LONG all
-run in both, and again without divvy, which shows that the comparison holds of the program itself. Every run must really have launched kernels: a program that quietly
-fell back to its own CPU code fails here even if its numbers are right.
+run in both, and again without divvy, which shows that the comparison holds of the program itself.
+Every run must really have launched kernels: a program that quietly fell back to its own CPU code fails
+here even if its numbers are right.
 """
 
 import copy

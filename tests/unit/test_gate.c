@@ -1,18 +1,13 @@
 /* A leased device in the worker: which thread submits after a grant, and which one gives back. The test
  * is divvyd and the vendor; the worker's main thread runs in dv_runtime_take_long. */
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/base/clock.h"
-#include "src/wire/lease/lease.h"
 #include "src/worker/core/runtime.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/lease_peer.h"
 
 #define COMMANDS 12
 #define ROUNDS 9                     /* the main thread may be late to fall asleep in some of them */
 #define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
-#define LIMIT_MS 20000
 
 struct command {
     struct dv_node node; /* first */
@@ -143,7 +138,7 @@ static int tear_down(void **state)
 
 static void wait_a_moment(int *waited_ms)
 {
-    assert_true((*waited_ms)++ < LIMIT_MS);
+    assert_true((*waited_ms)++ < PEER_LIMIT_MS);
     usleep(1000);
 }
 
@@ -164,28 +159,11 @@ static void await_submission(int number)
         wait_a_moment(&waited_ms);
 }
 
-static void hear(enum dv_lease_type type)
+static void grant_when_asked(void)
 {
-    struct pollfd fd = {.fd = divvyd, .events = POLLIN};
-    struct dv_lease_message m;
-
-    assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
-    assert_int_equal(recv(divvyd, &m, sizeof m, 0), sizeof m);
-    assert_int_equal(m.type, type);
-}
-
-static void grant(void)
-{
-    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
-                                 .version = DV_LEASE_VERSION,
-                                 .type = DV_LEASE_GRANT,
-                                 .flags = DV_LEASE_CONTENDED,
-                                 .serial = ++serial,
-                                 .slice_ns = 10 * DV_NS_PER_S,
-                                 .linger_ns = BRIDGE_NS};
-
+    assert_int_equal(peer_hear(divvyd), DV_LEASE_WANT);
     await_sleep();
-    assert_int_equal(send(divvyd, &m, sizeof m, 0), sizeof m);
+    peer_grant(divvyd, ++serial, DV_LEASE_CONTENDED, BRIDGE_NS);
 }
 
 /* ---- tests ---- */
@@ -223,13 +201,12 @@ static void run_commands(void *argument)
 {
     struct submitters *by = argument;
 
-    hear(DV_LEASE_WANT);
-    grant();
+    grant_when_asked();
     for (int i = 0; i < by->count; i++) {
         await_submission(i);
         dv_graph_report(&commands[i]->node, 0);
     }
-    hear(DV_LEASE_RELEASE);
+    assert_int_equal(peer_hear(divvyd), DV_LEASE_RELEASE);
     by->first += atomic_load(&submitted_by[0]) != by->main;
     by->last += atomic_load(&submitted_by[by->count - 1]) != by->main;
 }
@@ -271,14 +248,13 @@ static void run_and_pause(void *argument)
 {
     int *given_back = argument;
 
-    hear(DV_LEASE_WANT);
-    grant();
+    grant_when_asked();
     await_submission(0);
     for (int ms = 0; ms < 100 && !atomic_load(&runtime.gates[0].closing); ms++)
         usleep(1000);
     dv_graph_report(&commands[0]->node, 0);
     *given_back += !dv_lease_held(runtime.lease, 0); /* by this thread, before any other woke */
-    hear(DV_LEASE_RELEASE);
+    assert_int_equal(peer_hear(divvyd), DV_LEASE_RELEASE);
     usleep(2 * BRIDGE_NS / 1000);
 }
 

@@ -1,14 +1,10 @@
 /* The lease client beside a scripted divvyd at the other end of its socket. */
 #include "include/divvy/lease.h"
 
-#include <poll.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/base/clock.h"
-#include "src/wire/lease/lease.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/lease_peer.h"
 
 #define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
 #define ENOUGH 16                    /* gaps after which a session is known */
@@ -57,30 +53,11 @@ static void close_stage(struct stage *stage)
     close(stage->divvyd);
 }
 
-/* What divvyd hears next; 0: nothing within a second. */
-static int hear(struct stage *stage)
-{
-    struct pollfd fd = {.fd = stage->divvyd, .events = POLLIN};
-    struct dv_lease_message m;
-
-    if (poll(&fd, 1, 1000) <= 0)
-        return 0;
-    assert_int_equal(recv(stage->divvyd, &m, sizeof m, 0), sizeof m);
-    return m.type;
-}
-
 static void grant(struct stage *stage, uint32_t flags, uint64_t linger_ns)
 {
-    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
-                                 .version = DV_LEASE_VERSION,
-                                 .type = DV_LEASE_GRANT,
-                                 .flags = flags,
-                                 .serial = ++stage->serial,
-                                 .slice_ns = DV_NS_PER_S,
-                                 .linger_ns = linger_ns};
     unsigned before = atomic_load(&stage->grants);
 
-    assert_int_equal(send(stage->divvyd, &m, sizeof m, 0), sizeof m);
+    peer_grant(stage->divvyd, ++stage->serial, flags, linger_ns);
     while (atomic_load(&stage->grants) == before)
         usleep(100);
 }
@@ -89,7 +66,7 @@ static void grant(struct stage *stage, uint32_t flags, uint64_t linger_ns)
 static void run(struct stage *stage, uint32_t flags, uint64_t linger_ns)
 {
     dv_lease_want(stage->lease, 0);
-    assert_int_equal(hear(stage), DV_LEASE_WANT);
+    assert_int_equal(peer_hear(stage->divvyd), DV_LEASE_WANT);
     grant(stage, flags, linger_ns);
 }
 
@@ -99,7 +76,7 @@ static void pause_often(struct stage *stage)
     for (int i = 0; i < ENOUGH; i++) {
         run(stage, DV_LEASE_CONTENDED, BRIDGE_NS);
         dv_lease_drained(stage->lease, 0, false);
-        assert_int_equal(hear(stage), DV_LEASE_RELEASE);
+        assert_int_equal(peer_hear(stage->divvyd), DV_LEASE_RELEASE);
         usleep(2 * BRIDGE_NS / 1000);
     }
 }
@@ -112,14 +89,14 @@ static void a_session_that_pauses_gives_back_at_once(void **state)
     run(&stage, DV_LEASE_CONTENDED, BRIDGE_NS);
     assert_false(dv_lease_pauses(stage.lease, 0));
     dv_lease_drained(stage.lease, 0, false);
-    assert_int_equal(hear(&stage), DV_LEASE_RELEASE);
+    assert_int_equal(peer_hear(stage.divvyd), DV_LEASE_RELEASE);
 
     pause_often(&stage);
     run(&stage, DV_LEASE_CONTENDED, BRIDGE_NS);
     assert_true(dv_lease_pauses(stage.lease, 0));
     dv_lease_drained(stage.lease, 0, false);
     assert_false(dv_lease_held(stage.lease, 0)); /* by this call, not later by the lease's thread */
-    assert_int_equal(hear(&stage), DV_LEASE_RELEASE);
+    assert_int_equal(peer_hear(stage.divvyd), DV_LEASE_RELEASE);
     close_stage(&stage);
 }
 

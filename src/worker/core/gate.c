@@ -9,9 +9,9 @@
 /* While no other tenant has a session on the device, who could wait for a recall? Commands in longer
  * runs disturb the driver less. */
 #define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
-/* So many commands the lease's thread submits right after a grant. They keep the device busy until the
- * main thread has woken, which does the rest: the lease's thread has to listen to divvyd, and runs with
- * a low nice value that a tenant must not have for long. */
+/* The lease's thread submits at most this number of commands right after a grant. They keep the device
+ * busy until the main thread has woken, which submits the rest. The lease's thread has to listen to
+ * divvyd, and it has a low nice value that must not serve a tenant for long. */
 #define LEASE_THREAD_MOST 4
 
 void dv_gates_wake_main(struct dv_runtime *runtime)

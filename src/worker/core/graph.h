@@ -48,11 +48,11 @@ struct dv_gate {
     struct dv_stream *stream; /* of all in flight; NULL: of several */
     struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
     /* Its report means that nothing is in flight, and no command may follow under this grant; NULL:
-     * there is none. Set by the main thread. The thread that reports it changes it to
-     * DV_GATE_CLOSED and gives back; the main thread takes it back before it lets another command
+     * there is none. Set by the thread that submits. The thread that reports it changes it to
+     * DV_GATE_CLOSED and gives back; the one that submits takes it back before it lets another command
      * through, unless the other was first. */
     struct dv_node *_Atomic closing;
-    struct dv_node *closes; /* the same, for the main thread alone */
+    struct dv_node *closes; /* the same, for the thread that submits alone */
     _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool bringing;         /* memory for the next command is on its way: the slice does not run */

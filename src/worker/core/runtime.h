@@ -53,7 +53,8 @@ struct dv_runtime_api {
     int (*init)(struct dv_runtime *runtime, char *text, size_t text_bytes);
     /* Executes one record: a private copy of record->bytes, freed by the callee's owner. */
     void (*handle)(struct dv_runtime *runtime, const struct dv_record *record);
-    /* The ring is empty and the main thread is about to sleep. */
+    /* What was submitted must go to the vendor now: the main thread is about to sleep, or the lease's
+     * thread has submitted in its place. */
     void (*before_sleep)(struct dv_runtime *runtime);
     /* A piece of what is to be done beside the commands. Returns whether there is more at once. */
     bool (*work)(struct dv_runtime *runtime);
