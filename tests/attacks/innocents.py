@@ -1,0 +1,111 @@
+"""Innocent tenants beside an attack: what they have of a device, and how long they wait for it.
+
+An attack that burns processor time slows everybody down, as two plain busy loops do. So each attack
+is measured beside busy loops, in turns: it may cost the innocents no more than they do.
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+ATTACKER = 4002          # user number of whoever attacks
+INNOCENTS = (4101, 4102)
+PHASE_S = 3.0
+REPEATS = 3
+POINTS_MOST = 3.0        # of the device that an attack may cost beyond what busy loops cost
+LATENCY_FACTOR_MOST = 2.0
+LATENCY_NOISE_S = 0.002  # of a p99 on a machine that others use, too
+
+# Takes the device as often as it can, computes for a millisecond, and gives it back.
+INNOCENT = """import json, os, sys, time
+sys.path.insert(0, sys.argv[1])
+import leasechannel as lease
+class Daemon: dir = sys.argv[2]
+seconds, session = float(sys.argv[3]), lease.Session(Daemon)
+print("ready", flush=True)
+sys.stdin.readline()
+held, waits, began = 0.0, [], time.monotonic()
+while (asked := time.monotonic()) < began + seconds:
+    session.say(lease.WANT)
+    try:
+        serial = session.granted(seconds)
+    except AssertionError:
+        waits.append(time.monotonic() - asked)
+        break
+    got = time.monotonic()
+    while time.monotonic() < got + 0.001:
+        pass
+    session.say(lease.RELEASE, serial)
+    held += time.monotonic() - got
+    waits.append(got - asked)
+print(json.dumps({"held": held / (time.monotonic() - began), "waits": waits}))
+"""
+
+BUSY_LOOP = "while True: pass"
+
+
+@contextlib.contextmanager
+def running(commands, user=ATTACKER):
+    """Processes of a user that run until the block ends."""
+    with contextlib.ExitStack() as stack:
+        for command in commands:
+            child = subprocess.Popen(command, user=user, group=user, extra_groups=[],
+                                     stdin=subprocess.DEVNULL, start_new_session=True)
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+        yield
+
+
+def busy_loops():
+    return running([[sys.executable, "-c", BUSY_LOOP]] * 2)
+
+
+def measure(daemon, seconds=PHASE_S):
+    """(part of the device that the innocents have together in %, p99 of their waits in s)."""
+    children = []
+    library = os.path.dirname(os.path.abspath(sys.modules["leasechannel"].__file__))
+    for user in INNOCENTS:
+        child = subprocess.Popen([sys.executable, "-c", INNOCENT, library, daemon.dir, str(seconds)],
+                                 user=user, group=user, extra_groups=[], text=True,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        children.append(child)
+    try:
+        for child in children:
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        results = [json.loads(child.communicate(timeout=seconds * 4 + 30)[0]) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    waits = sorted(wait for result in results for wait in result["waits"])
+    return 100 * sum(result["held"] for result in results), waits[int(len(waits) * 0.99) - 1]
+
+
+def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S, repeats=REPEATS):
+    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns.
+
+    attack  makes a context manager within which the attack goes on
+    """
+    shares, tails = {"busy loops": [], "attack": []}, {"busy loops": [], "attack": []}
+    for _ in range(repeats):
+        for name, beside in (("busy loops", busy_loops), ("attack", attack)):
+            with beside():
+                time.sleep(settle_s)
+                share, tail = measure(daemon, seconds)
+            shares[name].append(share)
+            tails[name].append(tail)
+    words = "; ".join("beside %s: %s %% of the device, p99 of a grant %s ms" % (
+        name, ", ".join("%.1f" % share for share in shares[name]),
+        ", ".join("%.2f" % (1e3 * tail) for tail in tails[name])) for name in shares)
+    print(words)
+    share = {name: statistics.median(values) for name, values in shares.items()}
+    tail = {name: statistics.median(values) for name, values in tails.items()}
+    assert share["attack"] >= share["busy loops"] - POINTS_MOST, words
+    assert tail["attack"] <= LATENCY_FACTOR_MOST * tail["busy loops"] + LATENCY_NOISE_S, words
