@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define UNNAMED_UID 65534u /* whom the kernel shows in place of users that a namespace does not know */
+
 int dv_rundir_check(const char *path)
 {
     struct stat info;
@@ -27,7 +29,7 @@ int dv_rundir_check(const char *path)
 
 int dv_rundir_user(char *path, size_t bytes)
 {
-    const char *base = getenv("XDG_RUNTIME_DIR");
+    const char *base = secure_getenv("XDG_RUNTIME_DIR");
     int length;
 
     /* After su or sudo the variable may still name the directory of the user before. */
@@ -74,18 +76,53 @@ bool dv_rundir_is_served(const char *directory)
     return locked;
 }
 
+/* Whoever owns the directory, if it is somebody whose daemon the caller may use. In a user namespace root
+ * may have no number; only root makes a directory in /run, so there whoever it is will do. */
+static int find_owner(const char *directory, uid_t *owner)
+{
+    struct stat info;
+
+    if (lstat(directory, &info) < 0)
+        return -errno;
+    if (!S_ISDIR(info.st_mode))
+        return -ENOTDIR;
+    if (info.st_uid != 0 && info.st_uid != geteuid() &&
+        !(info.st_uid == UNNAMED_UID && strcmp(directory, DV_RUNDIR_SYSTEM) == 0))
+        return -EPERM;
+    if (info.st_mode & (S_IWGRP | S_IWOTH))
+        return -EPERM;
+    *owner = info.st_uid;
+    return 0;
+}
+
+static int check_server(int fd, uid_t owner)
+{
+    struct ucred server;
+    socklen_t bytes = sizeof server;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &bytes) < 0)
+        return -errno;
+    return server.uid == owner ? 0 : -EPERM;
+}
+
 int dv_rundir_connect(const char *directory, const char *name, int type)
 {
     struct sockaddr_un address;
+    uid_t owner = 0;
     int error = dv_rundir_address(&address, directory, name);
 
+    if (error == 0)
+        error = find_owner(directory, &owner);
     if (error < 0)
         return error;
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
         error = -errno;
+    else
+        error = check_server(fd, owner);
+    if (error < 0) {
         close(fd);
         return error;
     }

@@ -11,7 +11,9 @@
 
 #define DV_RUNDIR_SYSTEM "/run/divvy"
 #define DV_RUNDIR_SESSION_SOCKET "session.sock"
-#define DV_RUNDIR_CONTROL_SOCKET "control.sock"
+/* In a directory of its own: who hands the session socket on, to a container say, need not hand on this. */
+#define DV_RUNDIR_CONTROL "control"
+#define DV_RUNDIR_CONTROL_SOCKET DV_RUNDIR_CONTROL "/control.sock"
 /* A Unix socket's path has at most 107 characters, so a longer directory is of no use. */
 #define DV_RUNDIR_BYTES sizeof(((struct sockaddr_un *)NULL)->sun_path)
 
@@ -30,7 +32,8 @@ int dv_rundir_check(const char *path);
 /* The address of a socket in a directory. Returns 0 or -ENAMETOOLONG. */
 int dv_rundir_address(struct sockaddr_un *address, const char *directory, const char *name);
 
-/* A connected close-on-exec socket of the given type, or a negative errno. */
+/* A connected close-on-exec socket of the given type, or a negative errno: -EPERM when the directory, or
+ * whoever serves it, is neither root's nor the calling user's, or others may write there. */
 int dv_rundir_connect(const char *directory, const char *name, int type);
 
 /* Locked as long as a divvyd runs in the directory. */

@@ -62,7 +62,7 @@ static char *log_path;
 
 void dv_log_open(void)
 {
-    const char *path = getenv("DIVVY_LOG");
+    const char *path = secure_getenv("DIVVY_LOG");
     if (path && *path && !log_path)
         log_path = strdup(path);
 }

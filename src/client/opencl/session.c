@@ -1,6 +1,7 @@
 /* The session: connecting to divvyd, the shared memory, sending messages and waiting for answers.
  * Once connected no descriptor is kept. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
+#include "src/base/rundir.h"
 #include "src/client/opencl/client.h"
 
 #define START_PATIENCE_NS (60 * DV_NS_PER_S)
@@ -93,44 +94,30 @@ woken:
 
 /* ---- connecting ---- */
 
-static int connect_to(const char *folder)
+static int connect_to(const char *directory)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-
-    if (snprintf(address.sun_path, sizeof address.sun_path, "%s/session.sock", folder) >=
-        (int)sizeof address.sun_path)
-        return -1;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    return dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
 }
 
-/* The daemon named by the environment, or the system's, or the user's own. */
+/* The daemon named by the environment, or the system's, or the user's own. A negative errno when none
+ * answers; -EPERM when one did that is not to be trusted. */
 static int connect_somewhere(void)
 {
-    char folder[108];
-    const char *given = getenv("DIVVY_DIR");
+    char directory[DV_RUNDIR_BYTES];
+    const char *given = secure_getenv("DIVVY_DIR");
 
     if (given && *given)
         return connect_to(given);
-    int fd = connect_to("/run/divvy");
-    if (fd >= 0)
+    int fd = connect_to(DV_RUNDIR_SYSTEM);
+    if (fd >= 0 || dv_rundir_user(directory, sizeof directory) < 0)
         return fd;
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (runtime && *runtime && snprintf(folder, sizeof folder, "%s/divvy", runtime) < (int)sizeof folder)
-        fd = connect_to(folder);
-    if (fd >= 0)
-        return fd;
-    snprintf(folder, sizeof folder, "/tmp/divvy-%u", (unsigned)geteuid());
-    return connect_to(folder);
+    int own_fd = connect_to(directory);
+    return own_fd < 0 && own_fd != -EPERM ? fd : own_fd;
 }
 
 static uint32_t wanted_presentation(void)
 {
-    const char *as = getenv("DIVVY_PRESENT_AS");
+    const char *as = secure_getenv("DIVVY_PRESENT_AS");
 
     if (!as)
         return DV_PRESENT_AS_IS;
@@ -146,7 +133,7 @@ static uint32_t wanted_presentation(void)
 /* A number that `divvy run` has put into the environment; false when there is none. */
 static bool number_from(const char *variable, uint32_t most, uint32_t *number)
 {
-    const char *text = getenv(variable);
+    const char *text = secure_getenv(variable);
     char *end;
 
     if (!text || *text < '0' || *text > '9')
@@ -159,7 +146,7 @@ static bool number_from(const char *variable, uint32_t most, uint32_t *number)
 static void wish_for_share(struct dv_hello *hello)
 {
     static const char *const classes[] = {"latency", "standard", "batch", "idle"};
-    const char *class = getenv("DIVVY_PRIORITY");
+    const char *class = secure_getenv("DIVVY_PRIORITY");
 
     uint32_t number;
     if (number_from("DIVVY_REQUEST", DV_SHARE_WHOLE, &number))
@@ -176,7 +163,7 @@ static void wish_for_share(struct dv_hello *hello)
 /* Handles of devices outlive a session, so its successor has to have the same devices. */
 static void wish_for_devices(struct dv_hello *hello)
 {
-    const char *named = getenv("DIVVY_DEVICES");
+    const char *named = secure_getenv("DIVVY_DEVICES");
 
     if (dv_platforms_list(hello->devices, sizeof hello->devices))
         hello->flags |= DV_HELLO_SAME_DEVICES;
@@ -206,7 +193,9 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
         welcome->shm_bytes < DV_SHM_BYTES_MIN || welcome->shm_bytes > DV_SHM_BYTES_MAX)
         return -EPROTO;
     struct stat facts;
-    if (fstat(*shm_fd, &facts) < 0 || (uint64_t)facts.st_size != welcome->shm_bytes)
+    const int sealed = F_SEAL_SHRINK | F_SEAL_GROW; /* nobody takes pages away under a mapping */
+    if (fstat(*shm_fd, &facts) < 0 || (uint64_t)facts.st_size != welcome->shm_bytes ||
+        (fcntl(*shm_fd, F_GET_SEALS) & sealed) != sealed)
         return -EPROTO;
     return 0;
 }
@@ -218,7 +207,7 @@ static int join_somewhere(struct dv_welcome *welcome, int *fd, int *shm_fd)
 
     for (;;) {
         *fd = connect_somewhere();
-        int error = *fd < 0 ? -ENOENT : shake_hands(*fd, welcome, shm_fd);
+        int error = *fd < 0 ? *fd : shake_hands(*fd, welcome, shm_fd);
         if ((error != -ECONNRESET && error != -EPIPE) || dv_now() - start > START_PATIENCE_NS)
             return error;
         dv_close_fd(fd);
@@ -289,6 +278,24 @@ static void after_fork_in_child(void)
     dv_helper_after_fork();
 }
 
+static const char *words_for(int error)
+{
+    switch (error) {
+    case -ENOENT:
+    case -ECONNREFUSED:
+        return "no divvyd runs that this program can reach";
+    case -EPERM:
+        return "the daemon that answers is neither root's nor this user's, or others may write to its "
+               "directory; it is not used";
+    case -EACCES:
+        return "divvyd does not let this user open sessions";
+    case -EPROTO:
+        return "divvyd's answer is not understood; is it of another release?";
+    default:
+        return strerrordesc_np(-error);
+    }
+}
+
 /* A guest does not print, and OpenCL has no words: they go to the log, if there is one. */
 static void log_refusal(int error, const struct dv_welcome *welcome)
 {
@@ -297,10 +304,7 @@ static void log_refusal(int error, const struct dv_welcome *welcome)
     if (error == -EPROTO && welcome->magic == DV_WIRE_MAGIC && welcome->status != DV_WELCOME_OK)
         dv_log_call("divvy: no session: %.*s", (int)sizeof welcome->text, welcome->text);
     else
-        dv_log_call("divvy: no session: %s", error == -ENOENT  ? "no divvyd runs that this program can reach"
-                                             : error == -EPROTO ? "divvyd's answer is not understood; is "
-                                                                  "it of another release?"
-                                                                : strerrordesc_np(-error));
+        dv_log_call("divvy: no session: %s", words_for(error));
 }
 
 static struct dv_session *open_session(void)
