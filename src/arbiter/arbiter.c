@@ -160,6 +160,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     arbiter->config = config;
     arbiter->config_loads++;
     dv_control_apply_config(arbiter);
+    dv_listener_apply_config(arbiter);
     dv_leases_apply_config(arbiter);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
@@ -222,7 +223,7 @@ static int make_directory(struct dv_arbiter *arbiter)
         dv_error("cannot use the directory %s: its name is too long for sockets (at most %zu "
                  "characters); choose a shorter one with --dir",
                  arbiter->options.directory ? arbiter->options.directory : "",
-                 DV_RUNDIR_BYTES - 14);
+                 DV_RUNDIR_BYTES - sizeof "/" DV_RUNDIR_CONTROL_SOCKET);
         return status;
     }
     status = dv_rundir_make(arbiter->directory, arbiter->options.user ? 0700 : 0755);
@@ -293,6 +294,8 @@ static void release_directory(struct dv_arbiter *arbiter)
     dv_state_remove(arbiter->directory);
     if (dv_rundir_address(&keeper, arbiter->directory, DV_KEEPER_SOCKET) == 0)
         unlink(keeper.sun_path);
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
+    rmdir(path);
     snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, arbiter->directory);
     unlink(path);
     rmdir(arbiter->directory); /* stays if others keep files in it */

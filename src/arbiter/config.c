@@ -121,6 +121,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
                            DV_LIMIT_PATH - 1),
     CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_tenant_rule, name, 1,
                            DV_LIMIT_TENANT_NAME - 1),
+    CYAML_FIELD_ENUM("refuse", OPTIONAL_ENUM, struct dv_tenant_rule, refuse, yes_no, COUNT(yes_no)),
     CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dv_tenant_rule, per, per_words,
                      COUNT(per_words)),
     CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dv_tenant_rule, request, 1,
@@ -168,6 +169,7 @@ static const cyaml_schema_field_t file_fields[] = {
                                vendors_count, &path_schema, 1, DV_LIMIT_VENDORS),
     CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dv_config_file,
                            operator_group, 1, 64),
+    CYAML_FIELD_STRING_PTR("session-group", OPTIONAL_POINTER, struct dv_config_file, session_group, 1, 64),
     CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dv_config_file, tenants_see_own,
                      yes_no, COUNT(yes_no)),
     CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dv_config_file,
@@ -221,6 +223,8 @@ static const struct {
     {"arena", "a size such as 16GiB"},
     {"vendors", "a list of 1 to 64 paths of .icd files"},
     {"operator-group", "the name of a group"},
+    {"session-group", "the name of a group, or " DV_CONFIG_EVERYBODY},
+    {"refuse", "yes or no"},
     {"tenants-see-own", "yes or no"},
     {"cage", "yes, no or if-possible; in a device rule a mapping of paths, groups and calls"},
     {"paths", "a list of at most 64 absolute paths"},
@@ -385,20 +389,40 @@ static int check_arena(struct dv_config *config, const char *path, const char *d
     return -EINVAL;
 }
 
-static int check_group(struct dv_config *config, const char *path, const char *data, char *error,
-                       size_t error_bytes)
+static int find_group(const char *key, const char *name, const char *path, const char *data, gid_t *gid,
+                      char *error, size_t error_bytes)
 {
-    const struct group *group = getgrnam(config->file->operator_group);
+    const struct group *group = getgrnam(name);
 
     if (!group) {
-        snprintf(error, error_bytes,
-                 "%s:%d: operator-group: there is no group '%s' on this machine", path,
-                 dv_yaml_find_line(data, "operator-group", 1), config->file->operator_group);
+        snprintf(error, error_bytes, "%s:%d: %s: there is no group '%s' on this machine", path,
+                 dv_yaml_find_line(data, key, 1), key, name);
         return -EINVAL;
     }
-    config->has_operator_group = true;
-    config->operator_group = group->gr_gid;
+    *gid = group->gr_gid;
     return 0;
+}
+
+static int check_groups(struct dv_config *config, const char *path, const char *data, char *error,
+                        size_t error_bytes)
+{
+    const struct dv_config_file *file = config->file;
+    int status = 0;
+
+    if (file->operator_group) {
+        status = find_group("operator-group", file->operator_group, path, data, &config->operator_group,
+                            error, error_bytes);
+        config->has_operator_group = status == 0;
+    }
+    if (status < 0 || !file->session_group)
+        return status;
+    if (strcmp(file->session_group, DV_CONFIG_EVERYBODY) == 0) {
+        config->sessions_for = DV_SESSIONS_FOR_ALL;
+        return 0;
+    }
+    config->sessions_for = DV_SESSIONS_FOR_GROUP;
+    return find_group("session-group", file->session_group, path, data, &config->session_group, error,
+                      error_bytes);
 }
 
 /* ---- tenants ---- */
@@ -481,6 +505,29 @@ static int read_memory(const struct place *place, const char *key, const char *t
     return wrong(place, key, text);
 }
 
+/* Tenants without a name of the operator's are called by a slash or a word and a colon, see name_tenant in
+ * tenants.c, and a number is a session. Names that could be one of those would be ambiguous. Who may make
+ * cgroups could make tenants without a pattern for them. */
+static int check_identity(const struct place *place, const struct dv_tenant_rule *rule)
+{
+    if (rule->name && (rule->name[0] == '/' || strchr(rule->name, ':') ||
+                       strspn(rule->name, "0123456789") == strlen(rule->name))) {
+        snprintf(place->error, place->error_bytes,
+                 "%s:%d: a tenant cannot be called '%s'; expected a name without a colon, that does "
+                 "not begin with a slash and is no number",
+                 place->path, dv_yaml_find_line(place->data, "name", place->line), rule->name);
+        return -EINVAL;
+    }
+    if (rule->per == DV_PER_CGROUP && !rule->name && !rule->cgroup) {
+        snprintf(place->error, place->error_bytes,
+                 "%s:%d: per: cgroup needs a pattern, or every user could make tenants by making "
+                 "cgroups; expected for example cgroup: \"/slurm/uid_*/job_*\" beside it",
+                 place->path, dv_yaml_find_line(place->data, "per", place->line));
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
 {
     struct dv_tenant_terms *terms = &rule->terms;
@@ -489,7 +536,9 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
         .share = {.limit_ppm = DV_PPM,
                   .weight = 1,
                   .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
-    int status = find_people(place, rule);
+    int status = check_identity(place, rule);
+    if (status == 0)
+        status = find_people(place, rule);
     if (status == 0)
         status = read_share(place, "request", rule->request, 0, &terms->share.request_ppm);
     if (status == 0)
@@ -692,9 +741,8 @@ static int check_values(struct dv_config *config, const char *path, const char *
 
     if (file->arena && check_arena(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
-    if (file->operator_group && check_group(config, path, data, error, error_bytes) < 0)
-        return -EINVAL;
-    if (check_slices(config, path, data, error, error_bytes) < 0 ||
+    if (check_groups(config, path, data, error, error_bytes) < 0 ||
+        check_slices(config, path, data, error, error_bytes) < 0 ||
         check_memory(config, path, data, error, error_bytes) < 0 ||
         check_cages(config, path, data, error, error_bytes) < 0 ||
         check_deadlines(config, path, data, error, error_bytes) < 0 ||

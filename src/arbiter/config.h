@@ -86,6 +86,7 @@ struct dv_tenant_rule {
     char *group;  /* name or number */
     char *cgroup; /* glob on the path of a process's cgroup */
     char *name;   /* all that match are one tenant; NULL: one for each `per` */
+    int refuse;   /* they get no session */
     int per;      /* enum dv_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
     char *memory_request; /* likewise, what others do not take from it; NULL: nothing */
@@ -109,6 +110,7 @@ struct dv_config_file {
     char **vendors;
     uint64_t vendors_count;
     char *operator_group;
+    char *session_group;
     int tenants_see_own;
     uint64_t *sessions_per_user; /* NULL: absent */
     int device_order;            /* enum dv_device_order */
@@ -134,6 +136,14 @@ enum dv_cage_choice {
     DV_CAGE_IF_POSSIBLE,
 };
 
+/* Who may open sessions. */
+enum dv_sessions_for {
+    DV_SESSIONS_FOR_WORKERS_GROUPS, /* the default: who is in the groups that workers are put into */
+    DV_SESSIONS_FOR_GROUP,
+    DV_SESSIONS_FOR_ALL,
+};
+#define DV_CONFIG_EVERYBODY "everybody"
+
 enum dv_device_order {
     DV_ORDER_FREE,  /* the default: whichever has most to give first */
     DV_ORDER_FIXED, /* as the vendors list them */
@@ -154,6 +164,8 @@ struct dv_config {
     bool devices_fixed; /* every session sees devices in the vendors' order */
     bool has_operator_group;
     gid_t operator_group;
+    enum dv_sessions_for sessions_for;
+    gid_t session_group;
     int cage;             /* enum dv_cage_choice */
     uint64_t worker_memory_bytes; /* 0: no bound */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */

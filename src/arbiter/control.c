@@ -18,6 +18,7 @@
 #include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/peers.h"
 #include "src/arbiter/processes.h"
 #include "src/base/cleanup.h"
 
@@ -31,23 +32,6 @@ struct dv_hold {
 };
 
 /* ---- who asks ---- */
-
-static bool in_operator_group(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer)
-{
-    gid_t groups[DV_LIMIT_GROUPS];
-    socklen_t bytes = sizeof groups;
-
-    if (!arbiter->config.has_operator_group)
-        return false;
-    if (peer->gid == arbiter->config.operator_group)
-        return true;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
-        return false;
-    for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
-        if (groups[i] == arbiter->config.operator_group)
-            return true;
-    return false;
-}
 
 static int connection_fd(struct MHD_Connection *connection)
 {
@@ -64,8 +48,7 @@ static bool identify(const struct dv_arbiter *arbiter, int fd, struct dv_control
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
         return false;
     peer->uid = credentials.uid;
-    peer->is_operator = credentials.uid == 0 || credentials.uid == arbiter->owner ||
-                        in_operator_group(arbiter, fd, &credentials);
+    peer->is_operator = dv_peer_is_operator(arbiter, fd, &credentials);
     return true;
 }
 
@@ -273,7 +256,7 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
     if (!identify(arbiter, connection_fd(connection), &peer))
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "the peer cannot be identified");
     if (!peer.is_operator && !tenants_may_ask(arbiter))
-        return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon");
+        return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon, and nobody in a container is one");
     if (!may_ask_now(connection))
         return reply_too_many(connection);
     if (strcmp(path, "/v1/hold") == 0)
@@ -439,24 +422,57 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* ---- life ---- */
 
-static unsigned socket_mode(const struct dv_arbiter *arbiter)
+/* What the owner may, and where it is meant for them also operators or everybody. */
+static mode_t mode_for(const struct dv_arbiter *arbiter, mode_t owner, mode_t group, mode_t others)
 {
     if (arbiter->options.user)
-        return 0600;
-    return tenants_may_ask(arbiter) ? 0666 : 0660;
+        return owner;
+    return owner | group | (tenants_may_ask(arbiter) ? others : 0);
+}
+
+static int set_access(const struct dv_arbiter *arbiter, const char *path, mode_t mode)
+{
+    gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
+
+    return lchown(path, (uid_t)-1, group) < 0 || chmod(path, mode) < 0 ? -errno : 0;
 }
 
 void dv_control_apply_config(struct dv_arbiter *arbiter)
 {
     struct sockaddr_un address;
-    gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
+    char directory[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_CONTROL];
 
     if (arbiter->control.activated ||
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
         return;
-    if (lchown(address.sun_path, (uid_t)-1, group) < 0 ||
-        chmod(address.sun_path, socket_mode(arbiter)) < 0)
-        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(errno));
+    snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
+    int error = set_access(arbiter, address.sun_path, mode_for(arbiter, 0600, 0060, 0006));
+    if (error == 0)
+        error = set_access(arbiter, directory, mode_for(arbiter, 0700, 0050, 0005));
+    if (error < 0)
+        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(-error));
+}
+
+static int open_socket(struct dv_arbiter *arbiter)
+{
+    char directory[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_CONTROL];
+
+    snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
+    int status = dv_rundir_make(directory, 0700);
+    return status < 0 ? status
+                      : dv_listener_open(arbiter, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, 0600);
+}
+
+static int adopt_socket(struct dv_arbiter *arbiter)
+{
+    struct sockaddr_un address;
+    DV_AUTO_CLOSE int fd = dv_adopt_socket(arbiter, DV_KEPT_CONTROL_SOCKET);
+
+    /* an earlier release had it elsewhere */
+    if (dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0 ||
+        access(address.sun_path, F_OK) < 0)
+        return -ENOENT;
+    return dv_take_fd(&fd);
 }
 
 static int start_http(struct dv_arbiter *arbiter)
@@ -493,10 +509,9 @@ int dv_control_init(struct dv_arbiter *arbiter, int activated_fd)
     struct dv_control *control = &arbiter->control;
 
     control->activated = activated_fd >= 0;
-    control->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_CONTROL_SOCKET);
+    control->fd = activated_fd >= 0 ? activated_fd : adopt_socket(arbiter);
     if (control->fd < 0)
-        control->fd = dv_listener_open(arbiter, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM,
-                                       arbiter->options.user ? 0600 : 0660);
+        control->fd = open_socket(arbiter);
     if (control->fd < 0)
         return control->fd;
     dv_control_apply_config(arbiter);

@@ -16,6 +16,7 @@
 #include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/peers.h"
 #include "src/arbiter/session.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
@@ -160,6 +161,10 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
         snprintf(text, sizeof text,
                  "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    if (dv_peer_may_open_sessions(pending->arbiter, pending->fd, &pending->peer, text, sizeof text) < 0) {
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
@@ -347,6 +352,21 @@ int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, uns
     return dv_take_fd(&fd);
 }
 
+/* Who is not meant to be served need not get as far as divvyd. */
+void dv_listener_apply_config(struct dv_arbiter *arbiter)
+{
+    const struct dv_config *config = &arbiter->config;
+    bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
+    struct sockaddr_un address;
+
+    if (arbiter->listener.activated || arbiter->options.user ||
+        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
+        return;
+    if (lchown(address.sun_path, (uid_t)-1, one_group ? config->session_group : getegid()) < 0 ||
+        chmod(address.sun_path, one_group ? 0660 : 0666) < 0)
+        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(errno));
+}
+
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
 {
     struct dv_listener *listener = &arbiter->listener;
@@ -354,10 +374,10 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
     listener->activated = activated_fd >= 0;
     listener->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_SESSION_SOCKET);
     if (listener->fd < 0)
-        listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET,
-                                        arbiter->options.user ? 0600 : 0666);
+        listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
     if (listener->fd < 0)
         return listener->fd;
+    dv_listener_apply_config(arbiter);
     int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
                                 arbiter);
     if (error >= 0)

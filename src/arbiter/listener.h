@@ -23,6 +23,8 @@ struct dv_listener {
 };
 
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
+/* Whom the socket lets in, after the configuration has changed. */
+void dv_listener_apply_config(struct dv_arbiter *arbiter);
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */
 void dv_listener_fini(struct dv_arbiter *arbiter);

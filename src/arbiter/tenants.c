@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,20 +109,20 @@ static void cut_to_pattern(char *path, const char *pattern)
         }
 }
 
-/* The end of a path says most; what is cut off still tells it from others. */
+/* The end of a path says most; a digest tells it from others, also from those that somebody makes up. */
 static void shorten(const char *path, char *field, size_t bytes)
 {
+    enum { DIGEST_BYTES = 16 };
+    char digest[SHA256_DIGEST_STRING_LENGTH];
     size_t length = strlen(path);
-    uint64_t hash = UINT64_C(14695981039346656037);
 
     if (length < bytes) {
         dv_text_copy(field, bytes, path);
         return;
     }
-    for (const char *at = path; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-    size_t kept = bytes - sizeof "0123456789abcdef...";
-    snprintf(field, bytes, "%016llx...%s", (unsigned long long)hash, path + length - kept);
+    SHA256Data((const uint8_t *)path, length, digest);
+    size_t kept = bytes - (2 * DIGEST_BYTES + sizeof "...");
+    snprintf(field, bytes, "%.*s...%s", 2 * DIGEST_BYTES, digest, path + length - kept);
     dv_text_clean(field, bytes);
 }
 
@@ -154,12 +155,22 @@ static bool matches(const struct dv_tenant_rule *rule, struct suspect *suspect)
            (!rule->cgroup || find_cgroup(suspect, rule->cgroup, path, sizeof path));
 }
 
+static bool is_configured(const struct dv_config_file *file, const char *name)
+{
+    for (uint64_t i = 0; file && i < file->tenants_count; i++)
+        if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 /* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
- * in theirs, cgroups begin with a slash, the others with a word and a colon. */
+ * in theirs, and one that the configuration gives to a tenant is not theirs; cgroups begin with a slash,
+ * the others with a word and a colon. */
 static void name_tenant(enum dv_tenant_per per, const struct dv_tenant_rule *rule,
                         struct suspect *suspect, char *name, size_t bytes)
 {
     const struct dv_session *session = suspect->session;
+    const struct dv_config_file *file = session->arbiter->config.file;
 
     if (per == DV_PER_CGROUP && find_cgroup(suspect, rule ? rule->cgroup : NULL, name, bytes))
         return;
@@ -171,6 +182,8 @@ static void name_tenant(enum dv_tenant_per per, const struct dv_tenant_rule *rul
         snprintf(name, bytes, "group:%u", (unsigned)(rule && rule->group ? rule->gid : session->gid));
     else if (strspn(session->user, "0123456789") == strlen(session->user))
         snprintf(name, bytes, "uid:%s", session->user); /* digits alone would name a session */
+    else if (is_configured(file, session->user))
+        snprintf(name, bytes, "uid:%u", (unsigned)session->uid);
     else
         snprintf(name, bytes, "%s", session->user);
 }
@@ -195,7 +208,8 @@ static void default_terms(const struct dv_arbiter *arbiter, struct dv_tenant_ter
     }
 }
 
-static void identify(const struct dv_arbiter *arbiter, const struct dv_session *session, char *name,
+/* False when a rule refuses the program. */
+static bool identify(const struct dv_arbiter *arbiter, const struct dv_session *session, char *name,
                      size_t bytes, struct dv_tenant_terms *terms)
 {
     const struct dv_config_file *file = arbiter->config.file;
@@ -205,15 +219,18 @@ static void identify(const struct dv_arbiter *arbiter, const struct dv_session *
         const struct dv_tenant_rule *rule = &file->tenants[i];
         if (!matches(rule, &suspect))
             continue;
+        if (rule->refuse)
+            return false;
         *terms = rule->terms;
         if (rule->name)
             dv_text_copy(name, bytes, rule->name);
         else
             name_tenant((enum dv_tenant_per)rule->per, rule, &suspect, name, bytes);
-        return;
+        return true;
     }
     default_terms(arbiter, terms);
     name_tenant(arbiter->options.user ? DV_PER_PROGRAM : DV_PER_USER, NULL, &suspect, name, bytes);
+    return true;
 }
 
 /* ---- what can be promised ---- */
@@ -668,13 +685,22 @@ void dv_tenants_forget_gone(struct dv_arbiter *arbiter, bool all)
         forget(arbiter, oldest);
 }
 
-static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv_session *session)
+/* NULL with words: no tenant's session. */
+static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv_session *session,
+                                     char *text, size_t bytes)
 {
     char name[DV_LIMIT_TENANT_NAME] = "";
     struct dv_tenant_terms terms;
     struct dv_tenant *tenant;
 
-    identify(arbiter, session, name, sizeof name, &terms);
+    if (!identify(arbiter, session, name, sizeof name, &terms)) {
+        snprintf(text, bytes,
+                 "the operator does not let programs of user %s use the accelerators here (a tenant rule "
+                 "with refuse: yes in divvy.yaml); ask the operator",
+                 session->user);
+        return NULL;
+    }
+    snprintf(text, bytes, "divvyd has no memory for another tenant");
     HASH_FIND_STR(arbiter->tenants, name, tenant);
     bool created = !tenant;
     if (created) {
@@ -872,11 +898,9 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
     int first = 0;
 
     dv_tenants_forget_gone(arbiter, false);
-    struct dv_tenant *tenant = find_or_add(arbiter, session);
-    if (!tenant) {
-        snprintf(text, bytes, "divvyd has no memory for another tenant");
-        return -ENOMEM;
-    }
+    struct dv_tenant *tenant = find_or_add(arbiter, session, text, bytes);
+    if (!tenant)
+        return -EACCES;
     int status = check_wish(arbiter, tenant, wish, shares, text, bytes);
     if (status == 0) {
         usual = tenant->terms.share;

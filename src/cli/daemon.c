@@ -54,7 +54,7 @@ int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
     int error = -ENOENT;
 
     if (!wanted)
-        wanted = getenv("DIVVY_DIR");
+        wanted = secure_getenv("DIVVY_DIR");
     if (wanted && wanted[0]) {
         copy_directory(directory, wanted);
         if (answers(wanted, socket_name, socket_type, &error))
@@ -88,6 +88,10 @@ void dv_daemon_explain(int error, const char *directory)
             "it with `divvyd --user --dir %s`, or leave the directory out to use the "
             "system's daemon or your own.",
             directory, directory);
+    else if (error == -EPERM)
+        dv_cli_error("the daemon in %s is not used: it, or its directory, is neither root's nor yours, or "
+                     "others may write to the directory.",
+                     directory);
     else if (error == -EACCES)
         dv_cli_error("the divvyd in %s does not let you ask. Ask as root or as a member of its "
                      "operator group, or have the operator "

@@ -225,7 +225,7 @@ class Daemon:
             time.sleep(0.02)
 
     def _accepts(self):
-        for name, kind in (("session.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
+        for name, kind in (("session.sock", socket.SOCK_SEQPACKET), ("control/control.sock", socket.SOCK_STREAM)):
             with socket.socket(socket.AF_UNIX, kind) as probe:
                 try:
                     probe.connect(os.path.join(self.dir, name))

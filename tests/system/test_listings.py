@@ -28,7 +28,7 @@ class Listing:
 
     def __init__(self, daemon, path, version="1.1"):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(os.path.join(daemon.dir, "control.sock"))
+        self.socket.connect(os.path.join(daemon.dir, "control/control.sock"))
         self.socket.settimeout(30)
         self.socket.send(b"GET %s HTTP/%s\r\nHost: divvyd\r\nConnection: close\r\n\r\n" % (
             path.encode(), version.encode()))

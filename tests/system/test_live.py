@@ -293,7 +293,7 @@ else:
 
 def greedy(machine, what):
     return subprocess.Popen(
-        [sys.executable, "-c", GREEDY, os.path.join(machine.daemon.dir, "control.sock"), what],
+        [sys.executable, "-c", GREEDY, os.path.join(machine.daemon.dir, "control/control.sock"), what],
         text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **identity(BEN))
 
 

@@ -302,6 +302,12 @@ static void wrong_values_are_named(void **state)
     REFUSED("tenants:\n  - per: planet\n", 2, "planet", "cgroup or program");
     REFUSED("tenants:\n  - shares: 3\n", 2, "unknown key 'shares' in a tenant rule", "may-request");
     REFUSED("operator-group: no such group here\n", 1, "no such group here");
+    REFUSED("session-group: no such group here\n", 1, "session-group: there is no group");
+    REFUSED("tenants:\n  - refuse: perhaps\n", 2, "'refuse' cannot be 'perhaps'");
+    REFUSED("tenants:\n  - per: cgroup\n", 2, "per: cgroup needs a pattern");
+    REFUSED("tenants:\n  - name: uid:7\n", 2, "a tenant cannot be called 'uid:7'");
+    REFUSED("tenants:\n  - name: /slurm\n", 2, "a tenant cannot be called '/slurm'");
+    REFUSED("tenants:\n  - name: \"7\"\n", 2, "a tenant cannot be called '7'");
     REFUSED("vendors:\n  - /etc/a.icd\n  - b.icd\n", 3, "b.icd", "absolute path");
 }
 

@@ -450,7 +450,7 @@ static union {
     X("reach the host of a virtual machine", calls(socket(40, SOCK_STREAM, 0)))                    \
     X("listen for connections", calls(socket(AF_INET6, SOCK_STREAM, 0)))                           \
     X("have a network", has_network_device())                                                      \
-    X("connect to divvyd's control socket", connects_unix(below("dir", "control.sock"), SOCK_STREAM)) \
+    X("connect to divvyd's control socket", connects_unix(below("dir", "control/control.sock"), SOCK_STREAM)) \
     X("connect to divvyd's session socket",                                                        \
       connects_unix(below("dir", "session.sock"), SOCK_SEQPACKET))                                 \
     X("connect to a socket without a path", connects_abstract())                                   \
