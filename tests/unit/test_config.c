@@ -177,6 +177,7 @@ static void tenants_have_terms(void **state)
                                    "    may-weight: 4\n"
                                    "    may-class: latency\n"
                                    "  - user: \"20001\"\n"
+                                   "    cgroup: \"/job/*\"\n"
                                    "    per: cgroup\n"
                                    "  - request: 10%\n"),
                      0);
