@@ -140,6 +140,19 @@ def stack_traces(pid):
     return "--- stacks of %d\n%s\n" % (pid, "\n".join(frames))
 
 
+# Where the sanitizers of an instrumented divvyd write what they find, below the daemon's home.
+REPORTS = "sanitizer"
+
+
+def sanitizer_env(home):
+    """Settings that make a sanitizer's finding a file, and a leak a finding."""
+    common = "log_path=%s:exitcode=99:abort_on_error=0" % os.path.join(home, REPORTS)
+    known = os.path.join(REPOSITORY, ".ci", "tsan.supp")
+    return {"ASAN_OPTIONS": common + ":detect_leaks=1:detect_stack_use_after_return=1",
+            "UBSAN_OPTIONS": common + ":print_stacktrace=1:halt_on_error=1",
+            "TSAN_OPTIONS": common + ":second_deadlock_stack=1:suppressions=" + known}
+
+
 class Daemon:
     """A divvyd of our own in a temporary directory. Use it as a context manager.
 
@@ -147,6 +160,8 @@ class Daemon:
     env          additions to divvyd's environment (and so to its workers')
     system       it serves every user, as the system's daemon does
     user         number of the user who starts it, if not whoever runs the test
+
+    DIVVY_TEST_DIVVYD names another divvyd to use, say an instrumented one, with the same worker.
     """
 
     def __init__(self, config_text=None, env=None, system=False, user=None):
@@ -164,7 +179,7 @@ class Daemon:
         if user is not None:
             self.identity = {"user": user, "group": user, "extra_groups": []}
             os.chown(self.home, user, user)
-        self.program = binary("divvyd")
+        self.program = os.environ.get("DIVVY_TEST_DIVVYD") or binary("divvyd")
         self.process = None
 
     def __enter__(self):
@@ -180,9 +195,15 @@ class Daemon:
         died = self.process is not None and self.process.poll() is not None and not self._killed
         if kind is not None or died:
             self._show_log()
-        self._clean_up()
-        if died and kind is None:
+        self._end_processes()
+        found = self._sanitizer_reports()
+        shutil.rmtree(self.home, ignore_errors=True)
+        if found:
+            print(found, file=sys.stderr)
+        if kind is None and died:
             raise AssertionError("divvyd ended by itself with code %s" % self.process.returncode)
+        if kind is None and found:
+            raise AssertionError("a sanitizer has found something in divvyd: see above")
         return False
 
     @property
@@ -202,6 +223,8 @@ class Daemon:
         """Starts divvyd and waits until it accepts sessions. Also used to start it again."""
         self._killed = False
         cmd = [self.program, "--dir", self.dir] + ([] if self.system else ["--user"])
+        if os.environ.get("DIVVY_TEST_DIVVYD"):
+            cmd += ["--worker", binary("divvy-worker")]
         if self.config_text is not None:
             config = os.path.join(self.home, "config.yaml")
             with open(config, "w") as out:
@@ -211,6 +234,7 @@ class Daemon:
         env.pop("OCL_ICD_VENDORS", None)
         env[MARK] = self.mark
         env["DIVVY_CACHE"] = os.path.join(cache_dir(), "divvy")
+        env.update(sanitizer_env(self.home))
         env.update(self.extra_env)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(cmd, env=env, stdout=log, stderr=log,
@@ -323,7 +347,19 @@ class Daemon:
         print("--- log of divvyd (%s)\n%s--- end of log" % (self.dir, text[-20000:]),
               file=sys.stderr)
 
+    def _sanitizer_reports(self):
+        text = ""
+        for name in sorted(os.listdir(self.home)):
+            if name.startswith(REPORTS + "."):
+                with open(os.path.join(self.home, name), errors="replace") as report:
+                    text += report.read()
+        return text
+
     def _clean_up(self):
+        self._end_processes()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _end_processes(self):
         if self.process is not None:
             if self.process.poll() is None:
                 self._killed = True
@@ -339,7 +375,6 @@ class Daemon:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------------- looking at processes

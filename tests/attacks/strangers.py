@@ -1,0 +1,29 @@
+"""Programs of other users: a few lines of Python that run as somebody and say what came of it."""
+
+import os
+import subprocess
+import sys
+
+import leasechannel as lease
+
+PRELUDE = """import os, socket, struct, sys, time
+sys.path.insert(0, sys.argv[1])
+import leasechannel as lease
+class Daemon: dir = sys.argv[2]
+"""
+
+
+def start(daemon, user, code, **kwargs):
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, os.path.dirname(lease.__file__), daemon.dir], user=user,
+        group=user, extra_groups=[], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **kwargs)
+
+
+def run(daemon, user, code, timeout=60, **kwargs):
+    """What it prints."""
+    child = start(daemon, user, code, **kwargs)
+    try:
+        return child.communicate(timeout=timeout)[0].strip()
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,51 @@
+"""Programs connect, ask and vanish without a pause while divvyd is killed and started: whatever is being
+taken over when, nothing is left of them, and an honest session goes on."""
+
+import contextlib
+
+import divvytest
+import innocents
+import leasechannel as lease
+import strangers
+
+STORM = """
+import random
+sessions = []
+while True:
+    try:
+        session = lease.Session(Daemon)
+        session.socket.setblocking(False)
+        for kind in random.choices((lease.WANT, lease.JOIN, lease.CANCEL, lease.RELEASE), k=3):
+            session.say(kind, random.randrange(4))
+        session.say_of_memory(lease.RESERVE, random.randrange(1 << 30), number=1)
+        sessions.append(session)
+    except (OSError, struct.error):
+        time.sleep(0.005)
+    if len(sessions) > 8:
+        sessions.pop(random.randrange(len(sessions))).close()
+"""
+
+# They do not give back what they are granted.
+CONFIG = "deadlines:\n  standard: 500ms\n"
+
+
+def test_nothing_is_left_of_a_storm():
+    with divvytest.Daemon(CONFIG, system=True) as daemon, contextlib.ExitStack() as stack:
+        honest = lease.Session(daemon)
+        stack.callback(honest.close)
+        for _ in range(2):
+            child = strangers.start(daemon, innocents.ATTACKER, STORM)
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+        for _ in range(5):
+            daemon.kill()
+            daemon.start()
+            honest.answer_state(1)
+            honest.say(lease.WANT)
+            answer = divvytest.wait_for(lambda: honest.hear(1), 30,
+                                        "an honest session waits for ever after a restart")
+            assert answer[0] == lease.GRANT
+            honest.say(lease.RELEASE, answer[1])
+        stack.pop_all().close()
+        divvytest.wait_for(lambda: not daemon.sessions(), 20, lambda: str(daemon.sessions()))
+        daemon.cli("check")   # fails if the ledger is wrong
