@@ -102,8 +102,12 @@ bool dv_adopt_zygote(struct dv_arbiter *arbiter)
         return false;
     if (header->uncaged == 1 && arbiter->config.cage == DV_CAGE_IF_POSSIBLE)
         arbiter->cages.off = true;
-    return dv_zygote_adopt(arbiter, header->zygote_pid, &kept->fds[DV_KEPT_ZYGOTE],
-                           &kept->fds[DV_KEPT_ZYGOTE_SOCKET], &kept->fds[DV_KEPT_ZYGOTE_LOG]) == 0;
+    if (dv_zygote_adopt(arbiter, header->zygote_pid, &kept->fds[DV_KEPT_ZYGOTE],
+                        &kept->fds[DV_KEPT_ZYGOTE_SOCKET], &kept->fds[DV_KEPT_ZYGOTE_LOG]) < 0)
+        return false;
+    if (arbiter->cages.off) /* the kernel may have been told otherwise since */
+        dv_zygote_request_probe(arbiter);
+    return true;
 }
 
 int dv_adopt_socket(struct dv_arbiter *arbiter, int kind)

@@ -140,6 +140,19 @@ static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo 
     return 0;
 }
 
+static int read_config(const struct dv_arbiter *arbiter, struct dv_config *config, char *error,
+                       size_t error_bytes)
+{
+    int status = dv_config_load(config, arbiter->config_path, arbiter->config_must_exist, error,
+                                error_bytes);
+
+    if (status == 0 && !dv_cages_may_be_off(arbiter, config, error, error_bytes)) {
+        dv_config_fini(config);
+        return -EINVAL;
+    }
+    return status;
+}
+
 static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info,
                             void *userdata)
 {
@@ -151,8 +164,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     (void)info;
     if (arbiter->stopping)
         return 0;
-    if (dv_config_load(&config, arbiter->config_path, arbiter->config_must_exist, error,
-                       sizeof error) < 0) {
+    if (read_config(arbiter, &config, error, sizeof error) < 0) {
         dv_error("the configuration is not reloaded, the old one stays in force: %s", error);
         return 0;
     }
@@ -313,8 +325,7 @@ static int load_config(struct dv_arbiter *arbiter)
     arbiter->config_path = arbiter->options.config_path;
     if (!arbiter->config_path && !arbiter->options.user)
         arbiter->config_path = DV_CONFIG_SYSTEM;
-    int status = dv_config_load(&arbiter->config, arbiter->config_path, arbiter->config_must_exist,
-                                error, sizeof error);
+    int status = read_config(arbiter, &arbiter->config, error, sizeof error);
     if (status < 0)
         dv_error("%s", error);
     return status;

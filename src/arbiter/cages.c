@@ -38,12 +38,24 @@ struct dv_kernel_cache {
 
 static bool privileged(const struct dv_arbiter *arbiter)
 {
-    return arbiter->owner == 0;
+    return arbiter->owner == 0 && !arbiter->cages.only_one_user;
 }
 
 static bool wanted(const struct dv_arbiter *arbiter)
 {
     return arbiter->config.cage != DV_CAGE_NO;
+}
+
+/* Whether workers are other users than divvyd's without a cage, too. One that is not uses what that
+ * user has, and serves nobody else. */
+static bool always_drops(const struct dv_arbiter *arbiter)
+{
+    return privileged(arbiter) && !arbiter->options.user;
+}
+
+static bool has_caches(const struct dv_arbiter *arbiter)
+{
+    return always_drops(arbiter) || (wanted(arbiter) && !arbiter->cages.off);
 }
 
 /* ---- the directories ---- */
@@ -328,7 +340,7 @@ void dv_cages_rejoin(struct dv_session *session)
     struct dv_arbiter *arbiter = session->arbiter;
     char name[NAME_BYTES];
 
-    if (!arbiter->cages.off && wanted(arbiter) && name_cache(session, name))
+    if (has_caches(arbiter) && name_cache(session, name))
         put_session(session, find_cache(arbiter, name));
     bound_again(session); /* the daemon before may have had other bounds, or none */
 }
@@ -397,10 +409,13 @@ int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct
 {
     char name[NAME_BYTES];
 
-    *cage = (struct dv_cage){0};
-    if (arbiter->cages.off || !wanted(arbiter))
-        return -1;
     *cage = arbiter->cages.usual;
+    /* each probe looks again whether the kernel makes cages */
+    cage->on = wanted(arbiter) && !(session ? arbiter->cages.off : arbiter->cages.probe_uncaged);
+    if (!cage->on && !always_drops(arbiter)) {
+        cage->uid = cage->gid = DV_CAGE_SAME_USER;
+        return -1;
+    }
     struct dv_kernel_cache *cache = name_cache(session, name) ? find_cache(arbiter, name) : NULL;
     be_user(arbiter, cache, cage);
     put_session(session, cache);
@@ -409,8 +424,28 @@ int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct
 
 static void warn_of_none(const struct dv_arbiter *arbiter, const char *why)
 {
-    dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
-               (unsigned)arbiter->owner, why);
+    if (always_drops(arbiter))
+        dv_warning("workers run WITHOUT a cage, so programs can reach other processes, networks and "
+                   "files as any user of this machine can: %s",
+                   why);
+    else
+        dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
+                   (unsigned)arbiter->owner, why);
+}
+
+bool dv_cages_may_be_off(const struct dv_arbiter *arbiter, const struct dv_config *config, char *error,
+                         size_t error_bytes)
+{
+    bool may = arbiter->options.user || (config->file && config->file->allow_uncaged) ||
+               (config->cage != DV_CAGE_NO && config->cage != DV_CAGE_IF_POSSIBLE);
+
+    if (!may)
+        snprintf(error, error_bytes,
+                 "%s: with `cage: %s` programs can run native code on this machine that nothing but "
+                 "file permissions holds back; leave out `cage`, or say that you accept this with "
+                 "`allow-uncaged-workers: yes`",
+                 arbiter->config_path, config->cage == DV_CAGE_NO ? "no" : "if-possible");
+    return may;
 }
 
 bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why)
@@ -419,9 +454,21 @@ bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why)
         dv_error("workers cannot be caged: %s", why);
         return false;
     }
-    warn_of_none(arbiter, why);
-    arbiter->cages.off = true;
+    if (!arbiter->cages.off)
+        warn_of_none(arbiter, why);
+    arbiter->cages.off = arbiter->cages.probe_uncaged = true;
     return true;
+}
+
+void dv_cages_probed(struct dv_arbiter *arbiter, bool found_devices)
+{
+    struct dv_cages *cages = &arbiter->cages;
+
+    if (cages->off && found_devices && !cages->probe_uncaged && wanted(arbiter)) {
+        dv_info("workers are caged again");
+        cages->off = false;
+    }
+    cages->probe_uncaged = false;
 }
 
 /* ---- keeping kernels within their limit ---- */
@@ -477,13 +524,13 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
     if (arbiter->config.cage == DV_CAGE_YES) /* also where they were found to be impossible */
         cages->off = false;
     open_cgroups(arbiter);
-    if (!wanted(arbiter)) {
+    if (!wanted(arbiter))
         warn_of_none(arbiter, "the configuration says `cage: no`");
-        return;
-    }
-    cages->usual = (struct dv_cage){.on = 1};
+    cages->usual = (struct dv_cage){0};
     snprintf(cages->usual.root, sizeof cages->usual.root, "%s", cages->root);
     add_needs(arbiter, &cages->usual);
+    if (!has_caches(arbiter))
+        return;
     if (cages->caches_fd < 0)
         open_caches(arbiter);
     if (!cages->sweep_timer &&
@@ -492,10 +539,26 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
         dv_warning("compiled kernels will not be kept within cache-size: no timer");
 }
 
+/* Whether the numbers that workers would run as exist in divvyd's user namespace. */
+static bool has_users(const struct dv_arbiter *arbiter)
+{
+    unsigned long first, outside, count;
+    bool found = false;
+    FILE *map = fopen("/proc/self/uid_map", "re");
+
+    while (map && !found && fscanf(map, "%lu %lu %lu", &first, &outside, &count) == 3)
+        found = arbiter->config.worker_uid_first >= first &&
+                arbiter->config.worker_uid_last - first < count;
+    if (map)
+        fclose(map);
+    return found;
+}
+
 void dv_cages_init(struct dv_arbiter *arbiter)
 {
     struct dv_cages *cages = &arbiter->cages;
 
+    cages->only_one_user = arbiter->options.user && !has_users(arbiter);
     snprintf(cages->root, sizeof cages->root, "%s/cage", arbiter->directory);
     if (mkdir(cages->root, 0755) < 0 && errno != EEXIST)
         dv_error("cannot make %s: %s", cages->root, strerror(errno));

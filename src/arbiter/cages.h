@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 
 #include "src/arbiter/cgroups.h"
+#include "src/arbiter/config.h"
 #include "src/base/rundir.h"
 #include "src/wire/session/handshake.h"
 
@@ -16,7 +17,9 @@ struct dv_session;
 struct dv_kernel_cache;
 
 struct dv_cages {
-    bool off;       /* they are impossible here */
+    bool off;       /* the kernel refused to make them when devices were last looked for */
+    bool probe_uncaged; /* so it has just said: the next look at the devices is without one */
+    bool only_one_user; /* "root" of a user namespace that knows no other: it is a user's daemon */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
     struct dv_cage usual; /* what all have in common */
     int caches_fd;  /* directory of all tenants' directories, -1: none */
@@ -45,7 +48,12 @@ void dv_cages_leave(struct dv_session *session);
 /* The next directory in which kernels may have become too many: fills who may remove them, and
  * returns its descriptor, which the caller closes, or -1: there is none. */
 int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_cage *cage);
-/* The probe could not be caged. Returns whether to go on without cages. */
+/* Whether the configuration says what it must where workers may run without a cage. */
+bool dv_cages_may_be_off(const struct dv_arbiter *arbiter, const struct dv_config *config, char *error,
+                         size_t error_bytes);
+/* The kernel refuses to make cages. Returns whether to go on without them. */
 bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why);
+/* A probe has answered, and was in a cage unless probe_uncaged says otherwise. */
+void dv_cages_probed(struct dv_arbiter *arbiter, bool found_devices);
 
 #endif

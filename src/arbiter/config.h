@@ -115,6 +115,7 @@ struct dv_config_file {
     uint64_t *sessions_per_user; /* NULL: absent */
     int device_order;            /* enum dv_device_order */
     int cage;                    /* enum dv_cage_choice */
+    int allow_uncaged;           /* of the system's daemon: `cage` may be no or if-possible */
     char *cache_size;            /* "1GiB" */
     char *worker_users;          /* "FIRST-LAST" */
     char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */

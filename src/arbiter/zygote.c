@@ -381,6 +381,7 @@ static void take_probed(struct dv_arbiter *arbiter)
         dv_zygote_request_probe(arbiter);
         return;
     }
+    dv_cages_probed(arbiter, arbiter->zygote.answer.device_count > 0);
     if (!dv_devices_take(&arbiter->devices, &arbiter->zygote.answer, dv_arbiter_now(arbiter))) {
         dv_error("the probe's answer makes no sense: ignored");
         return;

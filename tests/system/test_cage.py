@@ -273,20 +273,32 @@ def test_a_program_includes_nobody_elses_files(program, tmp_path, include):
         assert "the secret" not in done.stdout and "1234567" not in done.stdout
 
 
-def impossible(config):
-    """A daemon that believes to be root but may not become anybody else."""
-    daemon = divvytest.Daemon(config)
-    wrap(daemon, "exec unshare --user --map-root-user $DIVVYD\n")
+def impossible(config, **kwargs):
+    """A daemon of root's whom the kernel makes no namespaces for."""
+    daemon = divvytest.Daemon(config, **kwargs)
+    wrap(daemon, "exec setpriv --bounding-set -sys_admin $DIVVYD\n")
     return daemon
 
 
-def test_a_cage_that_cannot_be_is_said(program):
-    with impossible("cage: if-possible\n") as daemon:
+def test_root_of_a_namespace_with_one_user_is_a_user(program):
+    """It can become nobody else, and what it has is one user's."""
+    daemon = divvytest.Daemon("cage: yes\n")
+    wrap(daemon, "exec unshare --user --map-root-user $DIVVYD\n")
+    with daemon:
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+
+
+@root_only
+@pytest.mark.parametrize("system", [True, False], ids=["system", "user"])
+def test_a_cage_that_cannot_be_is_said(program, system):
+    with impossible("cage: if-possible\nallow-uncaged-workers: yes\n", system=system) as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
         daemon.await_log("WITHOUT a cage")
 
 
+@root_only
 def test_no_worker_without_the_cage_that_is_demanded(program):
     with impossible("cage: yes\n") as daemon:
         done = daemon.run([program("compute"), "1", "0"])

@@ -242,6 +242,7 @@ static void memory_has_sizes(void **state)
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
     REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
     REFUSED("cage: maybe\n", 1, "maybe", "if-possible");
+    REFUSED("cage: no\nallow-uncaged-workers: perhaps\n", 2, "perhaps", "yes or no");
     REFUSED("devices:\n  - match: x\n    cage:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
     REFUSED("devices:\n  - match: x\n    cage:\n      path: []\n", 4, "path", "paths, groups, calls");
     REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");

@@ -135,7 +135,7 @@ static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire")
 /* The cage that a worker or probe enters before it touches the vendor (src/worker/core/cage.h).
  * paths and calls are lists of strings, each with its NUL, that an empty one ends. */
 struct dv_cage {
-    uint32_t on;   /* 0: no cage */
+    uint32_t on;   /* 0: no cage, but its user, groups and limits */
     uint32_t uid;  /* who the worker becomes; DV_CAGE_SAME_USER: whoever the zygote is */
     uint32_t gid;
     uint32_t group_count; /* at most DV_CAGE_GROUPS_MOST */
@@ -198,7 +198,7 @@ struct dv_zygote_answer {
     int32_t pid;
     int32_t status;
     uint32_t device_count;
-    uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: it could not be put into a cage, and text says why */
+    uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a cage, and text says why */
     uint32_t devices_found; /* DV_ZYGOTE_PROBED: those beyond DV_MAX_DEVICES are not reported */
     uint32_t reserved;      /* zero */
     char text[DV_MAX_MESSAGE_TEXT];

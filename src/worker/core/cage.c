@@ -79,6 +79,11 @@ bool dv_cage_is_sound(const struct dv_cage *cage)
            is_list(cage->paths, sizeof cage->paths) && is_list(cage->calls, sizeof cage->calls);
 }
 
+bool dv_cage_is_refused(int error)
+{
+    return error == -EPERM || error == -ENOSYS || error == -EINVAL;
+}
+
 /* ---- namespaces ---- */
 
 static int write_file(const char *path, const char *words)
@@ -91,6 +96,15 @@ static int write_file(const char *path, const char *words)
     return write(fd, words, length) == (ssize_t)length ? 0 : -errno;
 }
 
+/* The kernel says ENOSPC also where the number of namespaces that a user may have is none. */
+static bool has_no_user_namespaces(void)
+{
+    DV_AUTO_CLOSE int fd = open("/proc/sys/user/max_user_namespaces", O_RDONLY | O_CLOEXEC);
+    char digits[2] = "";
+
+    return fd >= 0 && read(fd, digits, sizeof digits) > 0 && digits[0] == '0';
+}
+
 /* In a user namespace of its own a process has the rights that the rest needs. */
 static int own_user_namespace(char *text, size_t bytes)
 {
@@ -99,7 +113,7 @@ static int own_user_namespace(char *text, size_t bytes)
     char map[64];
 
     if (unshare(CLONE_NEWUSER) < 0) {
-        int error = errno;
+        int error = errno == ENOSPC && has_no_user_namespaces() ? EPERM : errno;
         snprintf(text, bytes,
                  "this machine gives users no namespaces of their own (%s); let it (kernel.unprivileged_"
                  "userns_clone, user.max_user_namespaces or the security module's rule), run divvyd "
@@ -300,12 +314,10 @@ static int change_view(struct view *view, const struct dv_cage *cage, int cache_
     return 0;
 }
 
-static void name_places(int cache_fd)
+static void name_places(const char *scratch, const char *cache)
 {
-    const char *cache = cache_fd >= 0 ? CACHE_PLACE : SCRATCH_PLACE;
-
-    setenv("HOME", SCRATCH_PLACE, 1);
-    setenv("TMPDIR", SCRATCH_PLACE, 1);
+    setenv("HOME", scratch, 1);
+    setenv("TMPDIR", scratch, 1);
     setenv("XDG_CACHE_HOME", cache, 1);
     setenv("POCL_CACHE_DIR", cache, 1);
     setenv("CUDA_CACHE_PATH", cache, 1);
@@ -352,6 +364,8 @@ static int drop_rights(const struct view *view, const struct dv_cage *cage)
     } else {
         if (setgroups(cage->group_count, groups) < 0)
             return failed(view, "cannot set", "the worker's groups");
+        if (setresgid(cage->gid, cage->gid, cage->gid) < 0)
+            return failed(view, "cannot change to", "the worker's group (worker-users)");
         error = capng_change_id((int)cage->uid, (int)cage->gid, CAPNG_CLEAR_BOUNDING);
     }
     if (error) {
@@ -383,20 +397,53 @@ static void die_as_others_do(void)
         signal(deadly[i], end_by_signal);
 }
 
+/* Whether there is a cage or not. That this fails says nothing about cages. */
+static int become_worker(const struct view *view, const struct dv_cage *cage)
+{
+    int status = set_limits(view, cage);
+
+    if (status == 0)
+        status = drop_rights(view, cage);
+    return status < 0 ? -EIO : 0;
+}
+
+/* The ways to the directory may be closed to the worker's user: it works from inside. */
+static int enter_without_cage(const struct view *view, const struct dv_cage *cage, int cache_fd)
+{
+    int status = 0;
+
+    if (cage->uid == DV_CAGE_SAME_USER) { /* all of it is that user's own affair */
+        if (cache_fd >= 0)
+            close(cache_fd);
+        return 0;
+    }
+    if (cache_fd < 0) {
+        errno = ENOENT;
+        status = failed(view, "a worker without a cage has no place for compiled kernels, see divvyd's log:",
+                        "its directory");
+    } else if (fchdir(cache_fd) < 0) {
+        status = failed(view, "cannot change to", "the directory for compiled kernels");
+    }
+    name_places(".", "./uncaged");
+    if (cache_fd >= 0)
+        close(cache_fd);
+    return status < 0 ? status : become_worker(view, cage);
+}
+
 int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t bytes)
 {
     struct view view = {.root = cage->root, .text = text, .text_bytes = bytes};
-    int status = change_view(&view, cage, cache_fd);
 
-    name_places(cache_fd);
+    if (!cage->on)
+        return enter_without_cage(&view, cage, cache_fd);
+    int status = change_view(&view, cage, cache_fd);
+    name_places(SCRATCH_PLACE, cache_fd >= 0 ? CACHE_PLACE : SCRATCH_PLACE);
     if (cache_fd >= 0)
         close(cache_fd);
     if (status == 0 && sethostname("divvy", strlen("divvy")) < 0)
         status = failed(&view, "cannot set", "the host's name");
     if (status == 0)
-        status = set_limits(&view, cage);
-    if (status == 0)
-        status = drop_rights(&view, cage);
+        status = become_worker(&view, cage);
     die_as_others_do();
     if (status == 0)
         status = dv_cage_restrict_calls(cage->calls, text, bytes);

@@ -17,9 +17,13 @@
 bool dv_cage_is_sound(const struct dv_cage *cage);
 
 /* Both return 0, or a negative errno with words. cache_fd: the tenant's directory of compiled
- * kernels, -1: there is none that outlives the worker. It is closed. */
+ * kernels, -1: there is none that outlives the worker. It is closed. Without a cage (`on` is 0),
+ * dv_cage_enter only becomes the cage's user, with its limits and without any right. */
 int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes);
 int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t bytes);
+/* Whether an error of theirs says that this kernel makes no cages: it refuses, or does not know what
+ * was asked. Anything else may pass, such as a lack of processes, memory or descriptors. */
+bool dv_cage_is_refused(int error);
 
 /* Only the rights of the cage's user, without the rest of a cage. */
 int dv_cage_become_user(const struct dv_cage *cage, char *text, size_t bytes);

@@ -309,7 +309,7 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     pthread_mutex_lock(&runtime.submitting);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     tie_life(runtime.header);
-    if (start->cage->on && dv_cage_enter(start->cage, start->cache_fd, text, sizeof text) < 0) {
+    if (dv_cage_enter(start->cage, start->cache_fd, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;
     }

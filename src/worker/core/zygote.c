@@ -118,6 +118,10 @@ static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
         return -errno;
     }
     pid_t between = fork();
+    if (between < 0) {
+        report.pid = -errno;
+        snprintf(report.text, sizeof report.text, "cannot fork: %s", strerror(errno));
+    }
     if (between == 0) {
         report.pid = dv_cage_leave_host(cage, report.text, sizeof report.text);
         if (report.pid == 0) {
@@ -127,8 +131,10 @@ static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
                 close(ends[1]);
                 return 0;
             }
-            if (report.pid < 0)
+            if (report.pid < 0) {
                 report.pid = -errno;
+                snprintf(report.text, sizeof report.text, "cannot fork: %s", strerror(errno));
+            }
         }
         _exit(write(ends[1], &report, sizeof report) == sizeof report ? 0 : 1);
     }
@@ -180,8 +186,9 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cag
     become_child("divvy-probe");
     alarm(DV_ZYGOTE_PROBE_LIMIT_S);
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
-    if (cage->on && dv_cage_enter(cage, cache_fd, answer->text, sizeof answer->text) < 0) {
-        answer->uncaged = 1;
+    answer->status = dv_cage_enter(cage, cache_fd, answer->text, sizeof answer->text);
+    if (answer->status < 0) {
+        answer->uncaged = cage->on && dv_cage_is_refused(answer->status);
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
     int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found,
@@ -258,7 +265,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
         run_probe(zygote, cage, cache_fd);
     dv_close_fd(&cache_fd);
     if (pid < 0)
-        answer_probe_failure(zygote, text, cage->on);
+        answer_probe_failure(zygote, text, cage->on && dv_cage_is_refused(pid));
     else
         zygote->probe_pid = pid;
 }
@@ -300,7 +307,7 @@ static bool serve_request(struct zygote *zygote)
         request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
-    else if (request.cage.on && !dv_cage_is_sound(&request.cage))
+    else if (!dv_cage_is_sound(&request.cage))
         answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
     else if (request.op == DV_ZYGOTE_PROBE)
         fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
