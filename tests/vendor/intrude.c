@@ -185,6 +185,12 @@ static bool sees_other_processes(void)
     return seen;
 }
 
+static bool shares_process_group(void)
+{
+    errno = ENOENT;
+    return getpgrp() != getpid();
+}
+
 static bool is_root(void)
 {
     uid_t real, effective, saved;
@@ -420,6 +426,7 @@ static union {
     X("see other processes", sees_other_processes())                                               \
     X("signal its tenant's process", calls(kill(tenant(), 0)))                                     \
     X("signal its tenant by the descriptor it holds", signals_held_pidfd())                        \
+    X("signal others in its process group", shares_process_group())                                \
     X("signal divvyd", calls(kill(atoi(prey("daemon")), 0)))                                       \
     X("take a descriptor from its tenant", takes_descriptor())                                     \
     X("open its tenant's process", calls(syscall(SYS_pidfd_open, tenant(), 0)))                    \

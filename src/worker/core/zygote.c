@@ -81,6 +81,8 @@ static void become_child(const char *name)
         signal(number, SIG_DFL); /* fails harmlessly for the few that cannot change */
     signal(SIGPIPE, SIG_IGN);    /* the reader of its log may end before it does */
     signal(SIGHUP, SIG_IGN);     /* divvyd may, while another worker is stopped */
+    /* A signal or a priority for a process group reaches its members in all pid namespaces. */
+    setpgid(0, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NAME, name);

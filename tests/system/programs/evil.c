@@ -5,6 +5,7 @@
  *     evil wild                 writes over all memory that the worker can write to
  *     evil hoard SECONDS        never gives the device back, in one kernel
  *     evil breed COUNT          starts so many processes, which stay
+ *     evil group SIGNAL         slows its process group down and sends it the signal
  *
  * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own results is its own affair: exit
  * code 0 when all calls went well, 3 when one failed. */
@@ -86,6 +87,10 @@ static const char *const source =
     "        while (pid == 0) call(35, (long)day, 0, 0, 0, 0, 0);\n"
     "        *sent += pid > 0;\n"
     "    }\n"
+    "}\n"
+    "kernel void group(uint number, global ulong *sent) {\n"
+    "    *sent = call(141, 1, 0, 19, 0, 0, 0) == 0;\n"
+    "    *sent += call(62, 0, number, 0, 0, 0, 0) == 0;\n"
     "}\n";
 
 static void need(cl_int error, const char *call)
@@ -180,7 +185,7 @@ static void wild(struct evil *e)
     run(e, kernel);
 }
 
-/* Seconds for which to hoard, or how many to breed. */
+/* Seconds for which to hoard, how many to breed, or which signal to send. */
 static void so_much(struct evil *e, const char *what, const char *number)
 {
     cl_int error;
@@ -203,7 +208,9 @@ int main(int argc, char **argv)
         lie(&e, strtoull(argv[2], NULL, 0), strtod(argv[3], NULL));
     else if (strcmp(argv[1], "wild") == 0)
         wild(&e);
-    else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0) && argc > 2)
+    else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0 ||
+              strcmp(argv[1], "group") == 0) &&
+             argc > 2)
         so_much(&e, argv[1], argv[2]);
     else
         return 2;
