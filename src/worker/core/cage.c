@@ -301,8 +301,9 @@ static int put_view_together(struct view *view, const struct dv_cage *cage, int 
 
 static int change_view(struct view *view, const struct dv_cage *cage, int cache_fd)
 {
-    /* what is mounted here stays here; what is unmounted on the machine goes away here too */
-    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+    /* What is mounted here stays here, and what is mounted on the machine from now on stays there: here
+     * it would be neither read-only nor without setuid programs. */
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return failed(view, "cannot part from the machine's mounts at", "/");
     int status = put_view_together(view, cage, cache_fd);
     if (status < 0)
