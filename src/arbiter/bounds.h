@@ -57,6 +57,7 @@
 #define DV_LIMIT_VENDORS 64
 #define DV_LIMIT_CAGE_PATHS 64
 #define DV_LIMIT_CAGE_CALLS 64
+#define DV_LIMIT_CAGE_IOCTLS 16
 #define DV_LIMIT_ICD_BYTES 4096
 #define DV_WORKER_MEMORY_LEAST (UINT64_C(64) << 20) /* a worker needs some before it does anything */
 #define DV_WORKER_PROCESSES_LEAST 16

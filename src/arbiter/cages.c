@@ -256,6 +256,18 @@ static void append(char *list, size_t bytes, size_t *used, const char *word)
     *used += length;
 }
 
+static void add_ioctl(struct dv_cage *cage, struct dv_cage_ioctl request)
+{
+    for (uint32_t i = 0; i < cage->ioctl_count; i++)
+        if (cage->ioctls[i].mask == request.mask && cage->ioctls[i].bits == request.bits)
+            return;
+    if (cage->ioctl_count == DV_CAGE_IOCTLS_MOST)
+        dv_warning("too many ioctls for the cage of a worker: those with the bits 0x%x are left out",
+                   request.bits);
+    else
+        cage->ioctls[cage->ioctl_count++] = request;
+}
+
 /* The drivers are one for all devices of a worker, so what any of them needs all workers get. */
 static void add_needs(struct dv_arbiter *arbiter, struct dv_cage *cage)
 {
@@ -272,6 +284,8 @@ static void add_needs(struct dv_arbiter *arbiter, struct dv_cage *cage)
             append(cage->paths, sizeof cage->paths, &paths, rule->paths[j]);
         for (uint64_t j = 0; j < rule->calls_count; j++)
             append(cage->calls, sizeof cage->calls, &calls, rule->calls[j]);
+        for (uint32_t j = 0; j < rule->request_count; j++)
+            add_ioctl(cage, rule->requests[j]);
         for (uint64_t j = 0; j < rule->groups_count && cage->group_count < DV_CAGE_GROUPS_MOST; j++)
             cage->groups[cage->group_count++] = rule->gids[j];
     }

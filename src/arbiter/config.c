@@ -70,6 +70,8 @@ static const cyaml_schema_field_t cage_fields[] = {
                                groups_count, &word_schema, 0, DV_CAGE_GROUPS_MOST),
     CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dv_cage_rule, calls, calls_count,
                                &word_schema, 0, DV_LIMIT_CAGE_CALLS),
+    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dv_cage_rule, ioctls, ioctls_count,
+                               &word_schema, 1, DV_LIMIT_CAGE_IOCTLS),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t device_fields[] = {
@@ -228,11 +230,12 @@ static const struct {
     {"session-group", "the name of a group, or " DV_CONFIG_EVERYBODY},
     {"refuse", "yes or no"},
     {"tenants-see-own", "yes or no"},
-    {"cage", "yes, no or if-possible; in a device rule a mapping of paths, groups and calls"},
+    {"cage", "yes, no or if-possible; in a device rule a mapping of paths, groups, calls and ioctls"},
     {"allow-uncaged-workers", "yes or no"},
     {"paths", "a list of at most 64 absolute paths"},
     {"groups", "a list of at most 8 names or numbers of groups"},
     {"calls", "a list of at most 64 names of system calls"},
+    {"ioctls", "a list of at most 16 letters or numbers of requests, or [all]"},
     {"deadlines", "some of latency, standard, batch and idle, each with a time such as 30s"},
     {"latency", "a time from 100ms to 86400s, such as 30s"},
     {"standard", "a time from 100ms to 86400s, such as 30s"},
@@ -606,6 +609,71 @@ static int check_memory(struct dv_config *config, const char *path, const char *
     return 0;
 }
 
+/* Which requests known drivers make of their nodes: by the letter that their numbers have in common. */
+#define OF_LETTER(letter) {.mask = 0xff00, .bits = (uint32_t)(letter) << 8}
+static const struct {
+    const char *beginning;
+    struct dv_cage_ioctl requests[3]; /* mask 0 ends them */
+} known_nodes[] = {
+    {"/dev/nvidia-uvm", {{UINT32_MAX ^ 0xff, 0}, {UINT32_MAX, 0x30000001}, {UINT32_MAX, 0x30000002}}},
+    {"/dev/nvidia", {OF_LETTER('F')}},
+    {"/dev/dri", {OF_LETTER('d'), OF_LETTER('b'), OF_LETTER('>')}}, /* also of buffers and fences */
+    {"/dev/accel", {OF_LETTER('d')}},
+    {"/dev/kfd", {OF_LETTER('K')}},
+    {"/dev/null", {{0}}},   {"/dev/zero", {{0}}},    {"/dev/full", {{0}}},
+    {"/dev/random", {{0}}}, {"/dev/urandom", {{0}}}, {"/dev/shm/", {{0}}},
+};
+
+static void add_request(struct dv_cage_rule *rule, struct dv_cage_ioctl request)
+{
+    for (uint32_t i = 0; i < rule->request_count; i++)
+        if (rule->requests[i].mask == request.mask && rule->requests[i].bits == request.bits)
+            return;
+    if (rule->request_count < DV_LIMIT_CAGE_IOCTLS)
+        rule->requests[rule->request_count++] = request;
+}
+
+/* False: it is not known what the node's driver needs. */
+static bool add_known_requests(struct dv_cage_rule *rule, const char *path)
+{
+    for (size_t i = 0; i < COUNT(known_nodes); i++) {
+        if (strncmp(path, known_nodes[i].beginning, strlen(known_nodes[i].beginning)) != 0)
+            continue;
+        for (int j = 0; j < 3 && known_nodes[i].requests[j].mask; j++)
+            add_request(rule, known_nodes[i].requests[j]);
+        return true;
+    }
+    return strncmp(path, "/dev", 4) != 0 || (path[4] && path[4] != '/');
+}
+
+static int check_ioctls(const struct place *place, struct dv_cage_rule *rule)
+{
+    for (uint64_t i = 0; i < rule->ioctls_count; i++) {
+        const char *word = rule->ioctls[i];
+        char *end;
+        unsigned long number = strtoul(word, &end, 0);
+        if (strcmp(word, "all") == 0)
+            add_request(rule, (struct dv_cage_ioctl){0});
+        else if (word[0] && !word[1] && !(word[0] >= '0' && word[0] <= '9'))
+            add_request(rule, (struct dv_cage_ioctl)OF_LETTER((unsigned char)word[0]));
+        else if (word[0] >= '0' && word[0] <= '9' && !*end && number <= UINT32_MAX)
+            add_request(rule, (struct dv_cage_ioctl){UINT32_MAX, (uint32_t)number});
+        else
+            return wrong(place, "ioctls", word);
+    }
+    for (uint64_t i = 0; rule->ioctls_count == 0 && i < rule->paths_count; i++) {
+        if (add_known_requests(rule, rule->paths[i]))
+            continue;
+        snprintf(place->error, place->error_bytes,
+                 "%s:%d: it is not known which ioctl requests the driver of '%s' makes; name them with "
+                 "`ioctls` beside `paths`: %s",
+                 place->path, dv_yaml_find_line(place->data, rule->paths[i], place->line),
+                 rule->paths[i], hint_for("ioctls"));
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_cage(const struct place *place, struct dv_cage_rule *rule)
 {
     for (uint64_t i = 0; i < rule->paths_count; i++)
@@ -618,7 +686,7 @@ static int check_cage(const struct place *place, struct dv_cage_rule *rule)
         else if (!read_number(rule->groups[i], &rule->gids[i]))
             return wrong(place, "groups", rule->groups[i]);
     }
-    return 0;
+    return check_ioctls(place, rule);
 }
 
 static int check_cages(struct dv_config *config, const char *path, const char *data, char *error,

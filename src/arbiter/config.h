@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "src/arbiter/bounds.h"
 #include "src/arbiter/device_match.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
@@ -42,6 +43,10 @@ struct dv_cage_rule {
     char **calls; /* names of system calls */
     uint64_t calls_count;
     gid_t gids[DV_CAGE_GROUPS_MOST]; /* what the groups' names mean */
+    char **ioctls; /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
+    uint64_t ioctls_count;
+    struct dv_cage_ioctl requests[DV_LIMIT_CAGE_IOCTLS]; /* what those mean */
+    uint32_t request_count;
 };
 
 enum dv_scrub { DV_SCRUB_AUTO = DV_UNIFIED_AUTO, DV_SCRUB_YES = DV_UNIFIED_YES, DV_SCRUB_NO = DV_UNIFIED_NO };

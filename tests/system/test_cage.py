@@ -18,7 +18,7 @@ import pytest
 import divvytest
 
 NOBODY = 65534
-ATTEMPTS, OWN = 89, 7
+ATTEMPTS, OWN = 101, 12
 # Of these no machine keeps an ordinary user; of the others some do.
 FREE_TO_USERS = (
     "read a file in a home directory", "list a home directory", "read /etc/passwd",
@@ -29,7 +29,10 @@ FREE_TO_USERS = (
     "be traced", "gain rights from a program it runs", "connect to a server on this machine",
     "send datagrams", "ask the kernel about networks", "connect to divvyd's control socket",
     "connect to divvyd's session socket", "connect to a socket without a path",
-    "use another's System V memory", "make a message queue", "change how programs run")
+    "use another's System V memory", "make a message queue", "change how programs run",
+    "run a program from its scratch space", "lock a file that all see", "be dumpable",
+    "be dumpable by a longer number", "ask a device for what no rule names",
+    "lead a session, with a share of the processors")
 WORKER_UIDS = range(1879048192, 1879113728)
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be several users")
@@ -152,6 +155,25 @@ def test_without_a_cage_the_intruder_succeeds(scene, program):
     results = uncaged.intrude(program)
     uncaged.daemon.await_log("WITHOUT a cage")
     assert not [name for name in FREE_TO_USERS if not results[name]], "were refused"
+
+
+@root_only
+@pytest.mark.parametrize("rule", ["paths: [/dev/nvidia0]", "ioctls: [F]", "ioctls: [0x8008462a]",
+                                  "ioctls: [all]"])
+def test_a_device_rule_opens_the_way_to_its_driver(scene, program, rule):
+    config = 'devices:\n  - match: "*"\n    cage:\n      %s\n' % rule
+    results = scene(system=True, config=config).intrude(program)
+    assert results["ask a device for what no rule names"]
+    assert results["type into a terminal"] == ("all" in rule)
+
+
+@root_only
+def test_without_a_cache_kernels_run_from_the_scratch_space(program, tmp_path):
+    (tmp_path / "file").write_text("in the way\n")
+    with divvytest.Daemon(system=True, env={"DIVVY_CACHE": str(tmp_path / "file")}) as daemon:
+        done = daemon.run([program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+        daemon.await_log("every program is compiled anew")
 
 
 @root_only

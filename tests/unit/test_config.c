@@ -245,6 +245,19 @@ static void memory_has_sizes(void **state)
     REFUSED("cage: no\nallow-uncaged-workers: perhaps\n", 2, "perhaps", "yes or no");
     REFUSED("devices:\n  - match: x\n    cage:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
     REFUSED("devices:\n  - match: x\n    cage:\n      path: []\n", 4, "path", "paths, groups, calls");
+    assert_int_equal(load(&config, "devices:\n  - match: x\n    cage:\n      paths: [/dev/nvidia0, "
+                                   "/dev/nvidia-uvm, /dev/nvidiactl, /dev/null]\n"
+                                   "  - match: y\n    cage:\n      ioctls: [d, \"0x4601\", all]\n"),
+                     0);
+    rules = config.file->devices;
+    assert_int_equal(rules[0].cage->request_count, 4);
+    assert_int_equal(rules[0].cage->requests[0].bits, 'F' << 8);
+    assert_int_equal(rules[1].cage->request_count, 3);
+    assert_int_equal(rules[1].cage->requests[1].bits, 0x4601);
+    assert_int_equal(rules[1].cage->requests[2].mask, 0);
+    dv_config_fini(&config);
+    REFUSED("devices:\n  - match: x\n    cage:\n      paths: [/dev/odd0]\n", 4, "/dev/odd0", "ioctls");
+    REFUSED("devices:\n  - match: x\n    cage:\n      ioctls: [many]\n", 4, "many", "letters or numbers");
     REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");
     REFUSED("devices:\n  - match: x\n  - match: y\n    capacity: much\n", 4, "much", "such as 8GiB");
     REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");

@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -62,6 +64,12 @@ static const char *below(const char *key, const char *name)
     snprintf(path, sizeof path, "%s/%s", prey(key), name);
     return path;
 }
+
+static struct timeval epoch;
+static union {
+    char bytes[512];
+    int numbers[128];
+} zero;
 
 /* All return true when they got what they went for; errno says why not. */
 
@@ -357,6 +365,60 @@ static bool has_network_device(void)
     return found;
 }
 
+/* Copies a program, small enough, and runs the copy. */
+static bool runs_copy(const char *path)
+{
+    static char block[1 << 16];
+    int from = open("/usr/bin/true", O_RDONLY), to = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0700);
+    ssize_t length;
+    int status = 1;
+
+    while (from >= 0 && to >= 0 && (length = read(from, block, sizeof block)) > 0)
+        if (write(to, block, (size_t)length) != length)
+            return false;
+    close(from);
+    close(to);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(path, "true", (char *)NULL);
+        _exit(errno & 127);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+    return status == 0;
+}
+
+static bool locks(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+static bool becomes_dumpable(long option)
+{
+    return calls(syscall(SYS_prctl, option, 1, 0, 0, 0));
+}
+
+static bool asks_device(unsigned long request)
+{
+    int fd = open("/dev/null", O_RDWR);
+    /* who is let through hears from the device that there is no such request */
+    return fd >= 0 && (ioctl(fd, request, &zero) == 0 || errno == ENOTTY);
+}
+
+static bool leads_session(void)
+{
+    return calls(setsid());
+}
+
+static bool locks_own(void)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = open("/cache/mine", O_RDWR | O_CREAT, 0600);
+    return fd >= 0 && fcntl(fd, F_SETLK, &lock) == 0;
+}
+
 static bool runs_linker(void)
 {
     pid_t child = fork();
@@ -381,12 +443,6 @@ static bool starts_thread(void)
     pthread_t thread;
     return pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0;
 }
-
-static struct timeval epoch;
-static union {
-    char bytes[512];
-    int numbers[128];
-} zero;
 
 #define ATTEMPTS(X)                                                                                \
     X("read a file in a home directory", reads(below("home", "secret")))                           \
@@ -479,7 +535,19 @@ static union {
     X("keep accounts of processes", calls(syscall(SYS_acct, NULL)))                                \
     X("watch the file system", calls(syscall(SYS_fanotify_init, 0, 0)))                            \
     X("change how programs run", calls(syscall(SYS_personality, 0x0040000)))                       \
-    X("hang up the terminal", calls(syscall(SYS_vhangup)))
+    X("hang up the terminal", calls(syscall(SYS_vhangup)))                                         \
+    X("read the kernel's symbols", reads("/proc/kallsyms") || reads("/proc/own/kallsyms"))         \
+    X("read interrupts", reads("/proc/interrupts") || reads("/proc/own/interrupts"))               \
+    X("read the kernel's configuration", reads("/proc/config.gz") || reads("/proc/sys/kernel/osrelease")) \
+    X("read others' keys", reads("/proc/key-users") || reads("/proc/own/key-users"))               \
+    X("run a program from its scratch space", runs_copy("/tmp/program"))                           \
+    X("lock a file that all see", locks("/usr/bin/ld"))                                            \
+    X("be dumpable", becomes_dumpable(PR_SET_DUMPABLE))                                            \
+    X("be dumpable by a longer number", becomes_dumpable(0x100000000 | PR_SET_DUMPABLE))           \
+    X("ask a device for what no rule names", asks_device(_IOC(_IOC_READ, 'F', 42, 8)))             \
+    X("type into a terminal", asks_device(TIOCSTI))                                                \
+    X("ask about a process by its descriptor", asks_device(_IO(0xff, 1)))                          \
+    X("lead a session, with a share of the processors", in_child(leads_session))
 
 #define OWN(X)                                                                                     \
     X("own: write to its cache", writes("/cache/mine") && reads("/cache/mine"))                    \
@@ -487,6 +555,12 @@ static union {
     X("own: read programs and libraries", lists("/usr/lib"))                                       \
     X("own: run the linker", runs_linker())                                                        \
     X("own: start a thread", starts_thread())                                                      \
+    X("own: run a program from its cache", runs_copy("/cache/program"))                            \
+    X("own: lock a file of its own", locks_own())                                                  \
+    X("own: find its own process", reads("/proc/self/maps") && reads("/proc/thread-self/stat") &&  \
+                                       reads("/proc/1/stat") && reads("/proc/mounts"))             \
+    X("own: read the memory there is", reads("/proc/meminfo"))                                     \
+    X("own: ask whether a file is a terminal", asks_device(TCGETS))                                \
     X("own: read the processors", reads("/proc/cpuinfo"))                                          \
     X("own: read random bytes", reads("/dev/urandom"))
 

@@ -131,6 +131,12 @@ static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire")
 #define DV_CAGE_ROOT_BYTES 128
 #define DV_CAGE_PATHS_BYTES 4096
 #define DV_CAGE_CALLS_BYTES 1024
+#define DV_CAGE_IOCTLS_MOST 64
+
+/* Requests of ioctl(2): those whose bits under the mask are these. Mask 0: all. */
+struct dv_cage_ioctl {
+    uint32_t mask, bits;
+};
 
 /* The cage that a worker or probe enters before it touches the vendor (src/worker/core/cage.h).
  * paths and calls are lists of strings, each with its NUL, that an empty one ends. */
@@ -144,13 +150,17 @@ struct dv_cage {
     char paths[DV_CAGE_PATHS_BYTES]; /* what it sees besides what every worker does */
     char calls[DV_CAGE_CALLS_BYTES]; /* system calls it may make besides those of every worker */
     uint64_t file_bytes;             /* no file that it writes becomes longer */
+    uint32_t ioctl_count;            /* at most DV_CAGE_IOCTLS_MOST */
+    uint32_t reserved;               /* zero */
+    struct dv_cage_ioctl ioctls[DV_CAGE_IOCTLS_MOST]; /* besides those of every worker */
 };
 #define DV_CAGE_SAME_USER UINT32_MAX
 /* A caged process is the first of its pid namespace, for which the kernel ignores signals that it does
  * not handle. Where it would die of a signal that somebody sends, it exits with this plus the number. */
 #define DV_CAGE_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
-                                            DV_CAGE_CALLS_BYTES + 8,
+                                            DV_CAGE_CALLS_BYTES + 16 +
+                                            DV_CAGE_IOCTLS_MOST * sizeof(struct dv_cage_ioctl),
               "wire");
 
 enum dv_zygote_op {

@@ -39,7 +39,17 @@ static const char *const usual_paths[] = {
     "/etc/localtime", "/sys/devices/system", "/sys/bus/pci/devices/0000:00:00.0/vendor", "/dev/null",
     "/dev/zero",      "/dev/full",      "/dev/random",
     "/dev/urandom",
+    /* all of /proc that is not about its own processes: what PoCL and hwloc ask about the machine */
+    "/proc/cpuinfo",  "/proc/meminfo",
 };
+
+/* The kernel's /proc has no way to show its own processes and these few files alone, so it is mounted
+ * one step below, and names lead there. The worker is number 1 in its pid namespace. */
+#define PROCESSES_PLACE "/proc/own"
+static const char *const proc_links[][2] = {{"/proc/self", "own/self"},
+                                            {"/proc/thread-self", "own/thread-self"},
+                                            {"/proc/1", "own/1"},
+                                            {"/proc/mounts", "own/self/mounts"}};
 
 /* A path on the way into the cage, and below the directory where its view is put together. */
 struct view {
@@ -74,7 +84,8 @@ static bool is_list(const char *list, size_t bytes)
 
 bool dv_cage_is_sound(const struct dv_cage *cage)
 {
-    return cage->group_count <= DV_CAGE_GROUPS_MOST && cage->root[0] == '/' &&
+    return cage->group_count <= DV_CAGE_GROUPS_MOST &&
+           cage->ioctl_count <= DV_CAGE_IOCTLS_MOST && cage->root[0] == '/' &&
            memchr(cage->root, '\0', sizeof cage->root) &&
            is_list(cage->paths, sizeof cage->paths) && is_list(cage->calls, sizeof cage->calls);
 }
@@ -265,8 +276,24 @@ static int show_cache(struct view *view, int cache_fd)
     return 0;
 }
 
-/* The scratch directory belongs to whom the worker becomes. */
-static int give_scratch(struct view *view, const struct dv_cage *cage)
+static int show_processes(struct view *view)
+{
+    const unsigned long flags = MS_RDONLY | MS_NOEXEC;
+    int status = show_fresh(view, PROCESSES_PLACE, "proc", flags, "subset=pid");
+
+    if (status == -EINVAL) /* Linux before 5.8: all that the kernel tells everybody */
+        status = show_fresh(view, PROCESSES_PLACE, "proc", flags, NULL);
+    for (size_t i = 0; status == 0 && i < sizeof proc_links / sizeof proc_links[0]; i++) {
+        status = set_place(view, proc_links[i][0]);
+        if (status == 0 && symlink(proc_links[i][1], view->place) < 0)
+            status = failed(view, "cannot show", proc_links[i][0]);
+    }
+    return status;
+}
+
+/* The scratch directory belongs to whom the worker becomes. Programs run from it only where compiled
+ * kernels have no other place. */
+static int give_scratch(struct view *view, const struct dv_cage *cage, bool runs_programs)
 {
     char options[128];
 
@@ -274,7 +301,7 @@ static int give_scratch(struct view *view, const struct dv_cage *cage)
         snprintf(options, sizeof options, SCRATCH_OPTIONS);
     else
         snprintf(options, sizeof options, SCRATCH_OPTIONS ",uid=%u,gid=%u", cage->uid, cage->gid);
-    return show_fresh(view, SCRATCH_PLACE, "tmpfs", 0, options);
+    return show_fresh(view, SCRATCH_PLACE, "tmpfs", runs_programs ? 0 : MS_NOEXEC, options);
 }
 
 static int put_view_together(struct view *view, const struct dv_cage *cage, int cache_fd)
@@ -287,13 +314,13 @@ static int put_view_together(struct view *view, const struct dv_cage *cage, int 
     for (size_t i = 0; status == 0 && i < sizeof usual_paths / sizeof usual_paths[0]; i++)
         status = show(view, usual_paths[i]);
     if (status == 0) /* before what may be shown below it */
-        status = give_scratch(view, cage);
+        status = give_scratch(view, cage, cache_fd < 0);
     if (status == 0 && vendors)
         status = show(view, vendors);
     for (const char *path = cage->paths; status == 0 && *path; path += strlen(path) + 1)
         status = show(view, path);
     if (status == 0)
-        status = show_fresh(view, "/proc", "proc", MS_RDONLY | MS_NOEXEC, NULL);
+        status = show_processes(view);
     if (status == 0)
         status = show_cache(view, cache_fd);
     return status;
@@ -447,6 +474,6 @@ int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t b
         status = become_worker(&view, cage);
     die_as_others_do();
     if (status == 0)
-        status = dv_cage_restrict_calls(cage->calls, text, bytes);
+        status = dv_cage_restrict_calls(cage, text, bytes);
     return status;
 }

@@ -30,6 +30,6 @@ int dv_cage_become_user(const struct dv_cage *cage, char *text, size_t bytes);
 
 /* The last step of dv_cage_enter (syscalls.c): from here on only listed system calls work; the
  * others fail with EPERM. */
-int dv_cage_restrict_calls(const char *more, char *text, size_t bytes);
+int dv_cage_restrict_calls(const struct dv_cage *cage, char *text, size_t bytes);
 
 #endif
