@@ -78,6 +78,13 @@
 #define DV_SWEEP_PAUSE_US (20 * DV_S)
 #define DV_SWEEP_LOOK_US (5 * DV_S)
 #define DV_SWEEPS_AT_ONCE 8
+#define DV_SWEEP_LOST_US (40 * DV_S) /* who has not answered by then does not answer any more */
+
+/* Users that workers run as: in all, and for each user of programs (or as many as it may have sessions).
+ * Of those whose sessions are over, half of a user's stay, and all stay while a quarter of the range is
+ * free. */
+#define DV_LIMIT_WORKER_USERS (1u << 20)
+#define DV_LIMIT_WORKER_USERS_PER_UID 64
 
 /* The control socket. */
 #define DV_LIMIT_CONTROL_CONNECTIONS 64

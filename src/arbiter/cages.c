@@ -2,7 +2,9 @@
  *
  * Compiled kernels are machine code, so tenants never share them: each has a directory of its own,
  * which belongs to the user its workers run as. That user is one of a range that nobody else uses,
- * and the directory's name, NUMBER-TENANT, is where the choice is remembered. */
+ * and the directory's name, NUMBER-TENANT, is where the choice is remembered. When directories or numbers
+ * become too many, the least recently used directory without sessions is removed, and its number is free
+ * again once it is gone. */
 #include "src/arbiter/cages.h"
 
 #include <ctype.h>
@@ -14,8 +16,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <uthash.h>
+#include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -27,12 +31,32 @@
 #define PROBE_NAME "probe"
 #define NAME_BYTES 224 /* of a directory without its number */
 
+enum sweep_list { NO_SWEEP, SWEEP_SOON, SWEEP_LATER, SWEPT_NOW, SWEEP_LISTS };
+
 struct dv_kernel_cache {
     char name[NAME_BYTES];
     uid_t uid;
+    struct dv_cache_owner *owner; /* NULL: it is nobody's, and is removed or the probe's */
     unsigned sessions; /* whose workers may write there */
     bool used;         /* since it was last swept */
-    uint64_t swept_us;
+    bool leaving;      /* nobody finds it any more, and it is removed */
+    bool numbered;     /* the number is given back with it */
+    time_t used_at;    /* as learned from the directory */
+    uint64_t bytes;
+    uint64_t sweep;    /* number of the request that it is part of */
+    uint64_t swept_us; /* 0: it need not wait */
+    enum sweep_list list;
+    struct dv_kernel_cache *prev, *next;                   /* among those to be swept */
+    struct dv_kernel_cache *prev_idle, *next_idle;         /* among all without sessions */
+    struct dv_kernel_cache *prev_of_owner, *next_of_owner; /* and among its owner's */
+    UT_hash_handle hh;
+};
+
+/* A user of programs, and the directories of the tenants that it is a member of. */
+struct dv_cache_owner {
+    uid_t uid;
+    unsigned count;
+    struct dv_kernel_cache *idle;
     UT_hash_handle hh;
 };
 
@@ -90,6 +114,75 @@ static int make_directories(char *path)
     return mkdir(path, 0711) < 0 && errno != EEXIST ? -errno : 0;
 }
 
+/* ---- lists ---- */
+
+static struct dv_kernel_cache **list_of(struct dv_cages *cages, enum sweep_list list)
+{
+    struct dv_kernel_cache **const lists[SWEEP_LISTS] = {[SWEEP_SOON] = &cages->sweep_soon,
+                                                         [SWEEP_LATER] = &cages->sweep_later,
+                                                         [SWEPT_NOW] = &cages->swept_now};
+    return lists[list];
+}
+
+static void move_to(struct dv_cages *cages, struct dv_kernel_cache *cache, enum sweep_list list, bool first)
+{
+    struct dv_kernel_cache **from = list_of(cages, cache->list), **to = list_of(cages, list);
+
+    if (from)
+        DL_DELETE(*from, cache);
+    cache->list = list;
+    if (to && first)
+        DL_PREPEND(*to, cache);
+    else if (to)
+        DL_APPEND(*to, cache);
+}
+
+static void be_idle(struct dv_cages *cages, struct dv_kernel_cache *cache)
+{
+    if (!cache->owner)
+        return;
+    DL_APPEND2(cages->idle, cache, prev_idle, next_idle);
+    DL_APPEND2(cache->owner->idle, cache, prev_of_owner, next_of_owner);
+}
+
+static void be_busy(struct dv_cages *cages, struct dv_kernel_cache *cache)
+{
+    if (!cache->owner)
+        return;
+    DL_DELETE2(cages->idle, cache, prev_idle, next_idle);
+    DL_DELETE2(cache->owner->idle, cache, prev_of_owner, next_of_owner);
+}
+
+static struct dv_cache_owner *find_owner(struct dv_cages *cages, uid_t uid)
+{
+    struct dv_cache_owner *owner;
+
+    HASH_FIND(hh, cages->owners, &uid, sizeof uid, owner);
+    if (owner || !(owner = calloc(1, sizeof *owner)))
+        return owner;
+    owner->uid = uid;
+    HASH_ADD(hh, cages->owners, uid, sizeof owner->uid, owner);
+    return owner;
+}
+
+static void drop_owner(struct dv_cages *cages, struct dv_cache_owner *owner)
+{
+    if (owner && owner->count == 0) {
+        HASH_DEL(cages->owners, owner);
+        free(owner);
+    }
+}
+
+/* ---- what is known of the directories ---- */
+
+/* Whose user's it is stands at the end of its name (see name_cache). */
+static struct dv_cache_owner *owner_of(struct dv_cages *cages, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? find_owner(cages, (uid_t)strtoul(dot + 1, NULL, 10)) : NULL;
+}
+
 static struct dv_kernel_cache *remember(struct dv_cages *cages, const char *name, uid_t uid)
 {
     struct dv_kernel_cache *cache = calloc(1, sizeof *cache);
@@ -98,8 +191,37 @@ static struct dv_kernel_cache *remember(struct dv_cages *cages, const char *name
         return NULL;
     snprintf(cache->name, sizeof cache->name, "%s", name);
     cache->uid = uid;
+    cache->owner = owner_of(cages, name);
+    if (cache->owner)
+        cache->owner->count++;
     HASH_ADD_STR(cages->caches, name, cache);
+    be_idle(cages, cache);
     return cache;
+}
+
+/* Nobody finds it from here on; whoever had it gets another. Its number stays taken until it is gone. */
+static void let_go(struct dv_cages *cages, struct dv_kernel_cache *cache)
+{
+    HASH_DEL(cages->caches, cache);
+    be_busy(cages, cache);
+    cages->bytes -= cache->bytes;
+    cache->bytes = 0;
+    cache->leaving = true;
+    cache->swept_us = 0;
+    if (cache->list != SWEPT_NOW)
+        move_to(cages, cache, SWEEP_SOON, true);
+}
+
+static void forget(struct dv_cages *cages, struct dv_kernel_cache *cache)
+{
+    move_to(cages, cache, NO_SWEEP, false);
+    if (cache->numbered)
+        dv_worker_users_give_back(&cages->users, cache->uid);
+    if (cache->owner) {
+        cache->owner->count--;
+        drop_owner(cages, cache->owner);
+    }
+    free(cache);
 }
 
 static bool may_be(const struct dv_arbiter *arbiter, uid_t uid)
@@ -109,25 +231,80 @@ static bool may_be(const struct dv_arbiter *arbiter, uid_t uid)
                                : uid == arbiter->owner;
 }
 
-/* Learns which tenant has which number from the names of the directories. */
+static int used_before(const struct dv_kernel_cache *one, const struct dv_kernel_cache *other)
+{
+    return (one->used_at > other->used_at) - (one->used_at < other->used_at);
+}
+
+/* What divvyd has found in its directory. Of two directories of one name, or of one number, the second goes:
+ * a daemon that was about to remove it has ended. */
+static void learn_cache(struct dv_arbiter *arbiter, const char *name, uid_t uid, time_t used_at)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    struct dv_kernel_cache *known, *cache;
+    bool numbered = privileged(arbiter) && dv_worker_users_take_this(&cages->users, uid);
+
+    HASH_FIND_STR(cages->caches, name, known);
+    if (known && known->uid == uid)
+        return;
+    if (known) /* one of a name is in the table at a time */
+        HASH_DEL(cages->caches, known);
+    cache = remember(cages, name, uid);
+    if (cache) {
+        cache->numbered = numbered;
+        cache->used_at = used_at;
+        move_to(cages, cache, SWEEP_LATER, false);
+        if (known || (privileged(arbiter) && !numbered))
+            let_go(cages, cache);
+    }
+    if (known)
+        HASH_ADD_STR(cages->caches, name, known);
+}
+
+/* Learns which tenant has which number from the names of the directories, and when it was used last from
+ * the kernel's note of their last change, which their owner cannot set. */
 static void learn_caches(struct dv_arbiter *arbiter)
 {
-    DIR *directory = fdopendir(dup(arbiter->cages.caches_fd));
+    struct dv_cages *cages = &arbiter->cages;
+    DIR *directory = fdopendir(dup(cages->caches_fd));
 
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         char *rest;
         unsigned long number = strtoul(entry->d_name, &rest, 10);
-        struct dv_kernel_cache *known;
+        struct stat info;
         if (!isdigit((unsigned char)entry->d_name[0]) || *rest != '-' || !rest[1] ||
             strlen(rest + 1) >= NAME_BYTES || number >= UINT32_MAX ||
-            !may_be(arbiter, (uid_t)number))
+            !may_be(arbiter, (uid_t)number) ||
+            fstatat(cages->caches_fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        HASH_FIND_STR(arbiter->cages.caches, rest + 1, known);
-        if (!known)
-            remember(&arbiter->cages, rest + 1, (uid_t)number);
+        learn_cache(arbiter, rest + 1, (uid_t)number, info.st_ctime);
     }
     if (directory)
         closedir(directory);
+    DL_SORT2(cages->idle, used_before, prev_idle, next_idle);
+    for (struct dv_cache_owner *owner = cages->owners; owner; owner = owner->hh.next)
+        DL_SORT2(owner->idle, used_before, prev_of_owner, next_of_owner);
+}
+
+/* The last of the range is for who gets no number, such as a probe. */
+static void number_users(struct dv_arbiter *arbiter)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    const struct dv_config *config = &arbiter->config;
+    struct dv_kernel_cache *cache;
+
+    if (!privileged(arbiter) || (cages->users.taken && cages->users.first == config->worker_uid_first &&
+                                 cages->users_last == config->worker_uid_last))
+        return;
+    if (dv_worker_users_init(&cages->users, config->worker_uid_first, config->worker_uid_last - 1) < 0)
+        dv_error("no memory for the numbers of worker users: no worker is started");
+    cages->users_last = config->worker_uid_last;
+    for (cache = cages->caches; cache; cache = cache->hh.next)
+        cache->numbered = dv_worker_users_take_this(&cages->users, cache->uid);
+    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+        DL_FOREACH (*list_of(cages, list), cache)
+            if (cache->leaving)
+                cache->numbered = dv_worker_users_take_this(&cages->users, cache->uid);
 }
 
 static void open_caches(struct dv_arbiter *arbiter)
@@ -181,42 +358,42 @@ static bool name_cache(const struct dv_session *session, char name[NAME_BYTES])
     return snprintf(name, NAME_BYTES, "%s.%u", tenant, (unsigned)session->uid) > 0;
 }
 
-static bool is_taken(const struct dv_cages *cages, uid_t uid)
+static unsigned owners_most(const struct dv_arbiter *arbiter)
 {
-    for (const struct dv_kernel_cache *cache = cages->caches; cache; cache = cache->hh.next)
-        if (cache->uid == uid)
-            return true;
-    return false;
+    return arbiter->config.sessions_per_user > DV_LIMIT_WORKER_USERS_PER_UID
+               ? arbiter->config.sessions_per_user
+               : DV_LIMIT_WORKER_USERS_PER_UID;
 }
 
-static bool choose_uid(const struct dv_arbiter *arbiter, uid_t *uid)
+/* Makes one known that has no directory yet. Returns NULL when there is no number for it. */
+static struct dv_kernel_cache *make_cache(struct dv_arbiter *arbiter, const char *name)
 {
-    const struct dv_config *config = &arbiter->config;
-    unsigned known = HASH_COUNT(arbiter->cages.caches);
+    struct dv_cages *cages = &arbiter->cages;
+    uid_t uid = arbiter->owner;
 
-    if (!privileged(arbiter)) {
-        *uid = arbiter->owner;
-        return true;
+    if (privileged(arbiter)) {
+        struct dv_cache_owner *owner = owner_of(cages, name);
+        bool many = owner && owner->count >= owners_most(arbiter);
+        bool found = !many && dv_worker_users_take(&cages->users, &uid);
+        if (!found) {
+            drop_owner(cages, owner);
+            return NULL;
+        }
     }
-    /* usually the next one is free; the last is for those who get no directory */
-    uint64_t numbers = config->worker_uid_last - config->worker_uid_first;
-    for (uint64_t i = 0; i < numbers; i++) {
-        *uid = config->worker_uid_first + (uid_t)((known + i) % numbers);
-        if (!is_taken(&arbiter->cages, *uid))
-            return true;
-    }
-    return false;
+    struct dv_kernel_cache *cache = remember(cages, name, uid);
+    if (cache)
+        cache->numbered = privileged(arbiter);
+    else if (privileged(arbiter))
+        dv_worker_users_give_back(&cages->users, uid);
+    return cache;
 }
 
 static struct dv_kernel_cache *find_cache(struct dv_arbiter *arbiter, const char *name)
 {
     struct dv_kernel_cache *cache;
-    uid_t uid;
 
     HASH_FIND_STR(arbiter->cages.caches, name, cache);
-    if (cache)
-        return cache;
-    return choose_uid(arbiter, &uid) ? remember(&arbiter->cages, name, uid) : NULL;
+    return cache ? cache : make_cache(arbiter, name);
 }
 
 static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *cache)
@@ -228,7 +405,8 @@ static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *
     if (directory < 0)
         return -1;
     snprintf(name, sizeof name, "%u-%s", (unsigned)cache->uid, cache->name);
-    mkdirat(directory, name, 0700);
+    if (!cache->leaving)
+        mkdirat(directory, name, 0700);
     DV_AUTO_CLOSE int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     /* also one that a divvyd that was killed has made and not given away */
     if (fd >= 0 && privileged(arbiter) && fstat(fd, &info) == 0 && info.st_uid == arbiter->owner &&
@@ -239,6 +417,8 @@ static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *
                    fd < 0 ? strerror(errno) : "it belongs to somebody else");
         return -1;
     }
+    if (cache->sessions) /* a later daemon will know by that when it was used */
+        futimens(fd, NULL);
     return dv_take_fd(&fd);
 }
 
@@ -296,8 +476,11 @@ static void put_session(struct dv_session *session, struct dv_kernel_cache *cach
     if (!session || !cache || session->cache)
         return;
     session->cache = cache;
-    cache->sessions++;
+    if (cache->sessions++ == 0)
+        be_busy(&session->arbiter->cages, cache);
     cache->used = true;
+    if (cache->list == NO_SWEEP || cache->list == SWEEP_LATER)
+        move_to(&session->arbiter->cages, cache, SWEEP_SOON, cache->swept_us == 0);
 }
 
 /* Workers that are bounded together. */
@@ -405,8 +588,8 @@ void dv_cages_leave(struct dv_session *session)
         name_kind(session, kind);
         dv_cgroups_tidy(&session->arbiter->cages.cgroups, kind);
     }
-    if (session->cache)
-        session->cache->sessions--;
+    if (session->cache && --session->cache->sessions == 0)
+        be_idle(&session->arbiter->cages, session->cache);
     session->cache = NULL;
 }
 
@@ -487,44 +670,195 @@ void dv_cages_probed(struct dv_arbiter *arbiter, bool found_devices)
 
 /* ---- keeping kernels within their limit ---- */
 
-static bool is_due(const struct dv_kernel_cache *cache, uint64_t now_us)
+/* What all directories may have together. */
+static uint64_t bytes_most(const struct dv_arbiter *arbiter)
 {
-    return cache->used && now_us - cache->swept_us >= DV_SWEEP_PAUSE_US;
+    struct statvfs info;
+    uint64_t most = DV_CACHES_BYTES_USUAL;
+
+    if (arbiter->config.caches_bytes)
+        return arbiter->config.caches_bytes;
+    if (fstatvfs(arbiter->cages.caches_fd, &info) == 0 && info.f_frsize * info.f_blocks / 10 < most)
+        most = info.f_frsize * info.f_blocks / 10;
+    return most > arbiter->config.cache_bytes ? most : arbiter->config.cache_bytes;
 }
 
-int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_cage *cage)
+/* What one may keep: less than usual where those that are in use are too many to be within the whole. */
+static uint64_t bytes_most_of_one(const struct dv_arbiter *arbiter)
 {
-    uint64_t now_us = dv_arbiter_now(arbiter);
-    struct dv_kernel_cache *cache = arbiter->cages.caches;
+    uint64_t most = bytes_most(arbiter), usual = arbiter->config.cache_bytes;
+    unsigned caches = HASH_COUNT(arbiter->cages.caches);
 
-    while (cache && !is_due(cache, now_us))
-        cache = cache->hh.next;
+    return arbiter->cages.bytes <= most || most / caches > usual ? usual : most / caches;
+}
+
+static bool is_due(const struct dv_kernel_cache *cache, uint64_t now_us)
+{
+    return cache && (cache->swept_us == 0 || now_us - cache->swept_us >= DV_SWEEP_PAUSE_US);
+}
+
+static struct dv_kernel_cache *next_due(const struct dv_cages *cages, uint64_t now_us)
+{
+    return is_due(cages->sweep_soon, now_us) ? cages->sweep_soon : cages->sweep_later;
+}
+
+/* What became of one that the sweeper was asked to look at. */
+static void take_swept(struct dv_cages *cages, struct dv_kernel_cache *cache, int status, uint64_t bytes)
+{
+    bool again = cache->leaving && cache->swept_us == 0; /* it was let go while it was swept */
+
+    if (cache->leaving && !again && (status == 0 || status == -ENOENT || status == -ESTALE)) {
+        forget(cages, cache);
+        return;
+    }
+    if (!cache->leaving) {
+        cages->bytes += bytes - cache->bytes;
+        cache->bytes = bytes;
+    }
+    bool more = cache->leaving || cache->used;
+    move_to(cages, cache, more ? SWEEP_SOON : NO_SWEEP, again);
+}
+
+/* Returns a descriptor or a negative errno. */
+static int open_leaving(const struct dv_cages *cages, const char *name)
+{
+    if (cages->caches_fd < 0) /* it has never had a directory */
+        return -ENOENT;
+    int fd = openat(cages->caches_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_zygote_request *request)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    uint64_t now_us = dv_arbiter_now(arbiter);
+    struct dv_kernel_cache *cache = next_due(cages, now_us);
+
     if (!cache)
         return -1;
     cache->swept_us = now_us;
     cache->used = cache->sessions > 0;
-    *cage = (struct dv_cage){0};
-    be_user(arbiter, cache, cage);
-    snprintf(cage->root, sizeof cage->root, "/");
-    return open_cache(arbiter, cache);
+    cache->sweep = ++cages->last_sweep;
+    move_to(cages, cache, SWEPT_NOW, false);
+    request->session = cache->sweep;
+    be_user(arbiter, cache, &request->cage);
+    request->cage.file_bytes = bytes_most_of_one(arbiter);
+    snprintf(request->cage.root, sizeof request->cage.root, "/");
+    if (cache->leaving) {
+        request->op = DV_ZYGOTE_REMOVE;
+        snprintf(request->cage.paths, sizeof request->cage.paths, "%u-%s", (unsigned)cache->uid, cache->name);
+    }
+    int fd = cache->leaving ? open_leaving(cages, request->cage.paths) : open_cache(arbiter, cache);
+    if (fd < 0) /* it is looked at again later; one that is to be removed may be gone */
+        take_swept(cages, cache, fd, cache->bytes);
+    return fd;
+}
+
+/* Who does not answer has been ended, with the zygote or for taking too long. */
+static void find_lost(struct dv_cages *cages, uint64_t now_us)
+{
+    struct dv_kernel_cache *cache, *next;
+
+    DL_FOREACH_SAFE(cages->swept_now, cache, next)
+    {
+        if (now_us - cache->swept_us >= DV_SWEEP_LOST_US)
+            move_to(cages, cache, SWEEP_SOON, false);
+    }
+}
+
+/* Removing goes on as fast as it goes; the rest waits for the timer. */
+static void ask_sweeper(struct dv_arbiter *arbiter, bool removals_only)
+{
+    const struct dv_cages *cages = &arbiter->cages;
+    uint64_t now_us = dv_arbiter_now(arbiter);
+    const struct dv_kernel_cache *cache;
+    int asked;
+
+    DL_COUNT(cages->swept_now, cache, asked);
+    for (; asked < DV_SWEEPS_AT_ONCE && (cache = next_due(cages, now_us)); asked++) {
+        if (removals_only && !cache->leaving)
+            return;
+        dv_zygote_request_sweep(arbiter);
+    }
+}
+
+/* Removes what was not used for longest while numbers or bytes are too many. */
+static void make_room(struct dv_arbiter *arbiter)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    const struct dv_worker_users *users = &cages->users;
+    const struct dv_kernel_cache *cache;
+    uint32_t leaving = 0;
+
+    DL_FOREACH (cages->swept_now, cache)
+        leaving += cache->leaving;
+    DL_FOREACH (cages->sweep_soon, cache) { /* they are at its beginning, unless something is wrong */
+        if (!cache->leaving || ++leaving >= DV_SWEEPS_AT_ONCE)
+            break;
+    }
+    for (; cages->idle && leaving < DV_SWEEPS_AT_ONCE &&
+           (cages->bytes > bytes_most(arbiter) || users->used > users->count - users->count / 4 + leaving);
+         leaving++)
+        let_go(cages, cages->idle);
+    ask_sweeper(arbiter, true);
+}
+
+void dv_cages_swept(struct dv_arbiter *arbiter, uint64_t number, int status, uint64_t bytes)
+{
+    struct dv_cages *cages = &arbiter->cages;
+    struct dv_kernel_cache *cache;
+
+    DL_SEARCH_SCALAR(cages->swept_now, cache, sweep, number);
+    if (!cache)
+        return;
+    take_swept(cages, cache, status, bytes);
+    make_room(arbiter);
 }
 
 static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;
-    uint64_t now_us = dv_arbiter_now(arbiter);
-    int asked = 0;
 
     (void)usec;
-    for (const struct dv_kernel_cache *cache = arbiter->cages.caches;
-         cache && asked < DV_SWEEPS_AT_ONCE; cache = cache->hh.next)
-        if (is_due(cache, now_us)) {
-            dv_zygote_request_sweep(arbiter);
-            asked++;
-        }
+    find_lost(&arbiter->cages, dv_arbiter_now(arbiter));
+    make_room(arbiter);
+    ask_sweeper(arbiter, false);
     sd_event_source_set_time_relative(source, DV_SWEEP_LOOK_US);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     return 0;
+}
+
+/* ---- whom a worker runs as ---- */
+
+int dv_cages_admit(struct dv_session *session, char *text, size_t bytes)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    struct dv_cages *cages = &arbiter->cages;
+    char name[NAME_BYTES];
+
+    if (!privileged(arbiter)) /* it runs as divvyd's own user, with a directory or without */
+        return 0;
+    if (!name_cache(session, name)) {
+        snprintf(text, bytes, "the name of the tenant '%.64s' is too long for a worker: ask the operator for a "
+                              "shorter one", session->tenant->name);
+        return -ENAMETOOLONG;
+    }
+    struct dv_kernel_cache *cache = find_cache(arbiter, name);
+    put_session(session, cache);
+    struct dv_cache_owner *owner = find_owner(cages, session->uid);
+    unsigned most = owners_most(arbiter);
+    if (owner && owner->idle && owner->count > most / 2)
+        let_go(cages, owner->idle);
+    if (!cache && owner && owner->count >= most)
+        snprintf(text, bytes, "user %s has programs in %u tenants already, the most that are allowed; wait until "
+                              "one ends, or ask the operator to raise sessions-per-user",
+                 session->user, owner->count);
+    else if (!cache)
+        snprintf(text, bytes, "no worker can be started: all numbers of users for workers are in use; ask the "
+                              "operator for a larger range (worker-users)");
+    drop_owner(cages, owner);
+    make_room(arbiter);
+    return cache ? 0 : -EUSERS;
 }
 
 /* ---- life ---- */
@@ -537,6 +871,7 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
         arbiter->config.cage = arbiter->options.user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
     if (arbiter->config.cage == DV_CAGE_YES) /* also where they were found to be impossible */
         cages->off = false;
+    number_users(arbiter);
     open_cgroups(arbiter);
     if (!wanted(arbiter))
         warn_of_none(arbiter, "the configuration says `cage: no`");
@@ -587,8 +922,15 @@ void dv_cages_fini(struct dv_arbiter *arbiter)
     HASH_ITER(hh, cages->caches, cache, next)
     {
         HASH_DEL(cages->caches, cache);
-        free(cache);
+        forget(cages, cache);
     }
+    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+        DL_FOREACH_SAFE(*list_of(cages, list), cache, next)
+        {
+            forget(cages, cache);
+        }
+    cages->idle = NULL;
+    dv_worker_users_fini(&cages->users);
     cages->sweep_timer = sd_event_source_disable_unref(cages->sweep_timer);
     dv_cgroups_close(&cages->cgroups);
     if (cages->root[0])

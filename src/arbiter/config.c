@@ -185,6 +185,7 @@ static const cyaml_schema_field_t file_fields[] = {
     CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
                             deadline_fields),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
+    CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dv_config_file, caches_size, 1, 32),
     CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dv_config_file, restart_within, 1,
                            16),
     CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dv_config_file, worker_memory, 1,
@@ -242,11 +243,12 @@ static const struct {
     {"batch", "a time from 100ms to 86400s, such as 30s"},
     {"idle", "a time from 100ms to 86400s, such as 30s"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
+    {"caches-size", "a size from 1MiB to 256TiB, not below cache-size, such as 10GiB"},
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
     {"worker-memory", "a size from 64MiB on, such as 8GiB"},
     {"worker-processes", "a number from 16 to 1048576"},
     {"worker-cgroup", "the name of a cgroup, such as divvy"},
-    {"worker-users", "FIRST-LAST, two numbers of users from 1 on, such as 1879048192-1879113727"},
+    {"worker-users", "FIRST-LAST, two different numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
     {"device-order", "free or fixed"},
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
@@ -715,9 +717,13 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
                              config->cache_bytes < DV_CACHE_BYTES_LEAST ||
                              config->cache_bytes > DV_MEMORY_BYTES_MOST))
         return wrong(&place, "cache-size", file->cache_size);
+    if (file->caches_size && (dv_text_parse_size(file->caches_size, &config->caches_bytes) < 0 ||
+                              config->caches_bytes < config->cache_bytes ||
+                              config->caches_bytes > DV_MEMORY_BYTES_MOST))
+        return wrong(&place, "caches-size", file->caches_size);
     if (file->worker_users) {
         if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 ||
-            last < first || last >= UINT32_MAX)
+            last <= first || last >= UINT32_MAX)
             return wrong(&place, "worker-users", file->worker_users);
         config->worker_uid_first = (uid_t)first;
         config->worker_uid_last = (uid_t)last;

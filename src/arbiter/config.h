@@ -122,6 +122,7 @@ struct dv_config_file {
     int cage;                    /* enum dv_cage_choice */
     int allow_uncaged;           /* of the system's daemon: `cage` may be no or if-possible */
     char *cache_size;            /* "1GiB" */
+    char *caches_size;           /* "10GiB": of all tenants together */
     char *worker_users;          /* "FIRST-LAST" */
     char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
     uint64_t *worker_processes;  /* the same of processes and threads */
@@ -175,6 +176,7 @@ struct dv_config {
     int cage;             /* enum dv_cage_choice */
     uint64_t worker_memory_bytes; /* 0: no bound */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
+    uint64_t caches_bytes; /* and all together; 0: the usual */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
     uint64_t deadline_ns[DV_CLASS_COUNT];    /* 0: none */
     uint64_t restart_ns; /* so long sessions wait for the next daemon, if this one leaves them */
@@ -184,6 +186,7 @@ struct dv_config {
 #define DV_WORKER_UID_FIRST 1879048192u
 #define DV_WORKER_UID_LAST 1879113727u
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
+#define DV_CACHES_BYTES_USUAL (UINT64_C(10) << 30) /* or a tenth of the file system, if that is less */
 #define DV_DEADLINE_LEAST_NS (100 * DV_NS_PER_MS)
 #define DV_DEADLINE_MOST_NS (86400 * DV_NS_PER_S)
 #define DV_RESTART_USUAL_NS (60 * DV_NS_PER_S)

@@ -248,6 +248,10 @@ static void start_worker(struct dv_session *session)
         dv_session_refuse(session, DV_WELCOME_NO_WORKER, arbiter->cages.cgroups.why_not);
         return;
     }
+    if (dv_cages_admit(session, text, sizeof text) < 0) {
+        dv_session_refuse(session, DV_WELCOME_REFUSED, text);
+        return;
+    }
     session->shm_bytes = arbiter->config.arena_bytes;
     int error = make_shared_memory(session);
     if (error == 0)

@@ -236,8 +236,9 @@ static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand
         cache_fd = fds[4];
         fd_count = cache_fd < 0 ? 4 : 5;
     } else if (errand->op == DV_ZYGOTE_SWEEP) {
-        cache_fd = fds[0] = dv_cages_next_sweep(arbiter, &request.cage);
-        fd_count = 1;
+        cache_fd = fds[0] = dv_cages_next_sweep(arbiter, &request);
+        fds[1] = arbiter->cages.caches_fd;
+        fd_count = request.op == DV_ZYGOTE_REMOVE ? 2 : 1;
         if (cache_fd < 0)
             return 0;
     } else {
@@ -421,6 +422,9 @@ static void take_answer(struct dv_arbiter *arbiter, int *pidfd)
         return;
     case DV_ZYGOTE_PROBED:
         take_probed(arbiter);
+        return;
+    case DV_ZYGOTE_SWEPT:
+        dv_cages_swept(arbiter, answer->session, answer->status, (uint64_t)answer->swept_kib << 10);
         return;
     default:
         dv_error("the zygote speaks of an unknown event %u: ignored", answer->event);

@@ -240,6 +240,8 @@ static void memory_has_sizes(void **state)
     REFUSED("deadlines:\n  often: 1s\n", 2, "often", "latency, standard, batch");
     REFUSED("restart-within: 0s\n", 1, "restart-within is '0s'", "1s to 3600s");
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
+    REFUSED("cache-size: 1GiB\ncaches-size: 1MiB\n", 2, "caches-size is '1MiB'", "not below cache-size");
+    REFUSED("worker-users: 7-7\n", 1, "worker-users is '7-7'", "FIRST-LAST");
     REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
     REFUSED("cage: maybe\n", 1, "maybe", "if-possible");
     REFUSED("cage: no\nallow-uncaged-workers: perhaps\n", 2, "perhaps", "yes or no");

@@ -168,9 +168,12 @@ enum dv_zygote_op {
      * worker's standard error and, with a cage, the directory of the tenant's compiled kernels */
     DV_ZYGOTE_FORK = 1,
     DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; descriptor: the directory likewise */
-    /* divvyd -> zygote; descriptor: the directory, in which at most cage.file_bytes may stay. Has no
-     * answer */
+    /* divvyd -> zygote; descriptor: the directory, in which at most cage.file_bytes may stay. `session` is
+     * a number that the answer repeats */
     DV_ZYGOTE_SWEEP = 3,
+    /* divvyd -> zygote; descriptors: the directory, which is to be removed, and the one that it is in;
+     * cage.paths is its name there. `session` likewise */
+    DV_ZYGOTE_REMOVE = 4,
 };
 
 struct dv_zygote_request {
@@ -198,6 +201,7 @@ enum dv_zygote_event {
     DV_ZYGOTE_FAILED = 2, /* status: negative errno */
     DV_ZYGOTE_EXITED = 3, /* status: as from waitpid(2) */
     DV_ZYGOTE_PROBED = 4, /* the device list; empty with text when nothing was found */
+    DV_ZYGOTE_SWEPT = 5,  /* a directory was looked after; status: 0 or a negative errno */
 };
 
 /* zygote -> divvyd */
@@ -210,7 +214,7 @@ struct dv_zygote_answer {
     uint32_t device_count;
     uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a cage, and text says why */
     uint32_t devices_found; /* DV_ZYGOTE_PROBED: those beyond DV_MAX_DEVICES are not reported */
-    uint32_t reserved;      /* zero */
+    uint32_t swept_kib;     /* DV_ZYGOTE_SWEPT: what is left in the directory */
     char text[DV_MAX_MESSAGE_TEXT];
     struct dv_device_report devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };

@@ -20,12 +20,15 @@
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 
-/* More files than that are not sorted: those found later go first. */
+/* More files and directories than that are not sorted: those found later go first. */
 #define FILES_MOST 100000
+#define DIRECTORIES_MOST 25000
 /* Directories below so many others come up to the top, where the next sweep finds them. */
 #define DEPTH_MOST 32
 /* A directory in which somebody may just be about to write is left alone. */
 #define EMPTY_FOR_S 60
+/* How often all is removed again because something came up to the top meanwhile. */
+#define ROUNDS_MOST 1000
 
 struct found {
     char *path;
@@ -33,35 +36,45 @@ struct found {
     time_t changed;
 };
 
+struct list {
+    struct found *found;
+    size_t count, capacity, most;
+};
+
 struct sweep {
     int top_fd;
     dev_t device;
-    struct found *files;
-    size_t count, capacity;
-    uint64_t bytes; /* of those that are left */
+    struct list files, directories; /* a directory comes before those in it */
+    uint64_t bytes; /* of all that is left */
+    bool lifted;    /* something came up to the top */
     char path[PATH_MAX]; /* of the directory that is read, from the top, with a slash at its end */
     size_t path_length;
 };
 
-static bool note(struct sweep *sweep, const char *name, const struct stat *info)
+static uint64_t bytes_of(const struct stat *info)
+{
+    return (uint64_t)info->st_blocks * 512;
+}
+
+static bool note(struct sweep *sweep, struct list *list, const char *name, const struct stat *info)
 {
     char *path = NULL;
 
-    if (sweep->count == FILES_MOST)
+    if (list->count == list->most)
         return false;
-    if (sweep->count == sweep->capacity) {
-        size_t capacity = sweep->capacity ? 2 * sweep->capacity : 256;
-        struct found *grown = realloc(sweep->files, capacity * sizeof *grown);
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 256;
+        struct found *grown = realloc(list->found, capacity * sizeof *grown);
         if (!grown)
             return false;
-        sweep->files = grown;
-        sweep->capacity = capacity;
+        list->found = grown;
+        list->capacity = capacity;
     }
     if (asprintf(&path, "%.*s%s", (int)sweep->path_length, sweep->path, name) < 0)
         return false;
-    sweep->files[sweep->count++] = (struct found){
-        .path = path, .bytes = (uint64_t)info->st_blocks * 512, .changed = info->st_mtime};
-    sweep->bytes += sweep->files[sweep->count - 1].bytes;
+    list->found[list->count++] =
+        (struct found){.path = path, .bytes = bytes_of(info), .changed = info->st_mtime};
+    sweep->bytes += bytes_of(info);
     return true;
 }
 
@@ -71,22 +84,25 @@ static int older_first(const void *a, const void *b)
     return (one->changed > other->changed) - (one->changed < other->changed);
 }
 
-static void lift(const struct sweep *sweep, int parent_fd, const char *name)
+static void lift(struct sweep *sweep, int parent_fd, const char *name)
 {
     char place[64];
 
     /* a name that nobody has put there to be in the way */
     snprintf(place, sizeof place, "deep-%" PRIx64, dv_now());
-    renameat(parent_fd, name, sweep->top_fd, place);
+    if (renameat(parent_fd, name, sweep->top_fd, place) == 0)
+        sweep->lifted = true;
 }
 
-static void walk(struct sweep *sweep, int fd, int depth);
+static void walk(struct sweep *sweep, int fd, int depth, bool doomed);
 
 static void enter(struct sweep *sweep, int parent_fd, const char *name, const struct stat *info,
-                  int depth)
+                  int depth, bool doomed)
 {
     size_t length = sweep->path_length, more = strlen(name);
 
+    if ((info->st_mode & S_IRWXU) != S_IRWXU && fchmodat(parent_fd, name, S_IRWXU, 0) < 0)
+        return; /* its owner may have shut it, but only to others */
     if (depth == DEPTH_MOST || length + more + 1 > sizeof sweep->path) {
         lift(sweep, parent_fd, name);
         return;
@@ -94,17 +110,22 @@ static void enter(struct sweep *sweep, int parent_fd, const char *name, const st
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
+    doomed = doomed || !note(sweep, &sweep->directories, name, info);
     memcpy(sweep->path + length, name, more);
     sweep->path[length + more] = '/';
     sweep->path_length = length + more + 1;
-    walk(sweep, fd, depth + 1);
+    size_t mine = sweep->directories.count - 1; /* unless doomed */
+    walk(sweep, fd, depth + 1, doomed);
     sweep->path_length = length;
-    if (time(NULL) - info->st_mtime > EMPTY_FOR_S)
-        unlinkat(parent_fd, name, AT_REMOVEDIR); /* fails when it is not empty */
+    if ((doomed || time(NULL) - info->st_mtime > EMPTY_FOR_S) &&
+        unlinkat(parent_fd, name, AT_REMOVEDIR) == 0 && !doomed) { /* fails when it is not empty */
+        sweep->bytes -= sweep->directories.found[mine].bytes;
+        sweep->directories.found[mine].bytes = 0;
+    }
 }
 
-/* Takes the descriptor over. */
-static void walk(struct sweep *sweep, int fd, int depth)
+/* Takes the descriptor over. With `doomed` nothing that it finds stays. */
+static void walk(struct sweep *sweep, int fd, int depth, bool doomed)
 {
     DIR *directory = fdopendir(fd);
     struct stat info;
@@ -117,47 +138,89 @@ static void walk(struct sweep *sweep, int fd, int depth)
             fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || info.st_dev != sweep->device)
             continue;
         if (S_ISDIR(info.st_mode))
-            enter(sweep, fd, name, &info, depth);
-        else if (!note(sweep, name, &info))
+            enter(sweep, fd, name, &info, depth, doomed);
+        else if (doomed || !note(sweep, &sweep->files, name, &info))
             unlinkat(fd, name, 0);
     }
     if (directory)
         closedir(directory);
 }
 
-static bool remove_found(const struct sweep *sweep, struct found *file)
+static void remove_found(struct sweep *sweep, struct found *found, int flags)
 {
     const struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    char *slash = strrchr(file->path, '/');
+    char *slash = strrchr(found->path, '/');
+    DV_AUTO_CLOSE int parent_fd = -1;
 
-    if (!slash)
-        return unlinkat(sweep->top_fd, file->path, 0) == 0;
-    *slash = '\0';
-    DV_AUTO_CLOSE int parent_fd =
-        (int)syscall(SYS_openat2, sweep->top_fd, file->path, &how, sizeof how);
-    return parent_fd >= 0 && unlinkat(parent_fd, slash + 1, 0) == 0;
+    if (slash) {
+        *slash = '\0';
+        parent_fd = (int)syscall(SYS_openat2, sweep->top_fd, found->path, &how, sizeof how);
+        if (parent_fd < 0)
+            return;
+    }
+    if (unlinkat(slash ? parent_fd : sweep->top_fd, slash ? slash + 1 : found->path, flags) == 0)
+        sweep->bytes -= found->bytes;
 }
 
-void dv_sweep(int directory_fd, uint64_t bytes_most)
+static void remove_down_to(struct sweep *sweep, uint64_t bytes)
 {
-    struct sweep sweep = {.top_fd = directory_fd};
-    struct stat info;
-    int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    qsort(sweep->files.found, sweep->files.count, sizeof *sweep->files.found, older_first);
+    for (size_t i = 0; i < sweep->files.count && sweep->bytes > bytes; i++)
+        remove_found(sweep, &sweep->files.found[i], 0);
+    /* what is left are directories: those that are empty, from the innermost */
+    for (size_t i = sweep->directories.count; i > 0 && sweep->bytes > bytes; i--)
+        remove_found(sweep, &sweep->directories.found[i - 1], AT_REMOVEDIR);
+}
 
+static void forget(struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->found[i].path);
+    free(list->found);
+}
+
+/* Opens the top to be read. Its owner may have shut it, too. */
+static int begin(struct sweep *sweep, int directory_fd)
+{
+    struct stat info;
+
+    if (fstat(directory_fd, &info) == 0 && (info.st_mode & S_IRWXU) != S_IRWXU)
+        fchmod(directory_fd, S_IRWXU);
+    int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) < 0) {
         dv_close_fd(&fd);
-        return;
+        return -1;
     }
-    sweep.device = info.st_dev;
-    walk(&sweep, fd, 0);
-    if (sweep.bytes > bytes_most) {
-        qsort(sweep.files, sweep.count, sizeof *sweep.files, older_first);
-        for (size_t i = 0; i < sweep.count && sweep.bytes > bytes_most / 4 * 3; i++)
-            if (remove_found(&sweep, &sweep.files[i]))
-                sweep.bytes -= sweep.files[i].bytes;
+    sweep->top_fd = directory_fd;
+    sweep->device = info.st_dev;
+    sweep->bytes = bytes_of(&info);
+    return fd;
+}
+
+uint64_t dv_sweep(int directory_fd, uint64_t bytes_most)
+{
+    struct sweep sweep = {.files.most = FILES_MOST, .directories.most = DIRECTORIES_MOST};
+    int fd = begin(&sweep, directory_fd);
+
+    if (fd < 0)
+        return 0;
+    walk(&sweep, fd, 0, false);
+    if (sweep.bytes > bytes_most)
+        remove_down_to(&sweep, bytes_most / 4 * 3);
+    forget(&sweep.files);
+    forget(&sweep.directories);
+    return sweep.bytes;
+}
+
+void dv_sweep_all(int directory_fd)
+{
+    for (int i = 0; i < ROUNDS_MOST; i++) {
+        struct sweep sweep = {0};
+        int fd = begin(&sweep, directory_fd);
+        if (fd >= 0)
+            walk(&sweep, fd, 0, true);
+        if (!sweep.lifted)
+            return;
     }
-    for (size_t i = 0; i < sweep.count; i++)
-        free(sweep.files[i].path);
-    free(sweep.files);
 }

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,22 +274,70 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
         zygote->probe_pid = pid;
 }
 
-/* Nobody waits for it; what goes wrong is seen in the next one. */
-static void fork_sweeper(struct zygote *zygote, const struct dv_cage *cage, int directory_fd)
+/* ---- looking after compiled kernels ---- */
+
+/* As the worker user whose directory it is. Returns 0 or a negative errno. */
+static int sweep_as_user(const struct dv_cage *cage, int directory_fd, bool all, uint64_t *left)
 {
     char text[256];
+    int error = cage->uid == DV_CAGE_SAME_USER ? 0 : dv_cage_become_user(cage, text, sizeof text);
+
+    if (error < 0)
+        dv_error("cannot look after compiled kernels: %s", text);
+    else if (all)
+        dv_sweep_all(directory_fd);
+    else
+        *left = dv_sweep(directory_fd, cage->file_bytes);
+    return error;
+}
+
+/* What is in it goes in the name of its user, the directory itself in that of whoever made it. */
+static int remove_directory(const struct dv_cage *cage, int directory_fd, int parent_fd)
+{
+    struct stat wanted, found;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        alarm(DV_ZYGOTE_SWEEP_LIMIT_S);
+        _exit(sweep_as_user(cage, directory_fd, true, NULL) < 0);
+    }
+    if (pid < 0)
+        return -errno;
+    waitpid(pid, NULL, 0);
+    if (fstat(directory_fd, &wanted) < 0 ||
+        fstatat(parent_fd, cage->paths, &found, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino)
+        return -ESTALE;
+    return unlinkat(parent_fd, cage->paths, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+#define SWEEPER_NICE 10 /* programs come first */
+
+/* In a process of its own, which answers by itself: a directory can be as large as its tenant likes. One
+ * that takes too long is ended without an answer, and what it has done by then stays done. */
+static void fork_sweeper(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
+{
+    struct dv_zygote_answer *answer = &zygote->answer;
+    bool removes = request->op == DV_ZYGOTE_REMOVE;
+    uint64_t left = 0;
 
     if (fork() != 0)
         return;
-    close(zygote->socket_fd);
     close(zygote->signal_fd);
     become_child("divvy-sweep");
-    alarm(DV_ZYGOTE_SWEEP_LIMIT_S);
-    if (cage->uid != DV_CAGE_SAME_USER && dv_cage_become_user(cage, text, sizeof text) < 0)
-        dv_error("cannot look after compiled kernels: %s", text);
-    else
-        dv_sweep(directory_fd, cage->file_bytes);
-    _exit(0);
+    alarm(removes ? DV_ZYGOTE_SWEEP_LIMIT_S + 2 : DV_ZYGOTE_SWEEP_LIMIT_S);
+    setpriority(PRIO_PROCESS, 0, SWEEPER_NICE);
+    *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_SWEPT, .session = request->session};
+    answer->status = removes ? remove_directory(&request->cage, fds[0], fds[1])
+                             : sweep_as_user(&request->cage, fds[0], false, &left);
+    answer->swept_kib = left >> 10 < UINT32_MAX ? (uint32_t)(left >> 10) : UINT32_MAX;
+    _exit(send_answer(zygote, -1) ? 0 : 1);
+}
+
+static bool names_one_entry(const struct dv_cage *cage)
+{
+    return cage->paths[0] && memchr(cage->paths, '\0', sizeof cage->paths) && !strchr(cage->paths, '/');
 }
 
 /* Returns false when divvyd is gone. */
@@ -313,8 +363,9 @@ static bool serve_request(struct zygote *zygote)
         answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
     else if (request.op == DV_ZYGOTE_PROBE)
         fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
-    else if (request.op == DV_ZYGOTE_SWEEP && fd_count == 1)
-        fork_sweeper(zygote, &request.cage, fds[0]);
+    else if ((request.op == DV_ZYGOTE_SWEEP && fd_count == 1) ||
+             (request.op == DV_ZYGOTE_REMOVE && fd_count == 2 && names_one_entry(&request.cage)))
+        fork_sweeper(zygote, &request, fds);
     else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE)
         answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
     else
