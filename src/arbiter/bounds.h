@@ -15,7 +15,7 @@
 
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
 #define DV_LIMIT_SESSIONS 16384
-#define DV_LIMIT_SESSIONS_PER_UID 1024
+#define DV_LIMIT_SESSIONS_PER_UID 64
 #define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
 #define DV_LEASE_DESCRIPTORS 1   /* one without */
 #define DV_PROCESS_DESCRIPTORS 1 /* their process, once */
@@ -62,6 +62,10 @@
 #define DV_WORKER_MEMORY_LEAST (UINT64_C(64) << 20) /* a worker needs some before it does anything */
 #define DV_WORKER_PROCESSES_LEAST 16
 #define DV_WORKER_PROCESSES_MOST (1u << 20)
+/* Unless the configuration says otherwise: so many for each session that a user may have, besides one for
+ * each processor, and not less than this in all. */
+#define DV_WORKER_PROCESSES_USUAL 2048
+#define DV_WORKER_PROCESSES_BESIDE 16
 #define DV_LIMIT_PATH 4096
 
 /* Lines that a worker, and all workers of a tenant, may write into the log, and how often in how long a

@@ -508,8 +508,39 @@ static pid_t pid_of(int pidfd)
     return pid;
 }
 
-int dv_cages_bound(struct dv_session *session)
+/* What the kernel says of a program, if that is still the program and not another of its number. */
+static bool read_programs_cgroups(const struct dv_session *session, char *lines, size_t bytes)
 {
+    char path[64];
+    size_t used = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)session->tenant_pid);
+    DV_AUTO_CLOSE int fd = session->tenant_pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    for (ssize_t got; fd >= 0 && (got = read(fd, lines + used, bytes - 1 - used)) > 0;)
+        used += (size_t)got;
+    lines[used] = '\0';
+    return used > 0 && used < bytes - 1 && pid_of(session->process->pidfd) == session->tenant_pid;
+}
+
+static int follow_program(const struct dv_session *session, char *text, size_t bytes)
+{
+    char lines[16384];
+    pid_t pid = pid_of(session->worker_pidfd);
+
+    if (pid <= 0)
+        return -ESRCH;
+    if (!read_programs_cgroups(session, lines, sizeof lines)) {
+        snprintf(text, bytes, "the program's cgroup cannot be read, and its worker is to be in the same");
+        return -ESRCH;
+    }
+    return dv_cgroups_follow(&dv_cgroups_kernel, lines, pid, text, bytes);
+}
+
+int dv_cages_bound(struct dv_session *session, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (session->arbiter->config.tenants_cgroup)
+        return follow_program(session, text, bytes);
     const struct dv_cgroups *cgroups = &session->arbiter->cages.cgroups;
     char kind[NAME_BYTES];
 
@@ -519,13 +550,17 @@ int dv_cages_bound(struct dv_session *session)
     session->bounded = true;
     session->starved_before = dv_cgroups_starved(cgroups, kind);
     pid_t pid = pid_of(session->worker_pidfd);
-    return pid <= 0 ? -ESRCH : dv_cgroups_join(cgroups, kind, pid);
+    int error = pid <= 0 ? -ESRCH : dv_cgroups_join(cgroups, kind, pid);
+    if (error < 0)
+        snprintf(text, bytes, "the worker cannot be put into a cgroup: %s", strerror(-error));
+    return error;
 }
 
 /* Of a worker that runs already: it goes on, bounded or not. */
 static void bound_again(struct dv_session *session)
 {
-    int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session);
+    char text[DV_MAX_MESSAGE_TEXT];
+    int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session, text, sizeof text);
 
     if (error < 0 && error != -ESRCH)
         dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
@@ -566,9 +601,14 @@ static void open_cgroups(struct dv_arbiter *arbiter)
 {
     const struct dv_config_file *file = arbiter->config.file;
     struct dv_cgroups *cgroups = &arbiter->cages.cgroups;
+    bool memory = file && file->worker_memory, processes = file && file->worker_processes;
+    /* by themselves in the system's daemon, whose tenants are strangers to each other */
+    bool usual = !arbiter->options.user && !arbiter->config.tenants_cgroup;
     const struct dv_cgroups_wish wish = {
-        .memory = arbiter->config.worker_memory_bytes,
-        .processes = file && file->worker_processes ? *file->worker_processes : 0,
+        .memory = memory || usual ? arbiter->config.worker_memory_bytes : 0,
+        .processes = processes || usual ? arbiter->config.worker_processes : 0,
+        .memory_if_possible = !memory,
+        .processes_if_possible = !processes,
         .place = file ? file->worker_cgroup : NULL};
     const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->zygote.pid};
 
@@ -576,6 +616,11 @@ static void open_cgroups(struct dv_arbiter *arbiter)
                                      sizeof daemons / sizeof daemons[0]);
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
+    if (cgroups->unbounded[0])
+        dv_warning("workers of a tenant can use up the machine's %s%s%s: %s",
+                   cgroups->bounds[DV_BOUND_MEMORY].most ? "" : "memory",
+                   cgroups->bounds[DV_BOUND_MEMORY].most || cgroups->bounds[DV_BOUND_PROCESSES].most ? "" : " and ",
+                   cgroups->bounds[DV_BOUND_PROCESSES].most ? "" : "processes", cgroups->unbounded);
     for (struct dv_session *session = arbiter->sessions; elsewhere && session; session = session->hh.next)
         bound_again(session);
 }
@@ -875,7 +920,7 @@ void dv_cages_apply_config(struct dv_arbiter *arbiter)
     open_cgroups(arbiter);
     if (!wanted(arbiter))
         warn_of_none(arbiter, "the configuration says `cage: no`");
-    cages->usual = (struct dv_cage){0};
+    cages->usual = (struct dv_cage){.processes = arbiter->config.worker_processes};
     snprintf(cages->usual.root, sizeof cages->usual.root, "%s", cages->root);
     add_needs(arbiter, &cages->usual);
     if (!has_caches(arbiter))

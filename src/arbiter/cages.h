@@ -52,8 +52,9 @@ int dv_cages_admit(struct dv_session *session, char *text, size_t bytes);
 int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
 /* A session of an earlier daemon goes on, and its worker with it. */
 void dv_cages_rejoin(struct dv_session *session);
-/* Its worker is bounded from here on, before its program hears of it. Returns 0 or a negative errno. */
-int dv_cages_bound(struct dv_session *session);
+/* Its worker is bounded from here on, before its program hears of it. Returns 0, or a negative errno with
+ * words. */
+int dv_cages_bound(struct dv_session *session, char *text, size_t bytes);
 /* Whether its worker has been ended because workers of its kind had no memory left. */
 bool dv_cages_starved(const struct dv_session *session);
 /* The session is over. */

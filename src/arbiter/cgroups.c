@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
@@ -135,6 +136,20 @@ static bool find_own(const struct dv_cgroups_sources *sources, const char *contr
     return found;
 }
 
+/* Where version 2 is mounted. */
+static bool find_unified(const struct dv_cgroups_sources *sources, char mount[PATH_BYTES])
+{
+    FILE *mounts = setmntent(sources->mounts, "re");
+    bool found = false;
+
+    for (struct mntent *entry; mounts && !found && (entry = getmntent(mounts));)
+        if ((found = strcmp(entry->mnt_type, "cgroup2") == 0))
+            snprintf(mount, PATH_BYTES, "%s", entry->mnt_dir);
+    if (mounts)
+        endmntent(mounts);
+    return found;
+}
+
 static int open_place(const char *mount, const char *place)
 {
     char path[2 * PATH_BYTES];
@@ -166,9 +181,18 @@ static void step_aside(int own, const pid_t *daemons, size_t daemon_count)
             (void)write_number(fd, "cgroup.procs", (uint64_t)daemons[i]);
 }
 
+/* Whether whoever manages the cgroups has left this one to us. systemd says so. */
+static bool is_delegated(int directory)
+{
+    char yes = 0;
+
+    return (fgetxattr(directory, "trusted.delegate", &yes, 1) == 1 ||
+            fgetxattr(directory, "user.delegate", &yes, 1) == 1) && yes == '1';
+}
+
 static int open_bound(const struct dv_cgroups_sources *sources, const char *controller,
-                      const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count,
-                      bool *v2)
+                      const struct dv_cgroups_wish *wish, bool if_possible, const pid_t *daemons,
+                      size_t daemon_count, bool *v2)
 {
     char mount[PATH_BYTES], own[PATH_BYTES];
 
@@ -178,6 +202,8 @@ static int open_bound(const struct dv_cgroups_sources *sources, const char *cont
     DV_AUTO_CLOSE int base = open_place(mount, wish->place ? wish->place : own);
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
+    if (!wish->place && if_possible && !is_delegated(base))
+        return -EPERM; /* nobody has asked us to rearrange it */
     if (wish->place) { /* whoever named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
@@ -225,6 +251,61 @@ int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t wo
             return error;
     }
     return 0;
+}
+
+/* ---- where its program is ---- */
+
+/* The cgroup of one line of /proc/PID/cgroup: NUMBER:CONTROLLERS:PATH. Returns a descriptor or a negative
+ * errno; -ENODEV: the hierarchy is not mounted here, or bounds nothing. */
+static int open_programs(const struct dv_cgroups_sources *sources, char *line)
+{
+    char mount[PATH_BYTES], path[2 * PATH_BYTES];
+    char *rest = line;
+    const char *number = strsep(&rest, ":"), *list = strsep(&rest, ":");
+    bool v2;
+
+    if (!rest)
+        return -EINVAL;
+    if (strncmp(list, "name=", 5) == 0)
+        return -ENODEV;
+    bool unified = strcmp(number, "0") == 0 && !*list;
+    char *first = unified ? NULL : strndup(list, strcspn(list, ","));
+    bool found = unified ? find_unified(sources, mount) : first && find_mount(sources, first, mount, &v2) && !v2;
+    free(first);
+    if (!found)
+        return -ENODEV;
+    if (strstr(rest, "/..")) /* outside of what divvyd sees */
+        return -EXDEV;
+    snprintf(path, sizeof path, "%s%s", mount, rest);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int dv_cgroups_follow(const struct dv_cgroups_sources *sources, const char *program, pid_t worker, char *text,
+                      size_t bytes)
+{
+    DV_AUTO_FREE char *lines = strdup(program);
+    char *rest = lines;
+    int joined = 0;
+
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        char words[256];
+        snprintf(words, sizeof words, "%s", line);
+        DV_AUTO_CLOSE int fd = *line ? open_programs(sources, line) : -ENODEV;
+        int error = fd < 0 ? fd : write_number(fd, "cgroup.procs", (uint64_t)worker);
+        if (error == -ENODEV && fd < 0)
+            continue;
+        joined++;
+        if (error < 0) {
+            snprintf(text, bytes, "the worker cannot be put into the cgroup of its program (%s): %s; "
+                                  "worker-cgroup in divvy.yaml(5) says what that needs",
+                     words, strerror(-error));
+            return error;
+        }
+    }
+    if (!joined)
+        snprintf(text, bytes, "the program is in no cgroup that divvyd sees, and its worker is to be in the same");
+    return joined ? 0 : -ENOENT;
 }
 
 void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind)
@@ -281,14 +362,19 @@ static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
                        const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish,
                        const pid_t *daemons, size_t daemon_count)
 {
+    bool if_possible = bound == DV_BOUND_MEMORY ? wish->memory_if_possible : wish->processes_if_possible;
+    char *text = if_possible ? cgroups->unbounded : cgroups->why_not;
     struct dv_cgroups_bound *kept = &cgroups->bounds[bound];
-    int fd = open_bound(sources, kinds[bound].controller, wish, daemons, daemon_count, &kept->v2);
+    int fd = open_bound(sources, kinds[bound].controller, wish, if_possible, daemons, daemon_count,
+                        &kept->v2);
 
     if (fd < 0)
-        snprintf(cgroups->why_not, sizeof cgroups->why_not,
+        snprintf(text, sizeof cgroups->why_not,
                  "%s needs a cgroup with the controller '%s' that divvyd may write to (%s): name one "
                  "with worker-cgroup, or let the service manager delegate one",
                  kinds[bound].key, kinds[bound].controller, strerror(-fd));
+    if (fd < 0 && if_possible)
+        kept->most = 0;
     kept->directory = fd;
     return fd >= 0;
 }
@@ -300,7 +386,7 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
                                            [DV_BOUND_PROCESSES] = wish->processes};
     bool elsewhere = false;
 
-    cgroups->why_not[0] = '\0';
+    cgroups->why_not[0] = cgroups->unbounded[0] = '\0';
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         struct dv_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
@@ -313,7 +399,7 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
             settle(before.directory, before.v2, (enum dv_bound)i, most[i]);
         if (before.kept && most[i])
             dv_close_fd(&before.directory);
-        elsewhere |= most[i] && bound->kept && !(stays && before.most);
+        elsewhere |= bound->most && bound->kept && !(stays && before.most);
     }
     return elsewhere;
 }

@@ -1,7 +1,7 @@
 /* Bounds for workers that the kernel keeps: how much host memory, and how many processes and threads, all
  * workers of a tenant's user have together (worker-memory, worker-processes). Each of them has a cgroup
- * below the one that the configuration names, or below divvyd's own. Both versions of cgroups are known,
- * also side by side. */
+ * below the one that the configuration names, or below divvyd's own; or a worker goes where its program is.
+ * Both versions of cgroups are known, also side by side. */
 #ifndef DV_ARBITER_CGROUPS_H
 #define DV_ARBITER_CGROUPS_H
 
@@ -21,7 +21,8 @@ struct dv_cgroups_bound {
 
 struct dv_cgroups {
     struct dv_cgroups_bound bounds[DV_BOUND_COUNT];
-    char why_not[512]; /* bounds are wanted and cannot be kept; empty: they can */
+    char why_not[512]; /* bounds are demanded and cannot be kept; empty: they can */
+    char unbounded[512]; /* what would be bounded if it could be; empty: it is */
 };
 
 /* Where the kernel says what there is; the usual files, but for tests. */
@@ -34,6 +35,7 @@ extern const struct dv_cgroups_sources dv_cgroups_kernel;
 /* What is wanted. */
 struct dv_cgroups_wish {
     uint64_t memory, processes; /* 0: not bounded */
+    bool memory_if_possible, processes_if_possible; /* workers run all the same where it is not */
     const char *place;          /* the name of a cgroup; NULL: divvyd's own */
 };
 
@@ -50,6 +52,10 @@ void dv_cgroups_close(struct dv_cgroups *cgroups);
 bool dv_cgroups_wanted(const struct dv_cgroups *cgroups);
 /* Puts a worker where the workers of its kind (a file name) are. Returns 0 or a negative errno. */
 int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker);
+/* Puts a worker into the cgroups of its program, in every hierarchy: `program` is as /proc/PID/cgroup of it.
+ * Returns 0, or a negative errno with words. */
+int dv_cgroups_follow(const struct dv_cgroups_sources *sources, const char *program, pid_t worker, char *text,
+                      size_t bytes);
 /* Removes what nobody is in any more. */
 void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind);
 /* How many processes of this kind the kernel has ended for want of memory. */

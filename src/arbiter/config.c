@@ -247,7 +247,7 @@ static const struct {
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
     {"worker-memory", "a size from 64MiB on, such as 8GiB"},
     {"worker-processes", "a number from 16 to 1048576"},
-    {"worker-cgroup", "the name of a cgroup, such as divvy"},
+    {"worker-cgroup", "the name of a cgroup, such as divvy, or tenant"},
     {"worker-users", "FIRST-LAST, two different numbers of users from 1 on, such as 1879048192-1879113727"},
     {"sessions-per-user", "a number from 1 to 16384"},
     {"device-order", "free or fixed"},
@@ -363,18 +363,41 @@ static void explain(struct dv_yaml_complaint *complaint, const char *path, const
              hint ? hint : "");
 }
 
-static uint64_t default_arena(void)
+static uint64_t machine_memory(void)
 {
     struct sysinfo info;
-    uint64_t ram = 8 * GIB;
 
-    if (sysinfo(&info) == 0)
-        ram = (uint64_t)info.totalram * info.mem_unit;
+    return sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit : 8 * GIB;
+}
+
+static uint64_t default_arena(void)
+{
+    uint64_t ram = machine_memory();
+
     /* Sparse memory costs nothing until it is touched, so it may well be more than there is. */
     uint64_t bytes = (2 * ram + GIB - 1) / GIB * GIB;
     if (bytes < DV_SHM_BYTES_MIN)
         bytes = GIB;
     return bytes > DV_SHM_BYTES_MAX ? DV_SHM_BYTES_MAX : bytes;
+}
+
+/* A worker of a CPU device has a thread for each processor. */
+static uint64_t default_processes(unsigned sessions)
+{
+    uint64_t count = (uint64_t)sessions * ((uint64_t)get_nprocs() + DV_WORKER_PROCESSES_BESIDE);
+
+    if (count < DV_WORKER_PROCESSES_USUAL)
+        return DV_WORKER_PROCESSES_USUAL;
+    return count > DV_WORKER_PROCESSES_MOST ? DV_WORKER_PROCESSES_MOST : count;
+}
+
+/* What nobody has set. */
+static void fill_defaults(struct dv_config *config)
+{
+    if (!config->worker_memory_bytes)
+        config->worker_memory_bytes = machine_memory() / 4 * 3;
+    if (!config->worker_processes)
+        config->worker_processes = default_processes(config->sessions_per_user);
 }
 
 static int check_arena(struct dv_config *config, const char *path, const char *data, char *error,
@@ -711,8 +734,18 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
         snprintf(text, sizeof text, "%llu", (unsigned long long)*file->worker_processes);
         return wrong(&place, "worker-processes", text);
     }
+    if (file->worker_processes)
+        config->worker_processes = *file->worker_processes;
     if (file->worker_cgroup && strstr(file->worker_cgroup, ".."))
         return wrong(&place, "worker-cgroup", file->worker_cgroup);
+    config->tenants_cgroup = file->worker_cgroup && strcmp(file->worker_cgroup, "tenant") == 0;
+    if (config->tenants_cgroup && (file->worker_memory || file->worker_processes)) {
+        snprintf(error, error_bytes,
+                 "%s:%d: with 'worker-cgroup: tenant' the program's own cgroup bounds its worker; expected no "
+                 "worker-memory and no worker-processes besides",
+                 path, dv_yaml_find_line(data, "worker-cgroup", 1));
+        return -EINVAL;
+    }
     if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
                              config->cache_bytes < DV_CACHE_BYTES_LEAST ||
                              config->cache_bytes > DV_MEMORY_BYTES_MOST))
@@ -897,6 +930,7 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
                                  .restart_ns = DV_RESTART_USUAL_NS,
                                  .worker_uid_first = DV_WORKER_UID_FIRST,
                                  .worker_uid_last = DV_WORKER_UID_LAST};
+    fill_defaults(config);
     int status = path ? read_file(path, &data) : 0;
     if (!path || (status == -ENOENT && !must_exist))
         return 0;
@@ -916,7 +950,9 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     }
     if (!config->file) /* nothing but comments */
         return 0;
+    config->worker_memory_bytes = config->worker_processes = 0;
     status = check_values(config, path, data, error, error_bytes);
+    fill_defaults(config);
     if (status < 0)
         dv_config_fini(config);
     return status;

@@ -126,7 +126,7 @@ struct dv_config_file {
     char *worker_users;          /* "FIRST-LAST" */
     char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
     uint64_t *worker_processes;  /* the same of processes and threads */
-    char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own */
+    char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
     struct dv_deadlines *deadlines; /* NULL: none */
     char *restart_within;           /* "60s" */
 };
@@ -174,7 +174,8 @@ struct dv_config {
     enum dv_sessions_for sessions_for;
     gid_t session_group;
     int cage;             /* enum dv_cage_choice */
-    uint64_t worker_memory_bytes; /* 0: no bound */
+    uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
+    bool tenants_cgroup;  /* workers go into the cgroup of their program instead */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uint64_t caches_bytes; /* and all together; 0: the usual */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */

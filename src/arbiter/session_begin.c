@@ -456,14 +456,19 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
         close(pidfd);
         return;
     }
+    char text[DV_MAX_MESSAGE_TEXT] = "";
     session->state = DV_SESSION_SERVED;
     session->worker_pid = pid;
     session->worker_pidfd = pidfd;
     session->timer = sd_event_source_disable_unref(session->timer);
     dv_session_keep(session);
     int error = dv_session_watch_worker(session);
-    if (error >= 0)
-        error = dv_cages_bound(session);
+    if (error >= 0) {
+        error = dv_cages_bound(session, text, sizeof text);
+        if (error < 0 && text[0])
+            dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_NO_WORKER, session->id, 0, -1,
+                                    text);
+    }
     if (error >= 0)
         error = dv_leases_join(session->arbiter, session);
     if (error >= 0)
@@ -471,7 +476,7 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     if (error < 0) {
         /* Without its welcome the client knows no session: nobody will use this worker. */
         dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
-                   session->command, session->tenant_pid, strerror(-error));
+                   session->command, session->tenant_pid, text[0] ? text : strerror(-error));
         dv_session_signal_worker(session, SIGKILL);
         dv_session_drop_client(session);
         if (!session->worker_io) /* nothing else would end the session */

@@ -23,5 +23,6 @@ def program():
 @pytest.fixture(params=list(divvytest.DATA_PATHS))
 def daemon(request):
     """A fresh daemon for one test; once for each data path."""
-    with divvytest.Daemon(divvytest.DATA_PATHS[request.param]) as daemon:
+    config = (divvytest.DATA_PATHS[request.param] or "") + "sessions-per-user: 1024\n"   # for crowds
+    with divvytest.Daemon(config) as daemon:
         yield daemon

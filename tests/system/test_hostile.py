@@ -217,7 +217,7 @@ def assert_delay_below(session, bar):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_who_opens_sessions_without_end_delays_no_grant(program):
     """Sessions begin by turns of users, and one at a time."""
-    with divvytest.Daemon("tenants: []\n", system=True) as daemon, contextlib.ExitStack() as stack:
+    with divvytest.Daemon("tenants: []\nsessions-per-user: 1024\n", system=True) as daemon, contextlib.ExitStack() as stack:
         session = lease.Session(daemon)
         stack.callback(session.close)
         compute(daemon, program)  # compiles
@@ -296,7 +296,7 @@ while True:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_who_floods_from_many_sessions_delays_no_grant():
     """All sessions of a user together are heard as much as another user's one."""
-    with divvytest.Daemon("tenants: []\n", system=True) as daemon, contextlib.ExitStack() as stack:
+    with divvytest.Daemon("tenants: []\nsessions-per-user: 1024\n", system=True) as daemon, contextlib.ExitStack() as stack:
         for _ in range(3):
             child = stack.enter_context(subprocess.Popen(
                 [sys.executable, "-c", FLOODS, daemon.dir, os.path.dirname(lease.__file__)],

@@ -176,15 +176,16 @@ def test_a_dead_or_stopped_holder_blocks_nobody(daemon, session, signum):
         child.stdout.close()
 
 
-def test_thousand_sessions_leave_nothing(daemon):
-    before = divvytest.Leftovers(daemon)
-    sessions = [Session(daemon) for _ in range(1000)]
-    assert all(one.status == 0 for one in sessions)
-    for one in sessions:
-        one.say(WANT)
-    for one in sessions:
-        one.close()
-    before.assert_gone()
+def test_thousand_sessions_leave_nothing():
+    with divvytest.Daemon("sessions-per-user: 1024\n") as daemon:
+        before = divvytest.Leftovers(daemon)
+        sessions = [Session(daemon) for _ in range(1000)]
+        assert all(one.status == 0 for one in sessions)
+        for one in sessions:
+            one.say(WANT)
+        for one in sessions:
+            one.close()
+        before.assert_gone()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to choose its groups")

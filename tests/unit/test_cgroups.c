@@ -2,6 +2,7 @@
  * all that version 2 can be tried on; the real ones of version 1 are in the system tests. */
 #include "src/arbiter/cgroups.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
@@ -206,9 +207,58 @@ static void what_cannot_be_kept_is_said(void **state)
     dv_cgroups_close(&cgroups);
 }
 
+static void where_its_program_is(void **state)
+{
+    char mounts[512], text[256] = "";
+
+    (void)state;
+    mkdir(at("%s", "pids"), 0755);
+    make_cgroup(at("%s", "pids/job"));
+    make_cgroup(at("%s", "cg"));
+    make_cgroup(at("%s", "cg/job"));
+    snprintf(mounts, sizeof mounts, "cgroup %s/pids cgroup rw,pids 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place,
+             place);
+    struct dv_cgroups_sources there = sources(mounts, "");
+    const char *program = "3:name=systemd:/a\n2:cpu,cpuacct:/b\n1:pids:/job\n0::/job\n";
+    assert_int_equal(dv_cgroups_follow(&there, program, 4712, text, sizeof text), 0);
+    assert_string_equal(get(at("%s", "pids/job/cgroup.procs")), "4712");
+    assert_string_equal(get(at("%s", "cg/job/cgroup.procs")), "4712");
+    assert_string_equal(text, "");
+
+    assert_true(dv_cgroups_follow(&there, "0::/gone\n", 4713, text, sizeof text) == -ENOENT);
+    assert_non_null(strstr(text, "0::/gone"));
+    assert_true(dv_cgroups_follow(&there, "0::/../job\n", 4713, text, sizeof text) == -EXDEV);
+    assert_true(dv_cgroups_follow(&there, "3:name=systemd:/a\n", 4713, text, sizeof text) < 0);
+    assert_true(dv_cgroups_follow(&there, "0:\n", 4713, text, sizeof text) < 0);
+    assert_string_equal(get(at("%s", "cg/job/cgroup.procs")), "4712");
+}
+
+static void what_is_not_demanded_is_done_without(void **state)
+{
+    struct dv_cgroups cgroups = {0};
+    char mounts[256];
+    const struct dv_cgroups_wish wish = {.memory = 1 << 30,
+                                         .processes = 99,
+                                         .memory_if_possible = true,
+                                         .processes_if_possible = true};
+
+    (void)state;
+    make_cgroup(at("%s", "cg")); /* which nobody has delegated */
+    snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
+    struct dv_cgroups_sources there = sources(mounts, "0::/\n");
+    assert_false(dv_cgroups_open(&cgroups, &there, &wish, NULL, 0));
+    assert_string_equal(cgroups.why_not, "");
+    assert_non_null(strstr(cgroups.unbounded, "needs a cgroup"));
+    assert_false(dv_cgroups_wanted(&cgroups));
+    assert_string_equal(get(at("%s", "cg/cgroup.subtree_control")), "");
+    dv_cgroups_close(&cgroups);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(where_its_program_is, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_not_demanded_is_done_without, begin, end),
         cmocka_unit_test_setup_teardown(below_its_own_in_version_2, begin, end),
         cmocka_unit_test_setup_teardown(at_a_place_that_was_named, begin, end),
         cmocka_unit_test_setup_teardown(each_controller_where_it_is, begin, end),

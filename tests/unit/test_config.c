@@ -241,6 +241,7 @@ static void memory_has_sizes(void **state)
     REFUSED("restart-within: 0s\n", 1, "restart-within is '0s'", "1s to 3600s");
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
     REFUSED("cache-size: 1GiB\ncaches-size: 1MiB\n", 2, "caches-size is '1MiB'", "not below cache-size");
+    REFUSED("worker-cgroup: tenant\nworker-memory: 1GiB\n", 1, "the program's own cgroup", "no worker-memory");
     REFUSED("worker-users: 7-7\n", 1, "worker-users is '7-7'", "FIRST-LAST");
     REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
     REFUSED("cage: maybe\n", 1, "maybe", "if-possible");

@@ -150,6 +150,7 @@ struct dv_cage {
     char paths[DV_CAGE_PATHS_BYTES]; /* what it sees besides what every worker does */
     char calls[DV_CAGE_CALLS_BYTES]; /* system calls it may make besides those of every worker */
     uint64_t file_bytes;             /* no file that it writes becomes longer */
+    uint64_t processes;              /* processes and threads of its user, where that is a worker user */
     uint32_t ioctl_count;            /* at most DV_CAGE_IOCTLS_MOST */
     uint32_t reserved;               /* zero */
     struct dv_cage_ioctl ioctls[DV_CAGE_IOCTLS_MOST]; /* besides those of every worker */
@@ -159,7 +160,7 @@ struct dv_cage {
  * not handle. Where it would die of a signal that somebody sends, it exits with this plus the number. */
 #define DV_CAGE_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
-                                            DV_CAGE_CALLS_BYTES + 16 +
+                                            DV_CAGE_CALLS_BYTES + 24 +
                                             DV_CAGE_IOCTLS_MOST * sizeof(struct dv_cage_ioctl),
               "wire");
 

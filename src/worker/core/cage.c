@@ -24,7 +24,6 @@
 #define SCRATCH_OPTIONS "mode=0700,size=256m,nr_inodes=16k"
 #define ROOT_OPTIONS "mode=0755,size=1m,nr_inodes=1k"
 #define DESCRIPTORS_MOST 4096
-#define PROCESSES_MOST 16384 /* threads of all workers of the tenant */
 
 #define CACHE_PLACE "/cache"
 #define SCRATCH_PLACE "/tmp"
@@ -374,8 +373,8 @@ static int set_limits(const struct view *view, const struct dv_cage *cage)
     if (status == 0 && cage->file_bytes)
         status = limit(view, RLIMIT_FSIZE, cage->file_bytes, "the length of files");
     /* counted for each user; where the worker stays its tenant, that is not for us to limit */
-    if (status == 0 && cage->uid != DV_CAGE_SAME_USER)
-        status = limit(view, RLIMIT_NPROC, PROCESSES_MOST, "processes");
+    if (status == 0 && cage->uid != DV_CAGE_SAME_USER && cage->processes)
+        status = limit(view, RLIMIT_NPROC, cage->processes, "processes");
     return status;
 }
 
