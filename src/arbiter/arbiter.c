@@ -456,7 +456,7 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
 
 static int adopt_sessions(struct dv_arbiter *arbiter)
 {
-    int error = dv_leases_init(arbiter);
+    int error = dv_channels_init(arbiter);
 
     if (error < 0)
         dv_error("cannot watch lease channels: %s", strerror(-error));
@@ -547,6 +547,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_sessions_forget(arbiter);
         dv_tenants_forget_gone(arbiter, true);
         dv_leases_fini(arbiter);
+        dv_channels_fini(arbiter);
         dv_zygote_fini(arbiter);
         dv_keeper_quit(arbiter);
         dv_keeper_fini(arbiter);

@@ -9,6 +9,7 @@
 #include <systemd/sd-event.h>
 
 #include "src/arbiter/cages.h"
+#include "src/arbiter/channels.h"
 #include "src/arbiter/config.h"
 #include "src/arbiter/control.h"
 #include "src/arbiter/devices.h"
@@ -60,6 +61,7 @@ struct dv_arbiter {
     struct dv_cages cages;
     struct dv_listener listener;
     struct dv_control control;
+    struct dv_channels channels;
     struct dv_leases leases;
 
     struct dv_session *sessions; /* hash table by id */

@@ -18,7 +18,7 @@
 #define DV_LIMIT_SESSIONS_PER_UID 64
 #define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
 #define DV_LEASE_DESCRIPTORS 1   /* one without */
-#define DV_PROCESS_DESCRIPTORS 1 /* their process, once */
+#define DV_PROCESS_DESCRIPTORS 2 /* their process, once, and its user */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
 #define DV_LIMIT_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
@@ -45,6 +45,17 @@
 
 /* Messages or connections handled before others get their turn. */
 #define DV_LIMIT_BATCH 64
+
+/* Messages on lease channels that a user has in a turn. */
+#define DV_CHANNEL_TURN 16
+/* While others have something to say, too, a user's lease channels have one part of divvyd's processor time,
+ * and so have all callers of the control socket together. Who has spent this sum is not heard until it has
+ * made up for all beyond it, and for so much more that it has a few turns then. Nobody else has anything
+ * to say when nobody else was heard for so long. */
+#define DV_BUDGET_PART 10
+#define DV_BUDGET_SPENT_NS (2 * UINT64_C(1000000))
+#define DV_BUDGET_LEFT_NS (1 * UINT64_C(1000000))
+#define DV_ALONE_AFTER_NS (100 * UINT64_C(1000000))
 
 #define DV_LIMIT_CONFIG_BYTES (1u << 20)
 #define DV_LIMIT_DEVICE_RULES 256

@@ -348,13 +348,6 @@ void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
 
 /* ---- messages ---- */
 
-static void leave_channel(struct dv_session *session)
-{
-    if (session->in_channels)
-        epoll_ctl(session->arbiter->leases.channels_fd, EPOLL_CTL_DEL, session->control_fd, NULL);
-    session->in_channels = false;
-}
-
 static uint64_t plausible(uint64_t ns)
 {
     return ns < DV_LEASE_ESTIMATE_MOST_NS ? ns : DV_LEASE_ESTIMATE_MOST_NS;
@@ -522,11 +515,27 @@ static void take_state(struct dv_session *session, const struct dv_sync_message 
     dispatch(device);
 }
 
-/* Returns how many messages it had, at most `most`. */
-static unsigned serve_channel(struct dv_session *session, unsigned most)
+/* Asks a session of an earlier daemon what it holds; if it does not read just now, as soon as it does. */
+static void ask_state(struct dv_session *session)
+{
+    struct dv_sync_message m = {
+        .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK, .id = session->sync_id};
+
+    bool later = session->unsynced_mask &&
+                 send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+                 errno == EAGAIN;
+    if (later)
+        dv_warning("session %llu does not read what divvyd says: its work waits",
+                   (unsigned long long)session->id);
+    dv_channels_watch(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+unsigned dv_leases_hear(struct dv_session *session, uint32_t events, unsigned most)
 {
     unsigned count = 0;
 
+    if (events & EPOLLOUT)
+        ask_state(session);
     for (; count < most; count++) {
         union {
             struct dv_lease_message lease;
@@ -547,7 +556,7 @@ static unsigned serve_channel(struct dv_session *session, unsigned most)
             continue;
         }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
-            leave_channel(session);
+            dv_channels_leave(session);
             dv_session_hung_up(session);
             break;
         }
@@ -555,84 +564,6 @@ static unsigned serve_channel(struct dv_session *session, unsigned most)
             break;
     }
     return count;
-}
-
-static void watch_channel(struct dv_session *session, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.u64 = session->id};
-    epoll_ctl(session->arbiter->leases.channels_fd, EPOLL_CTL_MOD, session->control_fd, &event);
-}
-
-/* Asks a session of an earlier daemon what it holds; if it does not read just now, as soon as it does. */
-static void ask_state(struct dv_session *session)
-{
-    struct dv_sync_message m = {
-        .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK, .id = session->sync_id};
-
-    bool later = session->unsynced_mask &&
-                 send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-                 errno == EAGAIN;
-    if (later)
-        dv_warning("session %llu does not read what divvyd says: its work waits",
-                   (unsigned long long)session->id);
-    watch_channel(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-/* What each user had to say in one turn of on_channels. */
-struct heard {
-    struct {
-        uid_t uid;
-        unsigned messages;
-    } users[DV_LIMIT_BATCH];
-    unsigned count;
-};
-
-static unsigned *heard_of(struct heard *heard, uid_t uid)
-{
-    unsigned i = 0;
-
-    while (i < heard->count && heard->users[i].uid != uid)
-        i++;
-    if (i == heard->count)
-        heard->users[heard->count++].uid = uid;
-    return &heard->users[i].messages;
-}
-
-/* All lease channels are one source for the event loop: sd-event asks the kernel for everything
- * that is ready before each single call, so n ready sources would cost n times n. Whoever has many
- * sessions that talk all the time is not heard more than somebody with one. */
-static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
-{
-    enum { OF_SESSION = 16, OF_USER = DV_LIMIT_BATCH }; /* the rest is still there in the next turn */
-    struct dv_arbiter *arbiter = userdata;
-    struct epoll_event ready[DV_LIMIT_BATCH];
-    struct heard heard = {.count = 0};
-
-    (void)source;
-    (void)events;
-    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
-    for (int i = 0; i < count; i++) {
-        /* by number: one may be gone through what another said */
-        struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
-        if (session && session->in_channels && (ready[i].events & EPOLLOUT))
-            ask_state(session);
-        if (!session || !session->in_channels)
-            continue;
-        unsigned *messages = heard_of(&heard, session->uid);
-        unsigned left = OF_USER - *messages;
-        *messages += serve_channel(session, left < OF_SESSION ? left : OF_SESSION);
-    }
-    return 0;
-}
-
-static int enter_channel(struct dv_arbiter *arbiter, struct dv_session *session)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->id};
-
-    if (epoll_ctl(arbiter->leases.channels_fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0)
-        return -errno;
-    session->in_channels = true;
-    return 0;
 }
 
 /* ---- devices ---- */
@@ -878,7 +809,7 @@ int dv_leases_join(struct dv_arbiter *arbiter, struct dv_session *session)
     for (uint32_t i = 0; i < session->device_count; i++)
         if (session->leases[i])
             keep(session, session->leases[i]);
-    return session->leased_mask ? enter_channel(arbiter, session) : 0;
+    return session->leased_mask ? dv_channels_enter(session) : 0;
 }
 
 /* ---- after a restart ---- */
@@ -976,7 +907,7 @@ int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
         return error;
     session->sync_id = dv_now();
     session->unsynced_mask = session->leased_mask;
-    error = enter_channel(arbiter, session);
+    error = dv_channels_enter(session);
     if (error == 0)
         ask_state(session);
     return error;
@@ -985,32 +916,14 @@ int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session)
 {
     (void)arbiter;
-    leave_channel(session);
+    dv_channels_leave(session);
     for (uint32_t i = 0; session->leases && i < session->device_count; i++)
         if (session->leases[i])
             part(session->leases[i]);
 }
 
-int dv_leases_init(struct dv_arbiter *arbiter)
-{
-    struct dv_leases *leases = &arbiter->leases;
-
-    leases->channels_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (leases->channels_fd < 0)
-        return -errno;
-    int error = sd_event_add_io(arbiter->event, &leases->channels_io, leases->channels_fd, EPOLLIN,
-                                on_channels, arbiter);
-    if (error < 0)
-        close(leases->channels_fd);
-    return error < 0 ? error : 0;
-}
-
 void dv_leases_fini(struct dv_arbiter *arbiter)
 {
-    if (arbiter->leases.channels_io) {
-        arbiter->leases.channels_io = sd_event_source_disable_unref(arbiter->leases.channels_io);
-        close(arbiter->leases.channels_fd);
-    }
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         arbiter->leases.devices[i].timer =
             sd_event_source_disable_unref(arbiter->leases.devices[i].timer);

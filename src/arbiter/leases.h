@@ -57,8 +57,6 @@ struct dv_lease_device {
 };
 
 struct dv_leases {
-    int channels_fd; /* an epoll of all lease channels */
-    sd_event_source *channels_io;
     uint64_t host_available; /* bytes of memory, when it was looked up */
     dv_ns host_looked_at;
     struct dv_lease_device devices[DV_MAX_DEVICES];
@@ -84,9 +82,11 @@ int dv_leases_rejoin(struct dv_arbiter *arbiter, struct dv_session *session,
 bool dv_leases_adopt_device(struct dv_arbiter *arbiter, uint32_t device);
 void dv_leases_adopt_tenant(struct dv_arbiter *arbiter, struct dv_tenant_device *tenant,
                             uint32_t device, struct dv_state_place *record);
+/* What a session says on its channel, at most so many messages; events are those of epoll. Returns how many
+ * there were. It may be gone after that. */
+unsigned dv_leases_hear(struct dv_session *session, uint32_t events, unsigned most);
 /* It is gone, and with it whatever it held. */
 void dv_leases_part(struct dv_arbiter *arbiter, struct dv_session *session);
-int dv_leases_init(struct dv_arbiter *arbiter);
 void dv_leases_fini(struct dv_arbiter *arbiter);
 
 /* Takes a leased device into service, once. Returns false when its time is not shared out. */

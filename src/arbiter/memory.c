@@ -14,7 +14,12 @@
 
 /* So long is waited for those who were asked to give back what they do not use. They answer on a
  * thread that never enters a driver; who does not is stopped. */
-#define PATIENCE_US UINT64_C(100000)
+#define PATIENCE_NS (100 * DV_NS_PER_MS)
+/* Each session that a round asks puts the next round off by so much: rounds of a tenant with a thousand
+ * sessions are 100 ms apart, and whoever has two notices nothing. */
+#define ROUND_NS_PER_SESSION (100 * DV_NS_PER_US)
+/* While a round goes on, so many of those who wait are looked at again when something comes back. */
+#define LOOKED_AT_AGAIN 8
 
 /* Larger questions than this are put to the host as well; so much is left to it. */
 #define HOST_ASKED_FROM (UINT64_C(1) << 20)
@@ -133,71 +138,182 @@ static bool fits(const struct dv_session_lease *lease, uint64_t bytes)
            fits_on_host(lease, bytes);
 }
 
+static void set_reserved(struct dv_session_lease *lease, uint64_t bytes)
+{
+    struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    if (bytes && !lease->memory.reserved) {
+        /* what it has from now on a round under way need not ask for */
+        lease->memory.owes_answer &= lease->memory.called_in == tenant->round;
+        lease->memory.called_in = tenant->round;
+        DL_APPEND2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
+    } else if (!bytes && lease->memory.reserved) {
+        DL_DELETE2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
+    }
+    tenant->reserved += bytes - lease->memory.reserved;
+    dv_lease_device_of(lease)->memory.reserved += bytes - lease->memory.reserved;
+    lease->memory.reserved = bytes;
+}
+
 static void reserve(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
 {
-    lease->memory.reserved += bytes;
-    lease->tenant->memory.reserved += bytes;
-    dv_lease_device_of(lease)->memory.reserved += bytes;
+    set_reserved(lease, lease->memory.reserved + bytes);
     note(lease);
     tell(lease, DV_MEMORY_RESERVED, id, bytes);
 }
 
-/* Answers those who wait, as far as it is known what is left. */
-static void settle(struct dv_tenant_device *tenant)
+/* ---- calling back ----
+ *
+ * When a reservation does not fit, the tenant's other sessions are asked to give back what they do not
+ * use, in rounds. Who asks while a round goes on waits for the next one: some have answered already, and
+ * may have reserved more since. Sessions can be many, so each step of a round asks a few of them, and a
+ * message of one session never causes messages to all others. */
+
+static void settle(struct dv_tenant_device *tenant);
+
+static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_session_lease *lease;
-    bool owed = false;
-
-    if (tenant->memory.askers == 0 && !tenant->memory.patience)
-        return;
-    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
-        owed |= lease->memory.owes_answer;
-    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
-        uint64_t bytes = lease->memory.asked;
-        bool enough = bytes && fits(lease, bytes);
-        if (bytes == 0 || (owed && !enough))
-            continue;
-        lease->memory.asked = 0;
-        tenant->memory.askers--;
-        if (enough)
-            reserve(lease, lease->memory.asked_id, bytes);
-        else
-            tell(lease, DV_MEMORY_REFUSED, lease->memory.asked_id, bytes);
-    }
-    if (!owed)
-        tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);
-}
-
-static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct dv_tenant_device *tenant = userdata;
-    struct dv_session_lease *lease;
-
     (void)source;
     (void)usec;
-    DL_FOREACH2 (tenant->memory.members, lease, memory.next)
-        lease->memory.owes_answer = false;
-    settle(tenant);
+    settle(userdata);
     return 0;
 }
 
-/* Asks all other sessions of the tenant to give back what they do not use. */
-static void call_back(struct dv_session_lease *asking)
+static void look_at(struct dv_tenant_device *tenant, dv_ns when)
 {
-    struct dv_tenant_device *tenant = asking->tenant;
-    struct dv_session_lease *lease;
-    bool owed = false;
+    sd_event *event = tenant->memory.askers->session->arbiter->event;
+    uint64_t usec = when / DV_NS_PER_US + 1;
 
-    DL_FOREACH2 (tenant->memory.members, lease, memory.next) {
-        if (lease != asking && lease->memory.reserved && !lease->memory.owes_answer) {
-            lease->memory.owes_answer = true;
-            tell(lease, DV_MEMORY_CALL_BACK, 1, 0);
-        }
-        owed |= lease->memory.owes_answer;
+    if (!tenant->memory.timer) {
+        if (sd_event_add_time(event, &tenant->memory.timer, CLOCK_MONOTONIC, usec, 1, on_round, tenant) < 0)
+            dv_error("no timer for reservations of device memory: some wait for long");
+        return;
     }
-    if (owed && !tenant->memory.patience)
-        sd_event_add_time_relative(asking->session->arbiter->event, &tenant->memory.patience,
-                                   CLOCK_MONOTONIC, PATIENCE_US, 0, on_impatience, tenant);
+    sd_event_source_set_time(tenant->memory.timer, usec);
+    sd_event_source_set_enabled(tenant->memory.timer, SD_EVENT_ONESHOT);
+}
+
+static void ask_for(struct dv_session_lease *lease, uint64_t id, uint64_t bytes)
+{
+    struct dv_tenant_memory *tenant = &lease->tenant->memory;
+
+    lease->memory.asked = bytes;
+    lease->memory.asked_id = id;
+    lease->memory.asked_in = tenant->round + 1;
+    DL_APPEND2(tenant->askers, lease, memory.prev_asker, memory.next_asker);
+}
+
+static void asks_no_longer(struct dv_session_lease *lease)
+{
+    lease->memory.asked = 0;
+    DL_DELETE2(lease->tenant->memory.askers, lease, memory.prev_asker, memory.next_asker);
+}
+
+/* Answers one that waits: it has the memory, or does not get it. */
+static void answer(struct dv_session_lease *lease)
+{
+    uint64_t bytes = lease->memory.asked;
+
+    asks_no_longer(lease);
+    if (fits(lease, bytes))
+        reserve(lease, lease->memory.asked_id, bytes);
+    else
+        tell(lease, DV_MEMORY_REFUSED, lease->memory.asked_id, bytes);
+}
+
+/* It has given back what it does not use, or goes. */
+static void owes_nothing(struct dv_session_lease *lease)
+{
+    if (lease->memory.owes_answer && lease->memory.called_in == lease->tenant->memory.round)
+        lease->tenant->memory.owing--;
+    lease->memory.owes_answer = false;
+}
+
+static void begin_round(struct dv_tenant_memory *tenant, dv_ns now)
+{
+    tenant->round++;
+    tenant->calling = true;
+    tenant->owing = 0;
+    tenant->next_round = now;
+}
+
+/* The next of those whom this round has not asked; NULL: there is none. */
+static struct dv_session_lease *next_to_call(const struct dv_tenant_memory *tenant)
+{
+    struct dv_session_lease *first = tenant->reservers;
+
+    return first && first->memory.called_in != tenant->round ? first : NULL;
+}
+
+/* Who asks alone has kept nothing back, and is not asked itself. */
+static void call_some(struct dv_tenant_memory *tenant, dv_ns now)
+{
+    const struct dv_session_lease *alone = tenant->askers->memory.next_asker ? NULL : tenant->askers;
+    struct dv_session_lease *lease;
+
+    for (int i = 0; i < DV_LIMIT_BATCH && (lease = next_to_call(tenant)); i++) {
+        DL_DELETE2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
+        DL_APPEND2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
+        lease->memory.called_in = tenant->round;
+        lease->memory.owes_answer = lease != alone;
+        if (lease == alone)
+            continue;
+        tenant->owing++;
+        tenant->next_round += ROUND_NS_PER_SESSION;
+        tenant->patience_ends = now + PATIENCE_NS;
+        tell(lease, DV_MEMORY_CALL_BACK, 1, 0);
+    }
+}
+
+/* One step of a round. Returns false when it is over. */
+static bool go_on_calling(struct dv_tenant_device *tenant, dv_ns now)
+{
+    struct dv_tenant_memory *memory = &tenant->memory;
+    struct dv_session_lease *lease, *next;
+    int looked = 0;
+
+    call_some(memory, now);
+    DL_FOREACH_SAFE2 (memory->askers, lease, next, memory.next_asker) {
+        if (looked++ == LOOKED_AT_AGAIN)
+            break;
+        if (fits(lease, lease->memory.asked))
+            answer(lease);
+    }
+    bool called = !next_to_call(memory);
+    memory->calling = !called || (memory->owing && now < memory->patience_ends);
+    if (memory->calling && memory->askers)
+        look_at(tenant, called ? memory->patience_ends : now);
+    return memory->calling;
+}
+
+/* Answers those who wait, as far as it is known what is left: some of them, and the others in the next
+ * turn. */
+static void settle(struct dv_tenant_device *tenant)
+{
+    struct dv_tenant_memory *memory = &tenant->memory;
+    dv_ns now = dv_now();
+
+    for (int answers = 0; memory->askers; answers++) {
+        if (answers == DV_LIMIT_BATCH) {
+            look_at(tenant, now);
+            return;
+        }
+        if (memory->calling && go_on_calling(tenant, now))
+            return;
+        if (!memory->askers)
+            break;
+        if (memory->askers->memory.asked_in <= memory->round) {
+            answer(memory->askers);
+        } else if (now < memory->next_round) {
+            look_at(tenant, memory->next_round);
+            return;
+        } else {
+            begin_round(memory, now);
+        }
+    }
+    memory->calling = false;
+    if (memory->timer)
+        sd_event_source_set_enabled(memory->timer, SD_EVENT_OFF);
 }
 
 /* ---- room on the device ---- */
@@ -813,10 +929,7 @@ static void take_place(struct dv_session_lease *lease, const struct dv_memory_me
 
 static void give_back(struct dv_session_lease *lease, uint64_t bytes)
 {
-    bytes = least(bytes, lease->memory.reserved);
-    lease->memory.reserved -= bytes;
-    lease->tenant->memory.reserved -= bytes;
-    dv_lease_device_of(lease)->memory.reserved -= bytes;
+    set_reserved(lease, lease->memory.reserved - least(bytes, lease->memory.reserved));
     note(lease);
 }
 
@@ -842,17 +955,17 @@ void dv_memory_take(struct dv_session_lease *lease, const struct dv_memory_messa
             reserve(lease, m->id, m->bytes);
             break;
         }
-        lease->memory.asked = m->bytes;
-        lease->memory.asked_id = m->id;
-        tenant->askers++;
-        if (m->bytes <= tenant->quota)
-            call_back(lease);
+        if (m->bytes > tenant->quota) {
+            tell(lease, DV_MEMORY_REFUSED, m->id, m->bytes);
+            break;
+        }
+        ask_for(lease, m->id, m->bytes);
         settle(lease->tenant);
         break;
     case DV_MEMORY_RETURN:
         give_back(lease, m->bytes);
         if (m->id)
-            lease->memory.owes_answer = false;
+            owes_nothing(lease);
         settle(lease->tenant);
         break;
     case DV_MEMORY_PLACE:
@@ -878,10 +991,10 @@ void dv_memory_join(struct dv_session_lease *lease)
 
 void dv_memory_part(struct dv_session_lease *lease)
 {
-    lease->tenant->memory.reserved -= lease->memory.reserved;
-    dv_lease_device_of(lease)->memory.reserved -= lease->memory.reserved;
+    set_reserved(lease, 0);
+    owes_nothing(lease);
     if (lease->memory.asked)
-        lease->tenant->memory.askers--;
+        asks_no_longer(lease);
     DL_DELETE2(lease->tenant->memory.members, lease, memory.prev, memory.next);
     settle(lease->tenant);
     struct dv_lease_device *device = dv_lease_device_of(lease);
@@ -923,17 +1036,15 @@ void dv_memory_given_back(struct dv_session_lease *lease)
 
 void dv_memory_leave(struct dv_tenant_device *tenant)
 {
-    tenant->memory.patience = sd_event_source_disable_unref(tenant->memory.patience);
+    tenant->memory.timer = sd_event_source_disable_unref(tenant->memory.timer);
 }
 
 /* ---- after a restart ---- */
 
 void dv_memory_readopt(struct dv_session_lease *lease)
 {
-    lease->memory.reserved = least(lease->record->reserved, DV_MEMORY_BYTES_MOST);
+    set_reserved(lease, least(lease->record->reserved, DV_MEMORY_BYTES_MOST));
     lease->memory.placed = least(lease->record->placed, DV_MEMORY_BYTES_MOST);
-    lease->tenant->memory.reserved += lease->memory.reserved;
-    dv_lease_device_of(lease)->memory.reserved += lease->memory.reserved;
     lease->tenant->memory.placed += lease->memory.placed;
     dv_lease_device_of(lease)->memory.placed += lease->memory.placed;
     list(lease, lease->memory.placed > 0);

@@ -22,7 +22,11 @@ struct dv_session_memory {
     uint64_t reserved;
     uint64_t asked;    /* bytes it waits for; 0: none */
     uint64_t asked_id;
-    bool owes_answer;  /* was asked to give back what it does not use */
+    uint64_t asked_in;   /* the round whose end decides on that */
+    uint64_t called_in;  /* the last round in which it was asked to give back what it does not use */
+    bool owes_answer;    /* to that */
+    struct dv_session_lease *prev_asker, *next_asker;       /* who wait for an answer, oldest first */
+    struct dv_session_lease *prev_reserver, *next_reserver; /* who have something reserved */
     uint64_t placed;   /* room on the device that it has */
     uint64_t evicting; /* of that, what it was asked to give up */
     uint64_t evict_id; /* of the newest such question whose answer counts */
@@ -53,9 +57,15 @@ struct dv_tenant_memory {
     uint64_t request;  /* what others do not take of what it has on the device; at most the quota */
     uint64_t reserved; /* the sum of its sessions' */
     uint64_t placed, evicting;
-    unsigned askers;   /* sessions that wait for an answer */
     struct dv_session_lease *members;
-    sd_event_source *patience; /* for those who owe an answer */
+    struct dv_session_lease *askers;    /* wait for an answer, oldest first */
+    struct dv_session_lease *reservers; /* have something reserved; who was called last comes last */
+    uint64_t round;     /* of calling back: the number of the last one */
+    bool calling;       /* it goes on */
+    unsigned owing;     /* sessions that have not answered it */
+    dv_ns patience_ends; /* then they are not waited for any longer */
+    dv_ns next_round;   /* not before */
+    sd_event_source *timer; /* for the next step of a round, or the next round */
 };
 
 /* A device. */

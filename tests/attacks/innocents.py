@@ -39,8 +39,8 @@ while (asked := time.monotonic()) < began + seconds:
     got = time.monotonic()
     while time.monotonic() < got + 0.001:
         pass
-    session.say(lease.RELEASE, serial)
     held += time.monotonic() - got
+    session.say(lease.RELEASE, serial)
     waits.append(got - asked)
 print(json.dumps({"held": held / (time.monotonic() - began), "waits": waits}))
 """

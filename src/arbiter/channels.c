@@ -1,0 +1,261 @@
+/* Hearing the lease channels (see channels.h).
+ *
+ * One source for the event loop, because sd-event asks the kernel for everything that is ready before each
+ * single call, so n ready sources would cost n times n. Below it an epoll for each user: a user with a
+ * thousand channels that are ready stands in line once, and is put off with one call. */
+#include "src/arbiter/channels.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/bounds.h"
+#include "src/arbiter/budget.h"
+#include "src/arbiter/session.h"
+
+/* A user with lease channels. */
+struct dv_talker {
+    uid_t uid;
+    int fd; /* an epoll of its channels */
+    unsigned channels;
+    struct dv_budget budget;
+    bool is_paused;
+    dv_ns heard_again_at;
+    struct dv_talker *prev, *next; /* of those who are paused */
+    UT_hash_handle hh;
+};
+
+static struct dv_talker *find(const struct dv_channels *channels, uid_t uid)
+{
+    struct dv_talker *talker;
+
+    HASH_FIND(hh, channels->by_uid, &uid, sizeof uid, talker);
+    return talker;
+}
+
+static void listen_to(const struct dv_channels *channels, const struct dv_talker *talker, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u64 = talker->uid};
+    epoll_ctl(channels->fd, EPOLL_CTL_MOD, talker->fd, &event);
+}
+
+/* ---- who has had its part ---- */
+
+static void resume(struct dv_channels *channels, struct dv_talker *talker)
+{
+    DL_DELETE(channels->paused, talker);
+    talker->is_paused = false;
+    listen_to(channels, talker, EPOLLIN);
+}
+
+static void wait_for_first(struct dv_channels *channels)
+{
+    if (!channels->paused) {
+        sd_event_source_set_enabled(channels->timer, SD_EVENT_OFF);
+        return;
+    }
+    sd_event_source_set_time(channels->timer, channels->paused->heard_again_at / DV_NS_PER_US + 1);
+    sd_event_source_set_enabled(channels->timer, SD_EVENT_ONESHOT);
+}
+
+static int on_time(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_channels *channels = &((struct dv_arbiter *)userdata)->channels;
+    dv_ns now = dv_now();
+
+    (void)source;
+    (void)usec;
+    while (channels->paused && channels->paused->heard_again_at <= now)
+        resume(channels, channels->paused);
+    wait_for_first(channels);
+    return 0;
+}
+
+static int compare_end(const struct dv_talker *a, const struct dv_talker *b)
+{
+    return (a->heard_again_at > b->heard_again_at) - (a->heard_again_at < b->heard_again_at);
+}
+
+static void put_off(struct dv_channels *channels, struct dv_talker *talker, dv_ns until)
+{
+    talker->is_paused = true;
+    talker->heard_again_at = until;
+    DL_INSERT_INORDER(channels->paused, talker, compare_end);
+    listen_to(channels, talker, 0);
+    wait_for_first(channels);
+}
+
+/* Whether nobody else has had anything to say of late. */
+static bool is_alone(struct dv_channels *channels, uid_t uid, dv_ns now)
+{
+    if (channels->last_uid != uid)
+        channels->other_heard_at = now;
+    channels->last_uid = uid;
+    channels->heard_at = now;
+    return now - channels->other_heard_at > DV_ALONE_AFTER_NS;
+}
+
+bool dv_channels_are_quiet(const struct dv_channels *channels, dv_ns now)
+{
+    return now - channels->heard_at > DV_ALONE_AFTER_NS;
+}
+
+static void charge(struct dv_channels *channels, struct dv_talker *talker, dv_ns took)
+{
+    dv_ns now = dv_now();
+    dv_ns pause = dv_budget_spend(&talker->budget, took, is_alone(channels, talker->uid, now), now);
+
+    if (pause && !talker->is_paused)
+        put_off(channels, talker, now + pause);
+}
+
+/* ---- hearing ---- */
+
+/* One turn of a user. What is not heard is still there in the next. */
+static void hear(struct dv_arbiter *arbiter, uid_t uid)
+{
+    enum { OF_SESSION = 8 };
+    struct dv_talker *talker = find(&arbiter->channels, uid);
+    struct epoll_event ready[DV_CHANNEL_TURN];
+    dv_ns began = dv_processor_time();
+    unsigned messages = 0;
+
+    int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
+    for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {
+        /* by number: one may be gone through what another said */
+        struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
+        unsigned left = DV_CHANNEL_TURN - messages;
+        if (session && session->in_channels)
+            messages += dv_leases_hear(session, ready[i].events, left < OF_SESSION ? left : OF_SESSION);
+    }
+    talker = find(&arbiter->channels, uid); /* its last session may have ended */
+    if (talker)
+        charge(&arbiter->channels, talker, dv_processor_time() - began);
+}
+
+static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct epoll_event ready[DV_LIMIT_BATCH];
+
+    (void)source;
+    (void)events;
+    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    for (int i = 0; i < count; i++)
+        hear(arbiter, (uid_t)ready[i].data.u64);
+    return 0;
+}
+
+/* ---- coming and going ---- */
+
+static void forget(struct dv_channels *channels, struct dv_talker *talker)
+{
+    HASH_DEL(channels->by_uid, talker);
+    if (talker->is_paused) {
+        DL_DELETE(channels->paused, talker);
+        wait_for_first(channels);
+    }
+    close(talker->fd);
+    free(talker);
+}
+
+/* Returns NULL with errno. */
+static struct dv_talker *find_or_add(struct dv_channels *channels, uid_t uid)
+{
+    struct dv_talker *talker = find(channels, uid);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = uid};
+
+    if (talker)
+        return talker;
+    talker = calloc(1, sizeof *talker);
+    if (!talker)
+        return NULL;
+    *talker = (struct dv_talker){.uid = uid, .fd = epoll_create1(EPOLL_CLOEXEC), .budget.counted_at = dv_now()};
+    if (talker->fd < 0 || epoll_ctl(channels->fd, EPOLL_CTL_ADD, talker->fd, &event) < 0) {
+        int error = errno;
+        if (talker->fd >= 0)
+            close(talker->fd);
+        free(talker);
+        errno = error;
+        return NULL;
+    }
+    HASH_ADD(hh, channels->by_uid, uid, sizeof talker->uid, talker);
+    return talker;
+}
+
+int dv_channels_enter(struct dv_session *session)
+{
+    struct dv_channels *channels = &session->arbiter->channels;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->id};
+    struct dv_talker *talker = find_or_add(channels, session->uid);
+
+    if (!talker)
+        return -errno;
+    if (epoll_ctl(talker->fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0) {
+        int error = -errno;
+        if (talker->channels == 0)
+            forget(channels, talker);
+        return error;
+    }
+    talker->channels++;
+    session->in_channels = true;
+    return 0;
+}
+
+void dv_channels_leave(struct dv_session *session)
+{
+    struct dv_channels *channels = &session->arbiter->channels;
+
+    if (!session->in_channels)
+        return;
+    struct dv_talker *talker = find(channels, session->uid);
+    session->in_channels = false;
+    epoll_ctl(talker->fd, EPOLL_CTL_DEL, session->control_fd, NULL);
+    if (--talker->channels == 0)
+        forget(channels, talker);
+}
+
+void dv_channels_watch(const struct dv_session *session, uint32_t events)
+{
+    const struct dv_talker *talker = find(&session->arbiter->channels, session->uid);
+    struct epoll_event event = {.events = events, .data.u64 = session->id};
+
+    if (talker)
+        epoll_ctl(talker->fd, EPOLL_CTL_MOD, session->control_fd, &event);
+}
+
+int dv_channels_init(struct dv_arbiter *arbiter)
+{
+    struct dv_channels *channels = &arbiter->channels;
+
+    channels->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (channels->fd < 0)
+        return -errno;
+    int error = sd_event_add_io(arbiter->event, &channels->io, channels->fd, EPOLLIN, on_channels, arbiter);
+    if (error >= 0)
+        error = sd_event_add_time(arbiter->event, &channels->timer, CLOCK_MONOTONIC, 0, 1, on_time, arbiter);
+    if (error >= 0)
+        error = sd_event_source_set_enabled(channels->timer, SD_EVENT_OFF);
+    if (error < 0)
+        dv_channels_fini(arbiter);
+    return error < 0 ? error : 0;
+}
+
+/* There is no session any more. */
+void dv_channels_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_channels *channels = &arbiter->channels;
+    struct dv_talker *talker, *next;
+
+    HASH_ITER (hh, channels->by_uid, talker, next)
+        forget(channels, talker);
+    channels->timer = sd_event_source_disable_unref(channels->timer);
+    if (!channels->io)
+        return;
+    channels->io = sd_event_source_disable_unref(channels->io);
+    close(channels->fd);
+}

@@ -1,0 +1,61 @@
+"""One user's many sessions ask for more memory than there is, over and over."""
+
+import contextlib
+import os
+import sys
+
+import pytest
+
+import divvytest
+import innocents
+import leasechannel as lease
+
+SESSIONS = 1000
+ALL_TOGETHER = 64 << 20   # of the device's memory: each asks for what the others have
+NEVER = 1 << 40           # more than any device has
+CONFIG = """sessions-per-user: 1024
+devices:
+  - match: "*"
+    capacity: 64MiB
+"""
+
+FLOOD = """import sys, os
+sys.path.insert(0, sys.argv[1])
+import leasechannel as lease
+class Daemon: dir = sys.argv[2]
+sessions = []
+for _ in range(int(sys.argv[3])):
+    try:
+        session = lease.Session(Daemon)
+    except OSError:
+        break
+    if session.status != 0:
+        break
+    session.socket.setblocking(False)
+    session.say_of_memory(lease.RESERVE, 4096, number=1)
+    sessions.append(session)
+number = 2
+while sessions:
+    for session in sessions:
+        number += 1
+        try:
+            session.say_of_memory(lease.RETURN, 0, number=1)
+            session.say_of_memory(lease.RESERVE, int(sys.argv[4]), number=number)
+            while True:
+                session.socket.recv(4096)
+        except OSError:
+            pass
+"""
+
+
+@contextlib.contextmanager
+def flood(daemon, asked):
+    with innocents.running([[sys.executable, "-c", FLOOD, os.path.dirname(lease.__file__), daemon.dir,
+                             str(SESSIONS), str(asked)]]):
+        yield
+
+
+@pytest.mark.parametrize("asked", [NEVER, ALL_TOGETHER], ids=["never", "of the others"])
+def test_a_flood_of_reservations_costs_others_nothing(asked):
+    with divvytest.Daemon(CONFIG, system=True) as daemon:
+        innocents.assert_unharmed(daemon, lambda: flood(daemon, asked), settle_s=3)
