@@ -72,15 +72,21 @@ struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool i
     return caller;
 }
 
-/* Those who are gone and whose rate has recovered. */
+/* Those who are gone and whose rate has recovered: some are looked at each time, and come last then. */
 static void forget_some(struct dv_callers *callers, uint64_t now_us)
 {
-    struct dv_caller *caller, *next;
+    enum { LOOKED_AT = 8 };
+    unsigned count = HASH_COUNT(callers->by_uid);
 
-    HASH_ITER (hh, callers->by_uid, caller, next) {
+    for (unsigned i = 0; i < LOOKED_AT && i < count; i++) {
+        struct dv_caller *caller = callers->by_uid;
         drain(caller, now_us);
-        if (caller->connections == 0 && caller->questions_us == 0)
+        if (caller->connections == 0 && caller->questions_us == 0) {
             forget(callers, caller);
+        } else {
+            HASH_DEL(callers->by_uid, caller);
+            HASH_ADD(hh, callers->by_uid, key, sizeof caller->key, caller);
+        }
     }
 }
 
@@ -92,15 +98,29 @@ void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint
     forget_some(callers, now_us);
 }
 
+static bool within_rate(const struct dv_caller *caller)
+{
+    return caller->key.is_operator ||
+           caller->questions_us + QUESTION_US <= DV_LIMIT_CONTROL_QUESTIONS_BURST * QUESTION_US;
+}
+
 bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us)
 {
     drain(caller, now_us);
-    if (caller->key.is_operator)
-        return true;
-    if (caller->questions_us + QUESTION_US > DV_LIMIT_CONTROL_QUESTIONS_BURST * QUESTION_US)
+    if (!within_rate(caller))
         return false;
-    caller->questions_us += QUESTION_US;
+    if (!caller->key.is_operator)
+        caller->questions_us += QUESTION_US;
     return true;
+}
+
+bool dv_callers_may_ask(const struct dv_callers *callers, uid_t uid, bool is_operator, uint64_t now_us)
+{
+    struct dv_caller *caller = find(callers, uid, is_operator);
+
+    if (caller)
+        drain(caller, now_us);
+    return !caller || within_rate(caller);
 }
 
 void dv_callers_fini(struct dv_callers *callers)

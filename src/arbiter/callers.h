@@ -19,8 +19,10 @@ bool dv_callers_have_place(const struct dv_callers *callers, uid_t uid, bool is_
 /* One more, or NULL when memory is short. */
 struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool is_operator);
 void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint64_t now_us);
-/* Whether a question is within its rate. */
+/* Whether a question is within its rate: it then counts. */
 bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us);
+/* Whether one would be, of a user who may not be connected. */
+bool dv_callers_may_ask(const struct dv_callers *callers, uid_t uid, bool is_operator, uint64_t now_us);
 
 void dv_callers_fini(struct dv_callers *callers);
 

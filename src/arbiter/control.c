@@ -2,7 +2,6 @@
  * divvyd's event loop. */
 #include "src/arbiter/control.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 #include <microhttpd.h>
@@ -69,6 +68,8 @@ static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status,
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    if (status == MHD_HTTP_TOO_MANY_REQUESTS) /* who comes back too soon is refused before it can ask */
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result =
         MHD_queue_response(connection, body ? status : MHD_HTTP_INTERNAL_SERVER_ERROR, response);
     MHD_destroy_response(response);
@@ -166,6 +167,13 @@ static enum MHD_Result serve_hold(struct dv_arbiter *arbiter, struct MHD_Connect
 
 /* ---- requests ---- */
 
+#define TOO_MANY_QUESTIONS                                                                            \
+    "too many questions at once: ask again a little later, and not more often than "                  \
+    NUMBER(DV_LIMIT_CONTROL_QUESTIONS_PER_S) " times a second"
+#define NUMBER(number) NUMBER_AS_TEXT(number)
+#define NUMBER_AS_TEXT(number) #number
+#define ONLY_OPERATORS "only operators may ask this daemon, and nobody in a container is one"
+
 static bool tenants_may_ask(const struct dv_arbiter *arbiter)
 {
     return arbiter->config.file && arbiter->config.file->tenants_see_own;
@@ -236,16 +244,6 @@ static bool may_ask_now(struct MHD_Connection *connection)
     return caller && dv_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
 }
 
-static enum MHD_Result reply_too_many(struct MHD_Connection *connection)
-{
-    char text[128];
-
-    snprintf(text, sizeof text,
-             "too many questions at once: ask again a little later, and not more often than %d times a second",
-             DV_LIMIT_CONTROL_QUESTIONS_PER_S);
-    return reply_error(connection, MHD_HTTP_TOO_MANY_REQUESTS, text);
-}
-
 static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *connection,
                              const char *path, const char *method)
 {
@@ -255,10 +253,10 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
 
     if (!identify(arbiter, connection_fd(connection), &peer))
         return reply_error(connection, MHD_HTTP_FORBIDDEN, "the peer cannot be identified");
-    if (!peer.is_operator && !tenants_may_ask(arbiter))
-        return reply_error(connection, MHD_HTTP_FORBIDDEN, "only operators may ask this daemon, and nobody in a container is one");
+    if (!peer.is_operator && !tenants_may_ask(arbiter)) /* any more, since it has connected */
+        return reply_error(connection, MHD_HTTP_FORBIDDEN, ONLY_OPERATORS);
     if (!may_ask_now(connection))
-        return reply_too_many(connection);
+        return reply_error(connection, MHD_HTTP_TOO_MANY_REQUESTS, TOO_MANY_QUESTIONS);
     if (strcmp(path, "/v1/hold") == 0)
         return strcmp(method, "POST") == 0
                    ? serve_hold(arbiter, connection, &peer)
@@ -290,8 +288,17 @@ static enum MHD_Result serve(struct dv_arbiter *arbiter, struct MHD_Connection *
                                     : DV_LISTING_TENANTS);
 }
 
-/* libmicrohttpd calls this once with the headers, then for each piece of a body, then for the
- * answer. No request of ours has a body: what comes is discarded. */
+static bool has_body(struct MHD_Connection *connection)
+{
+    const char *length =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+
+    return (length && strcmp(length, "0") != 0) ||
+           MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+}
+
+/* libmicrohttpd calls this once with the headers, then for the answer. No request of ours has a body: the
+ * connection of one that has is closed, for bodies can be without end. */
 static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
                                   const char *path, const char *method, const char *version,
                                   const char *upload, size_t *upload_bytes, void **state)
@@ -300,14 +307,16 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
 
     (void)version;
     (void)upload;
+    if (!*state && has_body(connection)) {
+        may_ask_now(connection); /* it counts */
+        return MHD_NO;
+    }
     if (!*state) {
         *state = &headers_seen;
         return MHD_YES;
     }
-    if (*upload_bytes > 0) {
-        *upload_bytes = 0;
-        return MHD_YES;
-    }
+    if (*upload_bytes > 0)
+        return MHD_NO;
     return serve(userdata, connection, path, method);
 }
 
@@ -340,12 +349,17 @@ static void on_coming_and_going(void *userdata, struct MHD_Connection *connectio
     }
 }
 
-#define NO_PLACE "{\"error\":\"too many connections at once: close some of them\"}\n"
-static const char no_place[] =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    "Content-Length: 61\r\n\r\n" NO_PLACE;
+/* An answer before anything was asked, and the end of the connection. */
+static void turn_away(int fd, const char *status, const char *text)
+{
+    char answer[512];
+    int length = snprintf(answer, sizeof answer,
+                          "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                          "Content-Length: %zu\r\n\r\n{\"error\":\"%s\"}\n",
+                          status, strlen(text) + strlen("{\"error\":\"\"}\n"), text);
 
-static_assert(sizeof NO_PLACE - 1 == 61, "as the answer says");
+    send(fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 /* Who is bounded is known only of the connection itself, so it is accepted here and not by
  * libmicrohttpd. */
@@ -357,8 +371,17 @@ static void take_connection(struct dv_arbiter *arbiter, int accepted_fd)
 
     if (!identify(arbiter, fd, &peer))
         return;
+    if (!peer.is_operator && !tenants_may_ask(arbiter)) {
+        turn_away(fd, "403 Forbidden", ONLY_OPERATORS);
+        return;
+    }
     if (!dv_callers_have_place(&arbiter->control.callers, peer.uid, peer.is_operator)) {
-        send(fd, no_place, sizeof no_place - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        turn_away(fd, "503 Service Unavailable", "too many connections at once: close some of them");
+        return;
+    }
+    if (!dv_callers_may_ask(&arbiter->control.callers, peer.uid, peer.is_operator,
+                            dv_now() / DV_NS_PER_US)) {
+        turn_away(fd, "429 Too Many Requests", TOO_MANY_QUESTIONS);
         return;
     }
     MHD_add_connection(arbiter->control.http, dv_take_fd(&fd), (struct sockaddr *)&address,
@@ -367,11 +390,17 @@ static void take_connection(struct dv_arbiter *arbiter, int accepted_fd)
 
 /* ---- the event loop ---- */
 
-static void arm(struct dv_arbiter *arbiter)
+/* When to run next if nothing comes; after a pause in any case. */
+static void arm(struct dv_arbiter *arbiter, dv_ns pause)
 {
     struct dv_control *control = &arbiter->control;
     MHD_UNSIGNED_LONG_LONG wait_ms;
 
+    if (pause) {
+        sd_event_source_set_time_relative(control->timer, pause / DV_NS_PER_US + 1);
+        sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
+        return;
+    }
     if (MHD_get_timeout(control->http, &wait_ms) != MHD_YES) {
         sd_event_source_set_enabled(control->timer, SD_EVENT_OFF);
         return;
@@ -382,24 +411,39 @@ static void arm(struct dv_arbiter *arbiter)
     sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
 }
 
-static void run_http(struct dv_arbiter *arbiter)
+static void listen_to_callers(struct dv_control *control, bool listens)
 {
-    dv_listings_turn(&arbiter->control.listings);
-    MHD_run(arbiter->control.http);
-    arm(arbiter);
+    sd_event_source_set_enabled(control->listening, listens ? SD_EVENT_ON : SD_EVENT_OFF);
+    sd_event_source_set_enabled(control->io, listens ? SD_EVENT_ON : SD_EVENT_OFF);
+}
+
+/* All that callers cause happens here, and is counted: while sessions have something to say, callers have
+ * a part of divvyd's time. accepts: so many connections are taken, if there are any. */
+static void run_http(struct dv_arbiter *arbiter, int accepts)
+{
+    struct dv_control *control = &arbiter->control;
+    dv_ns began = dv_processor_time();
+
+    for (int accepted; accepts > 0; accepts--) {
+        if ((accepted = dv_listener_accept(control->listening, control->fd)) < 0)
+            break;
+        take_connection(arbiter, accepted);
+    }
+    dv_listings_turn(&control->listings);
+    MHD_run(control->http);
+    dv_ns now = dv_now();
+    dv_ns pause = dv_budget_spend(&control->budget, dv_processor_time() - began,
+                                  dv_channels_are_quiet(&arbiter->channels, now), now);
+    listen_to_callers(control, pause == 0);
+    arm(arbiter, pause);
 }
 
 static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-
+    (void)source;
+    (void)fd;
     (void)events;
-    for (int i = 0, accepted; i < DV_LIMIT_BATCH; i++) {
-        if ((accepted = dv_listener_accept(source, fd)) < 0)
-            break;
-        take_connection(arbiter, accepted);
-    }
-    run_http(arbiter); /* the first question has often come already */
+    run_http(userdata, DV_LIMIT_ACCEPTS); /* the first question has often come already */
     return 0;
 }
 
@@ -408,7 +452,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     (void)source;
     (void)fd;
     (void)events;
-    run_http(userdata);
+    run_http(userdata, 0);
     return 0;
 }
 
@@ -416,7 +460,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     (void)source;
     (void)usec;
-    run_http(userdata);
+    run_http(userdata, 0);
     return 0;
 }
 
@@ -500,7 +544,7 @@ static int start_http(struct dv_arbiter *arbiter)
                                            FALLBACK_POLL_US, 1 * DV_MS, on_timer, arbiter);
     if (error < 0)
         return error;
-    arm(arbiter);
+    arm(arbiter, 0);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/budget.h"
 #include "src/arbiter/callers.h"
 #include "src/arbiter/listings.h"
 
@@ -24,6 +25,7 @@ struct dv_control {
     sd_event_source *listening;
     sd_event_source *io;
     sd_event_source *timer;
+    struct dv_budget budget;
     struct dv_callers callers;
     struct dv_listings listings;
     struct dv_hold *holds; /* processes for whose sake the daemon does not end when idle */

@@ -275,10 +275,15 @@ if sys.argv[2] == "connect":
     sys.stdin.readline()
 else:
     answers, said = {}, ""
-    s = connect().makefile("rwb")
+    status = 429
     for _ in range(400):
-        s.write(QUESTION)
-        s.flush()
+        if status == 429:   # which is the end of the connection
+            connection = connect()
+            s = connection.makefile("rb")
+        try:
+            connection.sendall(QUESTION)
+        except BrokenPipeError:   # the answer is there already
+            pass
         status = int(s.readline().split()[1])
         answers[status] = answers.get(status, 0) + 1
         length = 0
