@@ -34,14 +34,16 @@
 /* The zygote is restarted at once, then with growing pauses. */
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
+#define DV_LIMIT_ZYGOTE_ERRANDS (2 * DV_LIMIT_SESSIONS) /* that wait until it reads */
 #define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
 /* A probe that found nothing is repeated for a new session, but not more often than this; where there were
  * devices before, sessions wait for them and it is repeated sooner. */
 #define DV_PROBE_PAUSE_US (5 * DV_S)
 #define DV_PROBE_PAUSE_SHORT_US (500 * DV_MS)
 
-/* How long the keeper may take to read or to answer. */
+/* How long the keeper may take to read or to answer, and how much may wait for that. */
 #define DV_LIMIT_KEEPER_US (5 * DV_S)
+#define DV_LIMIT_KEEPER_ERRANDS (4 * DV_LIMIT_SESSIONS)
 
 /* Messages or connections handled before others get their turn. */
 #define DV_LIMIT_BATCH 64

@@ -1,4 +1,6 @@
-/* divvyd's side of the keeper (see keeper.h). */
+/* divvyd's side of the keeper (see keeper.h). Once divvyd serves, nothing here waits for the keeper: what its
+ * socket does not take at once is queued as an errand. One that does not read for too long counts as
+ * lost. */
 #include "src/keeper/keeper.h"
 #include "src/arbiter/keeper.h"
 
@@ -13,6 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -105,42 +108,116 @@ static int say(const struct dv_arbiter *arbiter, enum dv_keeper_op op, uint64_t 
     return dv_fd_send(keeper->fd, &m, sizeof m, fds, count);
 }
 
+struct dv_keeper_errand {
+    enum dv_keeper_op op; /* PUT or DROP */
+    uint64_t id;
+    struct dv_keeper_errand *prev, *next;
+};
+
 static void keeper_lost(struct dv_arbiter *arbiter);
 static void replace_or_retry(struct dv_arbiter *arbiter);
 
+static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    keeper_lost(userdata);
+    return 0;
+}
+
+/* While something waits to be sent: until the keeper reads, but not for ever. */
+static int wait_until_it_reads(struct dv_arbiter *arbiter)
+{
+    struct dv_keeper *keeper = &arbiter->keeper;
+
+    keeper->patience_timer = sd_event_source_disable_unref(keeper->patience_timer);
+    int error = sd_event_source_set_io_events(keeper->io, EPOLLIN | (keeper->errands ? EPOLLOUT : 0));
+    if (error >= 0 && keeper->errands)
+        error = sd_event_add_time_relative(arbiter->event, &keeper->patience_timer, CLOCK_MONOTONIC,
+                                           DV_LIMIT_KEEPER_US, 10 * DV_MS, on_impatience, arbiter);
+    return error < 0 ? error : 0;
+}
+
+/* Returns a negative errno if the keeper is lost. */
+static int add_errand(struct dv_arbiter *arbiter, enum dv_keeper_op op, uint64_t id)
+{
+    struct dv_keeper *keeper = &arbiter->keeper;
+    struct dv_keeper_errand *errand =
+        keeper->errand_count < DV_LIMIT_KEEPER_ERRANDS ? malloc(sizeof *errand) : NULL;
+
+    if (!errand)
+        return -ENOBUFS;
+    *errand = (struct dv_keeper_errand){.op = op, .id = id};
+    DL_APPEND(keeper->errands, errand);
+    return ++keeper->errand_count == 1 ? wait_until_it_reads(arbiter) : 0;
+}
+
+static void remove_errand(struct dv_keeper *keeper, struct dv_keeper_errand *errand)
+{
+    DL_DELETE(keeper->errands, errand);
+    keeper->errand_count--;
+    free(errand);
+}
+
+/* What is said now, or later if it cannot be said now. */
 static void tell(struct dv_arbiter *arbiter, enum dv_keeper_op op, uint64_t id, const int *by_kind)
 {
-    if (arbiter->keeper.fd >= 0 && say(arbiter, op, id, by_kind) < 0)
+    struct dv_keeper *keeper = &arbiter->keeper;
+
+    if (keeper->fd < 0)
+        return;
+    int error = keeper->errands ? -EAGAIN : say(arbiter, op, id, by_kind);
+    if (error == -EAGAIN && keeper->io)
+        error = add_errand(arbiter, op, id);
+    if (error < 0)
         keeper_lost(arbiter);
+}
+
+/* Descriptors by kind. */
+static void fill_daemon(const struct dv_arbiter *arbiter, int fds[DV_KEPT_KINDS])
+{
+    const struct dv_zygote *zygote = &arbiter->zygote;
+
+    for (int i = 0; i < DV_KEPT_KINDS; i++)
+        fds[i] = -1;
+    if (!arbiter->listener.activated) /* the service manager keeps those */
+        fds[DV_KEPT_SESSION_SOCKET] = arbiter->listener.fd;
+    if (!arbiter->control.activated)
+        fds[DV_KEPT_CONTROL_SOCKET] = arbiter->control.fd;
+    if (zygote->fd < 0)
+        return;
+    fds[DV_KEPT_ZYGOTE] = zygote->pidfd;
+    fds[DV_KEPT_ZYGOTE_SOCKET] = zygote->fd;
+    fds[DV_KEPT_ZYGOTE_LOG] = zygote->log.fd;
+}
+
+static void fill_session(const struct dv_session *session, int fds[DV_KEPT_KINDS])
+{
+    for (int i = 0; i < DV_KEPT_KINDS; i++)
+        fds[i] = -1;
+    fds[DV_KEPT_TENANT] = session->process->pidfd;
+    fds[DV_KEPT_WORKER] = session->worker_pidfd;
+    fds[DV_KEPT_SHM] = session->shm_fd;
+    fds[DV_KEPT_CHANNEL] = session->control_fd;
+    fds[DV_KEPT_LOG] = session->log ? session->log->fd : -1;
+    fds[DV_KEPT_CLIENT] = session->client_fd;
 }
 
 void dv_keeper_put_daemon(struct dv_arbiter *arbiter)
 {
-    const struct dv_zygote *zygote = &arbiter->zygote;
-    int fds[DV_KEPT_KINDS] = {[DV_KEPT_SESSION_SOCKET] = arbiter->listener.fd,
-                              [DV_KEPT_CONTROL_SOCKET] = arbiter->control.fd,
-                              [DV_KEPT_ZYGOTE] = zygote->fd >= 0 ? zygote->pidfd : -1,
-                              [DV_KEPT_ZYGOTE_SOCKET] = zygote->fd,
-                              [DV_KEPT_ZYGOTE_LOG] = zygote->fd >= 0 ? zygote->log.fd : -1,
-                              [DV_KEPT_KINDS - 1] = -1};
+    int fds[DV_KEPT_KINDS];
 
-    if (arbiter->listener.activated) /* the service manager keeps those */
-        fds[DV_KEPT_SESSION_SOCKET] = -1;
-    if (arbiter->control.activated)
-        fds[DV_KEPT_CONTROL_SOCKET] = -1;
-    if (!arbiter->stopping)
-        tell(arbiter, DV_KEEPER_PUT, DV_KEEPER_DAEMON, fds);
+    if (arbiter->stopping)
+        return;
+    fill_daemon(arbiter, fds);
+    tell(arbiter, DV_KEEPER_PUT, DV_KEEPER_DAEMON, fds);
 }
 
 void dv_keeper_put_session(struct dv_session *session)
 {
-    int fds[DV_KEPT_KINDS] = {[DV_KEPT_TENANT] = session->process->pidfd,
-                              [DV_KEPT_WORKER] = session->worker_pidfd,
-                              [DV_KEPT_SHM] = session->shm_fd,
-                              [DV_KEPT_CHANNEL] = session->control_fd,
-                              [DV_KEPT_LOG] = session->log ? session->log->fd : -1,
-                              [DV_KEPT_CLIENT] = session->client_fd};
+    int fds[DV_KEPT_KINDS];
 
+    fill_session(session, fds);
     tell(session->arbiter, DV_KEEPER_PUT, session->id, fds);
 }
 
@@ -149,29 +226,80 @@ void dv_keeper_drop(struct dv_arbiter *arbiter, uint64_t id)
     tell(arbiter, DV_KEEPER_DROP, id, NULL);
 }
 
+/* What is put is what there is by now; a session that is gone is not put any more. */
+static int run_errand(struct dv_arbiter *arbiter, const struct dv_keeper_errand *errand)
+{
+    const struct dv_session *session = NULL;
+    int fds[DV_KEPT_KINDS];
+
+    if (errand->op == DV_KEEPER_DROP)
+        return say(arbiter, DV_KEEPER_DROP, errand->id, NULL);
+    if (errand->id == DV_KEEPER_DAEMON)
+        fill_daemon(arbiter, fds);
+    else if ((session = dv_session_find(arbiter, errand->id)) && session->record)
+        fill_session(session, fds);
+    else
+        return 0;
+    return say(arbiter, DV_KEEPER_PUT, errand->id, fds);
+}
+
+static void run_errands(struct dv_arbiter *arbiter)
+{
+    struct dv_keeper *keeper = &arbiter->keeper;
+    int error = 0;
+
+    for (int i = 0; i < DV_LIMIT_BATCH && keeper->errands && error == 0; i++) {
+        error = run_errand(arbiter, keeper->errands);
+        if (error == 0)
+            remove_errand(keeper, keeper->errands);
+    }
+    if (error == 0 || error == -EAGAIN)
+        error = wait_until_it_reads(arbiter);
+    if (error < 0)
+        keeper_lost(arbiter);
+}
+
 /* ---- its end ---- */
 
 static void let_go(struct dv_keeper *keeper)
 {
+    while (keeper->errands)
+        remove_errand(keeper, keeper->errands);
+    keeper->patience_timer = sd_event_source_disable_unref(keeper->patience_timer);
     keeper->io = sd_event_source_disable_unref(keeper->io);
     dv_close_fd(&keeper->fd);
 }
 
+/* Little by little: sessions can be many. */
 static void put_everything(struct dv_arbiter *arbiter)
 {
-    dv_keeper_put_daemon(arbiter);
-    for (struct dv_session *session = arbiter->sessions; session; session = session->hh.next)
+    int error = add_errand(arbiter, DV_KEEPER_PUT, DV_KEEPER_DAEMON);
+
+    for (struct dv_session *session = arbiter->sessions; session && error == 0; session = session->hh.next)
         if (session->record)
-            dv_keeper_put_session(session);
+            error = add_errand(arbiter, DV_KEEPER_PUT, session->id);
+    if (error < 0)
+        keeper_lost(arbiter);
 }
 
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     (void)source;
     (void)fd;
-    (void)events;
-    keeper_lost(userdata); /* it has nothing to say by itself */
+    if (events & ~(uint32_t)EPOLLOUT)
+        keeper_lost(userdata); /* it has nothing to say by itself */
+    else
+        run_errands(userdata);
     return 0;
+}
+
+static int watch(struct dv_arbiter *arbiter)
+{
+    struct dv_keeper *keeper = &arbiter->keeper;
+
+    if (fcntl(keeper->fd, F_SETFL, O_NONBLOCK) < 0)
+        return -errno;
+    return sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter);
 }
 
 static int replace(struct dv_arbiter *arbiter)
@@ -179,9 +307,7 @@ static int replace(struct dv_arbiter *arbiter)
     struct dv_keeper *keeper = &arbiter->keeper;
 
     keeper->fd = start_keeper(arbiter);
-    if (keeper->fd < 0)
-        return keeper->fd;
-    return sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter);
+    return keeper->fd < 0 ? keeper->fd : watch(arbiter);
 }
 
 static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
@@ -359,7 +485,7 @@ void dv_keeper_watch(struct dv_arbiter *arbiter)
 
     if (keeper->fd < 0)
         retry_later(arbiter);
-    else if (sd_event_add_io(arbiter->event, &keeper->io, keeper->fd, EPOLLIN, on_io, arbiter) < 0)
+    else if (watch(arbiter) < 0)
         dv_warning("cannot watch the keeper");
 }
 

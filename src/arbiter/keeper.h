@@ -20,9 +20,14 @@ struct dv_kept {
     UT_hash_handle hh;
 };
 
+struct dv_keeper_errand;
+
 struct dv_keeper {
     int fd; /* -1: there is none; sessions end with the daemon then */
-    sd_event_source *io;
+    sd_event_source *io; /* NULL: the daemon has not begun to serve, and waits for the keeper */
+    struct dv_keeper_errand *errands; /* what it could not be told at once, oldest first */
+    unsigned errand_count;
+    sd_event_source *patience_timer; /* for one that does not read */
     sd_event_source *retry_timer;
     uint64_t started_us;
     struct dv_kept *found; /* hash table by id, until it is taken over or dropped */

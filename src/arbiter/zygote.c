@@ -284,6 +284,7 @@ static void send_errands(struct dv_arbiter *arbiter)
         if (errand->op == DV_ZYGOTE_FORK)
             zygote->last_uid = errand->uid;
         DL_DELETE(zygote->errands, errand);
+        zygote->errand_count--;
         free(errand);
     }
     if (zygote->io)
@@ -293,10 +294,12 @@ static void send_errands(struct dv_arbiter *arbiter)
 static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t session, uid_t uid)
 {
     struct dv_zygote *zygote = &arbiter->zygote;
-    struct dv_zygote_errand *errand = malloc(sizeof *errand);
+    struct dv_zygote_errand *errand =
+        zygote->errand_count < DV_LIMIT_ZYGOTE_ERRANDS ? malloc(sizeof *errand) : NULL;
 
     if (!errand)
         return -ENOMEM;
+    zygote->errand_count++;
     *errand = (struct dv_zygote_errand){.op = op, .session = session, .uid = uid};
     DL_APPEND(zygote->errands, errand);
     if (zygote->fd >= 0)

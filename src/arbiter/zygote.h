@@ -28,6 +28,7 @@ struct dv_zygote {
     sd_event_source *restart_timer;
     struct dv_worker_log log;
     struct dv_zygote_errand *errands; /* requests not sent yet */
+    unsigned errand_count;
     uid_t last_uid;                   /* for whom the last worker was asked for */
     struct dv_zygote_answer answer;   /* the one being read */
 };
