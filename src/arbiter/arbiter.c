@@ -546,6 +546,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_control_fini(arbiter);
         dv_sessions_forget(arbiter);
         dv_tenants_forget_gone(arbiter, true);
+        dv_arenas_fini(arbiter);
         dv_leases_fini(arbiter);
         dv_channels_fini(arbiter);
         dv_zygote_fini(arbiter);

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/arenas.h"
 #include "src/arbiter/cages.h"
 #include "src/arbiter/channels.h"
 #include "src/arbiter/config.h"
@@ -63,6 +64,7 @@ struct dv_arbiter {
     struct dv_control control;
     struct dv_channels channels;
     struct dv_leases leases;
+    struct dv_arenas arenas;
 
     struct dv_session *sessions; /* hash table by id */
     struct dv_session *waiting;  /* of these, which wait for devices or the zygote; a list */

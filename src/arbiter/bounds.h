@@ -59,6 +59,13 @@
 #define DV_BUDGET_LEFT_NS (1 * UINT64_C(1000000))
 #define DV_ALONE_AFTER_NS (100 * UINT64_C(1000000))
 
+/* How often it is looked at how much memory each session shares with its worker, the pause between two
+ * parts of one such round, and in how many rounds in a row it may be too much. */
+#define DV_ARENA_LOOK_US (1 * DV_S)
+#define DV_ARENA_STEP_US (20 * DV_MS)
+#define DV_ARENA_LOOKS 5
+#define DV_ARENA_OTHER_BYTES (UINT64_C(64) << 20) /* of it, for what belongs to no object */
+
 #define DV_LIMIT_CONFIG_BYTES (1u << 20)
 #define DV_LIMIT_DEVICE_RULES 256
 #define DV_LIMIT_TENANT_RULES 4096

@@ -2,7 +2,6 @@
 #include "src/arbiter/leases.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "src/arbiter/session.h"
 #include "src/arbiter/state.h"
 #include "src/arbiter/tenants.h"
-#include "src/base/cleanup.h"
 #include "src/base/text.h"
 #include "src/wire/lease/sync.h"
 #include "src/wire/session/shm.h"
@@ -205,20 +203,9 @@ static void sooner(dv_ns *when, dv_ns other)
         *when = other;
 }
 
-/* Stopped by a signal or a debugger, as the kernel says. */
 static bool is_stopped(const struct dv_session *session)
 {
-    pid_t pid = session->worker_pid ? session->worker_pid : session->tenant_pid;
-    char path[64], text[512];
-
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
-    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+    return dv_process_is_stopped(session->worker_pid ? session->worker_pid : session->tenant_pid);
 }
 
 /* A holder whose process is stopped cannot answer, but it submits nothing either, and when it goes

@@ -164,3 +164,17 @@ void dv_process_detach(struct dv_session *session)
     DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
     dv_process_drop(process);
 }
+
+bool dv_process_is_stopped(pid_t pid)
+{
+    char path[64], text[512];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+}

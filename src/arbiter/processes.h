@@ -2,6 +2,7 @@
 #ifndef DV_ARBITER_PROCESSES_H
 #define DV_ARBITER_PROCESSES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
@@ -29,6 +30,8 @@ int dv_process_open_peer(int fd, pid_t pid, uid_t uid);
 struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid);
 /* The same for a process whose descriptor is known; takes it over. */
 struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd);
+/* Stopped by a signal or a debugger, as the kernel says. */
+bool dv_process_is_stopped(pid_t pid);
 /* Forgets a process that has no session. */
 void dv_process_drop(struct dv_process *process);
 

@@ -131,6 +131,7 @@ void dv_session_destroy(struct dv_session *session)
     struct dv_arbiter *arbiter = session->arbiter;
 
     dv_listings_session_goes(arbiter, session);
+    dv_arenas_session_goes(arbiter, session);
     dv_session_leave_waiting(session);
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);

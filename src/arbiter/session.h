@@ -87,6 +87,7 @@ struct dv_session {
     bool in_waiting;
     sd_event_source *worker_io;
     sd_event_source *timer; /* what for depends on the state */
+    unsigned arena_over; /* looks in a row that found too much in its shared memory */
     char ended_because[192]; /* divvyd has ended its worker; empty: it has not */
 
     UT_hash_handle hh;
@@ -124,6 +125,8 @@ struct dv_ending {
 
 /* It keeps what others wait for ("a device") beyond the deadline of its class: its worker is ended. */
 void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept);
+/* Its worker is ended for another reason, once. */
+void dv_session_end_for(struct dv_session *session, const char *why);
 const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id);
 
 /* Its process has ended. */

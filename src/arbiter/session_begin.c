@@ -252,8 +252,9 @@ static void start_worker(struct dv_session *session)
         dv_session_refuse(session, DV_WELCOME_REFUSED, text);
         return;
     }
-    session->shm_bytes = arbiter->config.arena_bytes;
+    session->shm_bytes = dv_arenas_size(session);
     int error = make_shared_memory(session);
+    dv_arenas_watch(arbiter);
     if (error == 0)
         error = make_control_channel(session);
     if (error == 0)

@@ -141,13 +141,21 @@ const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter,
 
 void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept)
 {
-    if (session->ended_because[0])
-        return;
+    char why[sizeof session->ended_because];
+
     snprintf(
-        session->ended_because, sizeof session->ended_because,
+        why, sizeof why,
         "it kept %s for %.1f s after it was asked to give it back, while others waited (deadlines "
         "in divvy.yaml)",
         kept, (double)deadline_ns / (double)DV_NS_PER_S);
+    dv_session_end_for(session, why);
+}
+
+void dv_session_end_for(struct dv_session *session, const char *why)
+{
+    if (session->ended_because[0])
+        return;
+    dv_text_copy(session->ended_because, sizeof session->ended_because, why);
     note_ending(session);
     if (session->api == DV_API_LEASE) {
         dv_warning("session %llu of %s (process %d): %s; it goes to the next", ID(session),

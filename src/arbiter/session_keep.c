@@ -132,6 +132,7 @@ int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record
         dv_session_destroy(session);
         return error;
     }
+    dv_arenas_watch(arbiter);
     if (!record->welcomed && (session->client_fd >= 0 || session->api == DV_API_LEASE))
         dv_session_welcome(session);
     return 0;

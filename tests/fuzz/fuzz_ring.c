@@ -177,6 +177,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     runtime.shm_bytes = SHM_BYTES;
     runtime.shm = mmap(NULL, SHM_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    runtime.guard = (struct dv_guard){.view = runtime.shm, .pages = SHM_BYTES / DV_PAGE}; /* without guards */
     runtime.header = (struct dv_shm_header *)runtime.shm;
     pthread_mutex_init(&runtime.upcall_lock, NULL);
     dv_ring_reader_init(&runtime.ring, runtime.shm);

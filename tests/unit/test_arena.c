@@ -10,6 +10,8 @@
 #include "src/wire/session/shm.h"
 
 #define MIB (UINT64_C(1) << 20)
+/* The largest block that takes so many bytes of the arena. */
+#define WITHIN(bytes) ((bytes) - DV_ARENA_GUARD_BYTES)
 
 struct ground {
     struct dv_arena arena;
@@ -56,7 +58,7 @@ static void blocks_are_aligned_and_inside(void **state)
         assert_true(offset >= DV_SHM_ARENA_OFFSET);
         assert_true(offset + sizes[i] <= g->arena.end);
         assert_int_equal(offset % 256, 0);
-        if (sizes[i] > 32768)
+        if (sizes[i] > DV_ARENA_SMALL_MOST)
             assert_int_equal(offset % DV_PAGE, 0);
     }
     ground_drop(g);
@@ -65,17 +67,17 @@ static void blocks_are_aligned_and_inside(void **state)
 static void what_cannot_fit_is_refused(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    assert_int_equal(dv_arena_alloc(&g->arena, 16 * MIB + 1), 0);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(16 * MIB) + 1), 0);
     assert_int_equal(dv_arena_alloc(&g->arena, g->arena.end), 0);
     assert_int_equal(dv_arena_alloc(&g->arena, g->arena.end + 1), 0);
     assert_int_equal(dv_arena_alloc(&g->arena, UINT64_MAX), 0);
     assert_int_equal(dv_arena_alloc(&g->arena, UINT64_MAX - 4094), 0);
-    uint64_t all = dv_arena_alloc(&g->arena, 16 * MIB);
+    uint64_t all = dv_arena_alloc(&g->arena, WITHIN(16 * MIB));
     assert_int_equal(all, DV_SHM_ARENA_OFFSET);
     assert_int_equal(dv_arena_alloc(&g->arena, 1), 0);
     assert_int_equal(dv_arena_alloc(&g->arena, 40000), 0);
     dv_arena_free(&g->arena, all);
-    assert_int_not_equal(dv_arena_alloc(&g->arena, 16 * MIB), 0);
+    assert_int_not_equal(dv_arena_alloc(&g->arena, WITHIN(16 * MIB)), 0);
     ground_drop(g);
 }
 
@@ -83,11 +85,29 @@ static void what_cannot_fit_is_refused(void **state)
 static void small_blocks_come_from_freed_large_ones(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    uint64_t all = dv_arena_alloc(&g->arena, 16 * MIB);
+    uint64_t all = dv_arena_alloc(&g->arena, WITHIN(16 * MIB));
     assert_int_not_equal(all, 0);
     dv_arena_free(&g->arena, all);
     for (uint64_t bytes = 16; bytes <= 32768; bytes *= 2)
         assert_int_not_equal(dv_arena_alloc(&g->arena, bytes), 0);
+    ground_drop(g);
+}
+
+/* What the worker does not open for kernels. */
+static void whole_pages_have_a_page_behind_them(void **state)
+{
+    struct ground *g = ground_make(64 * MIB);
+    const uint64_t sizes[] = {2049, 4096, 4097, 32768, MIB, 5 * MIB + 1};
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint64_t offset = dv_arena_alloc(&g->arena, sizes[i]);
+        assert_true(offset >= end + DV_PAGE);
+        end = (offset + sizes[i] + DV_PAGE - 1) / DV_PAGE * DV_PAGE;
+    }
+    uint64_t small = dv_arena_alloc(&g->arena, 100);
+    assert_true(small >= end + DV_PAGE);
+    assert_true(dv_arena_alloc(&g->arena, 5000) >= small + MIB + DV_PAGE);
     ground_drop(g);
 }
 
@@ -96,37 +116,37 @@ static void freed_neighbours_are_joined(void **state)
     struct ground *g = ground_make(8 * MIB);
     uint64_t blocks[8];
     for (int i = 0; i < 8; i++)
-        assert_int_not_equal(blocks[i] = dv_arena_alloc(&g->arena, MIB), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, 2 * MIB), 0);
+        assert_int_not_equal(blocks[i] = dv_arena_alloc(&g->arena, WITHIN(MIB)), 0);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
     dv_arena_free(&g->arena, blocks[2]); /* alone */
     dv_arena_free(&g->arena, blocks[4]); /* alone */
-    assert_int_equal(dv_arena_alloc(&g->arena, 2 * MIB), 0);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
     dv_arena_free(&g->arena, blocks[3]); /* joins both sides */
-    assert_int_equal(dv_arena_alloc(&g->arena, 3 * MIB), blocks[2]);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(3 * MIB)), blocks[2]);
     dv_arena_free(&g->arena, blocks[2]);
     dv_arena_free(&g->arena, blocks[1]); /* joins what follows */
     dv_arena_free(&g->arena, blocks[5]); /* joins what precedes */
-    assert_int_equal(dv_arena_alloc(&g->arena, 5 * MIB), blocks[1]);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(5 * MIB)), blocks[1]);
     dv_arena_free(&g->arena, blocks[1]);
     dv_arena_free(&g->arena, blocks[0]);
     dv_arena_free(&g->arena, blocks[6]);
     dv_arena_free(&g->arena, blocks[7]);
-    assert_int_equal(dv_arena_alloc(&g->arena, 8 * MIB), blocks[0]);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(8 * MIB)), blocks[0]);
     ground_drop(g);
 }
 
 static void the_best_fit_is_taken_and_the_rest_kept(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    uint64_t large = dv_arena_alloc(&g->arena, 4 * MIB);
-    dv_arena_alloc(&g->arena, MIB);
-    uint64_t small = dv_arena_alloc(&g->arena, 2 * MIB);
-    dv_arena_alloc(&g->arena, MIB);
+    uint64_t large = dv_arena_alloc(&g->arena, WITHIN(4 * MIB));
+    dv_arena_alloc(&g->arena, WITHIN(MIB));
+    uint64_t small = dv_arena_alloc(&g->arena, WITHIN(2 * MIB));
+    dv_arena_alloc(&g->arena, WITHIN(MIB));
     dv_arena_free(&g->arena, large);
     dv_arena_free(&g->arena, small);
-    assert_int_equal(dv_arena_alloc(&g->arena, 2 * MIB - 5), small);
-    assert_int_equal(dv_arena_alloc(&g->arena, MIB), large);
-    assert_int_equal(dv_arena_alloc(&g->arena, 3 * MIB), large + MIB);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB) - 5), small);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(MIB)), large);
+    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(3 * MIB)), large + MIB);
     ground_drop(g);
 }
 
@@ -335,6 +355,7 @@ int main(void)
         cmocka_unit_test(blocks_are_aligned_and_inside),
         cmocka_unit_test(what_cannot_fit_is_refused),
         cmocka_unit_test(small_blocks_come_from_freed_large_ones),
+        cmocka_unit_test(whole_pages_have_a_page_behind_them),
         cmocka_unit_test(freed_neighbours_are_joined),
         cmocka_unit_test(the_best_fit_is_taken_and_the_rest_kept),
         cmocka_unit_test(foreign_and_double_frees_are_ignored),

@@ -1,6 +1,7 @@
 /* The arena's allocator (see arena.h): extents kept outside the shared memory, where the other side
  * cannot spoil them. Small blocks come from power-of-two classes, large ones are whole pages found
- * best-fit and joined with free neighbours. */
+ * best-fit and joined with free neighbours. Behind whole pages, slabs of small blocks included, comes
+ * a guard page: the worker lets kernels access the pages of objects only. */
 #include "src/client/opencl/arena.h"
 
 #include <stdbool.h>
@@ -10,13 +11,9 @@
 #include "src/wire/session/shm.h"
 
 #define SMALLEST_SHIFT 8                /* 256 bytes */
-#define SMALL_CLASSES 8                 /* up to 32 KiB */
-#define SMALL_MOST (UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1))
+#define SMALL_CLASSES 4                 /* up to 2 KiB */
+static_assert(DV_ARENA_SMALL_MOST == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1), "classes");
 #define SLAB_BYTES (UINT64_C(1) << 20)
-/* Freed memory stays backed up to this much, so that the next buffer needs no page faults; or up to
- * the largest block so far, within reason, for a program that maps one large buffer again and again. */
-#define WARM_LEAST (UINT64_C(256) << 20)
-#define WARM_MOST (UINT64_C(1) << 30)
 
 struct dv_extent {
     RB_ENTRY(dv_extent) place;
@@ -115,9 +112,9 @@ static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struc
 
 static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
 {
-    uint64_t most = arena->largest < WARM_LEAST  ? WARM_LEAST
-                    : arena->largest > WARM_MOST ? WARM_MOST
-                                                 : arena->largest;
+    uint64_t most = arena->largest < DV_ARENA_WARM_LEAST  ? DV_ARENA_WARM_LEAST
+                    : arena->largest > DV_ARENA_WARM_MOST ? DV_ARENA_WARM_MOST
+                                                          : arena->largest;
 
     extent->is_free = true;
     if (arena->warm_bytes + extent->bytes > most)
@@ -139,13 +136,13 @@ struct dv_slab {
 static bool refill_class(struct dv_arena *arena, int class)
 {
     uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
-    struct dv_extent *pages = take_pages(arena, SLAB_BYTES);
+    struct dv_extent *pages = take_pages(arena, SLAB_BYTES + DV_ARENA_GUARD_BYTES);
 
     if (!pages)
         return false;
     uint64_t base = pages->offset, count = SLAB_BYTES / block;
     struct dv_slab *slab = NULL;
-    if (pages->bytes == SLAB_BYTES) /* or there was no memory to cut it from a larger one */
+    if (pages->bytes == SLAB_BYTES + DV_ARENA_GUARD_BYTES) /* or there was no memory to cut it from a larger one */
         slab = calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
     if (!slab) {
         put_pages(arena, pages);
@@ -177,7 +174,7 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
     if (bytes > arena->end)
         return 0;
     pthread_mutex_lock(&arena->lock);
-    if (bytes <= SMALL_MOST) {
+    if (bytes <= DV_ARENA_SMALL_MOST) {
         int class = 0;
         while ((UINT64_C(1) << (SMALLEST_SHIFT + class)) < bytes)
             class++;
@@ -187,7 +184,7 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
             extent->is_free = false;
         }
     } else {
-        extent = take_pages(arena, (bytes + DV_PAGE - 1) & ~(uint64_t)(DV_PAGE - 1));
+        extent = take_pages(arena, ((bytes + DV_PAGE - 1) & ~(uint64_t)(DV_PAGE - 1)) + DV_ARENA_GUARD_BYTES);
         if (extent && extent->bytes > arena->largest)
             arena->largest = extent->bytes;
     }

@@ -21,7 +21,7 @@ struct dv_arena {
     uint64_t largest;    /* of the blocks so far */
     struct dv_place_tree by_place; /* all extents */
     struct dv_size_tree by_size;   /* the free ones */
-    struct dv_extent *small_free[16];
+    struct dv_extent *small_free[4];
     struct dv_slab *slabs;
 };
 

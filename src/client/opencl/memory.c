@@ -165,14 +165,14 @@ static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
             return CL_MEM_OBJECT_ALLOCATION_FAILURE;
         message.arena = block + (unified ? extra : 0);
         message.initial = !unified;
-        if (host_ptr)
-            memcpy(dv_arena_pointer(s, message.arena), host_ptr, mem->size);
         if (unified) {
             mem->arena_block = block;
             mem->arena = message.arena;
         }
     }
     cl_int error = claim(mem->context, mem->size, &message.claimed);
+    if (error == CL_SUCCESS && host_ptr) /* now: the session may not have much more than it has claimed */
+        memcpy(dv_arena_pointer(s, message.arena), host_ptr, mem->size);
     if (error == CL_SUCCESS)
         error = dv_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
     if (error != CL_SUCCESS && message.initial && dv_session_alive(s))

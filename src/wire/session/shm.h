@@ -38,6 +38,15 @@
 #define DV_SHM_BYTES_MIN (DV_SHM_ARENA_OFFSET + (UINT64_C(64) << 20))
 #define DV_SHM_BYTES_MAX (UINT64_C(1) << 44)
 
+/* Blocks of the arena up to this size share pages. A larger one has pages of its own, and behind them
+ * one that nobody uses. */
+#define DV_ARENA_SMALL_MOST (UINT64_C(2) << 10)
+#define DV_ARENA_GUARD_BYTES DV_PAGE
+/* Freed memory of the arena stays backed up to this much, so that the next buffer needs no page faults; or up to
+ * the largest block so far, within reason, for a program that maps one large buffer again and again. */
+#define DV_ARENA_WARM_LEAST (UINT64_C(256) << 20)
+#define DV_ARENA_WARM_MOST (UINT64_C(1) << 30)
+
 /* No record of the command ring is longer; larger data goes through the arena. */
 #define DV_MAX_RECORD_BYTES (DV_SHM_RING_BYTES / 4)
 

@@ -7,6 +7,7 @@
 #include "include/divvy/lease.h"
 #include "src/wire/session/ring.h"
 #include "src/worker/core/graph.h"
+#include "src/worker/core/guard.h"
 #include "src/worker/core/session.h"
 
 struct dv_runtime_api;
@@ -23,6 +24,7 @@ struct dv_runtime {
     const struct dv_worker_start *start;
     uint8_t *shm;
     uint64_t shm_bytes;
+    struct dv_guard guard; /* of the arena, for the vendor's memory objects */
     struct dv_shm_header *header;
     struct dv_ring_reader ring;
     struct dv_graph graph;
@@ -104,8 +106,12 @@ void dv_runtime_wake_client(struct dv_runtime *runtime);
 /* Moves what waits because the ring was full. Returns whether anything still waits. */
 bool dv_runtime_upcalls_wait(struct dv_runtime *runtime);
 
-/* A checked pointer into the shared memory behind the fixed parts, or NULL. */
+/* A checked pointer into the shared memory behind the fixed parts, or NULL: for what the worker itself
+ * reads and writes. */
 void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
+/* The same for what kernels access, as long as it is not given back; or NULL. */
+void *dv_runtime_lend(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
+void dv_runtime_take_back(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
 
 /* Ends the worker because its client broke the protocol. */
 _Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason);

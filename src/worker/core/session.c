@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -57,6 +58,17 @@ void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t byt
         bytes > runtime->shm_bytes - offset)
         return NULL;
     return runtime->shm + offset;
+}
+
+void *dv_runtime_lend(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+{
+    return dv_runtime_arena(runtime, offset, bytes) ? dv_guard_open(&runtime->guard, offset, bytes)
+                                                    : NULL;
+}
+
+void dv_runtime_take_back(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+{
+    dv_guard_close(&runtime->guard, offset, bytes);
 }
 
 void dv_runtime_wake_client(struct dv_runtime *runtime)
@@ -299,6 +311,12 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     if (runtime.shm == MAP_FAILED) {
         dv_error("cannot map the session's memory (%llu bytes): %m",
                  (unsigned long long)start->shm_bytes);
+        return 1;
+    }
+    int guarded = dv_guard_init(&runtime.guard, start->shm_fd, start->shm_bytes);
+    if (guarded < 0) {
+        dv_error("cannot map the session's memory objects (%llu bytes): %s",
+                 (unsigned long long)start->shm_bytes, strerror(-guarded));
         return 1;
     }
     close(start->shm_fd);

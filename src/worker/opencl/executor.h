@@ -82,6 +82,7 @@ struct dvk_mem {
     uint64_t element_bytes;
     uint32_t device; /* whose memory it is counted against; an index of the session's list */
     bool counted;
+    uint64_t lent; /* where in the arena its bytes are; 0: with the vendor */
     struct dvk_worker *worker;
 
     /* Managed objects only (residency.h): the vendor's object comes and goes. */

@@ -361,9 +361,18 @@ void dvk_mem_uncount(struct dvk_mem *mem)
     mem->counted = false;
 }
 
+/* Nothing of the vendor's uses its bytes any more. */
+static void take_back_storage(struct dvk_mem *mem)
+{
+    if (mem->lent)
+        dv_runtime_take_back(mem->worker->runtime, mem->lent, mem->bytes);
+    mem->lent = 0;
+}
+
 static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
 {
     struct dvk_mem *mem = user;
+    take_back_storage(mem); /* before the client hears of it, and puts another object there */
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
     dvk_mem_uncount(mem); /* first: whoever hears of it may ask for the same bytes again */
     dv_runtime_upcall(mem->worker->runtime,
@@ -423,6 +432,7 @@ static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
             clReleaseMemObject(mem->vendor);
         mem->root = NULL;
         mem->vendor = NULL;
+        take_back_storage(mem);
         dvk_mem_uncount(mem);
         if (kept != CL_SUCCESS)
             free(mem);
@@ -496,8 +506,13 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     else if (dvk_is_managed(context) && (!storage || m->initial)) {
         mem->make = (struct dvk_recipe){.context = context, .flags = flags};
         error = dvk_residency_add(mem, storage);
-    } else
+    } else if (storage && !m->initial &&
+               !(storage = dv_runtime_lend(w->runtime, m->arena, m->size))) {
+        error = CL_OUT_OF_HOST_MEMORY;
+    } else {
+        mem->lent = storage && !m->initial ? m->arena : 0;
         make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
+    }
     if (m->initial) /* a little memory is not worth waking anybody for */
         dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                           m->size >= FREED_SOON_BYTES);
@@ -697,6 +712,8 @@ static void release_vendor_mem(struct dvk_mem *mem)
         }
         clReleaseMemObject(mem->vendor);
         mem->vendor = NULL;
+        if (!told)
+            take_back_storage(mem);
     }
     if (!told)
         dv_runtime_upcall(mem->worker->runtime,

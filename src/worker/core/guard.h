@@ -1,0 +1,47 @@
+/* The objects' view of the shared memory: what kernels reach of the arena. The worker maps the shared
+ * memory twice. One view is for its own reading and writing; this one is what the vendor gets for
+ * memory objects. In it only the pages of objects that exist can be accessed, so a kernel that runs
+ * past its buffer faults, as it would without divvy, and neither changes other buffers nor makes
+ * memory of what nobody has reserved. Any thread. */
+#ifndef DV_WORKER_CORE_GUARD_H
+#define DV_WORKER_CORE_GUARD_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* Ranges of open pages are mappings of the kernel's, and a process may have 65530 of those by default
+ * (vm.max_map_count). With more ranges than this whole pieces are opened, without guards in them. */
+#define DV_GUARD_RANGES_MOST 16384
+/* No view has more such pieces, and none is smaller than DV_GUARD_PIECE_LEAST pages. */
+#define DV_GUARD_PIECES_MOST 4096
+#define DV_GUARD_PIECE_LEAST 16384
+
+/* So many objects that are gone keep their pages open until others follow them: a program that creates
+ * and releases one buffer after the other comes back to the same pages, and needs no system call. */
+#define DV_GUARD_LINGERING 8192
+
+struct dv_guard {
+    pthread_mutex_t lock;
+    uint8_t *view;
+    uint64_t pages;
+    uint64_t piece;   /* pages of one */
+    uint16_t *counts; /* objects on each page; NULL: nothing is guarded */
+    int64_t ranges;   /* of open pages */
+    struct {
+        uint64_t first, end; /* pages */
+    } lingering[DV_GUARD_LINGERING]; /* still counted; a ring */
+    uint32_t oldest, lingering_count;
+};
+
+/* Maps the view. Returns 0 or a negative errno. */
+int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes);
+void dv_guard_fini(struct dv_guard *guard);
+/* Opens the pages of an object; the client may claim several in one place. The range must lie within
+ * the shared memory. Returns where it is, or NULL when the kernel refuses. */
+void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
+/* The object is gone: what no other has is closed in a while. */
+void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
+/* Closes it now. */
+void dv_guard_settle(struct dv_guard *guard);
+
+#endif
