@@ -76,13 +76,21 @@ static void stop_sharing(struct dv_policy *policy, struct dv_policy_tenant *tena
     set_fair_clock(policy);
 }
 
+/* Whether it is so far ahead of the others that it is in debt. */
+static bool is_far_ahead(const struct dv_policy_tenant *tenant, int64_t lead)
+{
+    return lead > dv_weighted((int64_t)DV_OVERRUN_FROM_NS, tenant->share.weight);
+}
+
 /* A tenant takes part while it waits or holds, unless its request gives it more than its weight
- * does, or its limit less. */
+ * does, or its limit less, or it is in debt: then it waits until the others have drawn level, by
+ * their own clock. */
 static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
     bool wants = tenant->waiting_count > 0 || tenant->holding_count > 0;
 
-    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit ||
+    tenant->in_debt = tenant->in_debt && dv_before(policy->fair_clock, tenant->fair_time);
+    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit || tenant->in_debt ||
         is_idle_class(tenant))
         return;
     policy->fair_lead_sum += lead_of(policy, tenant);
@@ -143,6 +151,14 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
     return start;
 }
 
+/* The longest hold that a tenant is expected to wait for: what it did not use is saved up for a few of
+ * these. What longer ones kept it from is owed to it, which is counted apart. */
+static dv_ns usual_hold(const struct dv_policy *policy)
+{
+    return policy->longest_hold_ns < DV_HOLD_USUAL_MAX_NS ? policy->longest_hold_ns
+                                                          : DV_HOLD_USUAL_MAX_NS;
+}
+
 /* Device time had by request counts as received. But a request above the share by weight must not
  * pile up a debt that the tenant would pay off for ever once others leave: it stays just so far
  * ahead that it gets nothing by weight on top, even if a turn of its own comes one hold late. */
@@ -151,7 +167,7 @@ static uint64_t furthest_ahead(const struct dv_policy *policy,
 {
     const struct dv_share *share = &tenant->share;
     int64_t late_ns =
-        (int64_t)(2 * policy->longest_hold_ns * policy->slots * share->request_ppm / DV_PPM);
+        (int64_t)(2 * usual_hold(policy) * policy->slots * share->request_ppm / DV_PPM);
 
     return policy->fair_clock +
            (uint64_t)dv_weighted((int64_t)device_ns * policy->slots + late_ns, share->weight);
@@ -167,7 +183,7 @@ static uint64_t furthest_behind(const struct dv_policy *policy,
     int64_t others = policy->total_weight - (tenant->counted ? weight : 0);
     int64_t clock_of = tenant->counted ? others + weight : others;
     int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
-    int64_t holds_ns = (int64_t)policy->longest_hold_ns * (policy->demanding_tenants + 1);
+    int64_t holds_ns = (int64_t)usual_hold(policy) * (policy->demanding_tenants + 1);
 
     if (!others)
         return tenant->fair_time;
@@ -191,14 +207,50 @@ static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
     }
 }
 
-/* The same for a guarantee: what it did not use is not saved up. */
-static dv_ns earliest_due(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
-                          dv_ns now)
+/* ---- guarantees ---- */
+
+static dv_ns overrun_of(dv_ns held_ns)
+{
+    return held_ns > DV_OVERRUN_FROM_NS ? held_ns - DV_OVERRUN_FROM_NS : 0;
+}
+
+/* All overruns up to this moment, except of holds of its own that are not over. */
+static uint64_t overruns_at(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
+                            dv_ns now)
+{
+    uint64_t sum = policy->overruns_ns;
+
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next)
+        if (holder->tenant != tenant)
+            sum += overrun_of(now - holder->granted_at);
+    return sum;
+}
+
+/* While a tenant waits, the overruns of others are owed to it. */
+static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *tenant, bool waited,
+                      dv_ns now)
+{
+    uint64_t overruns = overruns_at(policy, tenant, now);
+
+    if (waited)
+        tenant->owed_ns += overruns - tenant->overruns_seen;
+    tenant->overruns_seen = overruns;
+}
+
+/* When its guarantee is due: not longer ago than usual, for what it did not use is not saved up, and than
+ * others owe it. What has been made up for is owed no longer. */
+static dv_ns due_time(const struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
+    dv_ns usual = now - (dv_ns)dv_at_share(turn_ns, tenant->share.request_ppm) -
+                  2 * usual_hold(policy) * policy->slots;
 
-    return now - (dv_ns)dv_at_share(turn_ns, tenant->share.request_ppm) -
-           2 * policy->longest_hold_ns * policy->slots;
+    note_owed(policy, tenant, true, now);
+    if (!dv_before(tenant->request_time, usual))
+        tenant->owed_ns = 0;
+    else if (usual - tenant->request_time < tenant->owed_ns)
+        tenant->owed_ns = usual - tenant->request_time;
+    return dv_later(tenant->request_time, usual - tenant->owed_ns);
 }
 
 /* ---- who waits ---- */
@@ -224,7 +276,11 @@ static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tena
     tenant->fair_time = is_idle_class(tenant) ? policy->idle_clock : policy->fair_clock;
     tenant->request_time = now;
     tenant->limit_time = now;
-    tenant->fair_lead = 0;
+    tenant->fair_lead = tenant->set_aside = 0;
+    tenant->in_debt = false;
+    tenant->owed_ns = 0;
+    tenant->overruns_seen = policy->overruns_ns;
+    tenant->request_of_clock = tenant->share.request_ppm;
     tenant->demand_ended_at = now - DV_SAME_DEMAND_NS - 1;
 }
 
@@ -247,6 +303,41 @@ static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_
     return left > 0 ? (int64_t)left : 0;
 }
 
+/* Nobody has waited without a pause since: what those in debt owe was owed to nobody who is here, and the
+ * clock goes on where the first of them is. */
+static void forget_debts(struct dv_policy *policy)
+{
+    uint64_t first = 0;
+    bool any = false;
+
+    if (policy->total_weight)
+        return;
+    for (int i = 0; i < DV_CLASS_IDLE; i++) {
+        struct dv_policy_place *place = dv_line_first_ahead(&policy->by_fair[i]);
+        if (place && (!any || dv_before(tenant_by_fair(place)->fair_time, first)))
+            first = tenant_by_fair(place)->fair_time;
+        any |= place != NULL;
+    }
+    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
+        if (!holder->tenant->in_debt)
+            continue;
+        if (!any || dv_before(holder->tenant->fair_time, first))
+            first = holder->tenant->fair_time;
+        any = true;
+    }
+    if (any)
+        policy->fair_clock = dv_later(policy->fair_clock, first);
+}
+
+/* Whether a tenant goes on as if it had not stopped. Who pauses for long beside what it computes has less
+ * work than it may have, and is owed nothing. */
+static bool has_hardly_paused(const struct dv_policy_tenant *tenant, dv_ns now)
+{
+    dv_ns pause_ns = now - tenant->demand_ended_at;
+
+    return pause_ns <= DV_SAME_DEMAND_NS && pause_ns <= tenant->last_hold_ns / 4;
+}
+
 /* On its request clock. Nobody saves up what it does not use; but requests of a service come in
  * clusters, and a cluster that its guarantee covers on average should not be cut short. */
 static dv_ns saved_by_idling(const struct dv_policy_tenant *tenant)
@@ -261,17 +352,25 @@ static dv_ns saved_by_idling(const struct dv_policy_tenant *tenant)
 static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant,
                                   dv_ns now)
 {
-    /* What somebody had while nobody else wanted it is not held against its guarantee. */
-    if (policy->demanding_tenants == 1 && policy->holders.first) {
-        struct dv_policy_tenant *holder = policy->holders.first->tenant;
-        holder->request_time = dv_earlier(holder->request_time, now);
+    note_owed(policy, tenant, false, now);
+    if (!has_hardly_paused(tenant, now)) {
+        tenant->owed_ns = 0;
+        forget_debts(policy);
+        /* What somebody had while nobody else wanted it is not held against its guarantee. */
+        if (policy->demanding_tenants == 1 && policy->holders.first) {
+            struct dv_policy_tenant *holder = policy->holders.first->tenant;
+            holder->request_time = dv_earlier(holder->request_time, now);
+        }
     }
     if (now - tenant->demand_ended_at <= DV_SAME_DEMAND_NS)
         return;
-    if (is_idle_class(tenant))
+    if (is_idle_class(tenant)) {
         tenant->fair_time = dv_later(tenant->fair_time, policy->idle_clock);
-    else
-        tenant->fair_time = fair_start(policy, now) + (uint64_t)debt_left(policy, tenant, now);
+    } else {
+        int64_t left = debt_left(policy, tenant, now);
+        tenant->in_debt = is_far_ahead(tenant, left);
+        tenant->fair_time = fair_start(policy, now) + (uint64_t)left;
+    }
     tenant->request_time = dv_later(tenant->request_time, now - saved_by_idling(tenant));
     tenant->at_request = tenant->at_limit = false;
     if (is_limited(tenant))
@@ -299,7 +398,7 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
     if (share->request_ppm) {
         /* Guarantees go by due time, whatever the class; only latency work is put first. */
         int line = share->class == DV_CLASS_LATENCY ? DV_REQUEST_LATENCY : DV_REQUEST_OTHERS;
-        dv_ns due = dv_later(tenant->request_time, earliest_due(policy, tenant, now));
+        dv_ns due = due_time(policy, tenant, now);
         tenant->request_time = due;
         dv_line_insert(&policy->by_request[line], &tenant->by_request, due,
                        due + (uint64_t)dv_at_share(turn_ns, share->request_ppm), now);
@@ -311,7 +410,7 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
                    tenant->fair_time - may_be_ahead(tenant),
                    tenant->fair_time + (uint64_t)dv_weighted(turn_ns, share->weight),
                    is_idle_class(tenant) ? tenant->fair_time : policy->fair_clock);
-    if (!is_idle_class(tenant) && tenant->turns.count)
+    if (!is_idle_class(tenant) && tenant->turns.count && !tenant->in_debt)
         dv_tree_insert(&policy->by_resident[share->class], &tenant->by_resident, tenant->fair_time);
 }
 
@@ -339,8 +438,8 @@ static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenan
                                 dv_ns now)
 {
     (void)now;
+    stop_sharing(policy, tenant); /* what it owes it owes the others, by their clock */
     tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
-    stop_sharing(policy, tenant);
 }
 
 /* ---- whose turn it is ---- */
@@ -452,6 +551,17 @@ static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
     return DV_TENANT_OF(node, by_resident);
 }
 
+/* Between two kernels of a program nobody else may want the device. A tenant that keeps it for long each
+ * time would take every such moment, and most of the device: it lets the other come back first. */
+static bool must_let_others_come_back(const struct dv_policy *policy, const struct dv_pick *pick,
+                                      dv_ns now)
+{
+    return pick->tenant && !pick->guaranteed && pick->tenant->overran &&
+           policy->demanding_tenants == 1 && policy->holders.count == 0 &&
+           pick->tenant->demand_ended_at != policy->demand_ended_at &&
+           now - policy->demand_ended_at < DV_SAME_DEMAND_NS;
+}
+
 static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
 {
     advance(policy, now);
@@ -476,6 +586,9 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
     }
     if (!pick.tenant)
         pick = pick_idle(policy);
+    if (must_let_others_come_back(policy, &pick, now))
+        return (struct dv_pick){.rule = DV_RULE_IDLE_WINDOW,
+                                .ask_again_ns = policy->demand_ended_at + DV_SAME_DEMAND_NS};
     if (!pick.tenant)
         pick.ask_again_ns = dv_tree_first(&policy->by_other)->key;
     else if (policy->waiting_tenants == 1)
@@ -491,10 +604,11 @@ static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_sessio
     struct dv_policy_tenant *tenant = session->tenant;
 
     session->fair_at_grant = tenant->fair_time;
+    note_owed(policy, tenant, true, now);
     /* It had to wait for a hold of another although its limit allowed it to run: it may make up for
      * that, or waiting would cost it a part of what it may have. */
     if (is_limited(tenant))
-        tenant->limit_time = limit_not_before(tenant, policy->longest_hold_ns * policy->slots, now);
+        tenant->limit_time = limit_not_before(tenant, usual_hold(policy) * policy->slots, now);
 }
 
 static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *session,
@@ -504,6 +618,9 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
     const struct dv_share *share = &tenant->share;
 
     (void)now;
+    /* Idle work that is not given back when other work waits is more than what was left over. */
+    if (is_idle_class(tenant) && policy->waiting_tenants > policy->waiting_idle)
+        tenant->set_aside += dv_weighted(delta_ns, 1);
     set_fair_time(policy, tenant,
                   tenant->fair_time + (uint64_t)dv_weighted(delta_ns, share->weight));
     if (share->request_ppm)
@@ -533,6 +650,10 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
             hand_over = policy->hand_over_ns;
         tenant->limit_time -= (uint64_t)dv_at_share((int64_t)hand_over, share->limit_ppm);
     }
+    policy->overruns_ns += overrun_of(tenant->last_hold_ns);
+    tenant->overruns_seen += overrun_of(tenant->last_hold_ns); /* it owes itself nothing */
+    if (!tenant->waiting_count)
+        note_owed(policy, tenant, false, now);
     stop_sharing(policy, tenant);
     tenant->at_request = false;
     if (session->guaranteed && policy->demanding_tenants > 1 && !is_idle_class(tenant)) {
@@ -542,9 +663,21 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
         tenant->at_request = dv_before(most, tenant->fair_time) || !policy->total_weight;
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
+    if (tenant->last_hold_ns > DV_OVERRUN_FROM_NS && policy->total_weight)
+        tenant->in_debt |=
+            is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
     share_if_due(policy, tenant);
     if (share->request_ppm && !session->guaranteed)
         forgive(tenant, device_ns, now);
+}
+
+/* How far its guarantee is ahead or behind under its new request: as much device time as under the one
+ * that its clock has run by. The first one begins now. */
+static int64_t request_lead(const struct dv_policy_tenant *tenant, dv_ns now)
+{
+    dv_wide lead = (int64_t)(tenant->request_time - now);
+
+    return (int64_t)(lead * tenant->request_of_clock / tenant->share.request_ppm);
 }
 
 /* Keeps what a tenant is ahead or behind, in device time, under the new share. */
@@ -557,16 +690,19 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
     tenant->share = *old; /* it leaves with the weight it came with */
     stop_sharing(policy, tenant);
     tenant->share = share;
-    if (is_idle_class(tenant))
-        tenant->fair_time = policy->idle_clock;
-    else if (old->class == DV_CLASS_IDLE)
-        tenant->fair_time = policy->fair_clock;
-    else
-        tenant->fair_time =
-            policy->fair_clock + (uint64_t)((int64_t)(tenant->fair_time - policy->fair_clock) /
-                                            (int64_t)share.weight * old->weight);
-    if (share.request_ppm != old->request_ppm)
-        tenant->request_time = now;
+    if (old->class != DV_CLASS_IDLE)
+        tenant->set_aside = (int64_t)(tenant->fair_time - policy->fair_clock) * old->weight;
+    else if (tenant->set_aside < 0)
+        tenant->set_aside = 0;
+    tenant->fair_time = is_idle_class(tenant)
+                            ? policy->idle_clock
+                            : policy->fair_clock + (uint64_t)(tenant->set_aside / share.weight);
+    tenant->in_debt = !is_idle_class(tenant) &&
+                      is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
+    if (share.request_ppm) {
+        tenant->request_time = now + (uint64_t)request_lead(tenant, now);
+        tenant->request_of_clock = share.request_ppm;
+    }
     if (old->limit_ppm >= DV_PPM || limit_lead < 0)
         limit_lead = 0;
     tenant->limit_time =

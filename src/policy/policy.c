@@ -168,7 +168,7 @@ static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant
     if (policy->ops->demand_ends)
         policy->ops->demand_ends(policy, tenant, now);
     tenant->in_demand = false;
-    tenant->demand_ended_at = now;
+    tenant->demand_ended_at = policy->demand_ended_at = now;
     policy->demanding_tenants--;
 }
 
@@ -423,6 +423,8 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     learn_hand_over(policy, session, held_ns);
     session->busy_ns = 0;
     tenant->used_ns += device_ns;
+    tenant->last_hold_ns = held_ns;
+    tenant->overran = session->recalled && now - session->recalled_at > DV_OVERRUN_FROM_NS;
     session->turn_time += device_ns;
     policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
     if (policy->longest_hold_ns < DV_SLICE_MAX_NS)
@@ -639,8 +641,10 @@ struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, 
     struct dv_policy_session *chosen = yields_to_class(policy, now, again);
     if (!chosen)
         chosen = overdue(policy, now, again);
-    if (chosen)
+    if (chosen) {
         chosen->recalled = true;
+        chosen->recalled_at = now;
+    }
     return chosen;
 }
 
@@ -726,6 +730,8 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
     tenant->limit_time = near_now(account->limit_time, now);
     tenant->credit_ns = bounded(account->credit_ns);
     tenant->period_ns = bounded(account->period_ns);
+    tenant->in_debt =
+        tenant->fair_lead > dv_weighted((int64_t)DV_OVERRUN_FROM_NS, tenant->share.weight);
     tenant->demand_ended_at = now;
     tenant->resumes = account->in_demand;
 }

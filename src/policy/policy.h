@@ -34,6 +34,11 @@
  * longer, up to DV_SLICE_DEAR_MAX_NS: handing over stays at most 2 % of a turn. */
 #define DV_HAND_OVER_PART 50
 #define DV_SLICE_DEAR_MAX_NS (100 * DV_NS_PER_MS)
+/* A hold that is longer was no turn: what others were kept from meanwhile its tenant owes them, however
+ * long it takes to give back. */
+#define DV_OVERRUN_FROM_NS DV_SLICE_DEAR_MAX_NS
+/* What a tenant did not use is saved up for a few holds of others, and those are taken to be no longer. */
+#define DV_HOLD_USUAL_MAX_NS DV_NS_PER_S
 /* What a turn is stretched to, at most, for a kernel that is said to be long: longer ones run, as
  * the first of a turn always does, but nobody gets long turns by reporting long kernels. */
 #define DV_SLICE_KERNEL_MAX_NS (40 * DV_NS_PER_MS)
@@ -153,7 +158,8 @@ struct dv_policy_session {
     dv_ns busy_ns; /* set by the caller before a release: how long work kept the device busy, if the
                       hold ended though there was more work. 0: not known */
     bool waiting, holding;
-    bool recalled; /* while holding: dv_policy_recall named it */
+    bool recalled; /* while holding: dv_policy_recall named it, */
+    dv_ns recalled_at; /* then */
     bool away;     /* memory would have to be moved if it were granted: see dv_policy_set_away */
     bool in_line;  /* while holding: it waits for room on the device that others have */
     dv_ns in_line_since;
@@ -201,6 +207,13 @@ struct dv_policy_tenant {
     bool resumes;                         /* it did so under an earlier daemon */
     bool counted;                         /* its weight is in the policy's total */
     bool at_request, at_limit;            /* what it gets is set by its request, by its limit */
+    bool in_debt;       /* it had more than its share in a hold that was no turn, and owes it still */
+    dv_ns last_hold_ns; /* how long it held the device when it last did */
+    bool overran;       /* and gave it back long after it was asked to */
+    dv_ns owed_ns;      /* so much later than usual its guarantee may be, for holds of others */
+    uint64_t overruns_seen; /* of the policy's, those that are in owed_ns */
+    int64_t set_aside;  /* class idle: weight x how far it was ahead when it had a share by weight */
+    uint32_t request_of_clock; /* the last request that request_time ran by */
     dv_ns demand_ended_at;
     uint64_t fair_time; /* weighted device time received */
     int64_t fair_lead;  /* how far it was ahead when its demand ended */
@@ -287,6 +300,8 @@ struct dv_policy {
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count; /* on the device */
     dv_ns longest_hold_ns; /* recently, as device time */
+    uint64_t overruns_ns;  /* by which all holds so far were too long to be turns, together */
+    dv_ns demand_ended_at; /* of the tenant that was the last to have no more work */
     dv_ns hand_over_ns;    /* what a change of the holder costs, learned */
     uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
     uint64_t idle_clock;   /* the same for the class idle, which shares what is left over */

@@ -238,9 +238,9 @@ static bool unlimited_waits(const struct world *world)
     return false;
 }
 
-static void add_up(struct peer *peer)
+static void add_up(struct peer *peer, dv_ns until)
 {
-    for (size_t bin = 0; bin < MAX_BINS; bin++) {
+    for (size_t bin = 0; bin <= until / BIN_NS; bin++) {
         peer->held_before[bin + 1] = peer->held_before[bin] + peer->held_in[bin];
         peer->idle_before[bin + 1] = peer->idle_before[bin] + peer->idle_in[bin];
     }
@@ -295,7 +295,7 @@ void world_run(struct world *world, dv_ns until)
         if (!has_work(&world->peers[i]))
             record_idling(world, &world->peers[i]);
     for (unsigned i = 0; i < world->count; i++)
-        add_up(&world->peers[i]);
+        add_up(&world->peers[i], until);
 }
 
 double world_share(const struct peer *peer, size_t first, size_t bins)
