@@ -184,6 +184,8 @@ static const cyaml_schema_field_t file_fields[] = {
                      yes_no, COUNT(yes_no)),
     CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
                             deadline_fields),
+    CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dv_config_file, lease_sessions, 1,
+                           64),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
     CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dv_config_file, caches_size, 1, 32),
     CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dv_config_file, restart_within, 1,
@@ -237,11 +239,12 @@ static const struct {
     {"groups", "a list of at most 8 names or numbers of groups"},
     {"calls", "a list of at most 64 names of system calls"},
     {"ioctls", "a list of at most 16 letters or numbers of requests, or [all]"},
-    {"deadlines", "some of latency, standard, batch and idle, each with a time such as 30s"},
-    {"latency", "a time from 100ms to 86400s, such as 30s"},
-    {"standard", "a time from 100ms to 86400s, such as 30s"},
-    {"batch", "a time from 100ms to 86400s, such as 30s"},
-    {"idle", "a time from 100ms to 86400s, such as 30s"},
+    {"deadlines", "some of latency, standard, batch and idle, each with a time such as 30s, or none"},
+    {"latency", "none, or a time from 100ms to 86400s, such as 30s"},
+    {"standard", "none, or a time from 100ms to 86400s, such as 30s"},
+    {"batch", "none, or a time from 100ms to 86400s, such as 30s"},
+    {"idle", "none, or a time from 100ms to 86400s, such as 30s"},
+    {"lease-sessions", "yes, no or the name of a group"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
     {"caches-size", "a size from 1MiB to 256TiB, not below cache-size, such as 10GiB"},
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
@@ -787,10 +790,36 @@ static int check_deadlines(struct dv_config *config, const char *path, const cha
                                                [DV_CLASS_IDLE] = given ? given->idle : NULL};
 
     for (int i = 0; i < DV_CLASS_COUNT; i++)
-        if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
-                         config->deadline_ns[i] < DV_DEADLINE_LEAST_NS ||
-                         config->deadline_ns[i] > DV_DEADLINE_MOST_NS))
+        if (texts[i] && strcmp(texts[i], "none") == 0)
+            config->deadline_ns[i] = DV_DEADLINE_NONE;
+        else if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
+                              config->deadline_ns[i] < DV_DEADLINE_LEAST_NS ||
+                              config->deadline_ns[i] > DV_DEADLINE_MOST_NS))
             return wrong(&place, dv_class_word((enum dv_class)i), texts[i]);
+    return 0;
+}
+
+static int check_lease_sessions(struct dv_config *config, const char *path, const char *data, char *error,
+                                size_t error_bytes)
+{
+    const char *who = config->file->lease_sessions;
+
+    if (!who || strcmp(who, "yes") == 0 || strcmp(who, "true") == 0)
+        return 0;
+    if (strcmp(who, "no") == 0 || strcmp(who, "false") == 0) {
+        config->lease_sessions = DV_LEASE_SESSIONS_NONE;
+        return 0;
+    }
+    const struct group *group = getgrnam(who);
+    if (!group) {
+        snprintf(error, error_bytes,
+                 "%s:%d: lease-sessions: there is no group '%s' on this machine; expected yes, no or "
+                 "the name of a group",
+                 path, dv_yaml_find_line(data, "lease-sessions", 1), who);
+        return -EINVAL;
+    }
+    config->lease_sessions = DV_LEASE_SESSIONS_OF_GROUP;
+    config->lease_group = group->gr_gid;
     return 0;
 }
 
@@ -856,6 +885,7 @@ static int check_values(struct dv_config *config, const char *path, const char *
         check_memory(config, path, data, error, error_bytes) < 0 ||
         check_cages(config, path, data, error, error_bytes) < 0 ||
         check_deadlines(config, path, data, error, error_bytes) < 0 ||
+        check_lease_sessions(config, path, data, error, error_bytes) < 0 ||
         check_restart(config, path, data, error, error_bytes) < 0 ||
         check_tenants(config, path, data, error, error_bytes) < 0)
         return -EINVAL;

@@ -127,13 +127,14 @@ struct dv_config_file {
     char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
     uint64_t *worker_processes;  /* the same of processes and threads */
     char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
-    struct dv_deadlines *deadlines; /* NULL: none */
+    struct dv_deadlines *deadlines; /* NULL: the usual ones */
+    char *lease_sessions;           /* "yes", "no" or the name of a group; NULL: yes */
     char *restart_within;           /* "60s" */
 };
 
 /* How long somebody of a class may keep a device after it was asked to give it back. */
 struct dv_deadlines {
-    char *latency, *standard, *batch, *idle; /* "30s"; NULL: for ever */
+    char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the usual one */
 };
 
 enum dv_cage_choice {
@@ -150,6 +151,9 @@ enum dv_sessions_for {
     DV_SESSIONS_FOR_ALL,
 };
 #define DV_CONFIG_EVERYBODY "everybody"
+
+/* Who may have a session without a worker. */
+enum dv_lease_sessions { DV_LEASE_SESSIONS_ALL, DV_LEASE_SESSIONS_NONE, DV_LEASE_SESSIONS_OF_GROUP };
 
 enum dv_device_order {
     DV_ORDER_FREE,  /* the default: whichever has most to give first */
@@ -179,7 +183,9 @@ struct dv_config {
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uint64_t caches_bytes; /* and all together; 0: the usual */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
-    uint64_t deadline_ns[DV_CLASS_COUNT];    /* 0: none */
+    uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dv_lease_deadline */
+    int lease_sessions;      /* enum dv_lease_sessions */
+    gid_t lease_group;
     uint64_t restart_ns; /* so long sessions wait for the next daemon, if this one leaves them */
 };
 
@@ -190,6 +196,10 @@ struct dv_config {
 #define DV_CACHES_BYTES_USUAL (UINT64_C(10) << 30) /* or a tenth of the file system, if that is less */
 #define DV_DEADLINE_LEAST_NS (100 * DV_NS_PER_MS)
 #define DV_DEADLINE_MOST_NS (86400 * DV_NS_PER_S)
+#define DV_DEADLINE_NONE UINT64_MAX
+/* Of the system's daemon, for devices. */
+#define DV_DEADLINE_USUAL_NS (60 * DV_NS_PER_S)
+#define DV_DEADLINE_USUAL_LATENCY_NS (10 * DV_NS_PER_S)
 #define DV_RESTART_USUAL_NS (60 * DV_NS_PER_S)
 #define DV_RESTART_LEAST_NS (1 * DV_NS_PER_S)
 #define DV_RESTART_MOST_NS (3600 * DV_NS_PER_S)

@@ -113,6 +113,23 @@ json_t *dv_control_warnings(const struct dv_arbiter *arbiter)
     return list;
 }
 
+/* What all devices have in common, and what there is about one of them. */
+static json_t *warnings_of(const struct dv_lease_device *device, json_t *common)
+{
+    dv_ns unanswered = device->started ? dv_leases_unanswered(device) : 0;
+
+    if (!unanswered)
+        return json_incref(common);
+    json_t *list = json_copy(common);
+    if (list)
+        json_array_append_new(
+            list, json_sprintf("a program was asked to give this device back %.0f s ago and has not, "
+                               "while others wait; divvyd's log names it. `deadlines` in divvyd's "
+                               "configuration says how long it may.",
+                               (double)unanswered / DV_NS_PER_S));
+    return list;
+}
+
 json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned sessions,
                           json_t *warnings)
 {
@@ -135,7 +152,7 @@ json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned s
                      (int)report->compute_units, "unified", (int)unified, "present_as",
                      dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
                      "hidden", rule && rule->hidden, "sessions", (int)sessions, "warnings",
-                     json_incref(warnings), "policy",
+                     warnings_of(leases, warnings), "policy",
                      leases->started ? leases->policy.ops->name : dv_config_policy_word(choice),
                      "slots",
                      leases->started ? (int)leases->policy.slots

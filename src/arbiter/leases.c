@@ -20,6 +20,8 @@
 
 /* A recall unanswered for so long: is its holder stopped? */
 #define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)
+/* And for so long: the operator should know. */
+#define UNANSWERED_NS (10 * DV_NS_PER_S)
 
 static void dispatch(struct dv_lease_device *device);
 
@@ -233,16 +235,90 @@ static void take_from_stopped(struct dv_lease_device *device, dv_ns now, dv_ns *
     }
 }
 
+static dv_ns shorter(dv_ns a, dv_ns b)
+{
+    if (!a || !b)
+        return a + b;
+    return a < b ? a : b;
+}
+
+static dv_ns memory_deadline_of(const struct dv_arbiter *arbiter, enum dv_class class)
+{
+    dv_ns given = arbiter->config.deadline_ns[class];
+
+    return given == DV_DEADLINE_NONE ? 0 : given;
+}
+
+/* The programs of a user's own daemon are all that user's, who can end them. */
+static dv_ns deadline_of(const struct dv_arbiter *arbiter, enum dv_class class)
+{
+    if (arbiter->config.deadline_ns[class] || arbiter->options.user)
+        return memory_deadline_of(arbiter, class);
+    return class == DV_CLASS_LATENCY ? DV_DEADLINE_USUAL_LATENCY_NS : DV_DEADLINE_USUAL_NS;
+}
+
 /* A tenant may choose a lower class than it was given, but no later deadline with it. */
 dv_ns dv_lease_deadline(const struct dv_session_lease *lease)
 {
-    const uint64_t *deadlines = lease->session->arbiter->config.deadline_ns;
-    dv_ns given = deadlines[lease->tenant->tenant->terms.share.class];
-    dv_ns chosen = deadlines[lease->policy.tenant->share.class];
+    const struct dv_arbiter *arbiter = lease->session->arbiter;
 
-    if (!given || !chosen)
-        return given + chosen;
-    return given < chosen ? given : chosen;
+    return shorter(deadline_of(arbiter, lease->tenant->tenant->terms.share.class),
+                   deadline_of(arbiter, lease->policy.tenant->share.class));
+}
+
+dv_ns dv_lease_memory_deadline(const struct dv_session_lease *lease)
+{
+    const struct dv_arbiter *arbiter = lease->session->arbiter;
+
+    return shorter(memory_deadline_of(arbiter, lease->tenant->tenant->terms.share.class),
+                   memory_deadline_of(arbiter, lease->policy.tenant->share.class));
+}
+
+/* A turn that is longer for moving memory is not longer than those who wait let anybody keep a device. */
+static void bound_holds(struct dv_lease_device *device)
+{
+    dv_ns most = DV_HOLD_MOVING_MAX_NS;
+
+    for (int class = 0; class < DV_CLASS_COUNT; class++)
+        if (dv_policy_class_waits(&device->policy, (enum dv_class)class))
+            most = shorter(most, deadline_of(device->arbiter, (enum dv_class)class));
+    device->policy.hold_max_ns = most;
+}
+
+dv_ns dv_leases_unanswered(const struct dv_lease_device *device)
+{
+    const struct dv_policy_session *holder = device->policy.holders.first;
+    dv_ns now = dv_now(), longest = 0;
+
+    for (; holder && device->policy.waiting_tenants; holder = holder->next)
+        if (holder->recalled && now - holder->recalled_at > longest)
+            longest = now - holder->recalled_at;
+    return longest >= UNANSWERED_NS ? longest : 0;
+}
+
+/* Without a word in the log, a device that nobody gets would look like one that is busy. */
+static void tell_of_unanswered(struct dv_lease_device *device, dv_ns now, dv_ns *again)
+{
+    for (struct dv_policy_session *holder = device->policy.holders.first; holder; holder = holder->next) {
+        struct dv_session_lease *lease = dv_lease_of(holder);
+        if (!holder->recalled || lease->told_of || !device->policy.waiting_tenants)
+            continue;
+        if (now - holder->recalled_at < UNANSWERED_NS) {
+            sooner(again, holder->recalled_at + UNANSWERED_NS);
+            continue;
+        }
+        const struct dv_session *session = lease->session;
+        dv_ns deadline = dv_lease_deadline(lease);
+        char then[96] = "nothing ends it, for its class has no deadline (deadlines in divvy.yaml)";
+        lease->told_of = true;
+        if (deadline)
+            snprintf(then, sizeof then, "it loses it after %.1f s", (double)deadline / DV_NS_PER_S);
+        dv_warning("session %llu of %s (process %d, %s) was asked to give %s back %.0f s ago and has not, "
+                   "while others wait: %s",
+                   (unsigned long long)session->id, session->command, (int)session->tenant_pid,
+                   session->user, dv_leases_device_name(device->arbiter, device->index),
+                   (double)(now - holder->recalled_at) / DV_NS_PER_S, then);
+    }
 }
 
 /* Who does not give back what it was asked for is ended, if its class has a deadline: a kernel that
@@ -275,6 +351,7 @@ static void dispatch(struct dv_lease_device *device)
 {
     dv_ns now = dv_now(), again = 0, recall_again = 0;
 
+    bound_holds(device);
     if (device->policy.waiting_tenants)
         take_from_stopped(device, now, &again);
     end_overdue(device, now, &again);
@@ -289,6 +366,7 @@ static void dispatch(struct dv_lease_device *device)
         lease->grants++;
         lease->changed_at = now;
         lease->recalled_at = 0;
+        lease->told_of = false;
         uint32_t flags =
             is_contended(&device->policy, decision.session) ? DV_LEASE_CONTENDED : 0;
         if (device->tenants_present == 1)
@@ -306,6 +384,7 @@ static void dispatch(struct dv_lease_device *device)
         send_lease(lease, DV_LEASE_RECALL, 0, NULL);
     }
     end_overdue(device, now, &again);
+    tell_of_unanswered(device, now, &again);
     sooner(&again, recall_again);
     ask_again_at(device, again);
     note_device(device);
@@ -320,6 +399,8 @@ void dv_leases_look_again(struct dv_lease_device *device)
 void dv_leases_moved(struct dv_session_lease *lease, dv_ns took_ns)
 {
     struct dv_lease_device *device = dv_lease_device_of(lease);
+
+    bound_holds(device);
     struct dv_decision decision =
         dv_policy_moved(&device->policy, &lease->policy, took_ns, dv_now());
 

@@ -27,6 +27,7 @@ struct dv_session_lease {
     uint32_t index; /* in the session's list of devices */
     uint32_t recalls;
     dv_ns recalled_at; /* the present grant; 0: it is not recalled */
+    bool told_of;      /* the log says that it does not answer that recall */
     dv_ns overdue_at;  /* when its worker is ended, if it has not given back; 0: nobody waits for it */
     uint64_t serial; /* of the present or last grant */
     bool in_use;      /* false: the session was admitted here and may still turn to another device */
@@ -113,8 +114,12 @@ uint32_t dv_leases_share_ppm(const struct dv_arbiter *arbiter,
                              const struct dv_tenant_device *tenant, uint32_t device,
                              unsigned window_s);
 
-/* How long it may keep what others wait for after it was asked to give it back; 0: for ever. */
+/* How long it may keep the device, or memory of it, after it was asked to give it back while others wait for
+ * it; 0: for ever. For memory only what the configuration says counts. */
 dv_ns dv_lease_deadline(const struct dv_session_lease *lease);
+dv_ns dv_lease_memory_deadline(const struct dv_session_lease *lease);
+/* For how long a holder of the device has not answered a recall that others wait for; 0: not for long. */
+dv_ns dv_leases_unanswered(const struct dv_lease_device *device);
 /* The device of a session's lease. */
 struct dv_lease_device *dv_lease_device_of(const struct dv_session_lease *lease);
 /* Something has changed that decides who keeps the device: it is looked at soon. */

@@ -427,7 +427,7 @@ static void keeps_no_longer(struct dv_session_lease *lease);
 static dv_ns patience_with(const struct dv_session_lease *lease)
 {
     enum { HALVED_MOST = 6 };
-    dv_ns deadline = dv_lease_deadline(lease);
+    dv_ns deadline = dv_lease_memory_deadline(lease);
 
     return deadline ? deadline : EVICTION_PATIENCE_NS >> least(lease->memory.late, HALVED_MOST);
 }
@@ -456,7 +456,7 @@ static void note_kept(struct dv_session_lease *lease)
  * ours to end has no memory in the books any more. */
 static void lose_patience(struct dv_lease_device *device, struct dv_session_lease *lease)
 {
-    dv_ns deadline = dv_lease_deadline(lease);
+    dv_ns deadline = dv_lease_memory_deadline(lease);
 
     if (!deadline || device->memory.askers == 0) {
         lease->memory.silent = true;
@@ -621,12 +621,28 @@ static bool can_wait(const struct dv_lease_device *device, const struct dv_sessi
     return others >= lacks;
 }
 
-/* How long a session can take to bring in as much as it has on the device, itself: nobody gets a longer
- * turn, or keeps others waiting, by saying that it takes long. */
+/* Whether the session moves memory at all: not where the device computes in the host's memory, and divvyd
+ * knows of nobody who would move that of a session without a worker. */
+static bool moves_memory(const struct dv_session_lease *lease)
+{
+    const struct dv_lease_device *device = dv_lease_device_of(lease);
+    const struct dv_arbiter *arbiter = device->arbiter;
+
+    return lease->session->api != DV_API_LEASE &&
+           dv_devices_swaps(&arbiter->devices, device->index, &arbiter->config);
+}
+
+/* How long a session can take to bring in what it was given room for in this turn, once: nobody gets a longer
+ * turn, or keeps others waiting, by saying that it takes long. What waiting for others took is beside that. */
 static dv_ns longest_move(const struct dv_session_lease *lease, dv_ns beside_ns)
 {
-    return beside_ns + lease->memory.waited_ns +
-           lease->memory.placed / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
+    const struct dv_lease_device *device = dv_lease_device_of(lease);
+    uint64_t bytes =
+        least(lease->memory.brought, dv_memory_capacity(device->arbiter, device->index));
+
+    if (!moves_memory(lease))
+        return 0;
+    return beside_ns + lease->memory.waited_ns + bytes / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
 }
 
 /* Others have the room that it waits for, and none of them can be asked now. It keeps the device until
@@ -717,6 +733,7 @@ static void settle_holders(struct dv_lease_device *device)
         uint64_t lacks = beyond(device->memory.placed, bytes, capacity);
         uint64_t lacks_own = beyond(tenant->placed, bytes, tenant->quota);
         if (lacks == 0 && lacks_own == 0) {
+            lease->memory.brought += bytes;
             wait_for_room(lease, 0);
             grant_place(lease, lease->memory.place_id,
                         bytes + least((free_room(lease) - bytes) / EXTRA_PART, EXTRA_BYTES));
@@ -1027,6 +1044,7 @@ void dv_memory_given_back(struct dv_session_lease *lease)
     if (!lease->memory.brings) /* it could run */
         set_away(lease, 0);
     lease->memory.brings = false;
+    lease->memory.brought = 0;
     keeps_no_longer(lease);
     wait_for_room(lease, 0);
     if (lease->tenant->memory.placed > lease->tenant->memory.quota)

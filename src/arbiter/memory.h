@@ -28,6 +28,7 @@ struct dv_session_memory {
     struct dv_session_lease *prev_asker, *next_asker;       /* who wait for an answer, oldest first */
     struct dv_session_lease *prev_reserver, *next_reserver; /* who have something reserved */
     uint64_t placed;   /* room on the device that it has */
+    uint64_t brought;  /* room that it has asked for since it was granted the device, and got */
     uint64_t evicting; /* of that, what it was asked to give up */
     uint64_t evict_id; /* of the newest such question whose answer counts */
     uint64_t copied;   /* bytes that it has copied out of what is still there */

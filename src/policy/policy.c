@@ -231,6 +231,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .hand_over_ns = HAND_OVER_START_NS,
                                  .moving_part_ppm = DV_MOVING_PART_PPM,
                                  .turn_max_ns = DV_TURN_MAX_NS,
+                                 .hold_max_ns = DV_HOLD_MOVING_MAX_NS,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
 }
@@ -478,18 +479,26 @@ void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *sessi
 }
 
 /* When a holder that brings memory in can be recalled although it still does. */
-static dv_ns moving_ends(const struct dv_policy_session *session)
+static dv_ns moving_ends(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
     dv_ns had_ns = session->moved_ns < DV_MOVING_MAX_NS ? session->moved_ns : DV_MOVING_MAX_NS;
     dv_ns most_ns = DV_MOVING_MAX_NS - had_ns;
 
-    return session->moving_since +
-           (session->moving_most_ns < most_ns ? session->moving_most_ns : most_ns);
+    if (session->moving_most_ns < most_ns)
+        most_ns = session->moving_most_ns;
+    return dv_earlier(session->moving_since + most_ns, session->granted_at + policy->hold_max_ns);
 }
 
-static bool is_moving(const struct dv_policy_session *session, dv_ns now)
+static bool is_moving(const struct dv_policy *policy, const struct dv_policy_session *session, dv_ns now)
 {
-    return session->moving && dv_before(now, moving_ends(session));
+    return session->moving && dv_before(now, moving_ends(policy, session));
+}
+
+bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class)
+{
+    const struct dv_policy_line *line = &policy->by_fair[class];
+
+    return policy->ops != &dv_policy_elastic || line->ready.count + line->ahead.count > 0;
 }
 
 static dv_ns beyond(dv_ns a, dv_ns b)
@@ -514,7 +523,7 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     if (!policy->fixed_slice_ns) {
         /* and there may be more, so that it was worth it. */
         dv_ns more = beyond(worth_moving(policy, session), used_ns - session->moved_ns);
-        dv_ns most = beyond(DV_HOLD_MOVING_MAX_NS, used_ns);
+        dv_ns most = beyond(policy->hold_max_ns, used_ns);
         more = more < most ? more : most;
         turn = turn > more ? turn : more;
         slice = slice > turn ? slice : turn;
@@ -563,10 +572,13 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
 
 /* When the holder has to be told that its time is over. Not before its turn is; a worker that knows
  * the end of its slice gives back by itself, and is told only if it does not. */
-static dv_ns end_of_hold(const struct dv_policy_session *holder)
+static dv_ns end_of_hold(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
-    return holder->slice_ns > holder->turn_ns ? holder->granted_at + holder->turn_ns
-                                              : holder->granted_at + holder->slice_ns + GRACE_NS;
+    dv_ns end = holder->slice_ns > holder->turn_ns ? holder->granted_at + holder->turn_ns
+                                                   : holder->granted_at + holder->slice_ns + GRACE_NS;
+
+    /* somebody who can wait for less may have come since it was given a long one */
+    return holder->moved_ns ? dv_earlier(end, holder->granted_at + policy->hold_max_ns) : end;
 }
 
 /* Whether another holder waits for room that this one may have; of two in line, the earlier one. */
@@ -601,9 +613,9 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
         if (holder->recalled || (!wanted && !limited && !in_way))
             continue;
         dv_ns at = in_way && holder->in_line ? holder->granted_at + IN_LINE_MIN_NS
-                   : is_moving(holder, now)  ? moving_ends(holder)
-                   : wanted || in_way        ? end_of_hold(holder)
-                                             : holder->granted_at + holder->slice_ns + GRACE_NS;
+                   : is_moving(policy, holder, now) ? moving_ends(policy, holder)
+                   : wanted || in_way               ? end_of_hold(policy, holder)
+                                                    : holder->granted_at + holder->slice_ns + GRACE_NS;
         if (!limited && !in_way)
             at = dv_later(at, from);
         if (!dv_before(now, at))

@@ -287,6 +287,7 @@ struct dv_policy {
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
     dv_ns turn_max_ns;          /* of turns that are longer for that; the same */
+    dv_ns hold_max_ns;          /* of whole holds that are; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
     /* Of several slots: whether a session that waits may run beside the present holders, which are some;
      * NULL: always. The caller may set it at any time. A session that may not waits, and nobody goes
@@ -352,6 +353,8 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now
  * for each other the one that began later is recalled at once. Ends with the hold. */
 void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
                        dv_ns now);
+/* Whether a tenant of the class waits that could run. Elastic only: others know no classes, and say yes. */
+bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class);
 /* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
  * that moving memory stays a small part of the hold (policy->moving_part_ppm), up to
  * policy->turn_max_ns. */
