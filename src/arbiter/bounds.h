@@ -11,6 +11,7 @@
 #define DV_LIMIT_PENDING_PER_UID 1024
 #define DV_LIMIT_ACCEPTS 4 /* before others get their turn */
 #define DV_REFUSALS_PER_S 20 /* in the log */
+#define DV_SHARE_CHANGES_PER_S 10 /* of a tenant, by programs that begin */
 #define DV_LIMIT_HELLO_US (5 * DV_S)
 
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */

@@ -53,6 +53,7 @@ struct dv_session {
 
     struct dv_tenant *tenant; /* NULL before it is admitted */
     struct dv_share_wish wish;
+    bool wish_ignored; /* it is not for one of several users to say what share their tenant has */
     uint32_t descriptors; /* set aside for it */
 
     uint32_t device_count;

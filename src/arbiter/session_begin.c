@@ -177,7 +177,11 @@ int dv_session_welcome(struct dv_session *session)
     bool lease_only = session->api == DV_API_LEASE;
     int error = dv_session_send_welcome(lease_only ? session->control_fd : session->client_fd,
                                         session->version, DV_WELCOME_OK, session->id,
-                                        session->shm_bytes, session->shm_fd, "");
+                                        session->shm_bytes, session->shm_fd,
+                                        session->wish_ignored
+                                            ? "what was asked of its share is ignored, for its tenant "
+                                              "has several users: the operator sets it"
+                                            : "");
 
     if (error >= 0 && session->record)
         session->record->welcomed = 1;
@@ -201,6 +205,25 @@ static void serve_leases_only(struct dv_session *session)
                    session->command, session->tenant_pid, strerror(-error));
         dv_session_destroy(session);
     }
+}
+
+/* Whether it may have a session without a worker. */
+static bool may_lease_only(const struct dv_session *session)
+{
+    const struct dv_config *config = &session->arbiter->config;
+    gid_t groups[DV_LIMIT_GROUPS];
+    socklen_t bytes = sizeof groups;
+
+    if (config->lease_sessions != DV_LEASE_SESSIONS_OF_GROUP)
+        return config->lease_sessions == DV_LEASE_SESSIONS_ALL;
+    if (session->gid == config->lease_group)
+        return true;
+    if (getsockopt(session->client_fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
+        return false;
+    for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
+        if (groups[i] == config->lease_group)
+            return true;
+    return false;
 }
 
 static void wait_for_devices(struct dv_session *session)
@@ -241,7 +264,13 @@ static void start_worker(struct dv_session *session)
         return;
     }
     if (session->api == DV_API_LEASE) {
-        serve_leases_only(session);
+        /* `divvy run` asks in this way whether a program would be refused; that is answered by now */
+        if (may_lease_only(session))
+            serve_leases_only(session);
+        else
+            dv_session_refuse(session, DV_WELCOME_NO_WORKER,
+                              "the operator allows this user no sessions without a worker "
+                              "(lease-sessions in divvy.yaml)");
         return;
     }
     if (arbiter->cages.cgroups.why_not[0]) {

@@ -208,9 +208,17 @@ static void default_terms(const struct dv_arbiter *arbiter, struct dv_tenant_ter
     }
 }
 
+/* Whether programs of more than one user may belong to a tenant that this rule names. */
+static bool is_of_several(const struct dv_arbiter *arbiter, const struct dv_tenant_rule *rule)
+{
+    if (arbiter->options.user || rule->user)
+        return false;
+    return rule->name || rule->per == DV_PER_GROUP || rule->per == DV_PER_CGROUP;
+}
+
 /* False when a rule refuses the program. */
 static bool identify(const struct dv_arbiter *arbiter, const struct dv_session *session, char *name,
-                     size_t bytes, struct dv_tenant_terms *terms)
+                     size_t bytes, struct dv_tenant_terms *terms, bool *of_several)
 {
     const struct dv_config_file *file = arbiter->config.file;
     struct suspect suspect = {.session = session};
@@ -222,6 +230,7 @@ static bool identify(const struct dv_arbiter *arbiter, const struct dv_session *
         if (rule->refuse)
             return false;
         *terms = rule->terms;
+        *of_several = is_of_several(arbiter, rule);
         if (rule->name)
             dv_text_copy(name, bytes, rule->name);
         else
@@ -229,6 +238,7 @@ static bool identify(const struct dv_arbiter *arbiter, const struct dv_session *
         return true;
     }
     default_terms(arbiter, terms);
+    *of_several = false;
     name_tenant(arbiter->options.user ? DV_PER_PROGRAM : DV_PER_USER, NULL, &suspect, name, bytes);
     return true;
 }
@@ -559,8 +569,13 @@ int dv_tenants_set(struct dv_arbiter *arbiter, struct dv_tenant *tenant, int dev
                    const struct dv_share_wish *wish, bool bounded, char *text, size_t bytes)
 {
     struct dv_share shares[DV_MAX_DEVICES];
-    int status = check_places(arbiter, tenant, device, wish, bounded, shares, text, bytes);
 
+    if (bounded && tenant->of_several) {
+        snprintf(text, bytes, "tenant %s has several users: only an operator changes its share",
+                 tenant->name);
+        return -EPERM;
+    }
+    int status = check_places(arbiter, tenant, device, wish, bounded, shares, text, bytes);
     if (status < 0)
         return status;
     set_places(arbiter, tenant, device, wish, shares);
@@ -692,8 +707,9 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
     char name[DV_LIMIT_TENANT_NAME] = "";
     struct dv_tenant_terms terms;
     struct dv_tenant *tenant;
+    bool of_several;
 
-    if (!identify(arbiter, session, name, sizeof name, &terms)) {
+    if (!identify(arbiter, session, name, sizeof name, &terms, &of_several)) {
         snprintf(text, bytes,
                  "the operator does not let programs of user %s use the accelerators here (a tenant rule "
                  "with refuse: yes in divvy.yaml); ask the operator",
@@ -714,6 +730,7 @@ static struct dv_tenant *find_or_add(struct dv_arbiter *arbiter, const struct dv
         tenant->terms = terms;
         note_terms(tenant);
     }
+    tenant->of_several = of_several;
     if (created)
         keep(arbiter, tenant);
     tenant->config_loads = arbiter->config_loads;
@@ -875,6 +892,30 @@ static int check_wish(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
     return status;
 }
 
+/* Whether the tenant has had its share changed by programs too often of late: each change costs divvyd
+ * time, and those who share the device a new order. */
+static int check_rate(struct dv_tenant *tenant, const struct dv_share_wish *wish, char *text, size_t bytes)
+{
+    struct dv_share had = overlay(tenant->terms.share, &tenant->wish);
+    struct dv_share wanted = overlay(tenant->sessions ? had : tenant->terms.share, wish);
+
+    bool same = wanted.request_ppm == had.request_ppm && wanted.limit_ppm == had.limit_ppm &&
+                wanted.weight == had.weight && wanted.class == had.class;
+    if (same || dv_log_within(&tenant->changes, DV_SHARE_CHANGES_PER_S))
+        return 0;
+    tenant->changes.left_out = 0; /* no lines are left out */
+    snprintf(text, bytes,
+             "programs of tenant %s have asked for another share more than %d times within a second; wait "
+             "a second, or ask for the share that it has",
+             tenant->name, DV_SHARE_CHANGES_PER_S);
+    return -EBUSY;
+}
+
+static bool is_empty(const struct dv_share_wish *wish)
+{
+    return !wish->has_request && !wish->has_limit && !wish->has_weight && !wish->has_class;
+}
+
 /* The session is the tenant's from here on. */
 static void take_in(struct dv_arbiter *arbiter, struct dv_tenant *tenant,
                     const struct dv_share_wish *wish, const struct dv_share shares[DV_MAX_DEVICES])
@@ -901,7 +942,13 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
     struct dv_tenant *tenant = find_or_add(arbiter, session, text, bytes);
     if (!tenant)
         return -EACCES;
-    int status = check_wish(arbiter, tenant, wish, shares, text, bytes);
+    static const struct dv_share_wish none;
+    session->wish_ignored = tenant->of_several && !is_empty(wish);
+    if (tenant->of_several)
+        wish = &none;
+    int status = check_rate(tenant, wish, text, bytes);
+    if (status == 0)
+        status = check_wish(arbiter, tenant, wish, shares, text, bytes);
     if (status == 0) {
         usual = tenant->terms.share;
         if (tenant->sessions)
@@ -918,6 +965,9 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
     take_in(arbiter, tenant, wish, shares);
     session->tenant = tenant;
     count_in(arbiter, session);
+    if (session->wish_ignored && dv_log_within(&arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_info("session %llu (%s): what it asks of its share is ignored, for tenant %s has several users",
+                (unsigned long long)session->id, session->user, tenant->name);
     if ((uint32_t)first < session->device_count)
         status = dv_leases_admit(session, (uint32_t)first, text, bytes);
     if (status < 0)
@@ -926,6 +976,19 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
 }
 
 /* ---- after a restart ---- */
+
+/* The same as is_of_several, of a tenant of which only its name is known. */
+static bool is_name_of_several(const struct dv_arbiter *arbiter, const char *name)
+{
+    const struct dv_config_file *file = arbiter->config.file;
+
+    if (arbiter->options.user)
+        return false;
+    for (uint64_t i = 0; file && i < file->tenants_count; i++)
+        if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
+            return is_of_several(arbiter, &file->tenants[i]);
+    return name[0] == '/' || strncmp(name, "group:", 6) == 0;
+}
 
 struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_tenant *record,
                                    const struct dv_tenant_terms *terms,
@@ -939,6 +1002,7 @@ struct dv_tenant *dv_tenants_adopt(struct dv_arbiter *arbiter, struct dv_state_t
     tenant->terms = *terms;
     tenant->wish = *wish;
     tenant->set_by_operator = record->set_by_operator == 1;
+    tenant->of_several = is_name_of_several(arbiter, tenant->name);
     tenant->record = record;
     tenant->config_loads = arbiter->config_loads - 1; /* the configuration may be another one now */
     dv_ns now = dv_now();

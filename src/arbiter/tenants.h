@@ -10,6 +10,7 @@
 #include "src/arbiter/memory.h"
 #include "src/arbiter/usage.h"
 #include "src/arbiter/worker_log.h"
+#include "src/base/log.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
 
@@ -46,6 +47,8 @@ struct dv_tenant {
     struct dv_tenant_terms terms; /* as configured, or as an operator has set them since */
     uint32_t config_loads;        /* which configuration they come from */
     bool set_by_operator;         /* a reload does not change them any more */
+    bool of_several;              /* it is not one user's: none of them changes the share of all */
+    struct dv_log_limit changes;  /* of its share, by its sessions */
     uint32_t sessions;
     dv_ns left_at;                       /* sessions 0: since when */
     struct dv_tenant *prev_gone, *next_gone; /* those with no session, oldest first */

@@ -57,11 +57,14 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
         dv_fd_receive(fd, &welcome, sizeof welcome, NULL, 0, &fd_count, 0) != sizeof welcome ||
         welcome.magic != DV_WIRE_MAGIC)
         return true;
-    if (welcome.status == DV_WELCOME_OK)
+    dv_text_clean(welcome.text, sizeof welcome.text);
+    if (welcome.status == DV_WELCOME_OK) {
         leave(fd);
+        if (welcome.text[0])
+            dv_cli_error("the program is started, but %s", welcome.text);
+    }
     if (welcome.status != DV_WELCOME_REFUSED)
         return true;
-    dv_text_clean(welcome.text, sizeof welcome.text);
     dv_cli_error(
         "the program is not started, for it would be refused: %s (so says the divvyd in %s)",
         welcome.text, directory);
