@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "src/arbiter/arbiter.h"
 
@@ -129,6 +130,7 @@ int main(int argc, char **argv)
     static struct dv_arbiter arbiter;
     struct dv_options options = {.ready_fd = -1, .log_level = DV_LOG_INFO};
 
+    umask(0022); /* each file that is made has its mode given; whoever starts divvyd may be stricter */
     parse_options(argc, argv, &options);
     dv_log_set_name("divvyd");
     dv_log_set_level(options.log_level);

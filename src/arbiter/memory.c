@@ -550,6 +550,8 @@ static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
 {
     if (lease->memory.evicting == 0)
         lease->memory.in_time_until = dv_now();
+    if (!lease->memory.owes_since)
+        lease->memory.owes_since = dv_now();
     set_evicting(lease, lease->memory.evicting + bytes);
     lease->memory.evict_id = next_evict_id(lease);
     tell(lease, DV_MEMORY_EVICT, lease->memory.evict_id, bytes);
@@ -717,6 +719,47 @@ static void grant_place(struct dv_session_lease *lease, uint64_t id, uint64_t by
     tell(lease, DV_MEMORY_PLACED, id, bytes);
 }
 
+/* ---- who keeps more than its part ---- */
+
+/* What a tenant may keep of a device while others wait for room: an equal part of it, or its request. */
+static uint64_t part_of(const struct dv_lease_device *device, const struct dv_tenant_device *tenant)
+{
+    const struct dv_session_lease *lease;
+    uint64_t tenants = 0;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        tenants += lease->tenant->memory.members == lease; /* of each tenant the first */
+    uint64_t part = dv_memory_capacity(device->arbiter, device->index) / (tenants ? tenants : 1);
+    return part > tenant->memory.request ? part : tenant->memory.request;
+}
+
+/* Whether it was asked for what its tenant has beyond its part, does not compute, and has given nothing for
+ * so long. Whoever says that it cannot is not believed for longer. */
+static bool overstays(const struct dv_session_lease *lease, const struct dv_session_lease *asking, dv_ns limit)
+{
+    return limit && lease->tenant != asking->tenant && lease->memory.placed && !lease->policy.holding &&
+           lease->memory.owes_since && dv_now() - lease->memory.owes_since >= limit &&
+           lease->tenant->memory.placed > part_of(dv_lease_device_of(lease), lease->tenant);
+}
+
+/* A worker is ended, if there are deadlines: its memory comes back with its end. A process that is not ours
+ * to end has no memory in the books any more. */
+static void take_from_who_overstays(struct dv_lease_device *device, const struct dv_session_lease *asking)
+{
+    struct dv_session_lease *lease;
+
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
+        bool has_worker = lease->session->api != DV_API_LEASE;
+        dv_ns limit = has_worker ? dv_lease_deadline(lease) : EVICTION_PATIENCE_NS;
+        if (!overstays(lease, asking, limit))
+            continue;
+        dv_session_overdue(lease->session, limit, "memory of a device");
+        lease->tenant->memory.hoards = true;
+        if (!has_worker)
+            unplace(lease, lease->memory.placed);
+    }
+}
+
 /* Answers those who hold the device and wait for room, as far as there is any. */
 static void settle_holders(struct dv_lease_device *device)
 {
@@ -730,6 +773,8 @@ static void settle_holders(struct dv_lease_device *device)
         uint64_t bytes = lease->memory.place_asked;
         if (bytes == 0)
             continue;
+        if (beyond(device->memory.placed, bytes, capacity))
+            take_from_who_overstays(device, lease);
         uint64_t lacks = beyond(device->memory.placed, bytes, capacity);
         uint64_t lacks_own = beyond(tenant->placed, bytes, tenant->quota);
         if (lacks == 0 && lacks_own == 0) {
@@ -788,6 +833,7 @@ static void give_up(struct dv_session_lease *lease, uint64_t bytes)
     if (was_asked && lease->memory.evicting == 0) {
         lease->memory.late = 0;
         lease->memory.kept_since = 0;
+        lease->memory.owes_since = 0;
     }
 }
 
@@ -846,6 +892,10 @@ static void place_ahead(struct dv_session_lease *lease, uint64_t id, uint64_t by
     uint64_t spare = free_room(lease);
 
     forget_ahead(lease);
+    if (lease->tenant->memory.hoards) { /* it was given room before, and kept it from others */
+        tell(lease, DV_MEMORY_NO_ROOM, id, 0);
+        return;
+    }
     keeps_no_longer(lease);
     if (bytes > spare && may_others_evict_ahead(lease, bytes) &&
         ask_for_room(device, lease, bytes - spare, IDLE)) {

@@ -34,6 +34,7 @@ struct dv_session_memory {
     uint64_t copied;   /* bytes that it has copied out of what is still there */
     bool keeps;        /* it said that it has nothing more to give up */
     bool silent;       /* it does not answer in time */
+    dv_ns owes_since;  /* when it was first asked for what it has not given up since; 0: nothing */
     dv_ns kept_since;  /* when it first did one of both since it last gave all it was asked for; 0: not */
     unsigned late;     /* how often it did not answer in time, since it last did */
     uint64_t away;     /* what it gave up for others since it last ran, and has not got back */
@@ -67,6 +68,7 @@ struct dv_tenant_memory {
     dv_ns patience_ends; /* then they are not waited for any longer */
     dv_ns next_round;   /* not before */
     sd_event_source *timer; /* for the next step of a round, or the next round */
+    bool hoards; /* a session of it had to be taken what it kept from others */
 };
 
 /* A device. */

@@ -470,8 +470,8 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
 @pytest.mark.parametrize("deadline", [False, True])
 @pytest.mark.parametrize("answer", ["nothing", "little"])
 def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
-    """It has taken all there is, without a turn, and gives nothing back, or a little at a time: a command
-    waits for `room-patience`, and the next one not at all."""
+    """It has taken all there is, without a turn, and gives nothing back, or a little at a time: what it was
+    given is not its any more, with deadlines or without."""
     text = config("16MiB", more="    room-patience: 3s\n") + ("deadlines:\n  standard: 1s\n" if deadline else "")
     with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
         tenant = Tenant(daemon, program)
@@ -491,16 +491,25 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
         began = time.monotonic()
         told = tenant.ask("fill", 0, 5)
         assert time.monotonic() - began < 16
-        if deadline:
-            assert told == "ok"
-            tenant.do("check", 0, 5, 0)
-            daemon.await_log("it kept memory of a device")
-        else:
-            assert told.startswith("error")
-            assert time.monotonic() - began > 3
-            began = time.monotonic()
-            assert tenant.ask("fill", 0, 5).startswith("error")
-            assert answer == "little" or time.monotonic() - began < 2
+        assert told == "ok"
+        tenant.do("check", 0, 5, 0)
+        daemon.await_log("it kept memory of a device")
+        tenant.end()
+
+
+def test_who_keeps_its_part_may_keep_it(program):
+    """Another's command that needs more waits for `room-patience`, and the next one not at all."""
+    with divvytest.Daemon(config("16MiB", more="    room-patience: 3s\n")) as daemon, \
+            contextlib.closing(leasechannel.Session(daemon, own_process=True)) as keeper:
+        tenant = Tenant(daemon, program)
+        keeper.say_of_memory(leasechannel.PLACE, 8 * MIB, leasechannel.AHEAD)
+        tenant.do("alloc", 0, 12 * MIB)
+        began = time.monotonic()
+        assert tenant.ask("fill", 0, 5).startswith("error")
+        assert time.monotonic() - began > 3
+        began = time.monotonic()
+        assert tenant.ask("fill", 0, 5).startswith("error")
+        assert time.monotonic() - began < 2
         tenant.end()
 
 
