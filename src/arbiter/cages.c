@@ -833,6 +833,7 @@ static void make_room(struct dv_arbiter *arbiter)
     struct dv_cages *cages = &arbiter->cages;
     const struct dv_worker_users *users = &cages->users;
     const struct dv_kernel_cache *cache;
+    uint32_t plenty = users->count - users->count / 4 - 1; /* of a small range one stays free, too */
     uint32_t leaving = 0;
 
     DL_FOREACH (cages->swept_now, cache)
@@ -842,7 +843,7 @@ static void make_room(struct dv_arbiter *arbiter)
             break;
     }
     for (; cages->idle && leaving < DV_SWEEPS_AT_ONCE &&
-           (cages->bytes > bytes_most(arbiter) || users->used > users->count - users->count / 4 + leaving);
+           (cages->bytes > bytes_most(arbiter) || (users->count && users->used > plenty + leaving));
          leaving++)
         let_go(cages, cages->idle);
     ask_sweeper(arbiter, true);

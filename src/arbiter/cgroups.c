@@ -234,6 +234,20 @@ bool dv_cgroups_wanted(const struct dv_cgroups *cgroups)
     return cgroups->bounds[DV_BOUND_MEMORY].most || cgroups->bounds[DV_BOUND_PROCESSES].most;
 }
 
+/* Another daemon that keeps its workers in the same place may just have removed it as empty. */
+static bool was_removed(int error)
+{
+    return error == -ENODEV || error == -ENOENT;
+}
+
+static int join_once(const struct dv_cgroups_bound *bound, enum dv_bound number, const char *kind, pid_t worker)
+{
+    DV_AUTO_CLOSE int fd = enter(bound->directory, kind);
+    int error = fd < 0 ? fd : set_bound(fd, bound->v2, number, bound->most);
+
+    return error < 0 ? error : write_number(fd, "cgroup.procs", (uint64_t)worker);
+}
+
 int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
@@ -241,12 +255,9 @@ int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t wo
             continue;
         if (!cgroups->bounds[i].kept)
             return -ENOENT;
-        DV_AUTO_CLOSE int fd = enter(cgroups->bounds[i].directory, kind);
-        int error = fd;
-        if (error >= 0)
-            error = set_bound(fd, cgroups->bounds[i].v2, (enum dv_bound)i, cgroups->bounds[i].most);
-        if (error >= 0)
-            error = write_number(fd, "cgroup.procs", (uint64_t)worker);
+        int error = join_once(&cgroups->bounds[i], (enum dv_bound)i, kind, worker);
+        if (was_removed(error))
+            error = join_once(&cgroups->bounds[i], (enum dv_bound)i, kind, worker);
         if (error < 0)
             return error;
     }
