@@ -281,9 +281,13 @@ static void learn_caches(struct dv_arbiter *arbiter)
     }
     if (directory)
         closedir(directory);
-    DL_SORT2(cages->idle, used_before, prev_idle, next_idle);
-    for (struct dv_cache_owner *owner = cages->owners; owner; owner = owner->hh.next)
-        DL_SORT2(owner->idle, used_before, prev_of_owner, next_of_owner);
+    HASH_SORT(cages->caches, used_before);
+    struct dv_kernel_cache *cache, *next;
+    HASH_ITER(hh, cages->caches, cache, next) /* into the lists again, the least recently used first */
+    {
+        be_busy(cages, cache);
+        be_idle(cages, cache);
+    }
 }
 
 /* The last of the range is for who gets no number, such as a probe. */
