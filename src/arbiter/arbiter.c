@@ -16,6 +16,7 @@
 
 #include "src/arbiter/adopt.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/rights.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/tenants.h"
 #include "src/arbiter/vendors.h"
@@ -375,10 +376,10 @@ static void raise_descriptor_limit(struct dv_arbiter *arbiter)
     arbiter->descriptors_free = DV_LIMIT_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
-    arbiter->descriptor_limit = limit;
+    rlim_t before = limit.rlim_cur; /* the launcher, and so the workers, stay with that */
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-        limit.rlim_cur = arbiter->descriptor_limit.rlim_cur;
+        limit.rlim_cur = before;
     uint64_t left = limit.rlim_cur > DV_OTHER_DESCRIPTORS + DV_WORKER_DESCRIPTORS
                         ? limit.rlim_cur - DV_OTHER_DESCRIPTORS
                         : DV_WORKER_DESCRIPTORS;
@@ -436,8 +437,6 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
 {
     char error[1024];
 
-    snprintf(arbiter->vendors_directory, sizeof arbiter->vendors_directory, "%s/vendors",
-             arbiter->directory);
     int count =
         dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error);
     if (count < 0) {
@@ -451,6 +450,26 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
     int status = dv_adopt_zygote(arbiter) ? 0 : dv_zygote_start(arbiter);
     if (status < 0)
         dv_error("cannot start %s: %s", arbiter->worker_path, strerror(-status));
+    return status;
+}
+
+static int start_launcher(struct dv_arbiter *arbiter)
+{
+    snprintf(arbiter->vendors_directory, sizeof arbiter->vendors_directory, "%s/vendors",
+             arbiter->directory);
+    int status = dv_zygote_prepare(arbiter);
+    if (status < 0)
+        dv_error("cannot start the process that starts zygotes: %s", strerror(-status));
+    return status;
+}
+
+/* All that needs more has been done, or is the launcher's and the zygote's. */
+static int give_up_rights(void)
+{
+    dv_priority_wake(true, -10);
+    int status = dv_rights_keep(DV_RIGHTS_DAEMON);
+    if (status < 0)
+        dv_error("cannot give up the rights that divvyd does not need: %s", strerror(-status));
     return status;
 }
 
@@ -483,6 +502,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
         .options = *options, .lock_fd = -1, .owner = geteuid(), .cages.caches_fd = -1};
     arbiter->listener.fd = arbiter->listener.hellos_fd = -1;
     arbiter->control.fd = -1;
+    arbiter->launcher.fd = -1;
     dv_zygote_init(&arbiter->zygote);
     dv_keeper_init(&arbiter->keeper);
 
@@ -498,6 +518,8 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
         error = make_directory(arbiter);
     if (error == 0)
         error = lock_directory(arbiter);
+    if (error == 0)
+        error = start_launcher(arbiter);
     if (error < 0)
         return error;
     raise_descriptor_limit(arbiter);
@@ -520,13 +542,14 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
     dv_keeper_drop_found(arbiter);
     dv_keeper_watch(arbiter);
     dv_arbiter_check_idle(arbiter);
-    tell_ready(arbiter);
-    return 0;
+    error = give_up_rights();
+    if (error == 0)
+        tell_ready(arbiter);
+    return error;
 }
 
 int dv_arbiter_run(struct dv_arbiter *arbiter)
 {
-    dv_priority_wake(true, -10);
     int status = sd_event_loop(arbiter->event);
     if (status < 0)
         dv_error("the event loop failed: %s", strerror(-status));
@@ -553,6 +576,7 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_keeper_quit(arbiter);
         dv_keeper_fini(arbiter);
     }
+    dv_launcher_stop(&arbiter->launcher);
     dv_state_close(&arbiter->state);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);

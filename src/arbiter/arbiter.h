@@ -15,6 +15,7 @@
 #include "src/arbiter/control.h"
 #include "src/arbiter/devices.h"
 #include "src/arbiter/keeper.h"
+#include "src/arbiter/launcher.h"
 #include "src/arbiter/leases.h"
 #include "src/arbiter/listener.h"
 #include "src/arbiter/state.h"
@@ -52,12 +53,12 @@ struct dv_arbiter {
     int lock_fd;
     char vendors_directory[DV_RUNDIR_BYTES + 16];
     char worker_path[4096];
-    struct rlimit descriptor_limit; /* as inherited: what the workers get */
 
     struct dv_devices devices;
     struct dv_state state;
     bool inherited; /* the state is that of an earlier daemon */
     struct dv_keeper keeper;
+    struct dv_launcher launcher;
     struct dv_zygote zygote;
     struct dv_cages cages;
     struct dv_listener listener;

@@ -42,6 +42,9 @@
 #define DV_PROBE_PAUSE_US (5 * DV_S)
 #define DV_PROBE_PAUSE_SHORT_US (500 * DV_MS)
 
+/* How long the launcher may take to start a zygote. */
+#define DV_LIMIT_LAUNCH_US (5 * DV_S)
+
 /* How long the keeper may take to read or to answer, and how much may wait for that. */
 #define DV_LIMIT_KEEPER_US (5 * DV_S)
 #define DV_LIMIT_KEEPER_ERRANDS (4 * DV_LIMIT_SESSIONS)

@@ -614,7 +614,7 @@ static void open_cgroups(struct dv_arbiter *arbiter)
         .memory_if_possible = !memory,
         .processes_if_possible = !processes,
         .place = file ? file->worker_cgroup : NULL};
-    const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->zygote.pid};
+    const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->launcher.pid, arbiter->zygote.pid};
 
     bool elsewhere = dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish, daemons,
                                      sizeof daemons / sizeof daemons[0]);

@@ -19,6 +19,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/rights.h"
 #include "src/arbiter/session.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
@@ -46,7 +47,7 @@ static _Noreturn void become_keeper(int listen_fd)
         dup2(null_fd, fd);
     dup2(listen_fd, STDERR_FILENO + 1);
     syscall(SYS_close_range, STDERR_FILENO + 2, ~0U, 0);
-    if (chdir("/") < 0)
+    if (chdir("/") < 0 || dv_rights_keep(DV_RIGHTS_NONE) < 0)
         _exit(1);
     dv_keeper_run(STDERR_FILENO + 1);
     _exit(0);

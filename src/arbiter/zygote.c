@@ -89,10 +89,13 @@ static char **build_environment(const struct dv_arbiter *arbiter)
     return variables;
 }
 
-static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_fd, int log_fd,
-                                  char *const *environment)
+/* In a process that the launcher has forked. */
+static void exec_zygote(const void *argument, int socket_fd, int log_fd)
 {
-    char *const arguments[] = {(char *)"divvy-worker", (char *)"--zygote", NULL};
+    const struct dv_arbiter *arbiter = argument;
+    char *const arguments[] = {(char *)"divvy-worker",
+                               (char *)(arbiter->options.user ? "--zygote" : "--system-zygote"), NULL};
+    char *const *environment = build_environment(arbiter);
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++)
@@ -104,7 +107,6 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
     setpgid(0, 0);
     /* Were one of its workers stopped when divvyd ends, the kernel would hang up all of the group. */
     signal(SIGHUP, SIG_IGN);
-    setrlimit(RLIMIT_NOFILE, &arbiter->descriptor_limit);
 
     int null_fd = open("/dev/null", O_RDONLY);
     if (null_fd >= 0)
@@ -116,7 +118,8 @@ static _Noreturn void exec_zygote(const struct dv_arbiter *arbiter, int socket_f
     else
         dup2(socket_fd, DV_ZYGOTE_SOCKET_FD);
     syscall(SYS_close_range, DV_ZYGOTE_SOCKET_FD + 1, ~0U, 0);
-    execve(arbiter->worker_path, arguments, environment);
+    if (environment)
+        execve(arbiter->worker_path, arguments, environment);
     dv_error("cannot execute %s: %s", arbiter->worker_path, strerror(errno));
     _exit(127);
 }
@@ -208,7 +211,10 @@ static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
         return 0;
     int error = dv_zygote_start(arbiter);
     if (error < 0) {
-        dv_error("cannot start the zygote: %s", strerror(-error));
+        dv_error("cannot start the zygote: %s%s", strerror(-error),
+                 error == -EPIPE ? "; the process that starts it is gone: restart divvyd, running "
+                                   "programs go on"
+                                 : "");
         schedule_restart(arbiter);
         return 0;
     }
@@ -506,16 +512,19 @@ static int watch_zygote(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *
     return 0;
 }
 
+int dv_zygote_prepare(struct dv_arbiter *arbiter)
+{
+    return dv_launcher_start(&arbiter->launcher, exec_zygote, arbiter, !arbiter->options.user);
+}
+
 int dv_zygote_start(struct dv_arbiter *arbiter)
 {
-    DV_AUTO_FREE char **environment = build_environment(arbiter);
     DV_AUTO_CLOSE int theirs = -1;
     DV_AUTO_CLOSE int ours = -1;
     DV_AUTO_CLOSE int log_fd = -1;
     int pair[2];
+    pid_t pid;
 
-    if (!environment)
-        return -ENOMEM;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     ours = pair[0];
@@ -526,14 +535,10 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     if (log_fd < 0)
         return log_fd;
 
-    pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
-    if (pid == 0)
-        exec_zygote(arbiter, theirs, log_fd, environment);
-
-    DV_AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    int error = pidfd < 0 ? -errno : watch_zygote(arbiter, pid, &pidfd, &ours);
+    DV_AUTO_CLOSE int pidfd = dv_launcher_launch(&arbiter->launcher, theirs, log_fd, &pid);
+    if (pidfd < 0)
+        return pidfd;
+    int error = watch_zygote(arbiter, pid, &pidfd, &ours);
     if (error < 0) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);

@@ -34,6 +34,9 @@ struct dv_zygote {
 };
 
 void dv_zygote_init(struct dv_zygote *zygote);
+/* Starts the launcher, while divvyd has all its rights and few descriptors. Returns 0 or a negative
+ * errno. */
+int dv_zygote_prepare(struct dv_arbiter *arbiter);
 /* Starts the process. Returns 0 or a negative errno. */
 int dv_zygote_start(struct dv_arbiter *arbiter);
 /* Of the program, environment and drivers that a zygote started now would have. */

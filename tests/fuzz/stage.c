@@ -18,6 +18,12 @@ void dv_zygote_init(struct dv_zygote *zygote)
     dv_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
+int dv_zygote_prepare(struct dv_arbiter *arbiter)
+{
+    (void)arbiter;
+    return 0;
+}
+
 int dv_zygote_start(struct dv_arbiter *arbiter)
 {
     arbiter->zygote.fd = eventfd(0, EFD_CLOEXEC);

@@ -179,13 +179,14 @@ def test_a_zygote_that_found_no_memory_for_its_drivers(program):
     meanwhile wait for it."""
     with divvytest.Daemon() as daemon:
         assert daemon.run([program("compute"), "1", "0"]).returncode == 0
-        before = resource.prlimit(daemon.pid, resource.RLIMIT_AS)
-        resource.prlimit(daemon.pid, resource.RLIMIT_AS, (DRIVERS_BYTES, before[1]))
+        launcher = next(pid for pid in daemon.processes() if divvytest.name_of(pid) == "divvy-launcher")
+        before = resource.prlimit(launcher, resource.RLIMIT_AS)
+        resource.prlimit(launcher, resource.RLIMIT_AS, (DRIVERS_BYTES, before[1]))
         for pid in daemon.processes():
             if divvytest.name_of(pid) == "divvy-zygote":
                 os.kill(pid, signal.SIGKILL)
         daemon.await_log("warning: no device:", 20)
-        resource.prlimit(daemon.pid, resource.RLIMIT_AS, before)
+        resource.prlimit(launcher, resource.RLIMIT_AS, before)
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
         daemon.await_log("drivers are loaded anew")

@@ -1,5 +1,6 @@
 /* divvy-worker: the program behind the zygote and, forked from it, every worker. People never start
  * it; divvyd does. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,7 +16,8 @@ int main(int argc, char **argv)
         printf("divvy-worker %s\n", DIVVY_VERSION);
         return 0;
     }
-    if (argc != 2 || strcmp(argv[1], "--zygote") != 0 ||
+    bool of_system = argc == 2 && strcmp(argv[1], "--system-zygote") == 0;
+    if (argc != 2 || (strcmp(argv[1], "--zygote") != 0 && !of_system) ||
         getsockopt(DV_ZYGOTE_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &type_bytes) < 0 ||
         type != SOCK_SEQPACKET) {
         fprintf(stderr,
@@ -23,5 +25,5 @@ int main(int argc, char **argv)
                 "To run a program through divvy: divvy run -- PROGRAM\n");
         return 2;
     }
-    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD);
+    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD, of_system);
 }

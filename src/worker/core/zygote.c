@@ -38,6 +38,7 @@ struct child {
 struct zygote {
     int socket_fd;
     int signal_fd;
+    bool of_system;   /* see dv_zygote_run */
     pid_t probe_pid;  /* 0: none is running */
     bool probe_again; /* asked for while one was running, with: */
     struct dv_cage next_cage;
@@ -340,6 +341,12 @@ static bool names_one_entry(const struct dv_cage *cage)
     return cage->paths[0] && memchr(cage->paths, '\0', sizeof cage->paths) && !strchr(cage->paths, '/');
 }
 
+static bool may_be(const struct zygote *zygote, const struct dv_cage *cage)
+{
+    return !zygote->of_system || (cage->uid != 0 && cage->gid != 0 && cage->uid != DV_CAGE_SAME_USER &&
+                                  cage->gid != DV_CAGE_SAME_USER);
+}
+
 /* Returns false when divvyd is gone. */
 static bool serve_request(struct zygote *zygote)
 {
@@ -359,7 +366,7 @@ static bool serve_request(struct zygote *zygote)
         request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
-    else if (!dv_cage_is_sound(&request.cage))
+    else if (!dv_cage_is_sound(&request.cage) || !may_be(zygote, &request.cage))
         answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
     else if (request.op == DV_ZYGOTE_PROBE)
         fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
@@ -444,7 +451,7 @@ static int open_signals(void)
     return fd < 0 ? -errno : fd;
 }
 
-int dv_zygote_run(int socket_fd)
+int dv_zygote_run(int socket_fd, bool of_system)
 {
     static struct zygote zygote;
 
@@ -454,6 +461,7 @@ int dv_zygote_run(int socket_fd)
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* see fork_child */
     zygote.next_cache_fd = -1;
     zygote.socket_fd = socket_fd;
+    zygote.of_system = of_system;
     zygote.signal_fd = open_signals();
     if (zygote.signal_fd < 0) {
         dv_error("cannot watch for the end of workers: %s", strerror(-zygote.signal_fd));

@@ -2,6 +2,8 @@
 #ifndef DV_WORKER_CORE_ZYGOTE_H
 #define DV_WORKER_CORE_ZYGOTE_H
 
+#include <stdbool.h>
+
 /* Where divvyd puts the zygote's end of their SEQPACKET socket. */
 #define DV_ZYGOTE_SOCKET_FD 3
 
@@ -11,8 +13,8 @@
 /* So is one who removes old compiled kernels, before the next begins. */
 #define DV_ZYGOTE_SWEEP_LIMIT_S 15
 
-/* Serves requests on the socket until its other end is closed; workers live on after that.
- * Returns the process's exit status. In a forked worker it does not return. */
-int dv_zygote_run(int socket_fd);
+/* Serves requests on the socket until its other end is closed; workers live on after that. of_system:
+ * no worker may be its own user or root, whatever is asked for. Returns the process's exit status. In a forked worker it does not return. */
+int dv_zygote_run(int socket_fd, bool of_system);
 
 #endif
