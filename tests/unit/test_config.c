@@ -238,6 +238,13 @@ static void memory_has_sizes(void **state)
     dv_config_fini(&config);
     REFUSED("deadlines:\n  standard: 1ms\n", 2, "standard is '1ms'", "100ms");
     REFUSED("deadlines:\n  often: 1s\n", 2, "often", "latency, standard, batch");
+    REFUSED("lease-sessions: nobody-has-this\n", 1, "nobody-has-this", "name of a group");
+    assert_int_equal(load(&config, "deadlines:\n  batch: none\n  idle: 5s\nlease-sessions: no\n"), 0);
+    assert_true(config.deadline_ns[DV_CLASS_BATCH] == DV_DEADLINE_NONE);
+    assert_true(config.deadline_ns[DV_CLASS_IDLE] == 5 * DV_NS_PER_S);
+    assert_true(config.deadline_ns[DV_CLASS_STANDARD] == 0);
+    assert_int_equal(config.lease_sessions, DV_LEASE_SESSIONS_NONE);
+    dv_config_fini(&config);
     REFUSED("restart-within: 0s\n", 1, "restart-within is '0s'", "1s to 3600s");
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
     REFUSED("cache-size: 1GiB\ncaches-size: 1MiB\n", 2, "caches-size is '1MiB'", "not below cache-size");
