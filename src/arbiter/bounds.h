@@ -22,6 +22,7 @@
 #define DV_PROCESS_DESCRIPTORS 2 /* their process, once, and its user */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
+#define DV_LIMIT_ENDS_AT_ONCE 16 /* sessions of a process that has ended, before others get their turn */
 #define DV_LIMIT_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
 #define DV_LIMIT_START_US (30 * DV_S)
@@ -74,6 +75,8 @@
 #define DV_LIMIT_DEVICE_RULES 256
 #define DV_LIMIT_TENANT_RULES 4096
 #define DV_LIMIT_HIERARCHIES 64 /* of cgroups that a process is in */
+#define DV_LIMIT_USER_NAME 64 /* bytes, the ending NUL included */
+#define DV_LIMIT_KNOWN_NAMES 256 /* of users, that are not looked up again */
 #define DV_LIMIT_TENANTS_GONE 1024         /* remembered for a while after their last session */
 #define DV_LIMIT_TENANT_MEMORY_US (10 * DV_S) /* and how long */
 #define DV_LIMIT_TENANT_NAME 96 /* bytes, the ending NUL included */

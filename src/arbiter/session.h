@@ -46,7 +46,7 @@ struct dv_session {
     uint16_t version; /* of the protocol */
     uint32_t api;
     uint32_t present_as;
-    char user[64];
+    char user[DV_LIMIT_USER_NAME];
     char command[DV_MAX_COMMAND_NAME];
     time_t started;
     uint64_t started_us;

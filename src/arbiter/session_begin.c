@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -24,7 +25,15 @@
 
 /* ---- who it is ---- */
 
-void dv_session_find_user(uid_t uid, char *name, size_t bytes)
+/* Names by number, as long as the file that they are from does not change: it can be long. */
+static struct known_name {
+    bool known;
+    uid_t uid;
+    struct timespec changed;
+    char name[DV_LIMIT_USER_NAME];
+} known_names[DV_LIMIT_KNOWN_NAMES];
+
+static void read_user(uid_t uid, char *name, size_t bytes)
 {
     FILE *file = fopen("/etc/passwd", "re");
     const struct passwd *entry = NULL;
@@ -37,6 +46,21 @@ void dv_session_find_user(uid_t uid, char *name, size_t bytes)
         snprintf(name, bytes, "%u", (unsigned)uid);
     if (file)
         fclose(file);
+}
+
+/* From the file, never from a name service: divvyd would wait for that, and everybody for divvyd. */
+void dv_session_find_user(uid_t uid, char *name, size_t bytes)
+{
+    struct known_name *known = &known_names[uid % DV_LIMIT_KNOWN_NAMES];
+    struct stat file = {0};
+
+    (void)stat("/etc/passwd", &file);
+    if (!known->known || known->uid != uid || known->changed.tv_sec != file.st_mtim.tv_sec ||
+        known->changed.tv_nsec != file.st_mtim.tv_nsec) {
+        *known = (struct known_name){.known = true, .uid = uid, .changed = file.st_mtim};
+        read_user(uid, known->name, sizeof known->name);
+    }
+    dv_text_copy(name, bytes, known->name);
 }
 
 static void find_command(pid_t pid, char *command, size_t bytes)
