@@ -329,6 +329,8 @@ static void settle(struct dv_tenant_device *tenant)
 #define ASK_AGAIN_NS (100 * DV_NS_PER_MS)
 /* A session is idle after this time in which it has neither used the device nor waited for it. */
 #define IDLE_FROM_NS DV_NS_PER_S
+/* So many sessions are asked to evict at once. */
+#define VICTIMS_AT_ONCE 16
 /* Less than this is brought in without making others wait for long. */
 #define AWAY_FROM_BYTES (UINT64_C(1) << 20)
 /* Bringing memory in is never slower than this. Beside it a little time goes into other things, which
@@ -557,7 +559,8 @@ static void ask_to_evict(struct dv_session_lease *lease, uint64_t bytes)
     tell(lease, DV_MEMORY_EVICT, lease->memory.evict_id, bytes);
 }
 
-/* Asks others for what lacks. Returns false when there is nobody to ask or to wait for. */
+/* Asks others for what lacks, a few of them: each looks at all who have memory there. The others are asked
+ * when those have answered. Returns false when there is nobody to ask or to wait for. */
 static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease *asking,
                          uint64_t lacks, enum whom whom)
 {
@@ -567,7 +570,8 @@ static bool ask_for_room(struct dv_lease_device *device, struct dv_session_lease
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
         if (is_asked(lease) && (whom != OWN_TENANT || lease->tenant == asking->tenant))
             coming += lease->memory.evicting;
-    while (coming < lacks && (lease = find_victim(device, asking, whom))) {
+    for (int asked = 0; asked < VICTIMS_AT_ONCE && coming < lacks &&
+                        (lease = find_victim(device, asking, whom)); asked++) {
         uint64_t bytes = least(takeable(lease, asking), lacks - coming);
         coming += bytes;
         ask_to_evict(lease, bytes);

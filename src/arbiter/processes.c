@@ -20,17 +20,24 @@
 #define SO_PEERPIDFD 77
 #endif
 
+/* A few of its sessions in each turn, because they can be many: as long as it is listened to, the end of a
+ * process is told again. The last session that goes takes the process with it. */
 static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dv_process *process = userdata;
-    struct dv_session *session, *next;
+    bool last = false;
 
     (void)fd;
     (void)events;
-    sd_event_source_set_enabled(source, SD_EVENT_OFF);
-    /* the last session that goes takes the process with it */
-    for (session = process->sessions; session; session = next) {
-        next = session->next_of_process;
+    for (int i = 0; i < DV_LIMIT_ENDS_AT_ONCE && !last; i++) {
+        struct dv_session *session = process->sessions;
+        if (!session || session->tenant_gone) { /* and so are all the others, who wait for their workers' ends */
+            sd_event_source_set_enabled(source, SD_EVENT_OFF);
+            return 0;
+        }
+        last = !session->next_of_process;
+        DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
+        DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
         dv_session_tenant_gone(session);
     }
     return 0;

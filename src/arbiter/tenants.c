@@ -381,10 +381,11 @@ static int check_memory_room(const struct dv_arbiter *arbiter, const struct dv_t
         if (other == tenant || !there || there->users == 0 || there->memory.request == 0)
             continue;
         promised += there->memory.request;
+        if (used >= sizeof holders)
+            continue;
         dv_text_format_size(size, sizeof size, there->memory.request);
-        if (used < sizeof holders)
-            used += (size_t)snprintf(holders + used, sizeof holders - used, "%s%s %s",
-                                     used ? ", " : "", other->name, size);
+        used += (size_t)snprintf(holders + used, sizeof holders - used, "%s%s %s", used ? ", " : "",
+                                 other->name, size);
     }
     if (promised <= capacity && request <= capacity - promised)
         return 0;

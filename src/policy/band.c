@@ -1,11 +1,12 @@
 /* Credit with an idle window, after the BAND scheduler of GPUvm: equal shares; a tenant is charged
  * after it ran, everybody is credited with the time that passed, and the device is kept free for a
- * moment when an under-served tenant has just finished and may submit its next work. Looks at every
- * waiting tenant for a decision: it is here to be compared with, for a few dozen tenants. */
+ * moment when an under-served tenant has just finished and may submit its next work. It is here to be
+ * compared with, for a few dozen tenants: a decision looks at the first so many of those who wait. */
 #include "src/policy/order.h"
 
 #define PERIOD_NS (50 * DV_NS_PER_MS)
 #define IDLE_WINDOW_NS (500 * DV_NS_PER_US)
+#define LOOKED_AT_MOST 64
 
 enum standing { UNDER, BAND, OVER }; /* in the order in which they are served */
 
@@ -90,9 +91,10 @@ static struct dv_policy_tenant *first_of_best_standing(struct dv_policy *policy)
 {
     struct dv_policy_tenant *best = NULL;
     enum standing best_standing = OVER;
+    int looked_at = 0;
 
-    for (struct dv_policy_node *node = dv_tree_first(&policy->by_other); node;
-         node = dv_tree_next(node)) {
+    for (struct dv_policy_node *node = dv_tree_first(&policy->by_other);
+         node && looked_at < LOOKED_AT_MOST; node = dv_tree_next(node), looked_at++) {
         struct dv_policy_tenant *tenant = DV_TENANT_OF(node, by_other);
         enum standing standing = standing_of(policy, tenant);
         if (!best || standing < best_standing) {

@@ -109,3 +109,23 @@ def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S, repeats=REPEA
     tail = {name: statistics.median(values) for name, values in tails.items()}
     assert share["attack"] >= share["busy loops"] - POINTS_MOST, words
     assert tail["attack"] <= LATENCY_FACTOR_MOST * tail["busy loops"] + LATENCY_NOISE_S, words
+
+
+PROCESSOR_MOST = 30   # % of one processor that divvyd has beside an attack: its tenth, the innocents', what the kernel adds
+
+
+def processor_seconds(pid):
+    with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def assert_divvyd_is_idle(daemon, attack, settle_s=1.0, seconds=2.0):
+    """Fails if an attack keeps divvyd busy while innocents want something of it, too: that can be told on a
+    machine that others use, where shares and waits cannot."""
+    with attack():
+        time.sleep(settle_s)
+        before, began = processor_seconds(daemon.pid), time.monotonic()
+        share, _ = measure(daemon, seconds)
+        used = 100 * (processor_seconds(daemon.pid) - before) / (time.monotonic() - began)
+    assert used < PROCESSOR_MOST, "divvyd had %.0f %% of a processor, innocents %.0f %% of the device" % (used, share)

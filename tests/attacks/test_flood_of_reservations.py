@@ -4,8 +4,6 @@ import contextlib
 import os
 import sys
 
-import pytest
-
 import divvytest
 import innocents
 import leasechannel as lease
@@ -40,7 +38,7 @@ while sessions:
         number += 1
         try:
             session.say_of_memory(lease.RETURN, 0, number=1)
-            session.say_of_memory(lease.RESERVE, int(sys.argv[4]), number=number)
+            session.say_of_memory(lease.RESERVE, int(sys.argv[4 + number % 2]), number=number)
             while True:
                 session.socket.recv(4096)
         except OSError:
@@ -49,13 +47,17 @@ while sessions:
 
 
 @contextlib.contextmanager
-def flood(daemon, asked):
+def flood(daemon):
     with innocents.running([[sys.executable, "-c", FLOOD, os.path.dirname(lease.__file__), daemon.dir,
-                             str(SESSIONS), str(asked)]]):
+                             str(SESSIONS), str(NEVER), str(ALL_TOGETHER)]]):
         yield
 
 
-@pytest.mark.parametrize("asked", [NEVER, ALL_TOGETHER], ids=["never", "of the others"])
-def test_a_flood_of_reservations_costs_others_nothing(asked):
+def test_a_flood_of_reservations_costs_others_nothing():
     with divvytest.Daemon(CONFIG, system=True) as daemon:
-        innocents.assert_unharmed(daemon, lambda: flood(daemon, asked), settle_s=3)
+        innocents.assert_unharmed(daemon, lambda: flood(daemon), settle_s=2, seconds=2.0)
+
+
+def test_a_flood_of_reservations_keeps_divvyd_from_nothing():
+    with divvytest.Daemon(CONFIG, system=True) as daemon:
+        innocents.assert_divvyd_is_idle(daemon, lambda: flood(daemon), settle_s=3)
