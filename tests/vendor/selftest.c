@@ -1059,6 +1059,55 @@ static void *work_in_thread(void *argument)
     return NULL;
 }
 
+/* All threads write to one queue, without waiting, each to its own part of a buffer. */
+#define WRITES 400
+#define PART 4096
+
+struct writer {
+    cl_command_queue queue;
+    cl_mem buffer;
+    unsigned number;
+};
+
+static void *write_in_thread(void *argument)
+{
+    const struct writer *w = argument;
+    unsigned char bytes[PART];
+    for (int i = 0; i < WRITES; i++) {
+        memset(bytes, (int)(w->number + (unsigned)i), sizeof bytes);
+        cl_event done;
+        OK(clEnqueueWriteBuffer(w->queue, w->buffer, CL_FALSE, (size_t)w->number * PART, PART, bytes, 0,
+                                NULL, &done));
+        OK(clWaitForEvents(1, &done));
+        OK(clReleaseEvent(done));
+    }
+    return NULL;
+}
+
+static void test_writing_threads(void)
+{
+    set_up();
+    cl_command_queue shared = make_queue(0);
+    cl_mem buffer = buffer_of(THREADS * PART);
+    pthread_t threads[THREADS];
+    struct writer writers[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        writers[i] = (struct writer){shared, buffer, i};
+        CHECK(pthread_create(&threads[i], NULL, write_in_thread, &writers[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        unsigned char last;
+        OK(clEnqueueReadBuffer(shared, buffer, CL_TRUE, (size_t)(i + 1) * PART - 1, 1, &last, 0, NULL, NULL));
+        CHECK_INT(last, (unsigned char)(i + WRITES - 1));
+    }
+    OK(clReleaseMemObject(buffer));
+    OK(clReleaseCommandQueue(shared));
+    tear_down();
+}
+
 static void test_threads(void)
 {
     set_up();
@@ -1475,6 +1524,7 @@ static const struct test_case cases[] = {
     {"events", test_events, NULL, 0, 0},
     {"out_of_order", test_out_of_order, NULL, 0, 0},
     {"threads", test_threads, NULL, 0, 0},
+    {"writing_threads", test_writing_threads, NULL, 0, 0},
     {"return_nth", test_return_nth, RETURNS, 0, 0},
     {"return_always", test_return_always, "clCreateBuffer * return -4", 0, 0},
     {"percent", test_percent, "seed 7\nclEnqueueNDRangeKernel 30% return -5", 0, 0},

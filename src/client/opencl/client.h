@@ -154,7 +154,7 @@ struct dv_queue {
     size_t property_count;
     struct dv_shm_queue *slot;
     pthread_mutex_t lock;
-    uint64_t enqueued;    /* number of the last command */
+    _Atomic uint64_t enqueued; /* number of the last command; changes with the lock held */
     uint64_t gated_until; /* the last command with a wait list that was not complete */
     uint64_t clock_offset_ns;
     bool in_order;

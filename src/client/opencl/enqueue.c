@@ -96,7 +96,7 @@ cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_he
             memcpy(room + bytes, tail, tail_bytes);
         if (id_count)
             memcpy(room + front, ids, id_count * sizeof *ids);
-        queue->enqueued++;
+        atomic_store_explicit(&queue->enqueued, message->number, memory_order_relaxed);
         dv_ring_publish(&s->ring, total);
     }
     pthread_mutex_unlock(&s->ring_lock);
