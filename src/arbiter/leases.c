@@ -486,8 +486,7 @@ static struct dv_session_lease *lease_in_use(struct dv_session *session, uint32_
 
 static void take_message(struct dv_session *session, const struct dv_lease_message *m)
 {
-    if (m->magic != DV_LEASE_MAGIC || m->version != DV_LEASE_VERSION ||
-        !may_speak(session, m->device))
+    if (m->version != DV_LEASE_VERSION || !may_speak(session, m->device))
         return;
     if (m->type == DV_LEASE_JOIN) {
         take_join(session, m);
@@ -538,8 +537,7 @@ static void take_message(struct dv_session *session, const struct dv_lease_messa
 
 static void take_memory_message(struct dv_session *session, const struct dv_memory_message *m)
 {
-    if (m->magic != DV_MEMORY_MAGIC || m->version != DV_MEMORY_VERSION ||
-        !may_speak(session, m->device))
+    if (m->version != DV_MEMORY_VERSION || !may_speak(session, m->device))
         return;
     struct dv_session_lease *lease = lease_in_use(session, m->device, false);
     if (lease)
@@ -549,7 +547,7 @@ static void take_memory_message(struct dv_session *session, const struct dv_memo
 /* Its own word on what it holds and waits for, as far as the state file agrees. */
 static void take_state(struct dv_session *session, const struct dv_sync_message *m)
 {
-    if (m->magic != DV_SYNC_MAGIC || m->version != DV_SYNC_VERSION || m->type != DV_SYNC_STATE ||
+    if (m->version != DV_SYNC_VERSION || m->type != DV_SYNC_STATE ||
         m->device >= session->device_count || !(session->unsynced_mask >> m->device & 1) ||
         m->id != session->sync_id)
         return; /* an answer to an earlier daemon, or none of ours */
@@ -606,23 +604,19 @@ unsigned dv_leases_hear(struct dv_session *session, uint32_t events, unsigned mo
         ask_state(session);
     for (; count < most; count++) {
         union {
+            uint32_t magic;
             struct dv_lease_message lease;
             struct dv_memory_message memory;
             struct dv_sync_message sync;
-        } m;
+        } m = {0};
         ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
-        if (bytes == (ssize_t)sizeof m.lease) {
+        /* what a message is, its first field says; what has another length than that is none */
+        if (bytes == (ssize_t)sizeof m.lease && m.magic == DV_LEASE_MAGIC)
             take_message(session, &m.lease);
-            continue;
-        }
-        if (bytes == (ssize_t)sizeof m.memory) {
+        else if (bytes == (ssize_t)sizeof m.memory && m.magic == DV_MEMORY_MAGIC)
             take_memory_message(session, &m.memory);
-            continue;
-        }
-        if (bytes == (ssize_t)sizeof m.sync) {
+        else if (bytes == (ssize_t)sizeof m.sync && m.magic == DV_SYNC_MAGIC)
             take_state(session, &m.sync);
-            continue;
-        }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
             dv_channels_leave(session);
             dv_session_hung_up(session);

@@ -113,8 +113,7 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
     struct device *d;
     bool granted = false, recalled = false;
 
-    if (m->magic != DV_LEASE_MAGIC || m->version != DV_LEASE_VERSION ||
-        m->device >= lease->device_count)
+    if (m->version != DV_LEASE_VERSION || m->device >= lease->device_count)
         return;
     d = &lease->devices[m->device];
     pthread_mutex_lock(&lease->lock);
@@ -204,6 +203,39 @@ static uint64_t keep_time(struct dv_lease *lease)
     return next == UINT64_MAX ? UINT64_MAX : next - now;
 }
 
+/* What a message is, its first field says; what has another length than that is none. */
+static void take_message(struct dv_lease *lease)
+{
+    union {
+        uint32_t magic;
+        struct dv_lease_message lease;
+        struct dv_memory_message memory;
+        struct dv_sync_message sync;
+    } m = {0};
+    ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
+
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
+        go_on_alone(lease);
+    if (bytes < (ssize_t)sizeof m.magic)
+        return;
+    switch (m.magic) {
+    case DV_LEASE_MAGIC:
+        if (bytes == sizeof m.lease)
+            handle(lease, &m.lease);
+        break;
+    case DV_MEMORY_MAGIC:
+        if (bytes == sizeof m.memory)
+            dv_memory_handle(lease, &m.memory);
+        break;
+    case DV_SYNC_MAGIC:
+        if (bytes == sizeof m.sync)
+            dv_sync_handle(lease, &m.sync);
+        break;
+    default:
+        break;
+    }
+}
+
 static void *serve(void *argument)
 {
     struct dv_lease *lease = argument;
@@ -221,22 +253,8 @@ static void *serve(void *argument)
             ssize_t got = read(lease->wake, &count, sizeof count);
             (void)got;
         }
-        if (fds[0].revents) {
-            union {
-                struct dv_lease_message lease;
-                struct dv_memory_message memory;
-                struct dv_sync_message sync;
-            } m;
-            ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT);
-            if (bytes == sizeof m.lease)
-                handle(lease, &m.lease);
-            else if (bytes == sizeof m.memory)
-                dv_memory_handle(lease, &m.memory);
-            else if (bytes == sizeof m.sync)
-                dv_sync_handle(lease, &m.sync);
-            else if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
-                go_on_alone(lease);
-        }
+        if (fds[0].revents)
+            take_message(lease);
     }
     return NULL;
 }

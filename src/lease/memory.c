@@ -174,8 +174,7 @@ void dv_memory_handle(struct dv_lease *lease, const struct dv_memory_message *m)
 {
     const struct dv_lease_callbacks *callbacks = &lease->callbacks;
 
-    if (m->magic != DV_MEMORY_MAGIC || m->version != DV_MEMORY_VERSION ||
-        m->device >= lease->device_count)
+    if (m->version != DV_MEMORY_VERSION || m->device >= lease->device_count)
         return;
     switch (m->type) {
     case DV_MEMORY_RESERVED:

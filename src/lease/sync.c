@@ -37,8 +37,7 @@ static struct dv_sync_message describe(const struct dv_lease *lease, uint32_t in
 
 void dv_sync_handle(struct dv_lease *lease, const struct dv_sync_message *asked)
 {
-    if (asked->magic != DV_SYNC_MAGIC || asked->version != DV_SYNC_VERSION ||
-        asked->type != DV_SYNC_ASK)
+    if (asked->version != DV_SYNC_VERSION || asked->type != DV_SYNC_ASK)
         return;
     pthread_mutex_lock(&lease->lock);
     for (uint32_t i = 0; i < lease->device_count && lease->socket >= 0; i++) {

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "src/wire/lease/memory.h"
+#include "src/wire/lease/sync.h"
 #include "tests/unit/lease_peer.h"
 
 #define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
@@ -127,12 +129,43 @@ static void a_burst_is_not_a_pause(void **state)
     close_stage(&stage);
 }
 
+/* A message is what its first field says, and of that kind's length. */
+static void messages_of_another_length_or_kind_are_none(void **state)
+{
+    struct stage stage;
+    struct {
+        struct dv_sync_message m;
+        uint64_t more;
+    } ask = {.m = {.magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK, .id = 7}};
+    struct dv_lease_message wrong = {.magic = DV_MEMORY_MAGIC,
+                                     .version = DV_LEASE_VERSION,
+                                     .type = DV_LEASE_GRANT,
+                                     .serial = 3,
+                                     .slice_ns = DV_NS_PER_S};
+    struct dv_sync_message answer;
+
+    open_stage(&stage);
+    assert_int_equal(send(stage.divvyd, &ask, sizeof ask, 0), sizeof ask);
+    assert_int_equal(send(stage.divvyd, &ask, 3, 0), 3);
+    assert_int_equal(send(stage.divvyd, &wrong, sizeof wrong, 0), sizeof wrong);
+    wrong.magic = DV_LEASE_MAGIC;
+    assert_int_equal(send(stage.divvyd, &wrong, sizeof wrong - 8, 0), sizeof wrong - 8);
+    ask.m.id = 8;
+    assert_int_equal(send(stage.divvyd, &ask.m, sizeof ask.m, 0), sizeof ask.m);
+    assert_int_equal(recv(stage.divvyd, &answer, sizeof answer, 0), sizeof answer);
+    assert_int_equal(answer.id, 8); /* the first that is one */
+    assert_int_equal(atomic_load(&stage.grants), 0);
+    assert_false(dv_lease_held(stage.lease, 0));
+    close_stage(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_that_pauses_gives_back_at_once),
         cmocka_unit_test(it_keeps_what_nobody_waits_for),
         cmocka_unit_test(a_burst_is_not_a_pause),
+        cmocka_unit_test(messages_of_another_length_or_kind_are_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
