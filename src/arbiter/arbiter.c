@@ -71,10 +71,13 @@ void dv_arbiter_check_idle(struct dv_arbiter *arbiter)
         arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
         return;
     }
-    if (!arbiter->idle_timer)
-        sd_event_add_time_relative(arbiter->event, &arbiter->idle_timer, CLOCK_MONOTONIC,
-                                   arbiter->options.idle_exit_s * DV_S, 10 * DV_MS, on_idle,
-                                   arbiter);
+    if (arbiter->idle_timer)
+        return;
+    int error = sd_event_add_time_relative(arbiter->event, &arbiter->idle_timer, CLOCK_MONOTONIC,
+                                           arbiter->options.idle_exit_s * DV_S, 10 * DV_MS, on_idle,
+                                           arbiter);
+    if (error < 0) /* it is tried again when the next session has gone */
+        dv_error("cannot wait for idleness: %s", strerror(-error));
 }
 
 static void start_stop_timer(struct dv_arbiter *arbiter);

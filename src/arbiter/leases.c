@@ -183,14 +183,14 @@ static void ask_again_at(struct dv_lease_device *device, dv_ns when)
         return;
     }
     uint64_t usec = when / 1000 + 1;
-    if (!device->timer) {
-        if (sd_event_add_time(device->arbiter->event, &device->timer, CLOCK_MONOTONIC, usec, 1,
-                              on_time, device) < 0)
-            return;
-    } else {
-        sd_event_source_set_time(device->timer, usec);
-    }
-    sd_event_source_set_enabled(device->timer, SD_EVENT_ONESHOT);
+    int error = device->timer ? sd_event_source_set_time(device->timer, usec)
+                              : sd_event_add_time(device->arbiter->event, &device->timer,
+                                                  CLOCK_MONOTONIC, usec, 1, on_time, device);
+    if (error >= 0)
+        error = sd_event_source_set_enabled(device->timer, SD_EVENT_ONESHOT);
+    if (error < 0) /* the next message looks again */
+        dv_error("device %s: cannot set the timer of its leases: %s",
+                 dv_leases_device_name(device->arbiter, device->index), strerror(-error));
 }
 
 /* Whether the holder should hurry to give back: somebody waits, or its own limit runs. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <utlist.h>
 
@@ -524,11 +525,17 @@ static void wait_for_eviction(struct dv_lease_device *device)
             first = least(first, lease->memory.in_time_until + patience_with(lease));
     if (first == UINT64_MAX)
         return;
-    if (device->memory.patience)
-        sd_event_source_set_time(device->memory.patience, first / DV_NS_PER_US + 1);
-    else
-        sd_event_add_time(device->arbiter->event, &device->memory.patience, CLOCK_MONOTONIC,
-                          first / DV_NS_PER_US + 1, 0, on_eviction_impatience, device);
+    int error = device->memory.patience
+                    ? sd_event_source_set_time(device->memory.patience, first / DV_NS_PER_US + 1)
+                    : sd_event_add_time(device->arbiter->event, &device->memory.patience,
+                                        CLOCK_MONOTONIC, first / DV_NS_PER_US + 1, 0,
+                                        on_eviction_impatience, device);
+    if (error >= 0)
+        return;
+    dv_error("cannot wait for memory that sessions give up: %s", strerror(-error));
+    DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
+        if (is_asked(lease)) /* others are asked, or refused, with the next message */
+            lease->memory.silent = true;
 }
 
 /* By the clock, so that no number is one of an earlier daemon. */

@@ -380,8 +380,12 @@ static void look_again(struct dv_arbiter *arbiter)
     sd_event_source **timer = &arbiter->zygote.restart_timer; /* it runs, so that is free */
 
     *timer = sd_event_source_disable_unref(*timer);
-    sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US, 1 * DV_MS,
-                               on_look_again, arbiter);
+    int error = sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US,
+                                           1 * DV_MS, on_look_again, arbiter);
+    if (error < 0) {
+        dv_error("cannot look for devices later, so now: %s", strerror(-error));
+        dv_sessions_advance(arbiter);
+    }
 }
 
 static void take_probed(struct dv_arbiter *arbiter)
