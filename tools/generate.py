@@ -196,6 +196,11 @@ class Api:
                 fields.append(Field(a.name, "u64" if a.size == 8 else "u32"))
         if len(tail) > 1:
             raise SpecError("%s has two tails" % function.name)
+        if function.spec.get("submit") != "hand":
+            for a, how in self.objects(function):
+                if how.get("access") not in ("read", "write"):
+                    raise SpecError("%s does not say whether its access to %s is read or write" %
+                                    (function.name, a.name))
         return Message(function.name, "queue", fields, tail[0] if tail else "",
                        "the command of that name", function=function)
 
@@ -208,6 +213,18 @@ class Api:
 
     def how(self, function, argument):
         return (function.spec.get("args") or {}).get(argument.name) or {}
+
+    def objects(self, function):
+        """The arguments of a command that are objects, and how."""
+        found = [(a, self.how(function, a)) for a in self.plain_args(function)]
+        return [(a, how) for a, how in found if "object" in how or "objects" in how]
+
+    def writes(self, function):
+        """Which of the objects kept for a command it writes, a bit each; whether those of its list."""
+        kept = [how for _, how in self.objects(function) if "object" in how]
+        listed = [how for _, how in self.objects(function) if "objects" in how]
+        mask = sum(1 << i for i, how in enumerate(kept) if how["access"] == "write")
+        return mask, any(how["access"] == "write" for how in listed)
 
 
 # ---- writing -------------------------------------------------------------------------------
@@ -440,6 +457,8 @@ def write_worker_header(api):
     out.append("\n/* What the table of messages says of each. */\nstruct dvk_message_info {\n"
                "    const char *name;\n    uint32_t bytes; /* of the fixed part */\n"
                "    uint32_t style; /* enum dvk_style */\n"
+               "    uint32_t writes; /* a bit for each object kept for the command that it writes */\n"
+               "    uint32_t writes_list; /* 1: those of its list */\n"
                "    void (*send)(struct dvk_worker *, const void *, const uint8_t *, size_t);\n"
                "    int32_t (*call)(struct dvk_worker *, const void *, const uint8_t *, size_t,\n"
                "                    struct dvk_reply *);\n"
@@ -522,6 +541,8 @@ def write_worker_source(api):
         if m.style == "queue":
             pre = "dvk_" if by_hand else ""
             how = ".resolve = %sresolve_%s, .submit = %ssubmit_%s" % (pre, m.name, pre, m.name)
+            if not by_hand:
+                how = ".writes = %d, .writes_list = %d, " % api.writes(m.function) + how
         else:
             how = ".%s = %s_%s" % (m.style, m.style, m.name)
         out.append("    [%s] = {\"%s\", sizeof(struct %s), DVK_STYLE_%s, %s},\n" %

@@ -335,14 +335,15 @@ static bool add_use(struct dvk_command *c, struct dvk_mem *mem, bool writes)
 static bool list_uses(struct dvk_command *c)
 {
     const struct dvw_transfer *transfer = (const void *)c->record;
-    bool copies = strncmp(c->info->name, "clEnqueueCopy", strlen("clEnqueueCopy")) == 0;
-    bool reads = c->info->submit == dvk_submit_transfer && transfer->direction == DV_FROM_DEVICE;
+    uint32_t writes = c->info->writes;
     bool all = true;
 
-    for (int i = 0; i < DVK_KEPT; i++) /* of a copy the first is the source */
-        all &= add_use(c, c->mems[i], !reads && !(copies && i == 0));
+    if (c->info->submit == dvk_submit_transfer)
+        writes = transfer->direction != DV_FROM_DEVICE;
+    for (int i = 0; i < DVK_KEPT; i++)
+        all &= add_use(c, c->mems[i], writes >> i & 1);
     for (uint32_t i = 0; i < c->listed_count; i++)
-        all &= add_use(c, c->listed[i], false);
+        all &= add_use(c, c->listed[i], c->info->writes_list);
     for (uint32_t i = 0; c->arguments && i < c->arguments->count; i++) {
         struct dvk_mem *mem = c->arguments->list[i].mem;
         all &= add_use(c, mem, mem && !(mem->make.flags & CL_MEM_READ_ONLY) &&

@@ -141,6 +141,16 @@ class WrongSpecifications(Case):
             files["functions"]["functions"]["toyEnqueuePaint"]["args"]["colour_size"] = {"bytes": 4}
         self.refused(spoil, "toyEnqueuePaint has two tails")
 
+    def test_a_command_that_does_not_say_what_it_writes(self):
+        def spoil(files):
+            del files["functions"]["functions"]["toyEnqueueBlink"]["args"]["lamp"]["access"]
+        self.refused(spoil, "toyEnqueueBlink does not say whether its access to lamp is read or write")
+
+    def test_an_access_that_is_none(self):
+        def spoil(files):
+            files["functions"]["functions"]["toyEnqueueDarken"]["args"]["lamps"]["access"] = "look"
+        self.refused(spoil, "toyEnqueueDarken does not say whether its access to lamps")
+
     def test_a_function_without_prototype_is_not_absent(self):
         def spoil(files):
             files["functions"]["functions"]["toyOld"] = {"does": "hand"}

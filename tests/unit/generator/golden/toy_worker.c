@@ -67,9 +67,9 @@ const struct dvk_message_info dvk_messages[DVW_OP_COUNT] = {
     [DVW_OP_SET_SHADE] = {"set_shade", sizeof(struct dvw_set_shade), DVK_STYLE_SEND, .send = send_set_shade},
     [DVW_OP_QUERY] = {"query", sizeof(struct dvw_query), DVK_STYLE_CALL, .call = call_query},
     [DVW_OP_WAIT] = {"wait", sizeof(struct dvw_wait), DVK_STYLE_QUEUE, .resolve = dvk_resolve_wait, .submit = dvk_submit_wait},
-    [DVW_OP_TOY_ENQUEUE_BLINK] = {"toyEnqueueBlink", sizeof(struct dvw_toyEnqueueBlink), DVK_STYLE_QUEUE, .resolve = resolve_toyEnqueueBlink, .submit = submit_toyEnqueueBlink},
+    [DVW_OP_TOY_ENQUEUE_BLINK] = {"toyEnqueueBlink", sizeof(struct dvw_toyEnqueueBlink), DVK_STYLE_QUEUE, .writes = 0, .writes_list = 0, .resolve = resolve_toyEnqueueBlink, .submit = submit_toyEnqueueBlink},
     [DVW_OP_TOY_ENQUEUE_PAINT] = {"toyEnqueuePaint", sizeof(struct dvw_toyEnqueuePaint), DVK_STYLE_QUEUE, .resolve = dvk_resolve_toyEnqueuePaint, .submit = dvk_submit_toyEnqueuePaint},
-    [DVW_OP_TOY_ENQUEUE_DARKEN] = {"toyEnqueueDarken", sizeof(struct dvw_toyEnqueueDarken), DVK_STYLE_QUEUE, .resolve = resolve_toyEnqueueDarken, .submit = submit_toyEnqueueDarken},
+    [DVW_OP_TOY_ENQUEUE_DARKEN] = {"toyEnqueueDarken", sizeof(struct dvw_toyEnqueueDarken), DVK_STYLE_QUEUE, .writes = 0, .writes_list = 1, .resolve = resolve_toyEnqueueDarken, .submit = submit_toyEnqueueDarken},
 };
 
 int32_t dvk_query(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,

@@ -25,6 +25,8 @@ struct dvk_message_info {
     const char *name;
     uint32_t bytes; /* of the fixed part */
     uint32_t style; /* enum dvk_style */
+    uint32_t writes; /* a bit for each object kept for the command that it writes */
+    uint32_t writes_list; /* 1: those of its list */
     void (*send)(struct dvk_worker *, const void *, const uint8_t *, size_t);
     int32_t (*call)(struct dvk_worker *, const void *, const uint8_t *, size_t,
                     struct dvk_reply *);
