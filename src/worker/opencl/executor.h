@@ -37,6 +37,7 @@ struct dvk_device {
 
 struct dvk_context {
     struct dvk_context *next_idle;
+    uint32_t refs; /* the table's, queues', memory objects' */
     cl_context vendor;
     struct dvk_worker *worker;
     uint32_t id;

@@ -218,6 +218,13 @@ static void close_context(struct dvk_context *context)
     idle_context(context->worker, context);
 }
 
+/* The client may release a context that its objects still need. */
+static void unref_context(struct dvk_context *context)
+{
+    if (context && --context->refs == 0)
+        close_context(context);
+}
+
 int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m,
                               const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -231,6 +238,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     context = new_context(w);
     if (!context)
         return CL_OUT_OF_HOST_MEMORY;
+    context->refs = 1;
     context->worker = w;
     context->id = m->id;
     context->device_count = m->device_count;
@@ -302,6 +310,7 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
         free(queue);
         return error;
     }
+    context->refs++;
     atomic_store(&queue->graph.slot->completed, 0);
     if (w->runtime->start->devices[device->index].leased)
         queue->graph.gate = &w->runtime->gates[device->index];
@@ -316,6 +325,7 @@ static void close_queue(struct dvk_worker *w, struct dvk_queue *queue)
     clReleaseCommandQueue(queue->vendor);
     if (queue->lane)
         clReleaseCommandQueue(queue->lane);
+    unref_context(queue->context);
     free(queue);
 }
 
@@ -418,6 +428,19 @@ static struct dvk_mem *new_mem(struct dvk_worker *w, uint32_t id)
     return mem;
 }
 
+/* How it is made, in a context that stays as long as the object's record. */
+static void set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe)
+{
+    mem->make = recipe;
+    recipe.context->refs++;
+}
+
+static void free_mem(struct dvk_mem *mem)
+{
+    unref_context(mem->make.context);
+    free(mem);
+}
+
 /* Puts the object in its table even when creation failed: commands that use it then fail with the
  * reason, as creation itself needed no answer. */
 static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
@@ -435,7 +458,7 @@ static void keep_mem(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
         take_back_storage(mem);
         dvk_mem_uncount(mem);
         if (kept != CL_SUCCESS)
-            free(mem);
+            free_mem(mem);
         return;
     }
     atomic_fetch_add(&w->runtime->header->memory_bytes, mem->bytes);
@@ -504,7 +527,7 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     else if (!count_mem(mem, context, m->claimed)) /* the client should not have sent it */
         error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     else if (dvk_is_managed(context) && (!storage || m->initial)) {
-        mem->make = (struct dvk_recipe){.context = context, .flags = flags};
+        set_recipe(mem, (struct dvk_recipe){.context = context, .flags = flags});
         error = dvk_residency_add(mem, storage);
     } else if (storage && !m->initial &&
                !(storage = dv_runtime_lend(w->runtime, m->arena, m->size))) {
@@ -531,8 +554,10 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     if (!mem)
         return;
     if (parent && !parent->error && parent->root && !parent->is_image && !parent->parent) {
-        mem->make = (struct dvk_recipe){
-            .context = parent->make.context, .flags = flags, .origin = m->origin, .size = m->size};
+        set_recipe(mem, (struct dvk_recipe){.context = parent->make.context,
+                                            .flags = flags,
+                                            .origin = m->origin,
+                                            .size = m->size});
         mem->device = parent->device;
         mem->parent = parent;
         error = m->origin > parent->bytes || m->size > parent->bytes - m->origin
@@ -616,8 +641,10 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         free(mem);
         return CL_INVALID_VALUE;
     }
-    mem->make = (struct dvk_recipe){
-        .context = context, .flags = m->flags & DVK_DEVICE_FLAGS, .format = format, .desc = desc};
+    set_recipe(mem, (struct dvk_recipe){.context = context,
+                                        .flags = m->flags & DVK_DEVICE_FLAGS,
+                                        .format = format,
+                                        .desc = desc});
     if (managed) {
         mem->parent = parent;
         mem->root = parent ? parent->root : NULL;
@@ -628,7 +655,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
     if (error != CL_SUCCESS) {
         if (managed)
             dvk_residency_tried(mem);
-        free(mem);
+        free_mem(mem);
         return error;
     }
     size_t facts[3] = {0, 0, 0}; /* element size, row pitch, slice pitch */
@@ -655,7 +682,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         if (mem->vendor && !managed)
             clReleaseMemObject(mem->vendor);
         dvk_mem_uncount(mem);
-        free(mem);
+        free_mem(mem);
         return error;
     }
     uint64_t answer[4] = {facts[0], facts[1], facts[2], bytes};
@@ -693,7 +720,7 @@ int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_samp
 void dvk_mem_unref(struct dvk_mem *mem)
 {
     if (mem && --mem->refs == 0)
-        free(mem);
+        free_mem(mem);
 }
 
 static void release_vendor_mem(struct dvk_mem *mem)
@@ -782,7 +809,7 @@ static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void 
         break;
     }
     case DV_KIND_CONTEXT:
-        close_context(object);
+        unref_context(object);
         break;
     case DV_KIND_DEVICE:
         /* A sub-device is kept as long as the process: PoCL 3.1 crashes now and then when one is
