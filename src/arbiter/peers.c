@@ -2,8 +2,10 @@
 #include "src/arbiter/peers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -25,20 +27,48 @@ bool dv_peer_is_in_group(int fd, const struct ucred *peer, gid_t group)
     return false;
 }
 
-static bool shares_namespace(pid_t pid, const char *kind)
+/* What /proc says of a process; false when it says nothing. */
+static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
 {
-    char path[64], own_path[64];
-    struct stat theirs, ours;
+    char path[64];
 
-    snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)pid, kind);
-    snprintf(own_path, sizeof own_path, "/proc/self/ns/%s", kind);
-    return stat(path, &theirs) == 0 && stat(own_path, &ours) == 0 && theirs.st_dev == ours.st_dev &&
-           theirs.st_ino == ours.st_ino;
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, bytes - 1) : -1;
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* In a pid namespace below ours it has a number there, too. */
+static bool is_in_our_pid_namespace(pid_t pid)
+{
+    char text[4096];
+    unsigned ours, below;
+
+    if (pid <= 0 || !read_of(pid, "status", text, sizeof text))
+        return false;
+    const char *numbers = strstr(text, "\nNSpid:");
+    return numbers && sscanf(numbers, "\nNSpid: %u%*[\t]%u", &ours, &below) == 1;
+}
+
+/* To look at the namespace itself takes the right to trace every process, which divvyd does without. A user
+ * namespace maps its users to those outside: who has the map that we have is in ours, or root has made it
+ * one that is as good. */
+static bool has_our_users(pid_t pid)
+{
+    static const char *const maps[] = {"uid_map", "gid_map"};
+    char theirs[4096], ours[4096];
+
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        if (!read_of(pid, maps[i], theirs, sizeof theirs) ||
+            !read_of(getpid(), maps[i], ours, sizeof ours) || strcmp(theirs, ours) != 0)
+            return false;
+    return true;
 }
 
 bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer)
 {
-    if (peer->pid <= 0 || !shares_namespace(peer->pid, "user") || !shares_namespace(peer->pid, "pid"))
+    if (!is_in_our_pid_namespace(peer->pid) || !has_our_users(peer->pid))
         return false;
     /* the number was the peer's all the time */
     DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, peer->pid, peer->uid);

@@ -12,8 +12,8 @@ struct dv_arbiter;
 
 bool dv_peer_is_in_group(int fd, const struct ucred *peer, gid_t group);
 
-/* Whether it is in divvyd's own user and pid namespaces: root of a container is not root here. False when
- * that cannot be found out. */
+/* Whether it is in divvyd's own pid namespace and has divvyd's map of users: root of a container is not root
+ * here. False when that cannot be found out. */
 bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer);
 
 /* Root, the owner of divvyd and members of the operators' group, unless they are in a container. */
