@@ -103,7 +103,7 @@ def test_the_systems_zygote_makes_no_root(user, group, event):
     """Not even for a divvyd that somebody has taken over."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = struct.pack("<IIQQII", MAGIC, PROBE, 0, 0, 0, 0) + struct.pack(
-        "<IIII32s128s5648x", 0, user, group, 0, b"", b"/")
+        "<IIII32s128s5656x", 0, user, group, 0, b"", b"/")
     with ours, subprocess.Popen(
             [divvytest.binary("divvy-worker"), "--system-zygote"], env=divvytest.bare_env(),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[3],
