@@ -15,7 +15,7 @@ import time
 ATTACKER = 4002          # user number of whoever attacks
 INNOCENTS = (4101, 4102)
 PHASE_S = 3.0
-REPEATS = 3
+REPEATS = (3, 4)        # turns, and as many more where those were not enough
 POINTS_MOST = 3.0        # of the device that an attack may cost beyond what busy loops cost
 LATENCY_FACTOR_MOST = 2.0
 LATENCY_NOISE_S = 0.002  # of a p99 on a machine that others use, too
@@ -88,27 +88,37 @@ def measure(daemon, seconds=PHASE_S):
     return 100 * sum(result["held"] for result in results), waits[int(len(waits) * 0.99) - 1]
 
 
-def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S, repeats=REPEATS):
-    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns.
+def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S):
+    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns. Where a
+    few turns say so more are measured, and all of them count: others may use the machine, too.
 
     attack  makes a context manager within which the attack goes on
     """
     shares, tails = {"busy loops": [], "attack": []}, {"busy loops": [], "attack": []}
-    for _ in range(repeats):
-        for name, beside in (("busy loops", busy_loops), ("attack", attack)):
-            with beside():
-                time.sleep(settle_s)
-                share, tail = measure(daemon, seconds)
-            shares[name].append(share)
-            tails[name].append(tail)
+    for repeats in REPEATS:
+        for _ in range(repeats):
+            for name, beside in (("busy loops", busy_loops), ("attack", attack)):
+                with beside():
+                    time.sleep(settle_s)
+                    share, tail = measure(daemon, seconds)
+                shares[name].append(share)
+                tails[name].append(tail)
+        if not judge(shares, tails):
+            return
+    raise AssertionError(judge(shares, tails))
+
+
+def judge(shares, tails):
+    """What an attack did that it may not; nothing: None."""
     words = "; ".join("beside %s: %s %% of the device, p99 of a grant %s ms" % (
         name, ", ".join("%.1f" % share for share in shares[name]),
         ", ".join("%.2f" % (1e3 * tail) for tail in tails[name])) for name in shares)
     print(words)
     share = {name: statistics.median(values) for name, values in shares.items()}
     tail = {name: statistics.median(values) for name, values in tails.items()}
-    assert share["attack"] >= share["busy loops"] - POINTS_MOST, words
-    assert tail["attack"] <= LATENCY_FACTOR_MOST * tail["busy loops"] + LATENCY_NOISE_S, words
+    unharmed = (share["attack"] >= share["busy loops"] - POINTS_MOST and
+                tail["attack"] <= LATENCY_FACTOR_MOST * tail["busy loops"] + LATENCY_NOISE_S)
+    return None if unharmed else words
 
 
 PROCESSOR_MOST = 30   # % of one processor that divvyd has beside an attack: its tenth, the innocents', what the kernel adds
