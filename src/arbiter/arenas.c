@@ -85,7 +85,7 @@ static void look_at(struct dv_session *session)
     dv_text_format_size(has, sizeof has, bytes);
     dv_text_format_size(may, sizeof may, most);
     snprintf(why, sizeof why,
-             "the memory that it shares with its program has taken %s of the host's for %u s; with "
+             "the memory that it shares with its program has taken %s of the host's for %d s; with "
              "what it has reserved it may take %s",
              has, DV_ARENA_LOOKS, may);
     dv_session_end_for(session, why);
