@@ -43,6 +43,23 @@ def test_what_a_kernel_prints_is_taken_while_the_library_waits_for_the_device(pr
     assert done.stdout.count("\n") == lines + 1 and "chatter: 19 checks, 0 failed" in done.stdout[-100:]
 
 
+@pytest.mark.parametrize("path", list(divvytest.DATA_PATHS))
+def test_output_that_nobody_reads_keeps_no_device(program, path):
+    """The kernel ends and gives the device back; the program waits until its words are taken, and loses none."""
+    lines = 200000   # 13 MB, more than pipes and the ring hold
+    with divvytest.Daemon(divvytest.DATA_PATHS[path]) as daemon:
+        run(daemon, [program("compute"), "1", "0"])   # compiles
+        chatter = daemon.popen([program("chatter"), str(lines)], stdout=subprocess.PIPE)
+        try:
+            divvytest.wait_for(lambda: daemon.session_of(chatter.pid)["commands"] >= 1, 30, "it does nothing")
+            run(daemon, [program("compute"), "3", "0"])
+            assert chatter.poll() is None
+            out, _ = chatter.communicate(timeout=100)
+            assert chatter.returncode == 0 and out.count("\n") == lines + 1
+        finally:
+            divvytest.kill_group(chatter)
+
+
 def test_unload(daemon, program):
     before = divvytest.Leftovers(daemon)
     run(daemon, [program("unload")])

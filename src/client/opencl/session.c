@@ -61,6 +61,7 @@ struct wait_entry {
 
 /* What the helper waits for may need a kernel's end, and that somebody takes what it prints. */
 #define OUTPUT_PAUSE_NS (20 * DV_NS_PER_MS)
+#define OUTPUT_LOOK_US 500
 
 void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen)
 {
@@ -477,9 +478,10 @@ void dv_flush_output(struct dv_session *s)
 {
     struct dv_shm_header *header = s->header;
     const uint8_t *ring = s->shm + DV_SHM_OUTPUT_OFFSET;
+    uint64_t made = atomic_load_explicit(&header->output_made, memory_order_acquire);
+    uint64_t taken = atomic_load_explicit(&header->output_head, memory_order_relaxed);
 
-    if (atomic_load_explicit(&header->output_tail, memory_order_acquire) ==
-        atomic_load_explicit(&header->output_head, memory_order_relaxed))
+    if (atomic_load_explicit(&header->output_tail, memory_order_acquire) == taken && made <= taken)
         return;
     pthread_mutex_lock(&s->output_lock);
     for (;;) {
@@ -487,6 +489,10 @@ void dv_flush_output(struct dv_session *s)
         uint64_t tail = atomic_load(&header->output_tail);
         uint64_t at = head & (DV_SHM_OUTPUT_BYTES - 1);
         uint64_t part = tail - head;
+        if (part == 0 && head < made && dv_session_check(s)) { /* the worker has kept some */
+            usleep(OUTPUT_LOOK_US);
+            continue;
+        }
         if (part == 0 || part > DV_SHM_OUTPUT_BYTES)
             break;
         if (part > DV_SHM_OUTPUT_BYTES - at)

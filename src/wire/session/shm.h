@@ -85,7 +85,8 @@ struct dv_shm_header {
     _Atomic uint64_t output_tail;  /* output bytes ever posted */
     _Atomic uint32_t worker_asleep; /* futex: 1 while the worker sleeps for commands */
     _Atomic uint32_t worker_state; /* futex; enum dv_worker_state */
-    uint8_t pad2[32];
+    _Atomic uint64_t output_made;  /* output bytes ever made; those that are not posted come later */
+    uint8_t pad2[24];
 
     _Atomic uint32_t worker_life; /* futex: thread id of the worker; the kernel adds DV_LIFE_DIED */
     uint32_t pad3;

@@ -440,7 +440,7 @@ void dv_gate_close(struct dv_gate *gate)
         return;
     gate->closes = last;
     atomic_store(&gate->closing, last);
-    if (atomic_load(&last->ended)) /* its report is on its way, which can take long: see output.c */
+    if (atomic_load(&last->ended)) /* its report is on its way */
         close_after(gate, last);
 }
 

@@ -1,59 +1,140 @@
 /* What kernels print. The vendor writes to the worker's standard output, which is a pipe to the
  * worker itself; from there bytes go into the session's output ring, and the client writes them to
- * the tenant's standard output before it lets the application see the kernel's completion. */
+ * the tenant's standard output before it lets the application see the kernel's completion.
+ *
+ * A program that does not read its output must not keep the device by it: what the ring does not hold is
+ * kept here, and `output_made` tells the client how much is still to come. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 
 #include "src/worker/core/runtime.h"
 
 #define PIPE_BYTES (1 << 20)
+/* Of output that does not fit into the ring. Beyond it kernels wait for who reads it, as they do without
+ * divvy, and only deadlines help those who wait for the device. */
+#define KEPT_MOST ((size_t)64 << 20)
+#define KEPT_STEP ((size_t)1 << 20)
+/* How often it is looked whether the client has made room in the ring. */
+#define LOOK_US 1000
 
 static struct {
     int read_fd;
     pthread_mutex_t lock;
     uint64_t tail;
+    uint8_t *kept; /* from kept_at on */
+    size_t kept_at, kept_end, kept_capacity;
 } output = {.read_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void append(struct dv_runtime *runtime, const uint8_t *data, size_t bytes)
+/* Into the ring, as far as there is room. Returns how much of it. */
+static size_t post(struct dv_runtime *runtime, const uint8_t *data, size_t bytes)
 {
     uint8_t *ring = runtime->shm + DV_SHM_OUTPUT_OFFSET;
+    size_t posted = 0;
 
-    while (bytes > 0) {
+    while (posted < bytes) {
         uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
-        if (used >= DV_SHM_OUTPUT_BYTES) { /* full: the client's helper must write first */
-            dv_runtime_wake_client(runtime);
-            usleep(200);
-            continue;
-        }
+        if (used >= DV_SHM_OUTPUT_BYTES)
+            break;
         uint64_t at = output.tail & (DV_SHM_OUTPUT_BYTES - 1);
         size_t part = DV_SHM_OUTPUT_BYTES - used;
         if (part > DV_SHM_OUTPUT_BYTES - at)
             part = DV_SHM_OUTPUT_BYTES - at;
-        if (part > bytes)
-            part = bytes;
-        memcpy(ring + at, data, part);
+        if (part > bytes - posted)
+            part = bytes - posted;
+        memcpy(ring + at, data + posted, part);
         output.tail += part;
+        posted += part;
         atomic_store(&runtime->header->output_tail, output.tail);
-        data += part;
-        bytes -= part;
     }
+    return posted;
 }
 
-void dv_output_drain(struct dv_runtime *runtime)
+static bool make_room(size_t bytes)
+{
+    size_t kept = output.kept_end - output.kept_at;
+
+    if (kept + bytes > KEPT_MOST)
+        return false;
+    if (output.kept_end + bytes <= output.kept_capacity)
+        return true;
+    memmove(output.kept, output.kept + output.kept_at, kept);
+    output.kept_at = 0;
+    output.kept_end = kept;
+    if (kept + bytes <= output.kept_capacity)
+        return true;
+    size_t capacity = (2 * kept + bytes + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP;
+    uint8_t *larger = realloc(output.kept, capacity);
+    if (!larger)
+        return false;
+    output.kept = larger;
+    output.kept_capacity = capacity;
+    return true;
+}
+
+/* How much there is, the pipe included: the client waits for it before it tells of a completion. */
+static void tell_how_much(struct dv_runtime *runtime)
+{
+    int in_pipe = 0;
+
+    if (ioctl(output.read_fd, FIONREAD, &in_pipe) < 0)
+        in_pipe = 0;
+    atomic_store_explicit(&runtime->header->output_made,
+                          output.tail + (output.kept_end - output.kept_at) + (uint64_t)in_pipe,
+                          memory_order_release);
+}
+
+/* Moves what was kept into the ring. */
+static bool move_kept(struct dv_runtime *runtime)
+{
+    size_t moved = post(runtime, output.kept + output.kept_at, output.kept_end - output.kept_at);
+
+    output.kept_at += moved;
+    if (output.kept_at == output.kept_end) {
+        free(output.kept);
+        output.kept = NULL;
+        output.kept_at = output.kept_end = output.kept_capacity = 0;
+    }
+    return moved > 0;
+}
+
+/* Moves some of what is in the pipe. */
+static bool take_some(struct dv_runtime *runtime)
 {
     uint8_t data[16384];
-    ssize_t bytes;
-    bool any = false;
+    ssize_t bytes = make_room(sizeof data) ? read(output.read_fd, data, sizeof data) : 0;
+
+    if (bytes <= 0)
+        return false;
+    size_t posted = output.kept_at < output.kept_end ? 0 : post(runtime, data, (size_t)bytes);
+    memcpy(output.kept + output.kept_end, data + posted, (size_t)bytes - posted);
+    output.kept_end += (size_t)bytes - posted;
+    return true;
+}
+
+/* Never waits for the client. Other kernels may go on printing, so it takes what a pipe holds and no more. */
+void dv_output_drain(struct dv_runtime *runtime)
+{
+    enum { TURNS_MOST = PIPE_BYTES / 16384 };
 
     pthread_mutex_lock(&output.lock);
-    while ((bytes = read(output.read_fd, data, sizeof data)) > 0) {
-        append(runtime, data, (size_t)bytes);
+    bool any = output.kept_at < output.kept_end && move_kept(runtime);
+    for (int i = 0; i < TURNS_MOST && take_some(runtime); i++)
         any = true;
-    }
+    tell_how_much(runtime);
     pthread_mutex_unlock(&output.lock);
     if (any)
         dv_runtime_wake_client(runtime);
+}
+
+static bool has_kept(void)
+{
+    pthread_mutex_lock(&output.lock);
+    bool kept = output.kept_at < output.kept_end;
+    pthread_mutex_unlock(&output.lock);
+    return kept;
 }
 
 /* A kernel that prints more than the pipe holds would wait for ever without a reader. */
@@ -61,9 +142,13 @@ static void *keep_draining(void *argument)
 {
     struct pollfd poller = {.fd = output.read_fd, .events = POLLIN};
 
-    for (;;)
-        if (poll(&poller, 1, -1) > 0)
-            dv_output_drain(argument);
+    for (;;) {
+        if (has_kept()) /* until the client has made room */
+            usleep(LOOK_US);
+        else if (poll(&poller, 1, -1) <= 0)
+            continue;
+        dv_output_drain(argument);
+    }
     return NULL;
 }
 
