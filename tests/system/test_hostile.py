@@ -49,7 +49,7 @@ class RawClient:
 
 @pytest.fixture
 def daemon():
-    with divvytest.Daemon() as running:
+    with divvytest.Daemon("sessions-per-user: 1024\n") as running:
         yield running
 
 
