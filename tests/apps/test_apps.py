@@ -28,12 +28,14 @@ KERNEL_LAUNCHES = ("clEnqueueNDRangeKernel", "clEnqueueTask")
 # uses nearly all that the program has.
 SWAP_CAPACITY = {"pyopencl": "128MiB", "opencv": "24MiB", "ffmpeg": "4MiB", "x264": "32MiB",
                  "ufo": "16MiB", "boost-compute": "32MiB", "viennacl": "4MiB", "vkfft": "16MiB"}
-# Another program of the same library tries the second data path in the short form.
+# Left to the long form: another program of the same library is in the short one.
 SIBLINGS = {"clblast-test-xdot", "clblast-test-xgemv", "clblast-test-xtrsv", "starpu-block",
             "starpu-variable", "starpu-incrementer"}
 only_long = pytest.mark.skipif(not LONG, reason="DIVVY_LONG is not set")
 
-every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+every_program = pytest.mark.parametrize(
+    "program", [program for program in PROGRAMS if LONG or program.name not in SIBLINGS],
+    ids=lambda program: program.name)
 
 
 def skip_if_missing(program):
@@ -185,8 +187,6 @@ def test_comparison_notices_a_spoiled_result(program, reference):
 def test_same_through_divvy(program, path, reference, tmp_path):
     if path == "swapped" and program.name not in SWAP_CAPACITY:
         pytest.skip("one of its commands uses nearly all of its memory")
-    if path == "discrete" and program.name in SIBLINGS and not LONG:
-        pytest.skip("DIVVY_LONG is not set")
     expected = reference(program)
     actual = run_through_divvy(program, tmp_path, path)
     try:
