@@ -95,7 +95,7 @@ static void look_at(struct dv_session *session)
 
 static void arm(struct dv_arbiter *arbiter, uint64_t delay_us);
 
-/* A few at a time; whoever else waits for divvyd has its turn in between. */
+/* A few sessions at a time, so that other events of the loop are handled in between. */
 static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;

@@ -55,10 +55,10 @@
 
 /* Messages on lease channels that a user has in a turn. */
 #define DV_CHANNEL_TURN 16
-/* While others have something to say, too, a user's lease channels have one part of divvyd's processor time,
- * and so have all callers of the control socket together. Who has spent this sum is not heard until it has
- * made up for all beyond it, and for so much more that it has a few turns then. Nobody else has anything
- * to say when nobody else was heard for so long. */
+/* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
+ * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
+ * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as
+ * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. */
 #define DV_BUDGET_PART 10
 #define DV_BUDGET_SPENT_NS (2 * UINT64_C(1000000))
 #define DV_BUDGET_LEFT_NS (1 * UINT64_C(1000000))

@@ -199,7 +199,8 @@ static struct dv_kernel_cache *remember(struct dv_cages *cages, const char *name
     return cache;
 }
 
-/* Nobody finds it from here on; whoever had it gets another. Its number stays taken until it is gone. */
+/* Takes a directory out of the table: its tenant gets another one. Its number stays taken until the
+ * directory is removed. */
 static void let_go(struct dv_cages *cages, struct dv_kernel_cache *cache)
 {
     HASH_DEL(cages->caches, cache);

@@ -181,7 +181,7 @@ static void step_aside(int own, const pid_t *daemons, size_t daemon_count)
             (void)write_number(fd, "cgroup.procs", (uint64_t)daemons[i]);
 }
 
-/* Whether whoever manages the cgroups has left this one to us. systemd says so. */
+/* Whether the service manager has delegated this cgroup to divvyd. systemd marks it so. */
 static bool is_delegated(int directory)
 {
     char yes = 0;

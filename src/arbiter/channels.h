@@ -1,5 +1,5 @@
 /* The lease channels of all sessions, as one source of the event loop. Each user is heard in turns and has a
- * bounded part of divvyd's time: whoever has many sessions that talk all the time delays nobody else. */
+ * bounded part of divvyd's time: a user with many busy sessions does not delay other users. */
 #ifndef DV_ARBITER_CHANNELS_H
 #define DV_ARBITER_CHANNELS_H
 

@@ -429,8 +429,8 @@ static int find_group(const char *key, const char *name, const char *path, const
     const struct group *group = getgrnam(name);
 
     if (!group) {
-        snprintf(error, error_bytes, "%s:%d: %s: there is no group '%s' on this machine", path,
-                 dv_yaml_find_line(data, key, 1), key, name);
+        snprintf(error, error_bytes, "%s:%d: %s: there is no group '%s' on this machine; expected %s",
+                 path, dv_yaml_find_line(data, key, 1), key, name, hint_for(key));
         return -EINVAL;
     }
     *gid = group->gr_gid;
@@ -810,17 +810,8 @@ static int check_lease_sessions(struct dv_config *config, const char *path, cons
         config->lease_sessions = DV_LEASE_SESSIONS_NONE;
         return 0;
     }
-    const struct group *group = getgrnam(who);
-    if (!group) {
-        snprintf(error, error_bytes,
-                 "%s:%d: lease-sessions: there is no group '%s' on this machine; expected yes, no or "
-                 "the name of a group",
-                 path, dv_yaml_find_line(data, "lease-sessions", 1), who);
-        return -EINVAL;
-    }
     config->lease_sessions = DV_LEASE_SESSIONS_OF_GROUP;
-    config->lease_group = group->gr_gid;
-    return 0;
+    return find_group("lease-sessions", who, path, data, &config->lease_group, error, error_bytes);
 }
 
 static int check_restart(struct dv_config *config, const char *path, const char *data, char *error,

@@ -474,27 +474,18 @@ static mode_t mode_for(const struct dv_arbiter *arbiter, mode_t owner, mode_t gr
     return owner | group | (tenants_may_ask(arbiter) ? others : 0);
 }
 
-static int set_access(const struct dv_arbiter *arbiter, const char *path, mode_t mode)
-{
-    gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
-
-    return lchown(path, (uid_t)-1, group) < 0 || chmod(path, mode) < 0 ? -errno : 0;
-}
-
 void dv_control_apply_config(struct dv_arbiter *arbiter)
 {
     struct sockaddr_un address;
     char directory[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_CONTROL];
+    gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
 
     if (arbiter->control.activated ||
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
         return;
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
-    int error = set_access(arbiter, address.sun_path, mode_for(arbiter, 0600, 0060, 0006));
-    if (error == 0)
-        error = set_access(arbiter, directory, mode_for(arbiter, 0700, 0050, 0005));
-    if (error < 0)
-        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(-error));
+    dv_listener_let_in(address.sun_path, group, mode_for(arbiter, 0600, 0060, 0006));
+    dv_listener_let_in(directory, group, mode_for(arbiter, 0700, 0050, 0005));
 }
 
 static int open_socket(struct dv_arbiter *arbiter)

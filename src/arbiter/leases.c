@@ -15,12 +15,12 @@
 #include "src/arbiter/state.h"
 #include "src/arbiter/tenants.h"
 #include "src/base/text.h"
-#include "src/wire/lease/sync.h"
+#include "src/wire/lease/message.h"
 #include "src/wire/session/shm.h"
 
 /* A recall unanswered for so long: is its holder stopped? */
 #define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)
-/* And for so long: the operator should know. */
+/* A recall unanswered for this time: divvyd tells the operator. */
 #define UNANSWERED_NS (10 * DV_NS_PER_S)
 
 static void dispatch(struct dv_lease_device *device);
@@ -603,20 +603,21 @@ unsigned dv_leases_hear(struct dv_session *session, uint32_t events, unsigned mo
     if (events & EPOLLOUT)
         ask_state(session);
     for (; count < most; count++) {
-        union {
-            uint32_t magic;
-            struct dv_lease_message lease;
-            struct dv_memory_message memory;
-            struct dv_sync_message sync;
-        } m = {0};
+        union dv_channel_message m = {0};
         ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
-        /* what a message is, its first field says; what has another length than that is none */
-        if (bytes == (ssize_t)sizeof m.lease && m.magic == DV_LEASE_MAGIC)
+        switch (dv_channel_kind(&m, bytes)) {
+        case DV_LEASE_MAGIC:
             take_message(session, &m.lease);
-        else if (bytes == (ssize_t)sizeof m.memory && m.magic == DV_MEMORY_MAGIC)
+            break;
+        case DV_MEMORY_MAGIC:
             take_memory_message(session, &m.memory);
-        else if (bytes == (ssize_t)sizeof m.sync && m.magic == DV_SYNC_MAGIC)
+            break;
+        case DV_SYNC_MAGIC:
             take_state(session, &m.sync);
+            break;
+        default:
+            break;
+        }
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
             dv_channels_leave(session);
             dv_session_hung_up(session);

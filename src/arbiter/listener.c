@@ -352,7 +352,13 @@ int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, uns
     return dv_take_fd(&fd);
 }
 
-/* Who is not meant to be served need not get as far as divvyd. */
+void dv_listener_let_in(const char *path, gid_t group, mode_t mode)
+{
+    if (lchown(path, (uid_t)-1, group) < 0 || chmod(path, mode) < 0)
+        dv_warning("cannot set who may use %s: %s", path, strerror(errno));
+}
+
+/* The kernel already refuses users that divvyd would refuse. */
 void dv_listener_apply_config(struct dv_arbiter *arbiter)
 {
     const struct dv_config *config = &arbiter->config;
@@ -362,9 +368,8 @@ void dv_listener_apply_config(struct dv_arbiter *arbiter)
     if (arbiter->listener.activated || arbiter->options.user ||
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
         return;
-    if (lchown(address.sun_path, (uid_t)-1, one_group ? config->session_group : getegid()) < 0 ||
-        chmod(address.sun_path, one_group ? 0660 : 0666) < 0)
-        dv_warning("cannot set who may use %s: %s", address.sun_path, strerror(errno));
+    dv_listener_let_in(address.sun_path, one_group ? config->session_group : getegid(),
+                       one_group ? 0660 : 0666);
 }
 
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)

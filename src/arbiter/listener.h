@@ -23,7 +23,9 @@ struct dv_listener {
 };
 
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
-/* Whom the socket lets in, after the configuration has changed. */
+/* Gives a socket or its directory to a group, with these permissions; warns where that fails. */
+void dv_listener_let_in(const char *path, gid_t group, mode_t mode);
+/* Which users the session socket lets in, after the configuration has changed. */
 void dv_listener_apply_config(struct dv_arbiter *arbiter);
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     static struct dv_arbiter arbiter;
     struct dv_options options = {.ready_fd = -1, .log_level = DV_LOG_INFO};
 
-    umask(0022); /* each file that is made has its mode given; whoever starts divvyd may be stricter */
+    umask(0022); /* each file gets its mode when it is made; the service manager may be stricter */
     parse_options(argc, argv, &options);
     dv_log_set_name("divvyd");
     dv_log_set_level(options.log_level);

@@ -13,13 +13,13 @@
 #include "src/arbiter/tenants.h"
 #include "src/wire/lease/sync.h"
 
-/* So long is waited for those who were asked to give back what they do not use. They answer on a
- * thread that never enters a driver; who does not is stopped. */
+/* Time for sessions to give back what they do not use. They answer on a thread that never enters a driver;
+ * a session that does not answer is stopped. */
 #define PATIENCE_NS (100 * DV_NS_PER_MS)
-/* Each session that a round asks puts the next round off by so much: rounds of a tenant with a thousand
- * sessions are 100 ms apart, and whoever has two notices nothing. */
+/* Each session that a round asks puts the next round off by this time: rounds of a tenant with a thousand
+ * sessions are 100 ms apart, those of a tenant with two 0.2 ms. */
 #define ROUND_NS_PER_SESSION (100 * DV_NS_PER_US)
-/* While a round goes on, so many of those who wait are looked at again when something comes back. */
+/* Waiting sessions that are looked at again, while a round goes on, when a session gives memory back. */
 #define LOOKED_AT_AGAIN 8
 
 /* Larger questions than this are put to the host as well; so much is left to it. */
@@ -744,8 +744,8 @@ static uint64_t part_of(const struct dv_lease_device *device, const struct dv_te
     return part > tenant->memory.request ? part : tenant->memory.request;
 }
 
-/* Whether it was asked for what its tenant has beyond its part, does not compute, and has given nothing for
- * so long. Whoever says that it cannot is not believed for longer. */
+/* Whether a session was asked for what its tenant has beyond its part, does not compute, and has given
+ * nothing up within the limit. From then on its word that it cannot give anything up does not count. */
 static bool overstays(const struct dv_session_lease *lease, const struct dv_session_lease *asking, dv_ns limit)
 {
     return limit && lease->tenant != asking->tenant && lease->memory.placed && !lease->policy.holding &&

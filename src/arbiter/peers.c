@@ -12,12 +12,12 @@
 #include "src/arbiter/processes.h"
 #include "src/base/cleanup.h"
 
-bool dv_peer_is_in_group(int fd, const struct ucred *peer, gid_t group)
+bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group)
 {
     gid_t groups[DV_LIMIT_GROUPS];
     socklen_t bytes = sizeof groups;
 
-    if (peer->gid == group)
+    if (own_group == group)
         return true;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
         return false;
@@ -27,7 +27,7 @@ bool dv_peer_is_in_group(int fd, const struct ucred *peer, gid_t group)
     return false;
 }
 
-/* What /proc says of a process; false when it says nothing. */
+/* What /proc says of a process; false when it says nothing, or more than fits. */
 static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
 {
     char path[64];
@@ -36,7 +36,7 @@ static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
     DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = fd >= 0 ? read(fd, text, bytes - 1) : -1;
     text[length > 0 ? length : 0] = '\0';
-    return length > 0;
+    return length > 0 && (size_t)length < bytes - 1;
 }
 
 /* In a pid namespace below ours it has a number there, too. */
@@ -80,19 +80,19 @@ bool dv_peer_is_operator(const struct dv_arbiter *arbiter, int fd, const struct 
     const struct dv_config *config = &arbiter->config;
 
     return (peer->uid == 0 || peer->uid == arbiter->owner ||
-            (config->has_operator_group && dv_peer_is_in_group(fd, peer, config->operator_group))) &&
+            (config->has_operator_group && dv_peer_is_in_group(fd, peer->gid, config->operator_group))) &&
            dv_peer_is_of_this_machine(fd, peer);
 }
 
-/* Workers are members of the groups that drivers need. Whoever is not must not become one by way of a
- * worker. */
+/* Workers are members of the groups that drivers need. A user who is no member must not gain their rights
+ * through a worker. */
 static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, const struct ucred *peer,
                                   const char **name)
 {
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
         const struct dv_cage_rule *rule = file->devices[i].cage;
         for (uint64_t j = 0; rule && j < rule->groups_count; j++)
-            if (!dv_peer_is_in_group(fd, peer, rule->gids[j])) {
+            if (!dv_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
                 *name = rule->groups[j];
                 return true;
             }
@@ -109,7 +109,7 @@ int dv_peer_may_open_sessions(const struct dv_arbiter *arbiter, int fd, const st
     if (peer->uid == 0 || peer->uid == arbiter->owner || config->sessions_for == DV_SESSIONS_FOR_ALL)
         return 0;
     if (config->sessions_for == DV_SESSIONS_FOR_GROUP) {
-        if (dv_peer_is_in_group(fd, peer, config->session_group))
+        if (dv_peer_is_in_group(fd, peer->gid, config->session_group))
             return 0;
         lacking = config->file->session_group;
     } else if (!lacks_a_workers_group(config->file, fd, peer, &lacking)) {

@@ -10,7 +10,8 @@
 
 struct dv_arbiter;
 
-bool dv_peer_is_in_group(int fd, const struct ucred *peer, gid_t group);
+/* own_group: of its credentials. */
+bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group);
 
 /* Whether it is in divvyd's own pid namespace and has divvyd's map of users: root of a container is not root
  * here. False when that cannot be found out. */

@@ -16,6 +16,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/peers.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/session_parts.h"
 #include "src/arbiter/state.h"
@@ -235,19 +236,10 @@ static void serve_leases_only(struct dv_session *session)
 static bool may_lease_only(const struct dv_session *session)
 {
     const struct dv_config *config = &session->arbiter->config;
-    gid_t groups[DV_LIMIT_GROUPS];
-    socklen_t bytes = sizeof groups;
 
     if (config->lease_sessions != DV_LEASE_SESSIONS_OF_GROUP)
         return config->lease_sessions == DV_LEASE_SESSIONS_ALL;
-    if (session->gid == config->lease_group)
-        return true;
-    if (getsockopt(session->client_fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
-        return false;
-    for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
-        if (groups[i] == config->lease_group)
-            return true;
-    return false;
+    return dv_peer_is_in_group(session->client_fd, session->gid, config->lease_group);
 }
 
 static void wait_for_devices(struct dv_session *session)

@@ -155,12 +155,13 @@ static bool matches(const struct dv_tenant_rule *rule, struct suspect *suspect)
            (!rule->cgroup || find_cgroup(suspect, rule->cgroup, path, sizeof path));
 }
 
-static bool is_configured(const struct dv_config_file *file, const char *name)
+/* The first rule that gives a tenant this name, or NULL. */
+static const struct dv_tenant_rule *find_rule(const struct dv_config_file *file, const char *name)
 {
     for (uint64_t i = 0; file && i < file->tenants_count; i++)
         if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
-            return true;
-    return false;
+            return &file->tenants[i];
+    return NULL;
 }
 
 /* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
@@ -182,7 +183,7 @@ static void name_tenant(enum dv_tenant_per per, const struct dv_tenant_rule *rul
         snprintf(name, bytes, "group:%u", (unsigned)(rule && rule->group ? rule->gid : session->gid));
     else if (strspn(session->user, "0123456789") == strlen(session->user))
         snprintf(name, bytes, "uid:%s", session->user); /* digits alone would name a session */
-    else if (is_configured(file, session->user))
+    else if (find_rule(file, session->user))
         snprintf(name, bytes, "uid:%u", (unsigned)session->uid);
     else
         snprintf(name, bytes, "%s", session->user);
@@ -981,13 +982,12 @@ int dv_tenants_admit(struct dv_arbiter *arbiter, struct dv_session *session,
 /* The same as is_of_several, of a tenant of which only its name is known. */
 static bool is_name_of_several(const struct dv_arbiter *arbiter, const char *name)
 {
-    const struct dv_config_file *file = arbiter->config.file;
+    const struct dv_tenant_rule *rule = find_rule(arbiter->config.file, name);
 
     if (arbiter->options.user)
         return false;
-    for (uint64_t i = 0; file && i < file->tenants_count; i++)
-        if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
-            return is_of_several(arbiter, &file->tenants[i]);
+    if (rule)
+        return is_of_several(arbiter, rule);
     return name[0] == '/' || strncmp(name, "group:", 6) == 0;
 }
 

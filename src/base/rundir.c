@@ -76,8 +76,8 @@ bool dv_rundir_is_served(const char *directory)
     return locked;
 }
 
-/* Whoever owns the directory, if it is somebody whose daemon the caller may use. In a user namespace root
- * may have no number; only root makes a directory in /run, so there whoever it is will do. */
+/* The owner of the directory, if the caller may use a daemon of that user. In a user namespace root may have
+ * no number. Only root makes a directory in /run, so the owner without a number is accepted there. */
 static int find_owner(const char *directory, uid_t *owner)
 {
     struct stat info;

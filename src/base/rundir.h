@@ -33,7 +33,7 @@ int dv_rundir_check(const char *path);
 int dv_rundir_address(struct sockaddr_un *address, const char *directory, const char *name);
 
 /* A connected close-on-exec socket of the given type, or a negative errno: -EPERM when the directory, or
- * whoever serves it, is neither root's nor the calling user's, or others may write there. */
+ * the process that serves it, is neither root's nor the calling user's, or others may write there. */
 int dv_rundir_connect(const char *directory, const char *name, int type);
 
 /* Locked as long as a divvyd runs in the directory. */

@@ -10,8 +10,7 @@
 #include "include/divvy/lease.h"
 #include "src/policy/burst.h"
 #include "src/policy/pauses.h"
-#include "src/wire/lease/memory.h"
-#include "src/wire/lease/sync.h"
+#include "src/wire/lease/message.h"
 
 enum state { IDLE, WAITING, GRANTED, RECALLED };
 

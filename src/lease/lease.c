@@ -203,33 +203,22 @@ static uint64_t keep_time(struct dv_lease *lease)
     return next == UINT64_MAX ? UINT64_MAX : next - now;
 }
 
-/* What a message is, its first field says; what has another length than that is none. */
 static void take_message(struct dv_lease *lease)
 {
-    union {
-        uint32_t magic;
-        struct dv_lease_message lease;
-        struct dv_memory_message memory;
-        struct dv_sync_message sync;
-    } m = {0};
+    union dv_channel_message m = {0};
     ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
 
     if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
         go_on_alone(lease);
-    if (bytes < (ssize_t)sizeof m.magic)
-        return;
-    switch (m.magic) {
+    switch (dv_channel_kind(&m, bytes)) {
     case DV_LEASE_MAGIC:
-        if (bytes == sizeof m.lease)
-            handle(lease, &m.lease);
+        handle(lease, &m.lease);
         break;
     case DV_MEMORY_MAGIC:
-        if (bytes == sizeof m.memory)
-            dv_memory_handle(lease, &m.memory);
+        dv_memory_handle(lease, &m.memory);
         break;
     case DV_SYNC_MAGIC:
-        if (bytes == sizeof m.sync)
-            dv_sync_handle(lease, &m.sync);
+        dv_sync_handle(lease, &m.sync);
         break;
     default:
         break;

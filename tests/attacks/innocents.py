@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+import strangers
+
 ATTACKER = 4002          # user number of whoever attacks
 INNOCENTS = (4101, 4102)
 PHASE_S = 3.0
@@ -21,10 +23,7 @@ LATENCY_FACTOR_MOST = 2.0
 LATENCY_NOISE_S = 0.002  # of a p99 on a machine that others use, too
 
 # Takes the device as often as it can, computes for a millisecond, and gives it back.
-INNOCENT = """import json, os, sys, time
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+INNOCENT = """
 seconds, session = float(sys.argv[3]), lease.Session(Daemon)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -67,13 +66,9 @@ def busy_loops():
 def measure(daemon, seconds=PHASE_S):
     """(part of the device that the innocents have together in %, p99 of their waits in s)."""
     children = []
-    library = os.path.dirname(os.path.abspath(sys.modules["leasechannel"].__file__))
-    for user in INNOCENTS:
-        child = subprocess.Popen([sys.executable, "-c", INNOCENT, library, daemon.dir, str(seconds)],
-                                 user=user, group=user, extra_groups=[], text=True,
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        children.append(child)
     try:
+        for user in INNOCENTS:
+            children.append(strangers.start(daemon, user, INNOCENT, seconds))
         for child in children:
             assert child.stdout.readline() == "ready\n"
         for child in children:

@@ -6,17 +6,23 @@ import sys
 
 import leasechannel as lease
 
-PRELUDE = """import os, socket, struct, sys, time
+PRELUDE = """import json, os, socket, struct, sys, time
 sys.path.insert(0, sys.argv[1])
 import leasechannel as lease
 class Daemon: dir = sys.argv[2]
 """
 
 
-def start(daemon, user, code, **kwargs):
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code, os.path.dirname(lease.__file__), daemon.dir], user=user,
-        group=user, extra_groups=[], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **kwargs)
+def command(daemon, code, *arguments):
+    """The command line that runs the lines; their arguments begin with sys.argv[3]."""
+    return [sys.executable, "-c", PRELUDE + code, os.path.dirname(lease.__file__), daemon.dir,
+            *map(str, arguments)]
+
+
+def start(daemon, user, code, *arguments, groups=(), **kwargs):
+    return subprocess.Popen(command(daemon, code, *arguments), user=user, group=user,
+                            extra_groups=list(groups), text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, **kwargs)
 
 
 def run(daemon, user, code, timeout=60, **kwargs):

@@ -3,11 +3,17 @@
 import os
 import pwd
 import subprocess
-import sys
 import tempfile
 
 import divvytest
-import leasechannel as lease
+import strangers
+
+# Opens a session, says what divvyd answered, and stays.
+STAY = """
+session = lease.Session(Daemon)
+print(session.status, flush=True)
+sys.stdin.readline()
+"""
 
 
 def test_a_user_called_like_a_tenant_is_not_a_member_of_it():
@@ -15,10 +21,7 @@ def test_a_user_called_like_a_tenant_is_not_a_member_of_it():
     config = ("tenants:\n  - group: 4100\n    name: %s\n    request: 50%%\n    class: latency\n"
               % user.pw_name)
     with divvytest.Daemon(config, system=True) as daemon:
-        child = subprocess.Popen(
-            [sys.executable, "-c", lease.CONNECT_AND_STAY, os.path.dirname(lease.__file__), daemon.dir],
-            user=user.pw_uid, group=user.pw_gid, extra_groups=[], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True)
+        child = strangers.start(daemon, user.pw_uid, STAY)
         try:
             assert child.stdout.readline() == "0\n"
             session = next(s for s in daemon.sessions() if s["tenant_pid"] == child.pid)

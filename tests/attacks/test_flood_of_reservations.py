@@ -1,12 +1,10 @@
 """One user's many sessions ask for more memory than there is, over and over."""
 
 import contextlib
-import os
-import sys
 
 import divvytest
 import innocents
-import leasechannel as lease
+import strangers
 
 SESSIONS = 1000
 ALL_TOGETHER = 64 << 20   # of the device's memory: each asks for what the others have
@@ -17,10 +15,7 @@ devices:
     capacity: 64MiB
 """
 
-FLOOD = """import sys, os
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+FLOOD = """
 sessions = []
 for _ in range(int(sys.argv[3])):
     try:
@@ -48,8 +43,7 @@ while sessions:
 
 @contextlib.contextmanager
 def flood(daemon):
-    with innocents.running([[sys.executable, "-c", FLOOD, os.path.dirname(lease.__file__), daemon.dir,
-                             str(SESSIONS), str(NEVER), str(ALL_TOGETHER)]]):
+    with innocents.running([strangers.command(daemon, FLOOD, SESSIONS, NEVER, ALL_TOGETHER)]):
         yield
 
 

@@ -1,14 +1,12 @@
 """One user's many sessions say whatever there is to say on a lease channel, over and over."""
 
 import contextlib
-import os
-import sys
 
 import pytest
 
 import divvytest
 import innocents
-import leasechannel as lease
+import strangers
 
 SESSIONS = 500
 CONFIG = """sessions-per-user: 1024
@@ -18,10 +16,7 @@ devices:
     unified: no
 """
 
-FLOOD = """import sys
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+FLOOD = """
 sessions = [lease.Session(Daemon) for _ in range(int(sys.argv[3]))]
 for session in sessions:
     session.socket.setblocking(False)
@@ -48,8 +43,7 @@ while True:
 
 @contextlib.contextmanager
 def flood(daemon, kind):
-    with innocents.running([[sys.executable, "-c", FLOOD, os.path.dirname(lease.__file__), daemon.dir,
-                             str(SESSIONS), kind]]):
+    with innocents.running([strangers.command(daemon, FLOOD, SESSIONS, kind)]):
         yield
 
 

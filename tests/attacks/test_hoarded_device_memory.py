@@ -1,13 +1,13 @@
 """One user claims all memory of a device without ever holding it, and says that it can give nothing up."""
 
 import os
-import subprocess
 import sys
 import time
 
 import pytest
 
 import divvytest
+import strangers
 from innocents import ATTACKER, INNOCENTS
 
 sys.path.insert(0, os.path.join(divvytest.REPOSITORY, "tests", "system"))
@@ -17,10 +17,7 @@ MIB = 1 << 20
 PROMPT_S = 8.0
 
 # Claims all there is, again and again, and answers each EVICT with "nothing else".
-HOARDER = """import sys
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+HOARDER = """
 sessions = [lease.Session(Daemon) for _ in range(4)]
 for session in sessions:
     session.say_of_memory(lease.PLACE, 1 << 40, lease.AHEAD, number=1)
@@ -38,9 +35,7 @@ while True:
 def hoarded():
     """A device with memory of its own, of which a hoarder has all."""
     with divvytest.Daemon('devices:\n  - match: "*"\n    unified: no\n', system=True) as daemon:
-        library = os.path.dirname(os.path.abspath(sys.modules["leasechannel"].__file__))
-        hoarder = subprocess.Popen([sys.executable, "-c", HOARDER, library, daemon.dir], text=True,
-                                   stdout=subprocess.PIPE, user=ATTACKER, group=ATTACKER, extra_groups=[])
+        hoarder = strangers.start(daemon, ATTACKER, HOARDER)
         try:
             assert hoarder.stdout.readline() == "ready\n"
             time.sleep(0.5)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import sys
 import time
 
 import pytest
@@ -11,12 +10,10 @@ import pytest
 import divvytest
 import innocents
 import leasechannel as lease
+import strangers
 
 # Sessions that come and go: the keeper is told of each.
-COMING_AND_GOING = """import sys, time
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+COMING_AND_GOING = """
 while True:
     lease.Session(Daemon).close()
     time.sleep(0.001)
@@ -41,8 +38,7 @@ def stopped(pid):
 
 
 def coming_and_going(daemon):
-    return innocents.running([[sys.executable, "-c", COMING_AND_GOING, os.path.dirname(lease.__file__),
-                               daemon.dir]])
+    return innocents.running([strangers.command(daemon, COMING_AND_GOING)])
 
 
 def longest_wait(daemon, seconds):

@@ -2,20 +2,15 @@
 
 import grp
 import os
-import subprocess
-import sys
 
 import divvytest
 import innocents
-import leasechannel as lease
+import strangers
 
 MEMBER, STRANGER = 4001, innocents.ATTACKER
 GROUP = "video"   # every machine has it
 
-HELLO = """import sys
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
+HELLO = """
 try:
     session = lease.Session(Daemon)
     print(session.status, session.text)
@@ -26,9 +21,7 @@ except PermissionError:
 
 def say_hello(daemon, user, groups=()):
     """What divvyd answers to a user's hello: "0 " for a session."""
-    return subprocess.run([sys.executable, "-c", HELLO, os.path.dirname(lease.__file__), daemon.dir],
-                          user=user, group=user, extra_groups=list(groups), capture_output=True,
-                          text=True, timeout=30).stdout.strip()
+    return strangers.run(daemon, user, HELLO, groups=groups)
 
 
 def group_number():

@@ -234,7 +234,8 @@ class Daemon:
         env.pop("OCL_ICD_VENDORS", None)
         env[MARK] = self.mark
         env["DIVVY_CACHE"] = os.path.join(cache_dir(), "divvy")
-        env.update(sanitizer_env(self.home))
+        if os.environ.get("DIVVY_TEST_DIVVYD"):
+            env.update(sanitizer_env(self.home))
         env.update(self.extra_env)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(cmd, env=env, stdout=log, stderr=log,

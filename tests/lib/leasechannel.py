@@ -32,16 +32,6 @@ socket.send_fds(socket.socket(fileno=0), [b"x"], [session.fileno()])
 signal.pause()
 """
 
-# Opens a session, says what divvyd answered, and stays.
-CONNECT_AND_STAY = """import sys
-sys.path.insert(0, sys.argv[1])
-import leasechannel as lease
-class Daemon: dir = sys.argv[2]
-session = lease.Session(Daemon)
-print(session.status, flush=True)
-sys.stdin.readline()
-"""
-
 
 class Session:
     """A lease-only session on device 0; with own_process that of another program, and so of another

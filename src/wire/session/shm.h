@@ -28,6 +28,10 @@
 #define DV_SHM_UPCALL_BYTES (DV_SHM_UPCALL_COUNT * 32)
 #define DV_SHM_OUTPUT_OFFSET (DV_SHM_UPCALL_OFFSET + DV_SHM_UPCALL_BYTES)
 #define DV_SHM_OUTPUT_BYTES (UINT64_C(1) << 20) /* a power of two */
+/* What a worker may have made beyond what the client has taken: the ring, what the worker keeps of the rest,
+ * and what is in the pipe that the driver writes to. */
+#define DV_OUTPUT_KEPT_MOST (UINT64_C(64) << 20)
+#define DV_OUTPUT_AHEAD_MOST (DV_SHM_OUTPUT_BYTES + DV_OUTPUT_KEPT_MOST + (UINT64_C(2) << 20))
 #define DV_SHM_QUEUE_OFFSET (DV_SHM_OUTPUT_OFFSET + DV_SHM_OUTPUT_BYTES)
 #define DV_SHM_QUEUE_COUNT UINT64_C(65536)
 #define DV_SHM_QUEUE_BYTES (DV_SHM_QUEUE_COUNT * 64)

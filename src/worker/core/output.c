@@ -13,11 +13,10 @@
 #include "src/worker/core/runtime.h"
 
 #define PIPE_BYTES (1 << 20)
-/* Of output that does not fit into the ring. Beyond it kernels wait for who reads it, as they do without
- * divvy, and only deadlines help those who wait for the device. */
-#define KEPT_MOST ((size_t)64 << 20)
+/* The worker keeps up to DV_OUTPUT_KEPT_MOST of what the ring does not hold. Beyond that kernels wait for the
+ * reader, as they do without divvy, and only a deadline frees the device. */
 #define KEPT_STEP ((size_t)1 << 20)
-/* How often it is looked whether the client has made room in the ring. */
+/* Pause between two looks at whether the client has made room in the ring. */
 #define LOOK_US 1000
 
 static struct {
@@ -56,7 +55,7 @@ static bool make_room(size_t bytes)
 {
     size_t kept = output.kept_end - output.kept_at;
 
-    if (kept + bytes > KEPT_MOST)
+    if (kept + bytes > DV_OUTPUT_KEPT_MOST)
         return false;
     if (output.kept_end + bytes <= output.kept_capacity)
         return true;

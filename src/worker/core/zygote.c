@@ -292,7 +292,7 @@ static int sweep_as_user(const struct dv_cage *cage, int directory_fd, bool all,
     return error;
 }
 
-/* What is in it goes in the name of its user, the directory itself in that of whoever made it. */
+/* The contents are removed as the worker user, the directory itself as divvyd's user, who made it. */
 static int remove_directory(const struct dv_cage *cage, int directory_fd, int parent_fd)
 {
     struct stat wanted, found;
