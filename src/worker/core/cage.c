@@ -149,8 +149,9 @@ int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
 
     if (status < 0)
         return status;
-    if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
-                CLONE_NEWCGROUP) < 0) {
+    /* No others: a worker has no system call for System V memory, queues or the host's name, and no file of
+     * cgroups. The unit can so forbid those namespaces to all of divvyd. */
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET) < 0) {
         status = -errno;
         snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
                               "for that, or cage: no",
@@ -467,8 +468,6 @@ int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t b
     name_places(SCRATCH_PLACE, cache_fd >= 0 ? CACHE_PLACE : SCRATCH_PLACE);
     if (cache_fd >= 0)
         close(cache_fd);
-    if (status == 0 && sethostname("divvy", strlen("divvy")) < 0)
-        status = failed(&view, "cannot set", "the host's name");
     if (status == 0)
         status = become_worker(&view, cage);
     die_as_others_do();
