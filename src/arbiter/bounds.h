@@ -46,6 +46,9 @@
 /* How long the launcher may take to start a zygote. */
 #define DV_LIMIT_LAUNCH_US (5 * DV_S)
 
+/* How long systemd may take to answer when it is asked for a scope, which is at the start only. */
+#define DV_LIMIT_SCOPE_US (5 * DV_S)
+
 /* How long the keeper may take to read or to answer, and how much may wait for that. */
 #define DV_LIMIT_KEEPER_US (5 * DV_S)
 #define DV_LIMIT_KEEPER_ERRANDS (4 * DV_LIMIT_SESSIONS)

@@ -23,6 +23,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/scope.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/vendors.h"
 #include "src/base/cleanup.h"
@@ -592,14 +593,22 @@ bool dv_cages_starved(const struct dv_session *session)
     return dv_cgroups_starved(&session->arbiter->cages.cgroups, kind) > session->starved_before;
 }
 
-static pid_t keeper_pid(const struct dv_arbiter *arbiter)
+/* Where systemd rules cgroups of version 2 it is asked for one that outlives the daemon. */
+static void open_scope(struct dv_arbiter *arbiter)
 {
-    struct ucred peer = {.pid = 0};
-    socklen_t bytes = sizeof peer;
+    struct dv_cages *cages = &arbiter->cages;
+    char name[64] = "divvy-workers";
+    struct stat own;
 
-    if (arbiter->keeper.fd >= 0)
-        getsockopt(arbiter->keeper.fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
-    return peer.pid;
+    if (arbiter->options.user || !dv_cgroups_unified(&dv_cgroups_kernel))
+        return;
+    if (strcmp(arbiter->directory, DV_RUNDIR_SYSTEM) != 0 && stat(arbiter->directory, &own) == 0)
+        snprintf(name, sizeof name, "divvy-workers-%jx", (uintmax_t)own.st_ino); /* not the machine's daemon */
+    int error = dv_scope_open(name, arbiter->launcher.pid, cages->scope, sizeof cages->scope);
+    if (error < 0)
+        cages->scope[0] = '\0';
+    if (error < 0 && error != -ENOENT)
+        dv_warning("systemd gives divvyd no cgroup for workers: %s", strerror(-error));
 }
 
 static void open_cgroups(struct dv_arbiter *arbiter)
@@ -609,16 +618,16 @@ static void open_cgroups(struct dv_arbiter *arbiter)
     bool memory = file && file->worker_memory, processes = file && file->worker_processes;
     /* by themselves in the system's daemon, whose tenants are strangers to each other */
     bool usual = !arbiter->options.user && !arbiter->config.tenants_cgroup;
+    bool scoped = arbiter->cages.scope[0] && !(file && file->worker_cgroup);
     const struct dv_cgroups_wish wish = {
         .memory = memory || usual ? arbiter->config.worker_memory_bytes : 0,
         .processes = processes || usual ? arbiter->config.worker_processes : 0,
         .memory_if_possible = !memory,
         .processes_if_possible = !processes,
-        .place = file ? file->worker_cgroup : NULL};
-    const pid_t daemons[] = {getpid(), keeper_pid(arbiter), arbiter->launcher.pid, arbiter->zygote.pid};
+        .place = scoped ? arbiter->cages.scope : file ? file->worker_cgroup : NULL,
+        .member = scoped ? arbiter->launcher.pid : 0};
 
-    bool elsewhere = dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish, daemons,
-                                     sizeof daemons / sizeof daemons[0]);
+    bool elsewhere = dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish);
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
     if (cgroups->unbounded[0])
@@ -962,6 +971,7 @@ void dv_cages_init(struct dv_arbiter *arbiter)
     snprintf(cages->root, sizeof cages->root, "%s/cage", arbiter->directory);
     if (mkdir(cages->root, 0755) < 0 && errno != EEXIST)
         dv_error("cannot make %s: %s", cages->root, strerror(errno));
+    open_scope(arbiter);
     dv_cages_apply_config(arbiter);
 }
 

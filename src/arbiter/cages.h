@@ -17,12 +17,15 @@ struct dv_arbiter;
 struct dv_session;
 struct dv_kernel_cache;
 
+#define DV_SCOPE_BYTES 512
+
 struct dv_cages {
     bool off;       /* the kernel refused to make them when devices were last looked for */
     bool probe_uncaged; /* so it has just said: the next look at the devices is without one */
     bool only_one_user; /* "root" of a user namespace that knows no other: it is a user's daemon */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
     struct dv_cage usual; /* what all have in common */
+    char scope[DV_SCOPE_BYTES]; /* the cgroup that systemd has made for workers; empty: none */
     int caches_fd;  /* directory of all tenants' directories, -1: none */
     struct dv_kernel_cache *caches; /* hash table by name */
     struct dv_cache_owner *owners;  /* hash table by number: users of programs */

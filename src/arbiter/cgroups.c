@@ -170,15 +170,38 @@ static int pass_on(int directory, const char *controller)
     return write_to(directory, "cgroup.subtree_control", text);
 }
 
-/* Version 2 gives controllers only to cgroups below one without processes: divvyd's own go into one of
- * their own. */
-static void step_aside(int own, const pid_t *daemons, size_t daemon_count)
+/* Moves the processes that are in one cgroup into another. Returns how many there were. */
+static unsigned move_all(int from, int to)
 {
+    int fd = openat(from, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    FILE *list = fd < 0 ? NULL : fdopen(fd, "r");
+    unsigned count = 0;
+    char line[32];
+
+    if (!list) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    for (; fgets(line, sizeof line, list); count++) {
+        line[strcspn(line, "\n")] = '\0';
+        (void)write_to(to, "cgroup.procs", line); /* one that has just ended cannot move, nor need it */
+    }
+    fclose(list);
+    return count;
+}
+
+/* Version 2 gives controllers only to cgroups below one without processes: divvyd and its helpers, also
+ * those of an earlier daemon, go into one of their own. */
+static void step_aside(int own, pid_t member)
+{
+    enum { ROUNDS = 4 }; /* one may fork meanwhile */
     DV_AUTO_CLOSE int fd = enter(own, DAEMON);
 
-    for (size_t i = 0; fd >= 0 && i < daemon_count; i++)
-        if (daemons[i] > 0)
-            (void)write_number(fd, "cgroup.procs", (uint64_t)daemons[i]);
+    if (fd >= 0 && member > 0)
+        (void)write_number(fd, "cgroup.procs", (uint64_t)member);
+    for (int i = 0; fd >= 0 && i < ROUNDS && move_all(own, fd) > 0; i++)
+        ;
 }
 
 /* Whether the service manager has delegated this cgroup to divvyd. systemd marks it so. */
@@ -190,25 +213,36 @@ static bool is_delegated(int directory)
             fgetxattr(directory, "user.delegate", &yes, 1) == 1) && yes == '1';
 }
 
+/* Where divvyd has stepped aside already, its own cgroup is the one above, which was found to be its own. */
+static bool leave_aside(char path[PATH_BYTES])
+{
+    char *last = strrchr(path, '/');
+
+    if (!last || strcmp(last + 1, DAEMON) != 0)
+        return false;
+    *last = '\0';
+    return true;
+}
+
 static int open_bound(const struct dv_cgroups_sources *sources, const char *controller,
-                      const struct dv_cgroups_wish *wish, bool if_possible, const pid_t *daemons,
-                      size_t daemon_count, bool *v2)
+                      const struct dv_cgroups_wish *wish, bool if_possible, bool *v2)
 {
     char mount[PATH_BYTES], own[PATH_BYTES];
 
     if (!find_mount(sources, controller, mount, v2) ||
         (!wish->place && !find_own(sources, controller, *v2, own)))
         return -ENOENT;
+    bool aside = !wish->place && *v2 && leave_aside(own);
     DV_AUTO_CLOSE int base = open_place(mount, wish->place ? wish->place : own);
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
-    if (!wish->place && if_possible && !is_delegated(base))
+    if (!wish->place && if_possible && !aside && !is_delegated(base))
         return -EPERM; /* nobody has asked us to rearrange it */
-    if (wish->place) { /* whoever named it may have left that to us */
+    if (wish->place && !wish->member) { /* the operator who named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
     } else {
-        step_aside(base, daemons, daemon_count);
+        step_aside(base, wish->member);
     }
     int error = pass_on(base, controller);
     if (error < 0)
@@ -370,14 +404,12 @@ static bool same_place(int one, int other)
 }
 
 static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
-                       const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish,
-                       const pid_t *daemons, size_t daemon_count)
+                       const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish)
 {
     bool if_possible = bound == DV_BOUND_MEMORY ? wish->memory_if_possible : wish->processes_if_possible;
     char *text = if_possible ? cgroups->unbounded : cgroups->why_not;
     struct dv_cgroups_bound *kept = &cgroups->bounds[bound];
-    int fd = open_bound(sources, kinds[bound].controller, wish, if_possible, daemons, daemon_count,
-                        &kept->v2);
+    int fd = open_bound(sources, kinds[bound].controller, wish, if_possible, &kept->v2);
 
     if (fd < 0)
         snprintf(text, sizeof cgroups->why_not,
@@ -390,8 +422,16 @@ static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
     return fd >= 0;
 }
 
+bool dv_cgroups_unified(const struct dv_cgroups_sources *sources)
+{
+    char mount[PATH_BYTES];
+    bool v2;
+
+    return find_mount(sources, kinds[DV_BOUND_MEMORY].controller, mount, &v2) && v2;
+}
+
 bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
-                     const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count)
+                     const struct dv_cgroups_wish *wish)
 {
     const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory,
                                            [DV_BOUND_PROCESSES] = wish->processes};
@@ -402,7 +442,7 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
         struct dv_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
         if (most[i]) /* otherwise what was kept for an earlier wish still is, to be tidied */
-            bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish, daemons, daemon_count);
+            bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish);
         bool stays = before.kept && bound->kept && same_place(before.directory, bound->directory);
         if (bound->kept)
             settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);

@@ -37,14 +37,18 @@ struct dv_cgroups_wish {
     uint64_t memory, processes; /* 0: not bounded */
     bool memory_if_possible, processes_if_possible; /* workers run all the same where it is not */
     const char *place;          /* the name of a cgroup; NULL: divvyd's own */
+    pid_t member;               /* of a place that stays only as long as this process is in it; otherwise 0 */
 };
 
+/* Whether bounds would be kept by version 2. */
+bool dv_cgroups_unified(const struct dv_cgroups_sources *sources);
+
 /* Gets ready for what is wanted, first or anew (first of all zeros); whether that can be kept is told by
- * why_not. Workers that are bounded already get the bounds of now. `daemons` are divvyd and its own
- * helpers, which may have to move within divvyd's cgroup. Returns whether workers that run would have to
- * join again, as there are cgroups where there were none. */
+ * why_not. Workers that are bounded already get the bounds of now. Processes that are in divvyd's own cgroup
+ * may have to move below it. Returns whether workers that run would have to join again, as there are
+ * cgroups where there were none. */
 bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
-                     const struct dv_cgroups_wish *wish, const pid_t *daemons, size_t daemon_count);
+                     const struct dv_cgroups_wish *wish);
 /* Of one that is all zeros, too. */
 void dv_cgroups_close(struct dv_cgroups *cgroups);
 

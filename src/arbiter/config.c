@@ -237,7 +237,7 @@ static const struct {
     {"allow-uncaged-workers", "yes or no"},
     {"paths", "a list of at most 64 absolute paths"},
     {"groups", "a list of at most 8 names or numbers of groups"},
-    {"calls", "a list of at most 64 names of system calls"},
+    {"calls", "a list of at most 64 names of system calls, none of System V or POSIX memory, semaphores and queues"},
     {"ioctls", "a list of at most 16 letters or numbers of requests, or [all]"},
     {"deadlines", "some of latency, standard, batch and idle, each with a time such as 30s, or none"},
     {"latency", "none, or a time from 100ms to 86400s, such as 30s"},
@@ -702,8 +702,23 @@ static int check_ioctls(const struct place *place, struct dv_cage_rule *rule)
     return 0;
 }
 
+/* Calls by which processes share memory, semaphores and queues by name: workers have no namespace of their own
+ * for those, as no worker can make such a call. */
+static bool reaches_others(const char *call)
+{
+    static const char *const families[] = {"shm", "sem", "msg", "mq_", "ipc"};
+
+    for (size_t i = 0; i < COUNT(families); i++)
+        if (strncmp(call, families[i], strlen(families[i])) == 0)
+            return true;
+    return false;
+}
+
 static int check_cage(const struct place *place, struct dv_cage_rule *rule)
 {
+    for (uint64_t i = 0; i < rule->calls_count; i++)
+        if (reaches_others(rule->calls[i]))
+            return wrong(place, "calls", rule->calls[i]);
     for (uint64_t i = 0; i < rule->paths_count; i++)
         if (rule->paths[i][0] != '/' || strstr(rule->paths[i], "/.."))
             return wrong(place, "paths", rule->paths[i]);

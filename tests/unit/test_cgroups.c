@@ -93,18 +93,18 @@ static struct dv_cgroups_sources sources(const char *mounts, const char *own)
 static void below_its_own_in_version_2(void **state)
 {
     char mounts[256];
-    const pid_t daemons[] = {4711, 0};
     struct dv_cgroups cgroups = {0};
 
     make_cgroup(at("%s", "cg"));
     make_cgroup(at("%s", "cg/divvyd.service"));
+    put(at("%s", "cg/divvyd.service/cgroup.procs"), "4710\n4711\n"); /* divvyd, and its keeper */
     make_cgroup(at("%s", "cg/divvyd.service/divvy-daemon"));
     make_cgroup(at("%s", "cg/divvyd.service/divvy-workers"));
     make_cgroup(at("%s", "cg/divvyd.service/divvy-workers/ann.1000"));
     snprintf(mounts, sizeof mounts, "proc /proc proc rw 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place);
     struct dv_cgroups_sources there = sources(mounts, "0::/divvyd.service\n");
     const struct dv_cgroups_wish wish = {.memory = 1 << 30, .processes = 500};
-    assert_true(dv_cgroups_open(&cgroups, &there, &wish, daemons, 2));
+    assert_true(dv_cgroups_open(&cgroups, &there, &wish));
     assert_string_equal(cgroups.why_not, "");
     assert_true(cgroups.bounds[DV_BOUND_MEMORY].v2);
     assert_string_equal(get(at("%s", "cg/divvyd.service/divvy-daemon/cgroup.procs")), "4711");
@@ -130,13 +130,40 @@ static void below_its_own_in_version_2(void **state)
 
     /* another wish holds for those that are there already, and so does none */
     const struct dv_cgroups_wish more = {.memory = 1ull << 31};
-    assert_false(dv_cgroups_open(&cgroups, &there, &more, daemons, 2));
+    assert_false(dv_cgroups_open(&cgroups, &there, &more));
     assert_string_equal(cgroups.why_not, "");
     snprintf(path, sizeof path, "%smemory.max", kind);
     assert_string_equal(get(at("%s", path)), "2147483648");
     snprintf(path, sizeof path, "%spids.max", kind);
     assert_string_equal(get(at("%s", path)), "max");
-    assert_true(dv_cgroups_open(&cgroups, &there, &wish, daemons, 2)); /* of processes there was none */
+    assert_true(dv_cgroups_open(&cgroups, &there, &wish)); /* of processes there was none */
+    dv_cgroups_close(&cgroups);
+}
+
+/* The first bound makes divvyd move. Its own cgroup is still the one that was delegated, for the second bound
+ * and whenever the configuration is read again. */
+static void once_it_has_stepped_aside(void **state)
+{
+    char mounts[256];
+    struct dv_cgroups cgroups = {0};
+
+    (void)state;
+    make_cgroup(at("%s", "cg"));
+    make_cgroup(at("%s", "cg/divvyd.service"));
+    make_cgroup(at("%s", "cg/divvyd.service/divvy-daemon"));
+    make_cgroup(at("%s", "cg/divvyd.service/divvy-workers"));
+    snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
+    struct dv_cgroups_sources there = sources(mounts, "0::/divvyd.service/divvy-daemon\n");
+    const struct dv_cgroups_wish wish = {
+        .memory = 1 << 30, .processes = 500, .memory_if_possible = true, .processes_if_possible = true};
+    assert_true(dv_cgroups_open(&cgroups, &there, &wish));
+    assert_string_equal(cgroups.unbounded, "");
+    for (int i = 0; i < DV_BOUND_COUNT; i++) {
+        struct stat kept, meant;
+        assert_int_equal(fstat(cgroups.bounds[i].directory, &kept), 0);
+        assert_int_equal(stat(at("%s", "cg/divvyd.service/divvy-workers"), &meant), 0);
+        assert_int_equal(kept.st_ino, meant.st_ino);
+    }
     dv_cgroups_close(&cgroups);
 }
 
@@ -151,7 +178,7 @@ static void at_a_place_that_was_named(void **state)
     snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
     struct dv_cgroups_sources there = sources(mounts, "0::/elsewhere\n");
     const struct dv_cgroups_wish wish = {.memory = 1 << 30, .place = "divvy"};
-    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    dv_cgroups_open(&cgroups, &there, &wish);
     assert_string_equal(cgroups.why_not, "");
     assert_string_equal(get(at("%s", "cg/cgroup.subtree_control")), "+memory");
     assert_string_equal(get(at("%s", "cg/divvy/cgroup.subtree_control")), "+memory");
@@ -180,7 +207,7 @@ static void each_controller_where_it_is(void **state)
     struct dv_cgroups_sources there =
         sources(mounts, "8:pids:/\n4:cpu,memory:/job\n0::/nowhere\n");
     const struct dv_cgroups_wish wish = {.memory = 1 << 28, .processes = 99};
-    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    dv_cgroups_open(&cgroups, &there, &wish);
     assert_string_equal(cgroups.why_not, "");
     assert_false(cgroups.bounds[DV_BOUND_MEMORY].v2);
     assert_int_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
@@ -197,11 +224,11 @@ static void what_cannot_be_kept_is_said(void **state)
     struct dv_cgroups_sources there = sources("tmpfs /tmp tmpfs rw 0 0\n", "0::/\n");
     const struct dv_cgroups_wish wish = {.processes = 99}, none = {0};
 
-    dv_cgroups_open(&cgroups, &there, &wish, NULL, 0);
+    dv_cgroups_open(&cgroups, &there, &wish);
     assert_non_null(strstr(cgroups.why_not, "worker-processes needs a cgroup"));
     assert_int_not_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
     dv_cgroups_close(&cgroups);
-    dv_cgroups_open(&cgroups, &there, &none, NULL, 0);
+    dv_cgroups_open(&cgroups, &there, &none);
     assert_string_equal(cgroups.why_not, "");
     assert_int_equal(dv_cgroups_join(&cgroups, "user.7", 12), 0);
     dv_cgroups_close(&cgroups);
@@ -246,7 +273,7 @@ static void what_is_not_demanded_is_done_without(void **state)
     make_cgroup(at("%s", "cg")); /* which nobody has delegated */
     snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
     struct dv_cgroups_sources there = sources(mounts, "0::/\n");
-    assert_false(dv_cgroups_open(&cgroups, &there, &wish, NULL, 0));
+    assert_false(dv_cgroups_open(&cgroups, &there, &wish));
     assert_string_equal(cgroups.why_not, "");
     assert_non_null(strstr(cgroups.unbounded, "needs a cgroup"));
     assert_false(dv_cgroups_wanted(&cgroups));
@@ -260,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(where_its_program_is, begin, end),
         cmocka_unit_test_setup_teardown(what_is_not_demanded_is_done_without, begin, end),
         cmocka_unit_test_setup_teardown(below_its_own_in_version_2, begin, end),
+        cmocka_unit_test_setup_teardown(once_it_has_stepped_aside, begin, end),
         cmocka_unit_test_setup_teardown(at_a_place_that_was_named, begin, end),
         cmocka_unit_test_setup_teardown(each_controller_where_it_is, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_be_kept_is_said, begin, end),

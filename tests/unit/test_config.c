@@ -254,6 +254,7 @@ static void memory_has_sizes(void **state)
     REFUSED("cage: maybe\n", 1, "maybe", "if-possible");
     REFUSED("cage: no\nallow-uncaged-workers: perhaps\n", 2, "perhaps", "yes or no");
     REFUSED("devices:\n  - match: x\n    cage:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
+    REFUSED("devices:\n  - match: x\n    cage:\n      calls: [personality, shmat]\n", 4, "shmat", "none of System V");
     REFUSED("devices:\n  - match: x\n    cage:\n      path: []\n", 4, "path", "paths, groups, calls");
     assert_int_equal(load(&config, "devices:\n  - match: x\n    cage:\n      paths: [/dev/nvidia0, "
                                    "/dev/nvidia-uvm, /dev/nvidiactl, /dev/null]\n"

@@ -149,8 +149,8 @@ int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
 
     if (status < 0)
         return status;
-    /* No others: a worker has no system call for System V memory, queues or the host's name, and no file of
-     * cgroups. The unit can so forbid those namespaces to all of divvyd. */
+    /* No others: no worker has a system call for System V memory, queues or the host's name (a configuration
+     * cannot give it one), nor a file of cgroups. The unit can so forbid those namespaces to all of divvyd. */
     if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET) < 0) {
         status = -errno;
         snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
