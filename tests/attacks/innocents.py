@@ -49,14 +49,17 @@ BUSY_LOOP = "while True: pass"
 
 @contextlib.contextmanager
 def running(commands, user=ATTACKER):
-    """Processes of a user that run until the block ends."""
+    """Processes of a user that run until the block ends. One that ends before has attacked nobody."""
+    children = []
     with contextlib.ExitStack() as stack:
         for command in commands:
             child = subprocess.Popen(command, user=user, group=user, extra_groups=[],
                                      stdin=subprocess.DEVNULL, start_new_session=True)
             stack.callback(child.wait)
             stack.callback(child.kill)
+            children.append(child)
         yield
+        assert all(child.poll() is None for child in children), "an attack has ended by itself"
 
 
 def busy_loops():

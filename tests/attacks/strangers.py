@@ -29,7 +29,9 @@ def run(daemon, user, code, timeout=60, **kwargs):
     """What it prints."""
     child = start(daemon, user, code, **kwargs)
     try:
-        return child.communicate(timeout=timeout)[0].strip()
+        said = child.communicate(timeout=timeout)[0].strip()
+        assert child.returncode == 0, "the attack did not come to its end: %s" % said
+        return said
     finally:
         child.kill()
         child.wait()

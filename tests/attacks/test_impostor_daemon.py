@@ -1,5 +1,6 @@
 """Somebody else listens where the client library looks for the user's own daemon."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -40,20 +41,19 @@ def home():
     shutil.rmtree(path)
 
 
-def impostor(folder, report):
-    child = subprocess.Popen([sys.executable, "-c", IMPOSTOR, folder, report], user=innocents.ATTACKER,
-                             group=innocents.ATTACKER, extra_groups=[], text=True,
-                             stdout=subprocess.PIPE)
+def impostor(folder, report, user=innocents.ATTACKER):
+    child = subprocess.Popen([sys.executable, "-c", IMPOSTOR, folder, report], user=user, group=user,
+                             extra_groups=[], text=True, stdout=subprocess.PIPE)
     assert child.stdout.readline() == "listening\n"
     return child
 
 
-def run_victim(program, **environment):
+def run_victim(program, user=VICTIM, timeout=60, **environment):
     """A program that finds divvy by its .icd file, as one does without `divvy run`."""
     env = {"PATH": os.environ["PATH"], "OCL_ICD_VENDORS": divvytest.binary("libdivvy-opencl.so"),
            **environment}
-    return subprocess.run([program("compute"), "1", "0"], env=env, user=VICTIM, group=VICTIM,
-                          extra_groups=[], capture_output=True, text=True, timeout=60)
+    return subprocess.run([program("compute"), "1", "0"], env=env, user=user, group=user,
+                          extra_groups=[], capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.mark.skipif(os.path.exists("/run/divvy/session.sock"), reason="a daemon of the system runs here")
@@ -95,3 +95,33 @@ def test_a_directory_that_others_may_write_to_is_not_spoken_to(program, home):
         child.kill()
         child.wait()
     assert not os.path.exists(report), "a program has said hello to another user's daemon"
+
+
+def says_hello(program, home, user=VICTIM):
+    """Whether a program speaks to a directory that its user could trust. It would wait for an answer."""
+    folder, report = os.path.join(home, "d"), os.path.join(home, "report")
+    child = impostor(folder, report, user=VICTIM)
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run_victim(program, user=user, timeout=5, DIVVY_DIR=folder)
+        return os.path.exists(report)
+    finally:
+        child.kill()
+        child.wait()
+        shutil.rmtree(folder)
+
+
+def test_a_directory_of_its_own_is_spoken_to(program, home):
+    """So that the tests above would notice a word."""
+    assert says_hello(program, home)
+
+
+def test_a_program_with_more_rights_believes_no_environment(program, home):
+    """It belongs to the victim and runs with the victim's rights, whoever starts it and names the directory."""
+    privileged = os.path.join(home, "privileged")
+    shutil.copy(program("compute"), privileged)
+    os.chown(privileged, VICTIM, VICTIM)
+    os.chmod(privileged, 0o4755)
+    assert not says_hello(lambda name: privileged, home, user=innocents.ATTACKER)
+    os.chmod(privileged, 0o755)
+    assert says_hello(lambda name: privileged, home)

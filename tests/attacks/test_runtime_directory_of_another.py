@@ -26,7 +26,7 @@ def test_divvyd_does_not_move_in(how):
     else:
         os.mkdir(directory)
         os.chown(directory, *[innocents.ATTACKER if how == "own" else VICTIM] * 2)
-        os.chmod(directory, 0o777)
+        os.chmod(directory, 0o755 if how == "own" else 0o777)
     try:
         done = subprocess.run([divvytest.binary("divvyd"), "--user", "--dir", directory], user=VICTIM,
                               group=VICTIM, extra_groups=[], capture_output=True, text=True, timeout=30)

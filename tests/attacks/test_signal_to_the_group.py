@@ -22,7 +22,9 @@ def test_a_signal_to_the_group_reaches_nobody_else(program, kind, number):
             session = daemon.session_of(sibling.pid)
             worker, others = session["worker_pid"], daemon.processes()
             nice = os.getpriority(os.PRIO_PROCESS, worker)
-            daemon.run([program("evil"), "group", str(int(number))])
+            done = daemon.run([program("evil"), "group", str(int(number))])
+            if "sent 2" not in done.stdout:   # it was in its own group, too
+                daemon.await_log("was ended by signal %d" % number)
             assert others <= daemon.processes(), daemon.log
             assert os.getpriority(os.PRIO_PROCESS, worker) == nice
             assert daemon.session_of(sibling.pid)["id"] == session["id"]

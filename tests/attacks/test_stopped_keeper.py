@@ -62,6 +62,8 @@ def test_nobody_waits_for_a_helper_that_stands_still(name):
         pid = helper(daemon, name)
         with stopped(pid), coming_and_going(daemon):
             assert longest_wait(daemon, 7.0) < LONGEST_WAIT_S   # longer than divvyd's patience
+            if name == "divvy-keeper":
+                daemon.await_log("the keeper has ended or does not answer: there is a new one")
 
 
 def test_who_restarts_after_a_keeper_stood_still_loses_nobody():

@@ -39,6 +39,7 @@ def test_a_tenant_does_not_get_at_its_worker(program):
             assert child.stdout.readline() == "ready\n"
             worker = daemon.session_of(child.pid)["worker_pid"]
             assert strangers.run(daemon, 4002, REACH, env={**os.environ, "WORKER": str(worker)}) == ""
+            assert daemon.session_of(child.pid)["worker_pid"] == worker
         finally:
             divvytest.kill_group(child)
             child.communicate()

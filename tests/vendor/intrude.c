@@ -529,6 +529,7 @@ static bool starts_thread(void)
     X("load another kernel", calls(syscall(SYS_kexec_load, 0, 0, NULL, 0)))                        \
     X("restart the machine", calls(syscall(SYS_reboot, 0xfee1dead, 672274793, 0x89abcdef, 0)))     \
     X("swap to a file", calls(syscall(SYS_swapon, "/tmp/swap", 0)))                                \
+    X("find a variable of its tenant's", getenv("DIVVY_TEST_SECRET") != NULL)                      \
     X("set the host's name", calls(sethostname("intruder", 8)))                                    \
     X("set the clock", calls(settimeofday(&epoch, NULL)))                                          \
     X("read the system log", calls(syscall(SYS_syslog, 3, &zero, 512)))                            \
