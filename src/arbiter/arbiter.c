@@ -571,6 +571,8 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_listener_fini(arbiter);
         dv_control_fini(arbiter);
         dv_sessions_forget(arbiter);
+        dv_sessions_forget_unread(arbiter);
+        dv_asides_fini(arbiter);
         dv_tenants_forget_gone(arbiter, true);
         dv_arenas_fini(arbiter);
         dv_leases_fini(arbiter);

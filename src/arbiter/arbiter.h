@@ -9,6 +9,7 @@
 #include <systemd/sd-event.h>
 
 #include "src/arbiter/arenas.h"
+#include "src/arbiter/aside.h"
 #include "src/arbiter/cages.h"
 #include "src/arbiter/channels.h"
 #include "src/arbiter/config.h"
@@ -64,6 +65,8 @@ struct dv_arbiter {
     struct dv_listener listener;
     struct dv_control control;
     struct dv_channels channels;
+    struct dv_asides asides;
+    struct dv_unread *unread; /* welcomes of sessions that are over */
     struct dv_leases leases;
     struct dv_arenas arenas;
 

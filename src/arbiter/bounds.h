@@ -46,6 +46,12 @@
 /* How long the launcher may take to start a zygote. */
 #define DV_LIMIT_LAUNCH_US (5 * DV_S)
 
+/* Processes for work that strangers can make slow: how long each may take, how many there are, and how many
+ * messages of a socket that is closed divvyd looks at itself. */
+#define DV_LIMIT_ASIDE_US (200 * DV_MS)
+#define DV_LIMIT_ASIDES 64
+#define DV_LIMIT_UNREAD 64
+
 /* How long systemd may take to answer when it is asked for a scope, which is at the start only. */
 #define DV_LIMIT_SCOPE_US (5 * DV_S)
 
@@ -58,6 +64,12 @@
 
 /* Messages on lease channels that a user has in a turn. */
 #define DV_CHANNEL_TURN 16
+/* Processor time that the kernel takes to carry one message: up to here it does not matter whose it is, and beyond
+ * the second, a few times, a session is ended. */
+#define DV_MESSAGE_COST_USUAL_NS (50 * UINT64_C(1000))
+#define DV_MESSAGE_COST_MOST_NS (2 * UINT64_C(1000000))
+/* How long its user then opens no session. */
+#define DV_COSTLY_PAUSE_NS (10 * UINT64_C(1000000000))
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
  * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
  * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as

@@ -423,8 +423,6 @@ static int open_cache(struct dv_arbiter *arbiter, const struct dv_kernel_cache *
                    fd < 0 ? strerror(errno) : "it belongs to somebody else");
         return -1;
     }
-    if (cache->sessions) /* a later daemon will know by that when it was used */
-        futimens(fd, NULL);
     return dv_take_fd(&fd);
 }
 

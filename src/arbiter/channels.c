@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <uthash.h>
 #include <utlist.h>
@@ -15,6 +16,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
 #include "src/arbiter/budget.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/session.h"
 
 /* A user with lease channels. */
@@ -113,6 +115,66 @@ static void charge(struct dv_channels *channels, struct dv_talker *talker, dv_ns
         put_off(channels, talker, now + pause);
 }
 
+/* ---- what one message may cost ----
+ *
+ * The kernel wakes everybody who waits for a socket, in the process that sends to it or receives from it. A
+ * hundred thousand who wait, all of them one program's, make each message take milliseconds. */
+
+bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns now)
+{
+    for (size_t i = 0; i < sizeof channels->costly / sizeof channels->costly[0]; i++)
+        if (channels->costly[i].uid == uid && channels->costly[i].until > now)
+            return true;
+    return false;
+}
+
+static void note_cost(struct dv_session *session, dv_ns took)
+{
+    enum { PATIENCE = 3 };
+
+    if (took < DV_MESSAGE_COST_MOST_NS || ++session->costly_messages != PATIENCE)
+        return;
+    dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait "
+               "for its socket; it is ended",
+               (unsigned long long)session->id, session->command, (int)session->tenant_pid, session->user,
+               (double)took / 1e6);
+    struct dv_channels *channels = &session->arbiter->channels;
+    channels->costly[channels->costly_next++ % (sizeof channels->costly / sizeof channels->costly[0])] =
+        (struct dv_costly){.uid = session->uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
+    if (session->api == DV_API_LEASE)
+        shutdown(session->control_fd, SHUT_RDWR); /* this is heard as its end */
+    else
+        dv_session_end_for(session, "messages to it took too long, as too many waited for its socket");
+}
+
+int dv_channels_send(struct dv_session *session, const void *data, size_t bytes)
+{
+    struct dv_channels *channels = &session->arbiter->channels;
+    dv_ns began = dv_processor_time();
+    int error = send(session->control_fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    dv_ns took = dv_processor_time() - began;
+
+    if (took > DV_MESSAGE_COST_USUAL_NS && session->uid != channels->turn_uid) {
+        struct dv_talker *talker = find(channels, session->uid);
+        channels->sent_to_others += took;
+        if (talker)
+            charge(channels, talker, took);
+    }
+    note_cost(session, took);
+    return error;
+}
+
+ssize_t dv_channels_receive(struct dv_session *session, void *data, size_t bytes)
+{
+    dv_ns began = dv_processor_time();
+    ssize_t length = dv_incoming_receive(session->control_fd, data, bytes, MSG_TRUNC);
+    int error = errno;
+
+    note_cost(session, dv_processor_time() - began);
+    errno = error;
+    return length;
+}
+
 /* ---- hearing ---- */
 
 /* One turn of a user. What is not heard is still there in the next. */
@@ -124,6 +186,8 @@ static void hear(struct dv_arbiter *arbiter, uid_t uid)
     dv_ns began = dv_processor_time();
     unsigned messages = 0;
 
+    arbiter->channels.turn_uid = uid;
+    arbiter->channels.sent_to_others = 0;
     int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
     for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {
         /* by number: one may be gone through what another said */
@@ -134,7 +198,7 @@ static void hear(struct dv_arbiter *arbiter, uid_t uid)
     }
     talker = find(&arbiter->channels, uid); /* its last session may have ended */
     if (talker)
-        charge(&arbiter->channels, talker, dv_processor_time() - began);
+        charge(&arbiter->channels, talker, dv_processor_time() - began - arbiter->channels.sent_to_others);
 }
 
 static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)

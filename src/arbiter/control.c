@@ -17,6 +17,7 @@
 #include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/peers.h"
 #include "src/arbiter/processes.h"
 #include "src/base/cleanup.h"
@@ -480,8 +481,7 @@ void dv_control_apply_config(struct dv_arbiter *arbiter)
     char directory[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_CONTROL];
     gid_t group = arbiter->config.has_operator_group ? arbiter->config.operator_group : getegid();
 
-    if (arbiter->control.activated ||
-        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
+    if (dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
         return;
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
     dv_listener_let_in(address.sun_path, group, mode_for(arbiter, 0600, 0060, 0006));
@@ -549,6 +549,7 @@ int dv_control_init(struct dv_arbiter *arbiter, int activated_fd)
         control->fd = open_socket(arbiter);
     if (control->fd < 0)
         return control->fd;
+    dv_incoming_prepare(control->fd);
     dv_control_apply_config(arbiter);
     return start_http(arbiter);
 }

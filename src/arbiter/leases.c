@@ -41,7 +41,7 @@ static void send_lease(struct dv_session_lease *lease, enum dv_lease_type type, 
 
     /* One who does not read its channel hurts only itself: it holds what it holds. */
     if (lease->session->control_fd >= 0)
-        send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        dv_channels_send(lease->session, &m, sizeof m);
 }
 
 struct dv_session_lease *dv_lease_of(struct dv_policy_session *policy)
@@ -432,19 +432,22 @@ static bool may_speak(const struct dv_session *session, uint32_t index)
 /* Why a device is not to be had, for those who ask: the program itself and `divvy explain`. */
 static void note_turned_away(struct dv_session *session, const char *text)
 {
-    char shown[DV_MAX_MESSAGE_TEXT];
-
     if (dv_log_within(&session->arbiter->refusals, DV_REFUSALS_PER_S))
         dv_warning("session %llu of %s (process %d, %s) cannot have a device: %s",
                    (unsigned long long)session->id, session->command, (int)session->tenant_pid,
                    session->user, text);
     free(session->turned_away);
     session->turned_away = strdup(text);
-    dv_text_copy(shown, sizeof shown, text);
-    if (session->shm_fd >= 0 &&
-        pwrite(session->shm_fd, shown, strlen(shown) + 1,
-               (off_t)offsetof(struct dv_shm_header, text)) < 0)
-        dv_debug("session %llu: its shared memory cannot be written", (unsigned long long)session->id);
+}
+
+static void answer_late(struct dv_arbiter *arbiter, uint64_t id)
+{
+    struct dv_session *session = dv_session_find(arbiter, id);
+
+    if (!session || !session->late_answer.type || session->control_fd < 0)
+        return;
+    dv_channels_send(session, &session->late_answer, sizeof session->late_answer);
+    session->late_answer.type = 0;
 }
 
 /* A program comes to use a device, and may still do something else if it may not. */
@@ -460,8 +463,12 @@ static void take_join(struct dv_session *session, const struct dv_lease_message 
     if (dv_leases_use(session, asked->device, true, text, sizeof text) < 0) {
         m.type = DV_LEASE_TURNED_AWAY;
         note_turned_away(session, text);
+        if (!session->late_answer.type && dv_session_tell(session, text, answer_late)) {
+            session->late_answer = m;
+            return;
+        }
     }
-    send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    dv_channels_send(session, &m, sizeof m);
 }
 
 /* The lease of a session that speaks of a device without having asked whether it may use it: what it
@@ -588,8 +595,7 @@ static void ask_state(struct dv_session *session)
         .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_ASK, .id = session->sync_id};
 
     bool later = session->unsynced_mask &&
-                 send(session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-                 errno == EAGAIN;
+                 dv_channels_send(session, &m, sizeof m) == -EAGAIN;
     if (later)
         dv_warning("session %llu does not read what divvyd says: its work waits",
                    (unsigned long long)session->id);
@@ -604,7 +610,7 @@ unsigned dv_leases_hear(struct dv_session *session, uint32_t events, unsigned mo
         ask_state(session);
     for (; count < most; count++) {
         union dv_channel_message m = {0};
-        ssize_t bytes = recv(session->control_fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
+        ssize_t bytes = dv_channels_receive(session, &m, sizeof m);
         switch (dv_channel_kind(&m, bytes)) {
         case DV_LEASE_MAGIC:
             take_message(session, &m.lease);

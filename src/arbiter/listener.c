@@ -16,6 +16,7 @@
 #include "src/arbiter/adopt.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/peers.h"
 #include "src/arbiter/session.h"
 #include "src/base/cleanup.h"
@@ -95,8 +96,7 @@ static void pending_destroy(struct dv_pending *pending)
     arbiter->listener.pending_count--;
     forget_pending(&arbiter->listener, pending);
     pending->timer = sd_event_source_disable_unref(pending->timer);
-    if (pending->fd >= 0)
-        close(pending->fd);
+    dv_incoming_close(arbiter, &pending->fd);
     free(pending);
     dv_arbiter_check_idle(arbiter);
 }
@@ -192,14 +192,12 @@ static bool has_left(int fd)
 static void read_hello(struct dv_pending *pending)
 {
     struct dv_hello hello = {0};
-    int fd_count;
-    ssize_t length =
-        dv_fd_receive(pending->fd, &hello, sizeof hello, NULL, 0, &fd_count, MSG_DONTWAIT);
+    ssize_t length = dv_incoming_receive(pending->fd, &hello, sizeof hello, MSG_TRUNC);
 
-    if (length == 0 || (length < 0 && length != -EMSGSIZE) || has_left(pending->fd))
+    if (length <= 0 || has_left(pending->fd))
         pending_destroy(pending);
     else
-        take_hello(pending, &hello, length);
+        take_hello(pending, &hello, length > (ssize_t)sizeof hello ? -EMSGSIZE : length);
 }
 
 /* ---- taking turns ----
@@ -365,7 +363,7 @@ void dv_listener_apply_config(struct dv_arbiter *arbiter)
     bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
     struct sockaddr_un address;
 
-    if (arbiter->listener.activated || arbiter->options.user ||
+    if (arbiter->options.user ||
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
         return;
     dv_listener_let_in(address.sun_path, one_group ? config->session_group : getegid(),
@@ -382,6 +380,7 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
         listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
     if (listener->fd < 0)
         return listener->fd;
+    dv_incoming_prepare(listener->fd);
     dv_listener_apply_config(arbiter);
     int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
                                 arbiter);

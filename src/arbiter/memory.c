@@ -76,7 +76,7 @@ static void tell(struct dv_session_lease *lease, enum dv_memory_type type, uint6
                                   .bytes = bytes};
 
     if (lease->session->control_fd >= 0)
-        send(lease->session->control_fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        dv_channels_send(lease->session, &m, sizeof m);
 }
 
 /* What a successor will know. */

@@ -9,16 +9,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/keeper.h"
 #include "src/arbiter/session_parts.h"
 #include "src/arbiter/state.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
+#include "src/base/text.h"
 #include "src/wire/session/shm.h"
 
 struct dv_user {
@@ -72,10 +78,74 @@ int dv_session_signal_worker(const struct dv_session *session, int number)
     return syscall(SYS_pidfd_send_signal, session->worker_pidfd, number, NULL, 0) < 0 ? -errno : 0;
 }
 
+/* A welcome that nobody has read, of a session that is over. The kernel counts the descriptor in it as divvyd's
+ * until it is read or the socket is gone, and lets divvyd send only so many: it still counts as a session of
+ * its user. */
+struct dv_unread {
+    struct dv_arbiter *arbiter;
+    int fd;
+    uid_t uid;
+    sd_event_source *io;
+    struct dv_unread *prev, *next;
+};
+
+static bool is_unread(int fd)
+{
+    int bytes = 0;
+
+    return fd >= 0 && ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+static void forget_unread(struct dv_unread *unread)
+{
+    DL_DELETE(unread->arbiter->unread, unread);
+    dv_session_count(unread->arbiter, unread->uid, false);
+    unread->io = sd_event_source_disable_unref(unread->io);
+    dv_incoming_close(unread->arbiter, &unread->fd);
+    free(unread);
+}
+
+static int on_unread(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    (void)source;
+    if ((events & (EPOLLHUP | EPOLLERR)) || !is_unread(fd))
+        forget_unread(userdata);
+    return 0;
+}
+
+static void keep_unread(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    struct dv_unread *unread = arbiter->stopping ? NULL : calloc(1, sizeof *unread);
+
+    if (!unread)
+        return;
+    *unread = (struct dv_unread){.arbiter = arbiter, .fd = session->client_fd, .uid = session->uid};
+    if (sd_event_add_io(arbiter->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread,
+                        unread) < 0 ||
+        dv_session_count(arbiter, unread->uid, true) == UINT_MAX) {
+        sd_event_source_disable_unref(unread->io);
+        free(unread);
+        return;
+    }
+    session->client_fd = -1;
+    DL_APPEND(arbiter->unread, unread);
+}
+
+void dv_sessions_forget_unread(struct dv_arbiter *arbiter)
+{
+    struct dv_unread *unread, *next;
+
+    DL_FOREACH_SAFE (arbiter->unread, unread, next)
+        forget_unread(unread);
+}
+
 void dv_session_drop_client(struct dv_session *session)
 {
     session->client_io = sd_event_source_disable_unref(session->client_io);
-    dv_close_fd(&session->client_fd);
+    if (session->counted && session->shm_fd >= 0 && is_unread(session->client_fd))
+        keep_unread(session);
+    dv_incoming_close(session->arbiter, &session->client_fd);
 }
 
 void dv_session_set_timer(struct dv_session *session, uint64_t delay_us,
@@ -135,10 +205,9 @@ void dv_session_destroy(struct dv_session *session)
     dv_session_leave_waiting(session);
     HASH_DEL(arbiter->sessions, session);
     dv_leases_part(arbiter, session);
-    if (session->record) {
+    bool kept = session->record;
+    if (kept)
         dv_state_drop(&arbiter->state.sessions, session->record);
-        dv_keeper_drop(arbiter, session->id);
-    }
     dv_cages_leave(session);
     if (session->log)
         dv_worker_log_close(session->log);
@@ -149,9 +218,11 @@ void dv_session_destroy(struct dv_session *session)
     session->timer = sd_event_source_disable_unref(session->timer);
     dv_close_fd(&session->worker_pidfd);
     dv_close_fd(&session->shm_fd);
-    dv_close_fd(&session->control_fd);
+    dv_incoming_close(arbiter, &session->control_fd);
     dv_close_fd(&session->worker_control_fd);
     dv_close_fd(&session->worker_log_fd);
+    if (kept) /* after all of its descriptors: the keeper frees its memory, however much that is */
+        dv_keeper_drop(arbiter, session->id);
     dv_process_detach(session);
     if (session->counted)
         dv_session_count(arbiter, session->uid, false);
@@ -163,6 +234,23 @@ void dv_session_destroy(struct dv_session *session)
     if (!arbiter->sessions)
         malloc_trim(0); /* a crowd has left: its memory goes back */
     dv_arbiter_check_idle(arbiter);
+}
+
+/* ---- what its program is told ---- */
+
+static void write_text(int fd, const void *text)
+{
+    if (pwrite(fd, text, sizeof((struct dv_shm_header *)0)->text, offsetof(struct dv_shm_header, text)) < 0)
+        _exit(1);
+}
+
+bool dv_session_tell(const struct dv_session *session, const char *text, dv_aside_done *done)
+{
+    char shown[sizeof((struct dv_shm_header *)0)->text] = "";
+
+    dv_text_copy(shown, sizeof shown, text);
+    return session->shm_fd >= 0 &&
+           dv_aside_start(session->arbiter, write_text, session->shm_fd, shown, done, session->id);
 }
 
 /* ---- what is shown ---- */

@@ -11,10 +11,12 @@
 #include <time.h>
 #include <uthash.h>
 
+#include "src/arbiter/aside.h"
 #include "src/arbiter/leases.h"
 #include "src/arbiter/processes.h"
 #include "src/arbiter/tenants.h"
 #include "src/arbiter/worker_log.h"
+#include "src/wire/lease/lease.h"
 #include "src/wire/session/handshake.h"
 
 struct dv_arbiter;
@@ -65,6 +67,8 @@ struct dv_session {
     struct dv_session_lease **leases;
     uint64_t sync_id;       /* of the question what it holds, after a restart */
     uint64_t unsynced_mask; /* of its list: devices for which it has not answered yet */
+    unsigned costly_messages; /* which took divvyd longer than DV_MESSAGE_COST_MOST_NS */
+    struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
     char *turned_away;      /* why it could not have a device that it wanted to use; NULL: it could */
 
     struct dv_kernel_cache *cache; /* NULL: it has no worker, or no cage */
@@ -136,6 +140,14 @@ void dv_session_tenant_gone(struct dv_session *session);
 void dv_session_hung_up(struct dv_session *session);
 /* The name of a device by its number in the session's list. */
 const char *dv_session_device_name(const struct dv_session *session, uint32_t index);
+
+/* Nobody is to read what was sent to programs whose sessions are over. */
+void dv_sessions_forget_unread(struct dv_arbiter *arbiter);
+
+/* Tells its program something, in words, where its library looks for them: in the shared memory. Others may write
+ * there and make it slow, so divvyd itself does not; done is called when it has been written, or will not be. False:
+ * it is not told. */
+bool dv_session_tell(const struct dv_session *session, const char *text, dv_aside_done *done);
 
 struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id);
 void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures);

@@ -16,6 +16,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/peers.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/session_parts.h"
@@ -124,6 +125,7 @@ static int make_control_channel(struct dv_session *session)
         return -errno;
     session->control_fd = pair[0];
     session->worker_control_fd = pair[1];
+    dv_incoming_prepare(session->control_fd);
     return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
@@ -415,6 +417,12 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
     uint32_t descriptors =
         hello->api == DV_API_LEASE ? DV_LEASE_DESCRIPTORS : DV_WORKER_DESCRIPTORS;
     bool full = in_all >= DV_LIMIT_SESSIONS || descriptors > arbiter->descriptors_free;
+    if (dv_channels_are_costly(&arbiter->channels, session->uid, dv_now())) {
+        dv_session_refuse(session, DV_WELCOME_REFUSED,
+                          "a session of this user was ended because its messages took divvyd too long; try again in "
+                          "ten seconds");
+        return;
+    }
     if (of_user >= arbiter->config.sessions_per_user || full) {
         char text[DV_MAX_MESSAGE_TEXT];
         if (full)

@@ -151,6 +151,15 @@ void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const 
     dv_session_end_for(session, why);
 }
 
+/* Its program has been told why, or cannot be. */
+static void end_worker(struct dv_arbiter *arbiter, uint64_t id)
+{
+    const struct dv_session *session = dv_session_find(arbiter, id);
+
+    if (session)
+        dv_session_signal_worker(session, SIGKILL);
+}
+
 void dv_session_end_for(struct dv_session *session, const char *why)
 {
     if (session->ended_because[0])
@@ -162,11 +171,8 @@ void dv_session_end_for(struct dv_session *session, const char *why)
                    session->command, session->tenant_pid, session->ended_because);
         return;
     }
-    /* where its program's library finds it; what it finds there is not trusted */
-    if (pwrite(session->shm_fd, session->ended_because, sizeof session->ended_because,
-               offsetof(struct dv_shm_header, text)) < 0)
-        dv_warning("session %llu: cannot say why it is ended: %s", ID(session), strerror(errno));
-    dv_session_signal_worker(session, SIGKILL);
+    if (session->tenant_gone || !dv_session_tell(session, session->ended_because, end_worker))
+        end_worker(session->arbiter, session->id);
 }
 
 /* ---- the tenant's end ---- */

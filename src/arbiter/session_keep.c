@@ -8,6 +8,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
+#include "src/arbiter/incoming.h"
 #include "src/arbiter/keeper.h"
 #include "src/arbiter/session.h"
 #include "src/arbiter/session_parts.h"
@@ -111,6 +112,7 @@ int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record
     }
     dv_tenants_readmit(arbiter, session, tenant);
     session->control_fd = dv_take_fd(&kept->fds[DV_KEPT_CHANNEL]);
+    dv_incoming_prepare(session->control_fd);
     if (session->api != DV_API_LEASE) {
         session->zygote_generation = arbiter->zygote.adopted ? arbiter->zygote.generation : 0;
         session->worker_pidfd = dv_take_fd(&kept->fds[DV_KEPT_WORKER]);

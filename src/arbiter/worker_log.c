@@ -2,13 +2,14 @@
 #include "src/arbiter/worker_log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "src/arbiter/bounds.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
+#include "src/base/fd.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 
@@ -72,7 +73,7 @@ static void take(struct dv_worker_log *log, const char *data, size_t bytes)
 static bool read_some(struct dv_worker_log *log)
 {
     char data[4096];
-    ssize_t bytes = read(log->fd, data, sizeof data);
+    ssize_t bytes = recv(log->fd, data, sizeof data, MSG_DONTWAIT);
 
     if (bytes > 0)
         take(log, data, (size_t)bytes);
@@ -100,7 +101,6 @@ int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd)
 {
     dv_worker_log_close(log);
     log->fd = dv_take_fd(fd);
-    fcntl(log->fd, F_SETFL, O_NONBLOCK);
     int error = sd_event_add_io(event, &log->io, log->fd, EPOLLIN, on_io, log);
     if (error < 0) {
         dv_worker_log_close(log);
@@ -114,8 +114,10 @@ int dv_worker_log_open(struct dv_worker_log *log, sd_event *event)
 {
     int ends[2];
 
-    if (pipe2(ends, O_CLOEXEC) < 0)
+    /* Not a pipe: who writes to one can have its readers wait, O_NONBLOCK or not. */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
+    dv_fd_refuse(ends[0]);
     DV_AUTO_CLOSE int ours = ends[0];
     DV_AUTO_CLOSE int theirs = ends[1];
     int error = dv_worker_log_adopt(log, event, &ours);

@@ -1,5 +1,5 @@
 /* What the zygote or a worker writes to its standard error. They have no access to divvyd's own log: a
- * pipe of its own brings each one's lines here, where they are cleaned, marked as its, and counted, so
+ * socket of its own brings each one's lines here, where they are cleaned, marked as its, and counted, so
  * that none can forge an entry, fill a disk, or hold another up. */
 #ifndef DV_ARBITER_WORKER_LOG_H
 #define DV_ARBITER_WORKER_LOG_H
@@ -31,10 +31,10 @@ struct dv_worker_log {
 /* `name` is whose lines they are; `of_tenant` counts those of all its tenant's workers, and outlives the
  * log. */
 void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_lines *of_tenant);
-/* Begins to read a new pipe of somebody. Returns its end for writing, which the caller closes, or a negative
+/* Begins to read a new socket of somebody. Returns its end for writing, which the caller closes, or a negative
  * errno. */
 int dv_worker_log_open(struct dv_worker_log *log, sd_event *event);
-/* Begins to read the pipe that an earlier daemon read, and takes its end over. Returns 0 or a negative
+/* Begins to read the socket that an earlier daemon read, and takes its end over. Returns 0 or a negative
  * errno. */
 int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd);
 /* Shows what has come and stops. */

@@ -6,6 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int fd_count)
 {
     union {
@@ -27,8 +31,8 @@ int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int f
         header->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)fd_count);
         memcpy(CMSG_DATA(header), fds, sizeof(int) * (size_t)fd_count);
     }
-    for (;;) {
-        if (sendmsg(socket, &message, MSG_NOSIGNAL) >= 0)
+    for (;;) { /* workers may call send alone */
+        if ((fd_count > 0 ? sendmsg(socket, &message, MSG_NOSIGNAL) : send(socket, data, bytes, MSG_NOSIGNAL)) >= 0)
             return 0;
         if (errno != EINTR)
             return -errno;
@@ -76,4 +80,11 @@ ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_cap
         return -EMSGSIZE;
     }
     return length;
+}
+
+bool dv_fd_refuse(int socket)
+{
+    const int no = 0;
+
+    return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no) == 0;
 }

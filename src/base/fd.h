@@ -2,6 +2,7 @@
 #ifndef DV_BASE_FD_H
 #define DV_BASE_FD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -15,5 +16,9 @@ int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int f
  * (-EMSGSIZE when the message was longer than the buffer: it is dropped whole). */
 ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_capacity, int *fd_count,
                       int flags);
+
+/* Has the kernel refuse messages with descriptors that are sent to this socket, and to those that it accepts.
+ * Linux before 6.16 cannot: false. */
+bool dv_fd_refuse(int socket);
 
 #endif

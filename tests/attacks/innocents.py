@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import leasechannel as lease
 import strangers
 
 ATTACKER = 4002          # user number of whoever attacks
@@ -137,3 +138,19 @@ def assert_divvyd_is_idle(daemon, attack, settle_s=1.0, seconds=2.0):
         share, _ = measure(daemon, seconds)
         used = 100 * (processor_seconds(daemon.pid) - before) / (time.monotonic() - began)
     assert used < PROCESSOR_MOST, "divvyd had %.0f %% of a processor, innocents %.0f %% of the device" % (used, share)
+
+
+ANSWER_S = 1.0   # on a busy machine
+
+
+def assert_answers(daemon, seconds=3.0):
+    """Fails if divvyd stands still: somebody opens sessions, is granted the device, and leaves."""
+    longest, began = 0.0, time.monotonic()
+    while (asked := time.monotonic()) < began + seconds:
+        session = lease.Session(daemon)
+        session.say(lease.WANT)
+        session.say(lease.RELEASE, session.granted(30))
+        session.close()
+        longest = max(longest, time.monotonic() - asked)
+        time.sleep(0.02)
+    assert longest < ANSWER_S, "an answer took %.1f s" % longest

@@ -494,8 +494,8 @@ class Leftovers:
         if "divvy-zygote" not in names or "divvyd" in names:
             return False  # just forked they are still called as the one who forked them
         keeper = self.daemon.keeper()
-        if not keeper or "pipe" not in descriptors(keeper):
-            return False  # it has not read what it is given to keep
+        if not keeper or descriptors(keeper).count("socket") < 6:
+            return False  # it has not read what it is given to keep: two listeners, the zygote's channel and log
         self.taken = self._take()
         time.sleep(0.05)
         return self._take() == self.taken

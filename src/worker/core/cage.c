@@ -435,6 +435,14 @@ static int become_worker(const struct view *view, const struct dv_cage *cage)
     return status < 0 ? -EIO : 0;
 }
 
+/* A later daemon will know by that when it was used. Here, because earlier workers of the tenant may keep others
+ * waiting for the directory. */
+static void note_use(int cache_fd)
+{
+    if (cache_fd >= 0)
+        (void)futimens(cache_fd, NULL);
+}
+
 /* The ways to the directory may be closed to the worker's user: it works from inside. */
 static int enter_without_cage(const struct view *view, const struct dv_cage *cage, int cache_fd)
 {
@@ -462,6 +470,7 @@ int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t b
 {
     struct view view = {.root = cage->root, .text = text, .text_bytes = bytes};
 
+    note_use(cache_fd);
     if (!cage->on)
         return enter_without_cage(&view, cage, cache_fd);
     int status = change_view(&view, cage, cache_fd);

@@ -53,17 +53,18 @@ static const char *const allowed[] = {
     "getpid", "gettid", "getppid", "getpgid", "getpgrp", "getsid", "setpgid", /* posix_spawn */
     "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget",
     "getrlimit", "setrlimit", "prlimit64", "getrusage", "times",  /* how much stack; time of kernels */
-    "getpriority", "setpriority", "sched_yield", "sched_getaffinity", "sched_setaffinity",
-    "sched_getparam", "sched_setparam", "sched_getscheduler", "sched_setscheduler", "sched_getattr",
-    "sched_setattr", "sched_get_priority_max", "sched_get_priority_min", "sched_rr_get_interval",
-    "getcpu",                                                     /* threads of CPU devices */
+    "getpriority", "sched_yield", "sched_getaffinity", "sched_setaffinity", "sched_getparam",
+    "sched_getscheduler", "sched_getattr", "sched_get_priority_max", "sched_get_priority_min",
+    "sched_rr_get_interval", "getcpu",                            /* threads of CPU devices */
     /* the machine and the time, to read */
     "uname", "sysinfo", "getrandom", "clock_gettime", "clock_getres", "gettimeofday", "time",
     /* the channel to divvyd, which is open already, and pairs of a driver's own */
-    "sendmsg", "recvmsg", "sendto", "recvfrom", "sendmmsg", "recvmmsg", "shutdown", "getsockopt",
+    "recvmsg", "sendto", "recvfrom", "recvmmsg", "shutdown", "getsockopt",
     "setsockopt", "getsockname", "getpeername",
     /* not among them: flock, by which tenants could signal each other on files that all see; setsid,
-     * for the kernel gives processor time to sessions */
+     * for the kernel gives processor time to sessions; sendmsg, which sends descriptors, for whoever lets one go
+     * waits for what that takes; setpriority and the like, for a thread that hardly ever runs keeps the locks
+     * that it has in the kernel from others */
 };
 
 /* Of ioctl: what the C library asks of a file. What a driver asks of its device the configuration says. */

@@ -5,6 +5,7 @@
  *     evil wild                 writes over all memory that the worker can write to
  *     evil hoard SECONDS        never gives the device back, in one kernel
  *     evil breed COUNT          starts so many processes, which stay
+ *     evil jam WRITES           writes to its log so often, and keeps it locked
  *     evil group SIGNAL         slows its process group down and sends it the signal
  *
  * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own results is its own affair: exit
@@ -87,6 +88,15 @@ static const char *const source =
     "        while (pid == 0) call(35, (long)day, 0, 0, 0, 0, 0);\n"
     "        *sent += pid > 0;\n"
     "    }\n"
+    "}\n"
+    /* fills its log a little, and has sendfile wait for a socket that nobody sends to, with the log locked */
+    "kernel void jam(uint writes, global ulong *sent) {\n"
+    "    int pair[2];\n"
+    "    char text[512];\n"
+    "    for (int i = 0; i < 512; i++) text[i] = i % 64 == 63 ? '\\n' : 'x';\n"
+    "    call(53, 1, 1, 0, (long)pair, 0, 0);\n"
+    "    for (uint i = 0; i < writes; i++) *sent += call(1, 2, (long)text, 512, 0, 0, 0) > 0;\n"
+    "    call(40, 2, pair[0], 0, 4096, 0, 0);\n"
     "}\n"
     "kernel void group(uint number, global ulong *sent) {\n"
     "    *sent = call(141, 1, 0, 19, 0, 0, 0) == 0;\n"
@@ -209,7 +219,7 @@ int main(int argc, char **argv)
     else if (strcmp(argv[1], "wild") == 0)
         wild(&e);
     else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0 ||
-              strcmp(argv[1], "group") == 0) &&
+              strcmp(argv[1], "group") == 0 || strcmp(argv[1], "jam") == 0) &&
              argc > 2)
         so_much(&e, argv[1], argv[2]);
     else
