@@ -66,7 +66,7 @@
 #define DV_CHANNEL_TURN 16
 /* Processor time that the kernel takes to carry one message: up to here it does not matter whose it is, and beyond
  * the second, a few times, a session is ended. */
-#define DV_MESSAGE_COST_USUAL_NS (50 * UINT64_C(1000))
+#define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
 #define DV_MESSAGE_COST_MOST_NS (2 * UINT64_C(1000000))
 /* How long its user then opens no session. */
 #define DV_COSTLY_PAUSE_NS (10 * UINT64_C(1000000000))

@@ -14,7 +14,9 @@ devices:
   - match: "*"
     capacity: 64MiB
     unified: no
-"""
+deadlines:
+  standard: 200ms
+"""   # a release may be lost in its own flood, and how long it keeps the device is another matter
 
 FLOOD = """
 sessions = [lease.Session(Daemon) for _ in range(int(sys.argv[3]))]
@@ -49,6 +51,5 @@ def flood(daemon, kind):
 
 @pytest.mark.parametrize("kind", ["memory", "leases"])
 def test_floods_of_messages_keep_divvyd_from_nothing(kind):
-    """A flood of wants has a share of the device like anybody, so the innocents' is not compared."""
     with divvytest.Daemon(CONFIG, system=True) as daemon:
         innocents.assert_divvyd_is_idle(daemon, lambda: flood(daemon, kind), settle_s=2)

@@ -57,6 +57,19 @@ def test_the_system_daemon_has_deadlines():
         victim.close()
 
 
+def test_the_latency_class_has_a_shorter_deadline():
+    with divvytest.Daemon('tenants:\n  - user: "%d"\n    class: latency\n' % ATTACKER, system=True) as daemon:
+        attacker = freeze(daemon)
+        victim = session_of(VICTIM, daemon)
+        victim.say(leasechannel.WANT)
+        began = time.monotonic()
+        victim.granted(30)
+        assert 9 < time.monotonic() - began < 14
+        daemon.await_log("it kept a device for 10.0 s")
+        attacker.close()
+        victim.close()
+
+
 def test_sessions_without_a_worker_can_be_refused(program):
     with divvytest.Daemon("lease-sessions: no\n", system=True) as daemon:
         refused = session_of(ATTACKER, daemon)

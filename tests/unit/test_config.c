@@ -67,7 +67,14 @@ static void without_a_file_the_defaults_hold(void **state)
     assert_null(config.file);
     assert_true(config.arena_bytes >= DV_SHM_BYTES_MIN && config.arena_bytes <= DV_SHM_BYTES_MAX);
     assert_int_equal(config.arena_bytes % DV_PAGE, 0);
-    assert_int_equal(config.sessions_per_user, DV_LIMIT_SESSIONS_PER_UID);
+    /* as the documents say, and not as the code does */
+    assert_int_equal(config.sessions_per_user, 64);
+    assert_int_equal(config.cache_bytes, UINT64_C(1) << 30);
+    assert_true(config.worker_processes >= 2048);
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    assert_in_range(config.worker_memory_bytes, machine / 100 * 74, machine / 100 * 76);
+    assert_int_equal(config.worker_uid_first, 1879048192);
+    assert_int_equal(config.worker_uid_last, 1879113727);
     assert_false(config.has_operator_group);
     dv_config_fini(&config);
     assert_int_equal(dv_config_load(&config, "/nowhere/divvy.yaml", false, error, sizeof error), 0);
