@@ -351,7 +351,9 @@ def endings(daemon, crowd, scratch, empty_kib, empty_descriptors):
     half = CROWDS // 2
     survivors = SESSIONS - half * (SESSIONS // CROWDS)
     crowd.kill(crowd.members[:half])
-    half_gone = daemon.await_descriptors(empty_descriptors + survivors + half)
+    # one for each session, one for each program, and for each user the set in which divvyd has its channels
+    users = TENANTS if tenants_are_users() else 1
+    half_gone = daemon.await_descriptors(empty_descriptors + survivors + half + users)
     time.sleep(0.5)
     answers = crowd.end()
     left_over = daemon.session_count() - survivors
