@@ -65,9 +65,9 @@
 /* Messages on lease channels that a user has in a turn. */
 #define DV_CHANNEL_TURN 16
 /* Processor time that the kernel takes to carry one message: up to here it does not matter whose it is, and beyond
- * the second, a few times, a session is ended. */
+ * the second, three times in a row, a session is ended. */
 #define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
-#define DV_MESSAGE_COST_MOST_NS (2 * UINT64_C(1000000))
+#define DV_MESSAGE_COST_MOST_NS (5 * UINT64_C(1000000))
 /* How long its user then opens no session. */
 #define DV_COSTLY_PAUSE_NS (10 * UINT64_C(1000000000))
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of

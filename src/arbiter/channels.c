@@ -128,12 +128,19 @@ bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns
     return false;
 }
 
-static void note_cost(struct dv_session *session, dv_ns took)
+/* in_a_row: of those that are sent to the session, or of those that it sends. One that costs much now and then is
+ * the machine's. */
+static void note_cost(struct dv_session *session, unsigned *in_a_row, dv_ns took)
 {
     enum { PATIENCE = 3 };
 
-    if (took < DV_MESSAGE_COST_MOST_NS || ++session->costly_messages != PATIENCE)
+    if (took < DV_MESSAGE_COST_MOST_NS)
+        *in_a_row = 0;
+    else
+        ++*in_a_row;
+    if (*in_a_row < PATIENCE || session->is_costly)
         return;
+    session->is_costly = true;
     dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait "
                "for its socket; it is ended",
                (unsigned long long)session->id, session->command, (int)session->tenant_pid, session->user,
@@ -160,7 +167,7 @@ int dv_channels_send(struct dv_session *session, const void *data, size_t bytes)
         if (talker)
             charge(channels, talker, took);
     }
-    note_cost(session, took);
+    note_cost(session, &session->costly_sends, took);
     return error;
 }
 
@@ -170,7 +177,7 @@ ssize_t dv_channels_receive(struct dv_session *session, void *data, size_t bytes
     ssize_t length = dv_incoming_receive(session->control_fd, data, bytes, MSG_TRUNC);
     int error = errno;
 
-    note_cost(session, dv_processor_time() - began);
+    note_cost(session, &session->costly_receives, dv_processor_time() - began);
     errno = error;
     return length;
 }

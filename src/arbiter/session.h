@@ -67,7 +67,8 @@ struct dv_session {
     struct dv_session_lease **leases;
     uint64_t sync_id;       /* of the question what it holds, after a restart */
     uint64_t unsynced_mask; /* of its list: devices for which it has not answered yet */
-    unsigned costly_messages; /* which took divvyd longer than DV_MESSAGE_COST_MOST_NS */
+    unsigned costly_sends, costly_receives; /* in a row: they took longer than DV_MESSAGE_COST_MOST_NS */
+    bool is_costly; /* it is ended for that */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
     char *turned_away;      /* why it could not have a device that it wanted to use; NULL: it could */
 
