@@ -2,6 +2,7 @@
 import glob
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ def of(user, *command, **kwargs):
     entry = pwd.getpwnam(user)
     return subprocess.Popen(command, user=entry.pw_uid, group=entry.pw_gid, text=True, cwd="/",
                             extra_groups=os.getgrouplist(user, entry.pw_gid), stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, **kwargs)
+                            stderr=subprocess.STDOUT, start_new_session=True, **kwargs)
 
 
 def said_to(user, *command):
@@ -35,6 +36,11 @@ def computing(user, seconds):
     line = child.stdout.readline()
     assert line == "ready\n", line
     return child
+
+
+def end(child):
+    os.killpg(child.pid, signal.SIGKILL)   # `divvy run` and its program
+    child.communicate()
 
 
 def until(condition, what):
@@ -86,8 +92,7 @@ def test_workers_are_bounded_through_restarts():
         other = computing("ben", 1)
         assert other.wait(SLOW_S) == 0 and bounds_of("ann")[2] == 1
     finally:
-        child.kill()
-        child.communicate()
+        end(child)
 
 
 def test_a_fork_bomb_is_bounded():
@@ -127,8 +132,7 @@ def test_attacks_on_this_kernel():
 def test_nothing_is_left_after_the_end():
     child = computing("ann", SLOW_S)
     assert sh("systemctl", "stop", "divvyd.socket", "divvyd-control.socket", "divvyd").returncode == 0
-    child.kill()
-    child.communicate()
+    end(child)
     until(lambda: not sh("pgrep", "-f", "divvyd|divvy-").stdout, "processes are left")
     until(lambda: not os.path.exists(WORKERS), "the scope is left")
 
