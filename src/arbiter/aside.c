@@ -61,7 +61,8 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
     return 0;
 }
 
-/* Of waits that end with a signal this is the end; of a lock's it is not. */
+/* The signal ends most waits, but not one for a lock: the job is done all the same, and its process is reaped
+ * when it ends. */
 static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dv_aside_job *job = userdata;

@@ -1,6 +1,6 @@
-/* Work aside: what a stranger can make take as long as it likes is done by a process of its own, which ends
- * with it. The kernel has a writer wait for others that write to the same file, and whoever lets a descriptor
- * go wait for what that takes; it does so however a call is made. */
+/* Work aside: a call whose length a stranger can decide is made by a process of its own, which ends with it. In
+ * the kernel a write waits for other writes to the same file, and the last close of a descriptor waits for
+ * whatever that takes. O_NONBLOCK and MSG_DONTWAIT do not change that. */
 #ifndef DV_ARBITER_ASIDE_H
 #define DV_ARBITER_ASIDE_H
 
@@ -12,7 +12,7 @@ struct dv_aside_job;
 
 struct dv_asides {
     struct dv_aside_job *jobs; /* the oldest first */
-    unsigned count; /* also of those that nobody waits for: the kernel may not let them end */
+    unsigned count; /* includes jobs that have timed out: the kernel may not let their process end yet */
 };
 
 /* In the process of its own: fd is all that it has. */
@@ -24,7 +24,7 @@ typedef void dv_aside_done(struct dv_arbiter *arbiter, uint64_t id);
  * if no process can be had: the work is left undone, and done is not called. */
 bool dv_aside_start(struct dv_arbiter *arbiter, dv_aside_work *work, int fd, const void *data,
                     dv_aside_done *done, uint64_t id);
-/* Nobody waits for what is still being done. */
+/* Kills the processes that still run, and does not wait for them. */
 void dv_asides_fini(struct dv_arbiter *arbiter);
 
 #endif

@@ -64,12 +64,13 @@
 
 /* Messages on lease channels that a user has in a turn. */
 #define DV_CHANNEL_TURN 16
-/* Processor time that the kernel takes to carry one message: up to here it does not matter whose it is, and beyond
- * the second, three times in a row, a session is ended. */
+/* Processor time that the kernel takes to carry one message. Beyond the first it is charged to the receiver. A
+ * session with three messages in a row beyond the second is ended. */
 #define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
 #define DV_MESSAGE_COST_MOST_NS (5 * UINT64_C(1000000))
-/* How long its user then opens no session. */
+/* How long divvyd then refuses sessions of its user, and how many such users it remembers. */
 #define DV_COSTLY_PAUSE_NS (10 * UINT64_C(1000000000))
+#define DV_COSTLY_USERS 16
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
  * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
  * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as

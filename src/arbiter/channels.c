@@ -117,19 +117,18 @@ static void charge(struct dv_channels *channels, struct dv_talker *talker, dv_ns
 
 /* ---- what one message may cost ----
  *
- * The kernel wakes everybody who waits for a socket, in the process that sends to it or receives from it. A
- * hundred thousand who wait, all of them one program's, make each message take milliseconds. */
+ * The process that sends to a socket, or receives from it, wakes every waiter of that socket. A program with a
+ * hundred thousand epoll watches on its own channel makes each message take milliseconds. */
 
 bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns now)
 {
-    for (size_t i = 0; i < sizeof channels->costly / sizeof channels->costly[0]; i++)
+    for (size_t i = 0; i < DV_COSTLY_USERS; i++)
         if (channels->costly[i].uid == uid && channels->costly[i].until > now)
             return true;
     return false;
 }
 
-/* in_a_row: of those that are sent to the session, or of those that it sends. One that costs much now and then is
- * the machine's. */
+/* in_a_row counts costly messages of one direction. A single one may be costly because the machine is slow. */
 static void note_cost(struct dv_session *session, unsigned *in_a_row, dv_ns took)
 {
     enum { PATIENCE = 3 };
@@ -146,7 +145,7 @@ static void note_cost(struct dv_session *session, unsigned *in_a_row, dv_ns took
                (unsigned long long)session->id, session->command, (int)session->tenant_pid, session->user,
                (double)took / 1e6);
     struct dv_channels *channels = &session->arbiter->channels;
-    channels->costly[channels->costly_next++ % (sizeof channels->costly / sizeof channels->costly[0])] =
+    channels->costly[channels->costly_next++ % DV_COSTLY_USERS] =
         (struct dv_costly){.uid = session->uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
     if (session->api == DV_API_LEASE)
         shutdown(session->control_fd, SHUT_RDWR); /* this is heard as its end */

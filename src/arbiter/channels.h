@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/bounds.h"
 #include "src/base/clock.h"
 
 struct dv_arbiter;
@@ -29,7 +30,7 @@ struct dv_channels {
     struct dv_costly {
         uid_t uid;
         dv_ns until;
-    } costly[16]; /* users whose sessions were ended for what their messages cost; the oldest is replaced */
+    } costly[DV_COSTLY_USERS]; /* users whose sessions were ended for what their messages cost; the oldest is replaced */
     unsigned costly_next;
 };
 

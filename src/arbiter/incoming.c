@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "src/arbiter/aside.h"
 #include "src/arbiter/bounds.h"
@@ -78,7 +76,8 @@ void dv_incoming_close(struct dv_arbiter *arbiter, int *fd)
 {
     if (*fd >= 0 && !kernel_refuses) {
         shutdown(*fd, SHUT_RDWR); /* nothing comes after this */
-        /* whoever closes it first, the process that drains it or those who have it besides, lets nothing go */
+        /* The other process drains the queue. Until it has done so it holds a copy of the socket, so this close
+         * and the keeper's are not the last. */
         if (has_descriptors(*fd) && !dv_aside_start(arbiter, drain, *fd, NULL, NULL, 0))
             *fd = -1; /* rather one descriptor less than to wait */
     }

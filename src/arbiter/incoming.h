@@ -1,6 +1,6 @@
-/* Sockets that strangers send to. A message may bring descriptors, and who takes the last reference to one of
- * those away has to wait for what that takes: an hour for a TCP socket that lingers, longer for a file of a file
- * system that somebody plays. divvyd wants none and receives none. */
+/* Sockets that strangers send to. A message may bring descriptors, and the process that closes the last copy of
+ * one waits for what that takes: an hour for a TCP socket that lingers, longer for a file of a FUSE server that
+ * does not answer. divvyd wants none and receives none. */
 #ifndef DV_ARBITER_INCOMING_H
 #define DV_ARBITER_INCOMING_H
 
@@ -17,7 +17,7 @@ void dv_incoming_prepare(int fd);
  * and is still there; the socket is to be closed. */
 ssize_t dv_incoming_receive(int fd, void *data, size_t bytes, int flags);
 
-/* Closes a socket with whatever nobody has received. */
+/* Closes a socket together with the messages that are still queued in it. */
 void dv_incoming_close(struct dv_arbiter *arbiter, int *fd);
 
 #endif

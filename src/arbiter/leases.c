@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -16,7 +14,6 @@
 #include "src/arbiter/tenants.h"
 #include "src/base/text.h"
 #include "src/wire/lease/message.h"
-#include "src/wire/session/shm.h"
 
 /* A recall unanswered for so long: is its holder stopped? */
 #define STOPPED_AFTER_NS (200 * DV_NS_PER_MS)

@@ -20,7 +20,6 @@
 #include "src/arbiter/peers.h"
 #include "src/arbiter/session.h"
 #include "src/base/cleanup.h"
-#include "src/base/fd.h"
 
 #define ACCEPT_PAUSE_US (100 * DV_MS)
 

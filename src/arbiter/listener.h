@@ -22,11 +22,11 @@ struct dv_listener {
     sd_event_source *turn;         /* for the next of them */
 };
 
-/* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
 /* Gives a socket or its directory to a group, with these permissions; warns where that fails. */
 void dv_listener_let_in(const char *path, gid_t group, mode_t mode);
 /* Which users the session socket lets in, after the configuration has changed. */
 void dv_listener_apply_config(struct dv_arbiter *arbiter);
+/* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */
 void dv_listener_fini(struct dv_arbiter *arbiter);

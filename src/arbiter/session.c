@@ -78,9 +78,9 @@ int dv_session_signal_worker(const struct dv_session *session, int number)
     return syscall(SYS_pidfd_send_signal, session->worker_pidfd, number, NULL, 0) < 0 ? -errno : 0;
 }
 
-/* A welcome that nobody has read, of a session that is over. The kernel counts the descriptor in it as divvyd's
- * until it is read or the socket is gone, and lets divvyd send only so many: it still counts as a session of
- * its user. */
+/* The unread welcome of a session that is over. The kernel counts its descriptor as divvyd's until the client
+ * reads it or closes its socket, and bounds how many divvyd may have in flight. So the welcome still counts as a
+ * session of its user. */
 struct dv_unread {
     struct dv_arbiter *arbiter;
     int fd;

@@ -142,7 +142,7 @@ void dv_session_hung_up(struct dv_session *session);
 /* The name of a device by its number in the session's list. */
 const char *dv_session_device_name(const struct dv_session *session, uint32_t index);
 
-/* Nobody is to read what was sent to programs whose sessions are over. */
+/* Closes the sockets with unread welcomes of sessions that are over. */
 void dv_sessions_forget_unread(struct dv_arbiter *arbiter);
 
 /* Tells its program something, in words, where its library looks for them: in the shared memory. Others may write

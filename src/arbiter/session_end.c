@@ -1,12 +1,9 @@
 /* How a session ends: with its worker, with its program, by divvyd, or with divvyd. */
-#include <errno.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/bounds.h"
@@ -14,7 +11,6 @@
 #include "src/arbiter/session_parts.h"
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/wire/session/shm.h"
 
 /* ---- the worker's end ---- */
 

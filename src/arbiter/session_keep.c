@@ -118,6 +118,8 @@ int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record
         session->worker_pidfd = dv_take_fd(&kept->fds[DV_KEPT_WORKER]);
         session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
         session->client_fd = dv_take_fd(&kept->fds[DV_KEPT_CLIENT]);
+        if (session->client_fd >= 0) /* a daemon of an earlier release may have accepted it */
+            dv_incoming_prepare(session->client_fd);
         dv_cages_rejoin(session);
         error = dv_session_make_log(session);
         if (error >= 0)

@@ -50,7 +50,7 @@ BUSY_LOOP = "while True: pass"
 
 @contextlib.contextmanager
 def running(commands, user=ATTACKER):
-    """Processes of a user that run until the block ends. One that ends before has attacked nobody."""
+    """Processes of a user that run until the block ends. A process that ends before that fails the test."""
     children = []
     with contextlib.ExitStack() as stack:
         for command in commands:

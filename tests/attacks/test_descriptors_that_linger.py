@@ -42,7 +42,7 @@ time.sleep(1000)
 
 @pytest.mark.parametrize("then", ["stays", "unread"])
 @pytest.mark.parametrize("where", ["channel", "hello"])
-def test_divvyd_closes_nobodys_descriptors(where, then):
+def test_divvyd_does_not_wait_for_a_close(where, then):
     with divvytest.Daemon(system=True) as daemon:
         attacker = strangers.start(daemon, ATTACKER, LINGER, where, then)
         try:

@@ -117,7 +117,7 @@ def test_a_directory_of_its_own_is_spoken_to(program, home):
 
 
 def test_a_program_with_more_rights_believes_no_environment(program, home):
-    """It belongs to the victim and runs with the victim's rights, whoever starts it and names the directory."""
+    """It belongs to the victim and runs with the victim's rights, whichever user starts it and names the directory."""
     privileged = os.path.join(home, "privileged")
     shutil.copy(program("compute"), privileged)
     os.chown(privileged, VICTIM, VICTIM)

@@ -1,4 +1,4 @@
-"""A program writes to its shared memory without end, so that whoever else writes there waits for it."""
+"""A program writes to its shared memory without end, so that every other writer waits for it."""
 
 import os
 
@@ -52,7 +52,7 @@ while True:
 """
 
 
-def test_divvyd_frees_nobodys_memory():
+def test_divvyd_does_not_free_the_memory_of_sessions():
     with divvytest.Daemon(system=True) as daemon:
         attacker = strangers.start(daemon, ATTACKER, FILL,
                                    os.path.join(divvytest.REPOSITORY, "tests", "system"))

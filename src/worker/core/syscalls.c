@@ -62,9 +62,9 @@ static const char *const allowed[] = {
     "recvmsg", "sendto", "recvfrom", "recvmmsg", "shutdown", "getsockopt",
     "setsockopt", "getsockname", "getpeername",
     /* not among them: flock, by which tenants could signal each other on files that all see; setsid,
-     * for the kernel gives processor time to sessions; sendmsg, which sends descriptors, for whoever lets one go
-     * waits for what that takes; setpriority and the like, for a thread that hardly ever runs keeps the locks
-     * that it has in the kernel from others */
+     * for the kernel gives processor time to sessions; sendmsg, which sends descriptors, because the receiver
+     * waits when it closes one; setpriority and the like, because a thread that hardly runs does not release
+     * its locks in the kernel */
 };
 
 /* Of ioctl: what the C library asks of a file. What a driver asks of its device the configuration says. */

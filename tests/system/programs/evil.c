@@ -89,7 +89,7 @@ static const char *const source =
     "        *sent += pid > 0;\n"
     "    }\n"
     "}\n"
-    /* fills its log a little, and has sendfile wait for a socket that nobody sends to, with the log locked */
+    /* fills its log a little, and has sendfile wait for a socket without a sender, with the log locked */
     "kernel void jam(uint writes, global ulong *sent) {\n"
     "    int pair[2];\n"
     "    char text[512];\n"
