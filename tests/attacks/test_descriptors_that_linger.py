@@ -8,7 +8,7 @@ import strangers
 from innocents import ATTACKER
 
 LINGER = """
-import array
+import array, threading
 listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
 listener.listen(1)
@@ -30,7 +30,8 @@ else:
     channel.connect(os.path.join(Daemon.dir, "session.sock"))
 try:
     channel.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [tcp.fileno()]))])
-    os.close(tcp.detach())
+    # not here: if divvyd has dropped it already, this close is the last one and waits for an hour
+    threading.Thread(target=os.close, args=[tcp.detach()], daemon=True).start()
 except PermissionError:
     pass   # the kernel refuses it for divvyd
 if sys.argv[4] == "unread":
