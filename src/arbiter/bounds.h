@@ -74,8 +74,8 @@
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
  * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
  * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as
- * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. That is longer than a turn on a device: a user
- * that waits for a grant says nothing. */
+ * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. That is longer than most turns on a device,
+ * because a user that waits for a grant sends nothing. */
 #define DV_BUDGET_PART 10
 #define DV_BUDGET_SPENT_NS (2 * UINT64_C(1000000))
 #define DV_BUDGET_LEFT_NS (1 * UINT64_C(1000000))

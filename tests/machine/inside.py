@@ -44,9 +44,9 @@ def end(child):
 
 
 def until(condition, what):
-    end = time.monotonic() + SLOW_S
+    deadline = time.monotonic() + SLOW_S
     while not condition():
-        assert time.monotonic() < end, what
+        assert time.monotonic() < deadline, what
         time.sleep(0.5)
 
 
