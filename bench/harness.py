@@ -69,6 +69,10 @@ def argument_parser(name, description):
 
 # ---- the environment that both sides share ----
 
+class Failure(Exception):
+    """A program of a bench did not do its work; the text says which, and what it said."""
+
+
 class Scratch:
     """A private directory, gone at the end; PoCL's kernel cache is in it unless given."""
 
@@ -243,7 +247,7 @@ class Instance:
             self.errors.seek(0)
             text = self.errors.read().decode(errors="replace")
             self.stop()
-            raise RuntimeError(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}")
+            raise Failure(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}")
         return json.loads(line)
 
     def say(self, line):

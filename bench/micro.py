@@ -239,7 +239,7 @@ class Bench:
                 sessions.append(Instance(self.other_side, [self.program, "idle", until]))
             pids = [pid for pid in self.worker_pids(sessions) if pid not in before]
             if len(pids) != IDLE_SESSIONS:
-                raise RuntimeError(f"{len(pids)} workers for {IDLE_SESSIONS} sessions")
+                raise harness.Failure(f"{len(pids)} workers for {IDLE_SESSIONS} sessions")
             return [pss_mib(pid) for pid in pids]
         finally:
             for session in sessions:
@@ -264,7 +264,7 @@ def pss_mib(pid):
     for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no Pss of process {pid}")
+    raise harness.Failure(f"no Pss of process {pid}")
 
 
 def run_arrangement(name, plan, options, scratch):

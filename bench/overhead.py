@@ -104,7 +104,7 @@ class Runner:
                 seconds = time.monotonic() - start
             texts = [(work / name).read_text(errors="replace") for name in ("stdout", "stderr")]
             if process.returncode != 0:
-                raise RuntimeError(
+                raise harness.Failure(
                     f"{program.name} on {self.name}: exit code {process.returncode}\n"
                     f"{texts[0][-1000:]}\n{texts[1][-1000:]}")
             if check:

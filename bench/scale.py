@@ -136,7 +136,7 @@ def measure(plan, scratch):
         full_kib = daemon.pss_kib()
         alone, watched = harness.interleave([False, True], plan.repetitions, take)
         if problems:
-            raise RuntimeError(problems[0])
+            raise harness.Failure(problems[0])
         figures += delays(alone, watched)
         figures += decisions(daemon)
         figures += [single("session_bytes", "divvyd's memory a session, bytes",

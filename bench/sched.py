@@ -98,7 +98,7 @@ class SystemDaemon(Daemon):
         for line in pathlib.Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1])
-        raise RuntimeError("no Pss of divvyd")
+        raise harness.Failure("no Pss of divvyd")
 
     def cpu_seconds(self):
         text = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
@@ -259,7 +259,7 @@ class Load:
         devices = [device for device in self.daemon.ask("devices")["devices"]
                    if device.get("decisions")]
         if not devices:
-            raise RuntimeError("divvyd tells nothing about its decisions")
+            raise harness.Failure("divvyd tells nothing about its decisions")
         return [single("decision_p99_us", "decision, p99, of the worst device, us",
                        max(device["decision_p99_us"] for device in devices), ("<=", 50)),
                 figure("decision_p50_us", "  median of each device, us",
@@ -303,8 +303,8 @@ def rounds_of(child):
     out, err = child.communicate(timeout=300)
     words = out.split()
     if child.returncode != 0 or words[:2] != ["ready", "done"]:
-        raise RuntimeError(f"an OpenCL program failed: code {child.returncode}, {out!r}, "
-                           f"{err.strip()}")
+        raise harness.Failure(f"an OpenCL program failed: code {child.returncode}, {out!r}, "
+                              f"{err.strip()}")
     return int(words[2])
 
 

@@ -77,8 +77,8 @@ class Loop(threading.Thread):
             if self.ending.is_set():
                 return
             if done.returncode:
-                raise RuntimeError(f"{self.program.name}: exit code {done.returncode}\n"
-                                   f"{done.stdout[-1000:]}\n{done.stderr[-1000:]}")
+                raise harness.Failure(f"{self.program.name}: exit code {done.returncode}\n"
+                                      f"{done.stdout[-1000:]}\n{done.stderr[-1000:]}")
             self.program.verify(self.program.output(work, done), self.long)
             self.runs += 1
         finally:
@@ -203,7 +203,7 @@ def programs(bench):
         def take(key):
             window = watch_programs(place, apps, MIXES[key][1], bench.plan.programs_s)
             if window.seconds < bench.plan.programs_s:
-                raise RuntimeError(f"{key}: all programs had work for {window.seconds:.0f} s only")
+                raise harness.Failure(f"{key}: all programs had work for {window.seconds:.0f} s only")
             windows[key].append(window)
             figures[key].add(max(abs(100 * (share - tenant.entitled)) for share, tenant
                                  in zip(window.shares(), window.tenants)),

@@ -186,8 +186,16 @@ class Side:
         done = subprocess.run([harness.divvy_command(), *arguments], env=self.environment(),
                               capture_output=True, text=True, timeout=20)
         if done.returncode:
-            raise RuntimeError(f"divvy {' '.join(arguments)}: {done.stderr.strip()}")
+            raise harness.Failure(f"divvy {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
+
+    def last_words(self):
+        """The end of divvyd's log, for a failure."""
+        if not self.process:
+            return "without divvyd"
+        lines = (self.dir / "log").read_text(errors="replace").splitlines()
+        state = "runs" if self.process.poll() is None else f"ended with {self.process.returncode}"
+        return "\n".join([f"divvyd {state}; the end of its log:", *lines[-12:]])
 
     def stop(self):
         if not self.process:
@@ -206,6 +214,7 @@ class Process:
     """A running bench-share."""
 
     def __init__(self, side, tenant_index, work, seconds, seed):
+        self.side = side
         self.log = str(side.dir / f"kernels-{tenant_index}-{seed}")
         uid = FIRST_UID + tenant_index
         command = []
@@ -223,7 +232,8 @@ class Process:
             self.process.wait()
             self.errors.seek(0)
             text = self.errors.read().decode(errors="replace").strip()
-            raise RuntimeError(f"a tenant failed ({self.process.returncode}): {text}")
+            raise harness.Failure(f"a tenant ended with {self.process.returncode}: {text}\n"
+                                  f"{self.side.last_words()}")
         return json.loads(line)
 
     def begin(self, start_ns):
@@ -232,8 +242,16 @@ class Process:
 
     def finish(self):
         answer = self.answer()
-        if answer["wrong"] or self.process.wait(30):
-            raise RuntimeError(f"{answer['wrong']} of {answer['kernels']} results are wrong")
+        if answer["wrong"]:
+            raise harness.Failure(f"{answer['wrong']} of {answer['kernels']} results are wrong")
+        try:
+            code = self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            raise harness.Failure("a tenant has its results, but does not end\n"
+                                  f"{self.side.last_words()}") from None
+        if code:
+            raise harness.Failure(f"a tenant has its results, and ended with {code}\n"
+                                  f"{self.side.last_words()}")
         return answer["kernels"]
 
     def stop(self):
