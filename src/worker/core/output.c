@@ -99,33 +99,47 @@ static bool move_kept(struct dv_runtime *runtime)
     return moved > 0;
 }
 
-/* Moves some of what is in the pipe. */
-static bool take_some(struct dv_runtime *runtime)
+/* Moves some of what is in the pipe: as much as the ring takes, or more, which is kept. */
+static bool take_some(struct dv_runtime *runtime, bool may_keep)
 {
     uint8_t data[16384];
-    ssize_t bytes = make_room(sizeof data) ? read(output.read_fd, data, sizeof data) : 0;
+    uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
+    bool has_kept = output.kept_at < output.kept_end;
+    size_t most = sizeof data;
 
+    if (!may_keep && (has_kept || used >= DV_SHM_OUTPUT_BYTES))
+        return false;
+    if (!may_keep && most > DV_SHM_OUTPUT_BYTES - used)
+        most = DV_SHM_OUTPUT_BYTES - used;
+    ssize_t bytes = make_room(sizeof data) ? read(output.read_fd, data, most) : 0;
     if (bytes <= 0)
         return false;
-    size_t posted = output.kept_at < output.kept_end ? 0 : post(runtime, data, (size_t)bytes);
+    size_t posted = has_kept ? 0 : post(runtime, data, (size_t)bytes);
     memcpy(output.kept + output.kept_end, data + posted, (size_t)bytes - posted);
     output.kept_end += (size_t)bytes - posted;
     return true;
 }
 
 /* Never waits for the client. Other kernels may go on printing, so it takes what a pipe holds and no more. */
-void dv_output_drain(struct dv_runtime *runtime)
+static void drain(struct dv_runtime *runtime, bool may_keep)
 {
     enum { TURNS_MOST = PIPE_BYTES / 16384 };
 
     pthread_mutex_lock(&output.lock);
     bool any = output.kept_at < output.kept_end && move_kept(runtime);
-    for (int i = 0; i < TURNS_MOST && take_some(runtime); i++)
+    for (int i = 0; i < TURNS_MOST && take_some(runtime, may_keep); i++)
         any = true;
     tell_how_much(runtime);
     pthread_mutex_unlock(&output.lock);
     if (any)
         dv_runtime_wake_client(runtime);
+}
+
+/* Only the reader's thread keeps output, since only that thread moves it later. Other threads leave in the pipe
+ * what the ring does not take: that wakes the reader. */
+void dv_output_drain(struct dv_runtime *runtime)
+{
+    drain(runtime, false);
 }
 
 static bool has_kept(void)
@@ -146,7 +160,7 @@ static void *keep_draining(void *argument)
             usleep(LOOK_US);
         else if (poll(&poller, 1, -1) <= 0)
             continue;
-        dv_output_drain(argument);
+        drain(argument, true);
     }
     return NULL;
 }
