@@ -27,6 +27,14 @@ static struct {
     size_t kept_at, kept_end, kept_capacity;
 } output = {.read_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Bytes that the ring takes now. The client can write any head: one that makes no sense leaves no room. */
+static size_t ring_room(const struct dv_runtime *runtime)
+{
+    uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
+
+    return used < DV_SHM_OUTPUT_BYTES ? DV_SHM_OUTPUT_BYTES - used : 0;
+}
+
 /* Into the ring, as far as there is room. Returns how much of it. */
 static size_t post(struct dv_runtime *runtime, const uint8_t *data, size_t bytes)
 {
@@ -34,11 +42,10 @@ static size_t post(struct dv_runtime *runtime, const uint8_t *data, size_t bytes
     size_t posted = 0;
 
     while (posted < bytes) {
-        uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
-        if (used >= DV_SHM_OUTPUT_BYTES)
-            break;
         uint64_t at = output.tail & (DV_SHM_OUTPUT_BYTES - 1);
-        size_t part = DV_SHM_OUTPUT_BYTES - used;
+        size_t part = ring_room(runtime);
+        if (part == 0)
+            break;
         if (part > DV_SHM_OUTPUT_BYTES - at)
             part = DV_SHM_OUTPUT_BYTES - at;
         if (part > bytes - posted)
@@ -103,18 +110,14 @@ static bool move_kept(struct dv_runtime *runtime)
 static bool take_some(struct dv_runtime *runtime, bool may_keep)
 {
     uint8_t data[16384];
-    uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
-    bool has_kept = output.kept_at < output.kept_end;
-    size_t most = sizeof data;
+    bool is_behind = output.kept_at < output.kept_end; /* the kept output comes first */
+    size_t takes = is_behind ? 0 : ring_room(runtime);
+    size_t most = may_keep || takes > sizeof data ? sizeof data : takes;
 
-    if (!may_keep && (has_kept || used >= DV_SHM_OUTPUT_BYTES))
-        return false;
-    if (!may_keep && most > DV_SHM_OUTPUT_BYTES - used)
-        most = DV_SHM_OUTPUT_BYTES - used;
-    ssize_t bytes = make_room(sizeof data) ? read(output.read_fd, data, most) : 0;
+    ssize_t bytes = most && make_room(sizeof data) ? read(output.read_fd, data, most) : 0;
     if (bytes <= 0)
         return false;
-    size_t posted = has_kept ? 0 : post(runtime, data, (size_t)bytes);
+    size_t posted = is_behind ? 0 : post(runtime, data, (size_t)bytes);
     memcpy(output.kept + output.kept_end, data + posted, (size_t)bytes - posted);
     output.kept_end += (size_t)bytes - posted;
     return true;
