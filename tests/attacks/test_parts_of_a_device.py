@@ -1,7 +1,6 @@
 """A limited tenant computes on sub-devices, or on both devices of one context, to have more than its limit."""
 
 import json
-import statistics
 import time
 
 import pytest
@@ -10,7 +9,7 @@ import divvytest
 
 LIMIT = 20.0
 POINTS_MOST = 4.0
-SECONDS = 3
+SECONDS = (3, 6)   # a kernel of any length is paid back within these
 
 
 def used(daemon):
@@ -29,19 +28,22 @@ def test_a_limit_holds_for_parts_and_for_each_device(program, how):
     with divvytest.Daemon(config, env=devices) as daemon:
         warm = daemon.run([program("parts"), how, "0.1"])   # compiles
         assert warm.returncode == 0, warm.stdout
-        child = daemon.popen([program("parts"), how, str(SECONDS + 2)], stdout=-1)
+        child = daemon.popen([program("parts"), how, str(SECONDS[1] + 1)], stdout=-1)
         try:
             assert child.stdout.readline() == "ready\n"
             time.sleep(0.5)   # what it may have had in advance is paid back
-            shares = []
-            for _ in range(SECONDS):
-                before, began = used(daemon), time.monotonic()
-                time.sleep(1)
-                after, lasted = used(daemon), time.monotonic() - began
-                shares.append(max(100 * (after[i] - before.get(i, 0)) / lasted for i in after))
+            before, began = used(daemon), time.monotonic()
+            time.sleep(SECONDS[0])
+            shares = {}   # of all the time so far, again and again
+            while time.monotonic() - began < SECONDS[1]:
+                for device, seconds in used(daemon).items():
+                    share = 100 * (seconds - before.get(device, 0)) / (time.monotonic() - began)
+                    shares.setdefault(device, []).append(share)
+                time.sleep(0.02)
             assert child.wait(60) == 0
         finally:
             divvytest.kill_group(child)
             child.stdout.close()
-        assert statistics.median(shares) <= LIMIT + POINTS_MOST, shares
-        assert min(shares) > 1, shares
+        assert len(shares) == (2 if how == "devices" else 1)
+        for seen in shares.values():   # it has the least just before it has the device again
+            assert 1 < min(seen) <= LIMIT + POINTS_MOST, seen
