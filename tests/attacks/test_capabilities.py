@@ -87,6 +87,7 @@ def test_the_documented_lists_are_these():
 
 def test_a_users_daemon_has_none(program):
     with divvytest.Daemon(user=65534) as daemon:
+        daemon.await_log("device 0: ")   # until then a child of the zygote has all rights in its own sandbox
         divvytest.wait_for(lambda: all(processes(daemon).values()), 10, "not all processes are there")
         for pid in processes(daemon).values():
             assert capabilities(pid, "CapEff") == capabilities(pid, "CapPrm") == set()
