@@ -9,7 +9,7 @@ import divvytest
 
 LIMIT = 20.0
 POINTS_MOST = 4.0
-SECONDS = (3, 6)   # a kernel of any length is paid back within these
+SECONDS = 4
 
 
 def used(daemon):
@@ -28,22 +28,24 @@ def test_a_limit_holds_for_parts_and_for_each_device(program, how):
     with divvytest.Daemon(config, env=devices) as daemon:
         warm = daemon.run([program("parts"), how, "0.1"])   # compiles
         assert warm.returncode == 0, warm.stdout
-        child = daemon.popen([program("parts"), how, str(SECONDS[1] + 1)], stdout=-1)
+        child = daemon.popen([program("parts"), how, str(SECONDS + 2)], stdout=-1)
         try:
             assert child.stdout.readline() == "ready\n"
             time.sleep(0.5)   # what it may have had in advance is paid back
-            before, began = used(daemon), time.monotonic()
-            time.sleep(SECONDS[0])
-            shares = {}   # of all the time so far, again and again
-            while time.monotonic() - began < SECONDS[1]:
-                for device, seconds in used(daemon).items():
-                    share = 100 * (seconds - before.get(device, 0)) / (time.monotonic() - began)
-                    shares.setdefault(device, []).append(share)
+            began, readings = time.monotonic(), [(0, used(daemon))]
+            while readings[-1][0] < SECONDS:
                 time.sleep(0.02)
+                readings.append((time.monotonic() - began, used(daemon)))
             assert child.wait(60) == 0
         finally:
             divvytest.kill_group(child)
             child.stdout.close()
-        assert len(shares) == (2 if how == "devices" else 1)
-        for seen in shares.values():   # it has the least just before it has the device again
-            assert 1 < min(seen) <= LIMIT + POINTS_MOST, seen
+        devices = sorted(readings[-1][1])
+        assert devices == ([0, 1] if how == "devices" else [0])
+        for device in devices:
+            had = [(lasted, seconds.get(device, 0) - readings[0][1].get(device, 0)) for lasted, seconds in readings]
+            # time is counted when the device is given back; a stalled machine makes that late
+            hold = max(after - before for (_, before), (_, after) in zip(had, had[1:]))
+            for lasted, seconds in had:
+                assert seconds <= lasted * (LIMIT + POINTS_MOST) / 100 + hold, had
+            assert had[-1][1] > had[-1][0] / 100, had

@@ -38,7 +38,9 @@ static void slow_reader_down(void)
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     DIR *tasks = opendir("/proc/self/task");
-    for (const struct dirent *task; tasks && (task = readdir(tasks));) {
+    if (!tasks)
+        _exit(3);
+    for (const struct dirent *task; (task = readdir(tasks));) {
         pid_t tid = (pid_t)atoi(task->d_name);
         if (tid > 0)
             sched_setaffinity(tid, sizeof one, &one);
