@@ -275,8 +275,8 @@ class Trial:
         watch = harness.Watch()
         processes = []
         try:
-            # The first process of each tenant fills the tenant's kernel cache alone: PoCL does not bear it when
-            # several processes do that at once.
+            # The first process of each tenant fills the tenant's kernel cache alone: the others do not compile
+            # the same kernel into an empty cache at once.
             for is_first in True, False:
                 begun = len(processes)
                 for index, work in self.works(is_first):
