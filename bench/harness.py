@@ -189,6 +189,15 @@ class Daemon:
         self.log.close()
 
 
+def last_words(daemon):
+    """The end of divvyd's log, for a failure. daemon: None or what has a `process` and a log in its `dir`."""
+    if not daemon or not daemon.process:
+        return "without divvyd"
+    lines = (daemon.dir / "log").read_text(errors="replace").splitlines()
+    state = "runs" if daemon.process.poll() is None else f"ended with {daemon.process.returncode}"
+    return "\n".join([f"divvyd {state}; the end of its log:", *lines[-12:]])
+
+
 def end_process(process):
     """SIGTERM, and SIGKILL for one that does not heed it."""
     if process.poll() is not None:
@@ -235,6 +244,7 @@ class Instance:
 
     def __init__(self, side, command):
         self.name = side.name
+        self.daemon = side.daemon
         self.errors = tempfile.TemporaryFile()
         self.process = side.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=self.errors)
@@ -247,7 +257,8 @@ class Instance:
             self.errors.seek(0)
             text = self.errors.read().decode(errors="replace")
             self.stop()
-            raise Failure(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}")
+            raise Failure(f"{self.name}: {'ended' if ready else 'no answer'}: {text.strip()}\n"
+                          f"{last_words(self.daemon)}")
         return json.loads(line)
 
     def say(self, line):

@@ -13,6 +13,8 @@ TRANSFER_SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB]
 BUSY_SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB]
 BUSY_KERNEL_NS = 3_000_000
 IDLE_SESSIONS = 64
+# earlier sessions may still be ending
+CONFIG = f"sessions-per-user: {2 * IDLE_SESSIONS}\n"
 
 ARRANGEMENTS = {
     "apart": "apart: PoCL is one thread on core 0, the application is on core 1, in bare and divvy "
@@ -81,7 +83,7 @@ class Bench:
         if compare == "bare":
             self.other_side = harness.bare_side(arrangement, scratch, "bare again")
         else:
-            self.other_side = harness.divvy_side(arrangement, scratch)
+            self.other_side = harness.divvy_side(arrangement, scratch, config=CONFIG)
             if with_discrete:
                 self.discrete_side = harness.divvy_side(
                     arrangement, scratch, "unified: no", harness.DISCRETE_CONFIG)

@@ -189,14 +189,6 @@ class Side:
             raise harness.Failure(f"divvy {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def last_words(self):
-        """The end of divvyd's log, for a failure."""
-        if not self.process:
-            return "without divvyd"
-        lines = (self.dir / "log").read_text(errors="replace").splitlines()
-        state = "runs" if self.process.poll() is None else f"ended with {self.process.returncode}"
-        return "\n".join([f"divvyd {state}; the end of its log:", *lines[-12:]])
-
     def stop(self):
         if not self.process:
             return
@@ -233,7 +225,7 @@ class Process:
             self.errors.seek(0)
             text = self.errors.read().decode(errors="replace").strip()
             raise harness.Failure(f"a tenant ended with {self.process.returncode}: {text}\n"
-                                  f"{self.side.last_words()}")
+                                  f"{harness.last_words(self.side)}")
         return json.loads(line)
 
     def begin(self, start_ns):
@@ -248,10 +240,10 @@ class Process:
             code = self.process.wait(30)
         except subprocess.TimeoutExpired:
             raise harness.Failure("a tenant has its results, but does not end\n"
-                                  f"{self.side.last_words()}") from None
+                                  f"{harness.last_words(self.side)}") from None
         if code:
             raise harness.Failure(f"a tenant has its results, and ended with {code}\n"
-                                  f"{self.side.last_words()}")
+                                  f"{harness.last_words(self.side)}")
         return answer["kernels"]
 
     def stop(self):
