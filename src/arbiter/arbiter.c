@@ -14,12 +14,12 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "src/arbiter/adopt.h"
-#include "src/arbiter/bounds.h"
-#include "src/arbiter/rights.h"
-#include "src/arbiter/session.h"
-#include "src/arbiter/tenants.h"
-#include "src/arbiter/vendors.h"
+#include "src/arbiter/restart/restore_all.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/system/rights.h"
+#include "src/arbiter/session/session.h"
+#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/workers/icd_directory.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 #include "src/base/priority.h"

@@ -1,6 +1,6 @@
 /* The arbiter: divvyd's one context object, which every other part of the daemon hangs from. */
-#ifndef DV_ARBITER_ARBITER_H
-#define DV_ARBITER_ARBITER_H
+#ifndef DVD_ARBITER_H
+#define DVD_ARBITER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,19 +8,19 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
-#include "src/arbiter/arenas.h"
-#include "src/arbiter/aside.h"
-#include "src/arbiter/cages.h"
-#include "src/arbiter/channels.h"
-#include "src/arbiter/config.h"
-#include "src/arbiter/control.h"
-#include "src/arbiter/devices.h"
-#include "src/arbiter/keeper.h"
-#include "src/arbiter/launcher.h"
-#include "src/arbiter/leases.h"
-#include "src/arbiter/listener.h"
-#include "src/arbiter/state.h"
-#include "src/arbiter/zygote.h"
+#include "src/arbiter/session/arenas.h"
+#include "src/arbiter/system/aside.h"
+#include "src/arbiter/workers/sandbox.h"
+#include "src/arbiter/session/channels.h"
+#include "src/arbiter/config/config.h"
+#include "src/arbiter/control/server.h"
+#include "src/arbiter/workers/devices.h"
+#include "src/arbiter/restart/keeper_client.h"
+#include "src/arbiter/workers/launcher.h"
+#include "src/arbiter/ledger/leases.h"
+#include "src/arbiter/session/listener.h"
+#include "src/arbiter/restart/state.h"
+#include "src/arbiter/workers/zygote.h"
 #include "src/base/log.h"
 #include "src/base/rundir.h"
 

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/arbiter/config.h"
+#include "src/arbiter/config/config.h"
 #include "src/base/log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "src/arbiter/session.h"
+#include "src/arbiter/session/session.h"
 #include "src/wire/lease/lease.h"
 #include "src/wire/lease/memory.h"
 #include "tests/fuzz/stage.h"

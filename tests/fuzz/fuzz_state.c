@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "src/arbiter/adopt.h"
-#include "src/arbiter/session.h"
+#include "src/arbiter/restart/restore_all.h"
+#include "src/arbiter/session/session.h"
 #include "src/base/cleanup.h"
 #include "src/wire/lease/sync.h"
 #include "src/wire/session/shm.h"

@@ -1,7 +1,7 @@
 /* Connections and questions of users on the control socket. */
-#include "src/arbiter/callers.h"
+#include "src/arbiter/control/rate_limit.h"
 
-#include "src/arbiter/bounds.h"
+#include "src/arbiter/limits.h"
 #include "tests/unit/unit.h"
 
 #define SECOND UINT64_C(1000000)

@@ -1,6 +1,6 @@
 /* Cgroups of workers, in directories that look like those of a kernel. On a machine with version 1 this is
  * all that version 2 can be tried on; the real ones of version 1 are in the system tests. */
-#include "src/arbiter/cgroups.h"
+#include "src/arbiter/workers/cgroups.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/arbiter/bounds.h"
-#include "src/arbiter/config.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/config/config.h"
 #include "src/wire/session/handshake.h"
 #include "src/wire/session/shm.h"
 

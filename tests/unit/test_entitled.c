@@ -1,5 +1,5 @@
 /* Entitlements as they are prepared for listings, against dv_policy_entitlements. */
-#include "src/arbiter/entitled.h"
+#include "src/arbiter/ledger/entitlements.h"
 
 #include "tests/unit/unit.h"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "src/arbiter/session.h"
-#include "src/arbiter/tenants.h"
+#include "src/arbiter/session/session.h"
+#include "src/arbiter/ledger/tenants.h"
 #include "src/base/clock.h"
 #include "src/wire/lease/lease.h"
 #include "tests/fuzz/stage.h"

@@ -1,5 +1,5 @@
 /* The state file: records that come, go and are found again. */
-#include "src/arbiter/state.h"
+#include "src/arbiter/restart/state.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/arbiter/bounds.h"
+#include "src/arbiter/limits.h"
 #include "tests/unit/unit.h"
 
 static char directory[] = "/tmp/dv-state-XXXXXX";

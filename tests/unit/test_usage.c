@@ -1,5 +1,5 @@
 /* Shares over sliding windows, and percentiles of durations. */
-#include "src/arbiter/usage.h"
+#include "src/arbiter/ledger/usage.h"
 
 #include <string.h>
 

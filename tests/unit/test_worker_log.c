@@ -1,9 +1,9 @@
 /* How many lines workers may write into divvyd's log. */
-#include "src/arbiter/worker_log.h"
+#include "src/arbiter/workers/worker_log.h"
 
 #include <unistd.h>
 
-#include "src/arbiter/bounds.h"
+#include "src/arbiter/limits.h"
 #include "src/base/log.h"
 #include "tests/unit/unit.h"
 

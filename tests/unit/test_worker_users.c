@@ -1,7 +1,7 @@
 /* Numbers of worker users: none is given out twice, all are given out, and those given back come last. */
-#include "src/arbiter/worker_users.h"
+#include "src/arbiter/workers/worker_users.h"
 
-#include "src/arbiter/bounds.h"
+#include "src/arbiter/limits.h"
 #include "tests/unit/unit.h"
 
 enum { FIRST = 1000, COUNT = 200 };

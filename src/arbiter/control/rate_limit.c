@@ -1,0 +1,132 @@
+/* Callers of the control socket (see callers.h). */
+#include "src/arbiter/control/rate_limit.h"
+
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "src/arbiter/limits.h"
+
+/* One for each user who is or was connected: who leaves with a spent rate is remembered, so that leaving
+ * and coming back does not renew it. Operators, whom groups make, have another than as tenants. */
+struct dv_caller {
+    struct {
+        uid_t uid;
+        uint32_t is_operator;
+    } key;
+    unsigned connections;
+    uint64_t questions_us; /* what its questions have cost, each a part of a second; drains with time */
+    uint64_t counted_at_us;
+    UT_hash_handle hh;
+};
+
+#define QUESTION_US (DV_S / DV_LIMIT_CONTROL_QUESTIONS_PER_S)
+
+static struct dv_caller *find(const struct dv_callers *callers, uid_t uid, bool is_operator)
+{
+    struct dv_caller *caller, wanted = {.key = {.uid = uid, .is_operator = is_operator}};
+
+    HASH_FIND(hh, callers->by_uid, &wanted.key, sizeof wanted.key, caller);
+    return caller;
+}
+
+bool dv_callers_have_place(const struct dv_callers *callers, uid_t uid, bool is_operator)
+{
+    if (callers->connections >= DV_LIMIT_CONTROL_CONNECTIONS)
+        return false;
+    if (is_operator)
+        return true;
+    const struct dv_caller *caller = find(callers, uid, false);
+    return callers->of_tenants < DV_LIMIT_CONTROL_OF_TENANTS &&
+           (!caller || caller->connections < DV_LIMIT_CONTROL_PER_TENANT);
+}
+
+static void forget(struct dv_callers *callers, struct dv_caller *caller)
+{
+    HASH_DEL(callers->by_uid, caller);
+    free(caller);
+}
+
+static void drain(struct dv_caller *caller, uint64_t now_us)
+{
+    uint64_t passed = now_us > caller->counted_at_us ? now_us - caller->counted_at_us : 0;
+
+    caller->questions_us -= passed < caller->questions_us ? passed : caller->questions_us;
+    caller->counted_at_us = now_us;
+}
+
+struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool is_operator)
+{
+    struct dv_caller *caller = find(callers, uid, is_operator);
+
+    if (!caller) {
+        caller = calloc(1, sizeof *caller);
+        if (!caller)
+            return NULL;
+        caller->key.uid = uid;
+        caller->key.is_operator = is_operator;
+        HASH_ADD(hh, callers->by_uid, key, sizeof caller->key, caller);
+    }
+    caller->connections++;
+    callers->connections++;
+    callers->of_tenants += !is_operator;
+    return caller;
+}
+
+/* Those who are gone and whose rate has recovered: some are looked at each time, and come last then. */
+static void forget_some(struct dv_callers *callers, uint64_t now_us)
+{
+    enum { LOOKED_AT = 8 };
+    unsigned count = HASH_COUNT(callers->by_uid);
+
+    for (unsigned i = 0; i < LOOKED_AT && i < count; i++) {
+        struct dv_caller *caller = callers->by_uid;
+        drain(caller, now_us);
+        if (caller->connections == 0 && caller->questions_us == 0) {
+            forget(callers, caller);
+        } else {
+            HASH_DEL(callers->by_uid, caller);
+            HASH_ADD(hh, callers->by_uid, key, sizeof caller->key, caller);
+        }
+    }
+}
+
+void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint64_t now_us)
+{
+    callers->connections--;
+    callers->of_tenants -= !caller->key.is_operator;
+    caller->connections--;
+    forget_some(callers, now_us);
+}
+
+static bool within_rate(const struct dv_caller *caller)
+{
+    return caller->key.is_operator ||
+           caller->questions_us + QUESTION_US <= DV_LIMIT_CONTROL_QUESTIONS_BURST * QUESTION_US;
+}
+
+bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us)
+{
+    drain(caller, now_us);
+    if (!within_rate(caller))
+        return false;
+    if (!caller->key.is_operator)
+        caller->questions_us += QUESTION_US;
+    return true;
+}
+
+bool dv_callers_may_ask(const struct dv_callers *callers, uid_t uid, bool is_operator, uint64_t now_us)
+{
+    struct dv_caller *caller = find(callers, uid, is_operator);
+
+    if (caller)
+        drain(caller, now_us);
+    return !caller || within_rate(caller);
+}
+
+void dv_callers_fini(struct dv_callers *callers)
+{
+    struct dv_caller *caller, *next;
+
+    HASH_ITER (hh, callers->by_uid, caller, next)
+        forget(callers, caller);
+}

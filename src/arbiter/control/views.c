@@ -1,0 +1,165 @@
+/* The JSON of the control socket (see server.h). Texts in them were cleaned when they
+ * came in; figures of a session are its worker's own and for display only. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/session/session.h"
+#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/workers/icd_directory.h"
+
+#define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
+
+/* Numbers of JSON are signed. */
+static json_t *number(uint64_t value)
+{
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+char *dv_control_render(json_t *document)
+{
+    if (!document)
+        return NULL;
+    char *text = json_dumps(document, COMPACT_WITH_ORDER);
+    json_decref(document);
+    size_t length = text ? strlen(text) : 0;
+    char *line = text ? realloc(text, length + 2) : NULL;
+    if (!line) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + length, "\n", 2);
+    return line;
+}
+
+char *dv_control_version(const struct dv_arbiter *arbiter)
+{
+    return dv_control_render(json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol",
+                            DV_WIRE_VERSION, "protocol_oldest", DV_WIRE_VERSION_OLDEST, "mode",
+                            arbiter->options.user ? "user" : "system", "directory",
+                            arbiter->directory));
+}
+
+/* ---- sessions ---- */
+
+/* The devices on which a session has work, or null. */
+static json_t *device_names(const struct dv_session *session, uint64_t mask)
+{
+    char names[DV_MAX_DEVICES * (DV_MAX_DEVICE_NAME + 2)];
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (mask >> i & 1)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     dv_session_device_name(session, i));
+    return used ? json_string(names) : json_null();
+}
+
+json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *session)
+{
+    struct dv_session_figures figures;
+    struct tm utc;
+    char started[32] = "";
+
+    dv_session_read_figures(session, &figures);
+    if (gmtime_r(&session->started, &utc))
+        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    uint32_t share_ppm = 0;
+    dv_ns waiting_ns = 0;
+    for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
+        const struct dv_session_lease *lease = session->leases[i];
+        if (!lease)
+            continue;
+        share_ppm += dv_leases_share_ppm(arbiter, lease->tenant, session->device_indices[i], 1);
+        if (lease->policy.waiting)
+            waiting_ns = dv_now() - lease->policy.waiting_since;
+    }
+    uint64_t age_ms = (dv_arbiter_now(arbiter) - session->started_us) / DV_MS;
+    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
+                     "id",
+                     number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
+                     session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
+                     number(session->uid), "user", session->user, "command", session->command,
+                     "state", figures.state, "device", device_names(session, figures.device_mask),
+                     "started", started, "age_s", (double)age_ms / 1000.0, "memory_bytes",
+                     number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
+                     session->tenant ? session->tenant->name : "", "waiting_s",
+                     (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",
+                     number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes),
+                     "moving_s", (double)figures.moving_ns / DV_NS_PER_S);
+}
+
+/* ---- devices ---- */
+
+json_t *dv_control_warnings(const struct dv_arbiter *arbiter)
+{
+    json_t *list = json_array();
+    char exposed[1024];
+
+    dv_vendors_list_exposed(arbiter->vendors_directory, exposed, sizeof exposed);
+    if (list && exposed[0])
+        json_array_append_new(
+            list, json_sprintf(
+                      "programs can reach this device without divvy: its driver is announced to "
+                      "every program in %s, so one started without `divvy run` goes straight to "
+                      "the device and is neither seen nor limited. To close that way, move the "
+                      "file out of " DV_VENDORS_PUBLIC " and name its new place under `vendors:` "
+                      "in divvyd's configuration; divvy's own divvy.icd may stay there.",
+                      exposed));
+    return list;
+}
+
+/* What all devices have in common, and what there is about one of them. */
+static json_t *warnings_of(const struct dv_lease_device *device, json_t *common)
+{
+    dv_ns unanswered = device->started ? dv_leases_unanswered(device) : 0;
+
+    if (!unanswered)
+        return json_incref(common);
+    json_t *list = json_copy(common);
+    if (list)
+        json_array_append_new(
+            list, json_sprintf("a program was asked to give this device back %.0f s ago and has not, "
+                               "while others wait; divvyd's log names it. `deadlines` in divvyd's "
+                               "configuration says how long it may.",
+                               (double)unanswered / DV_NS_PER_S));
+    return list;
+}
+
+json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned sessions,
+                          json_t *warnings)
+{
+    const struct dv_device_report *report = &arbiter->devices.reports[index];
+    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
+    const struct dv_lease_device *leases = &arbiter->leases.devices[index];
+    int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
+    bool unified = report->host_unified;
+
+    if (rule && rule->unified != DV_UNIFIED_AUTO)
+        unified = rule->unified == DV_UNIFIED_YES;
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o, "
+                     "s:s, s:i, s:o, s:o, s:f, s:f}",
+                     "index", (int)index, "name", rule && rule->name ? rule->name : report->name,
+                     "vendor", report->vendor, "version", report->version, "driver", report->driver,
+                     "platform", report->platform_name, "uuid",
+                     report->uuid[0] ? report->uuid : "unknown", "pci",
+                     report->pci[0] ? report->pci : "unknown", "type", dv_devices_type_word(report->type),
+                     "memory_bytes", number(report->memory_bytes), "compute_units",
+                     (int)report->compute_units, "unified", (int)unified, "present_as",
+                     dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
+                     "hidden", rule && rule->hidden, "sessions", (int)sessions, "warnings",
+                     warnings_of(leases, warnings), "policy",
+                     leases->started ? leases->policy.ops->name : dv_config_policy_word(choice),
+                     "slots",
+                     leases->started ? (int)leases->policy.slots
+                                     : (int)(rule && rule->slots ? *rule->slots : 1),
+                     "slice_ns", number(leases->policy.fixed_slice_ns), "decisions",
+                     number(leases->decisions.count), "decision_p50_us",
+                     (double)dv_durations_percentile(&leases->decisions, 50) / DV_NS_PER_US,
+                     "decision_p99_us",
+                     (double)dv_durations_percentile(&leases->decisions, 99) / DV_NS_PER_US);
+}

@@ -1,0 +1,152 @@
+/* The memory that sessions share with their workers (see arenas.h). */
+#include "src/arbiter/session/arenas.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/session/session.h"
+#include "src/arbiter/ledger/tenants.h"
+#include "src/base/text.h"
+#include "src/wire/session/shm.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+/* ---- size ---- */
+
+/* The quotas of all devices of the session together; UINT64_MAX: one of them has none. */
+static uint64_t quota_of(const struct dv_session *session)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < session->device_count; i++) {
+        uint32_t device = session->device_indices[i];
+        const struct dv_tenant_device *place = session->tenant->devices[device];
+        if (!(session->leased_mask >> i & 1))
+            return UINT64_MAX; /* nobody keeps books of it */
+        uint64_t quota = place ? place->memory.quota
+                               : dv_memory_size_on(session->arbiter, device,
+                                                   &session->tenant->terms.memory);
+        if (__builtin_add_overflow(sum, quota, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+/* Half as much again is for gaps between objects, the rest for what is no object. */
+uint64_t dv_arenas_size(const struct dv_session *session)
+{
+    uint64_t most = session->arbiter->config.arena_bytes, quota = quota_of(session);
+
+    if (quota > most)
+        return most;
+    uint64_t bytes = (DV_SHM_ARENA_OFFSET + quota + quota / 2 + GIB) / DV_PAGE * DV_PAGE;
+    return bytes < most ? bytes : most;
+}
+
+/* ---- what it holds ---- */
+
+/* What may be backed by memory: the rings; each object, and once more for where it is mapped or comes from;
+ * what the library keeps of freed memory; staging, replies and sources. */
+static uint64_t bytes_allowed(const struct dv_session *session)
+{
+    uint64_t quota = quota_of(session), reserved = 0;
+
+    if (quota == UINT64_MAX)
+        return UINT64_MAX;
+    for (uint32_t i = 0; i < session->device_count; i++)
+        if (session->leases[i])
+            reserved += session->leases[i]->memory.reserved;
+    uint64_t warm = quota < DV_ARENA_WARM_MOST ? quota : DV_ARENA_WARM_MOST;
+    if (warm < DV_ARENA_WARM_LEAST)
+        warm = DV_ARENA_WARM_LEAST;
+    return DV_SHM_ARENA_OFFSET + 2 * reserved + warm + DV_ARENA_OTHER_BYTES;
+}
+
+static void look_at(struct dv_session *session)
+{
+    struct stat info;
+    char has[32], may[32], why[sizeof session->ended_because];
+
+    if (session->state != DV_SESSION_SERVED || session->shm_fd < 0 ||
+        fstat(session->shm_fd, &info) < 0)
+        return;
+    uint64_t bytes = (uint64_t)info.st_blocks * 512, most = bytes_allowed(session);
+    if (bytes <= most) {
+        session->arena_over = 0;
+        return;
+    }
+    /* What was released counts no more at once, but its memory is the program's to give back: one
+     * that is stopped by a debugger cannot. */
+    if (++session->arena_over < DV_ARENA_LOOKS || dv_process_is_stopped(session->tenant_pid))
+        return;
+    dv_text_format_size(has, sizeof has, bytes);
+    dv_text_format_size(may, sizeof may, most);
+    snprintf(why, sizeof why,
+             "the memory that it shares with its program has taken %s of the host's for %d s; with "
+             "what it has reserved it may take %s",
+             has, DV_ARENA_LOOKS, may);
+    dv_session_end_for(session, why);
+}
+
+/* ---- now and then ---- */
+
+static void arm(struct dv_arbiter *arbiter, uint64_t delay_us);
+
+/* A few sessions at a time, so that other events of the loop are handled in between. */
+static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_session *session = arbiter->arenas.next ? arbiter->arenas.next : arbiter->sessions;
+
+    (void)source;
+    (void)usec;
+    for (unsigned i = 0; session && i < DV_LIMIT_BATCH; i++) {
+        struct dv_session *next = session->hh.next;
+        look_at(session);
+        session = next;
+    }
+    arbiter->arenas.next = session;
+    if (arbiter->sessions)
+        arm(arbiter, session ? DV_ARENA_STEP_US : DV_ARENA_LOOK_US);
+    return 0;
+}
+
+static void arm(struct dv_arbiter *arbiter, uint64_t delay_us)
+{
+    sd_event_source **timer = &arbiter->arenas.timer;
+    int error = 0;
+
+    if (!*timer)
+        error = sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, delay_us,
+                                           100 * DV_MS, on_look, arbiter);
+    else
+        error = sd_event_source_set_time_relative(*timer, delay_us);
+    if (error >= 0)
+        error = sd_event_source_set_enabled(*timer, SD_EVENT_ONESHOT);
+    if (error < 0)
+        dv_error("cannot look at sessions' shared memory: %s", strerror(-error));
+}
+
+void dv_arenas_watch(struct dv_arbiter *arbiter)
+{
+    int enabled = SD_EVENT_OFF;
+
+    if (!arbiter->arenas.timer ||
+        (sd_event_source_get_enabled(arbiter->arenas.timer, &enabled) >= 0 &&
+         enabled == SD_EVENT_OFF))
+        arm(arbiter, DV_ARENA_LOOK_US);
+}
+
+void dv_arenas_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session)
+{
+    if (arbiter->arenas.next == session)
+        arbiter->arenas.next = session->hh.next;
+}
+
+void dv_arenas_fini(struct dv_arbiter *arbiter)
+{
+    arbiter->arenas.timer = sd_event_source_disable_unref(arbiter->arenas.timer);
+}

@@ -1,0 +1,274 @@
+/* How a session ends: with its worker, with its program, by divvyd, or with divvyd. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/session/session.h"
+#include "src/arbiter/session/private.h"
+#include "src/base/clock.h"
+#include "src/base/text.h"
+
+/* ---- the worker's end ---- */
+
+static void note_ending(struct dv_session *session)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+
+    if (!arbiter->endings)
+        arbiter->endings = calloc(DV_LIMIT_ENDINGS, sizeof *arbiter->endings);
+    if (!arbiter->endings)
+        return;
+    struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
+    *ending = (struct dv_ending){.id = session->id, .uid = session->uid, .when = time(NULL)};
+    dv_text_copy(ending->tenant, sizeof ending->tenant, session->tenant->name);
+    dv_text_copy(ending->command, sizeof ending->command, session->command);
+    dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
+}
+
+/* The signal that ended it, or 0. */
+static int ending_signal(int status)
+{
+    return WIFSIGNALED(status)                         ? WTERMSIG(status)
+           : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
+                                                       : 0;
+}
+
+static void describe_end(char *text, size_t bytes, int status)
+{
+    int number = ending_signal(status);
+
+    if (number) {
+        const char *name = sigabbrev_np(number);
+        snprintf(text, bytes, "was ended by signal %d (SIG%s)", number, name ? name : "?");
+    } else {
+        snprintf(text, bytes, "ended with code %d", WEXITSTATUS(status));
+    }
+}
+
+/* The session is over: its worker is gone, and so is what it held. */
+static void session_end(struct dv_session *session, const char *how, bool orderly)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (session->ended_because[0])
+        dv_warning("session %llu of %s (process %d): worker %d was ended: %s", ID(session),
+                   session->command, session->tenant_pid, session->worker_pid,
+                   session->ended_because);
+    else if (session->tenant_gone)
+        dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session),
+                session->command, session->tenant_pid, session->worker_pid, how);
+    else
+        dv_log(orderly || session->arbiter->stopping ? DV_LOG_INFO : DV_LOG_WARNING,
+               "session %llu of %s (process %d): worker %d %s while its program runs", ID(session),
+               session->command, session->tenant_pid, session->worker_pid, how);
+    if (session->client_fd >= 0 && !session->tenant_gone) {
+        snprintf(text, sizeof text,
+                 "the worker of this session %s; divvyd's log may say more, and a new start of the "
+                 "program gets a new worker",
+                 how);
+        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->id,
+                                0, -1, text);
+    }
+    dv_session_destroy(session);
+}
+
+static int on_no_status(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    session_end(userdata, "has ended", true);
+    return 0;
+}
+
+static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    session->worker_gone = true;
+    dv_leases_part(session->arbiter, session);
+    session->worker_io = sd_event_source_disable_unref(session->worker_io);
+    /* Only its parent knows how a process ended. */
+    if (session->arbiter->zygote.fd >= 0 &&
+        session->zygote_generation == session->arbiter->zygote.generation)
+        dv_session_set_timer(session, DV_LIMIT_STATUS_US, on_no_status);
+    else
+        session_end(session, "has ended", true);
+    return 0;
+}
+
+int dv_session_watch_worker(struct dv_session *session)
+{
+    return sd_event_add_io(session->arbiter->event, &session->worker_io, session->worker_pidfd,
+                           EPOLLIN, on_worker_gone, session);
+}
+
+void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
+{
+    char how[64];
+
+    if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
+        return;
+    describe_end(how, sizeof how, status);
+    if (!session->ended_because[0] && ending_signal(status) == SIGKILL &&
+        dv_cages_starved(session)) {
+        snprintf(session->ended_because, sizeof session->ended_because,
+                 "the workers of its tenant and user had used up their memory (worker-memory)");
+        note_ending(session);
+    }
+    session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- ended by divvyd ---- */
+
+const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id)
+{
+    for (uint64_t i = 0; i < arbiter->ending_count && i < DV_LIMIT_ENDINGS; i++)
+        if (arbiter->endings[i].id == id)
+            return &arbiter->endings[i];
+    return NULL;
+}
+
+void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept)
+{
+    char why[sizeof session->ended_because];
+
+    snprintf(
+        why, sizeof why,
+        "it kept %s for %.1f s after it was asked to give it back, while others waited (deadlines "
+        "in divvy.yaml)",
+        kept, (double)deadline_ns / (double)DV_NS_PER_S);
+    dv_session_end_for(session, why);
+}
+
+/* Its program has been told why, or cannot be. */
+static void end_worker(struct dv_arbiter *arbiter, uint64_t id)
+{
+    const struct dv_session *session = dv_session_find(arbiter, id);
+
+    if (session)
+        dv_session_signal_worker(session, SIGKILL);
+}
+
+void dv_session_end_for(struct dv_session *session, const char *why)
+{
+    if (session->ended_because[0])
+        return;
+    dv_text_copy(session->ended_because, sizeof session->ended_because, why);
+    note_ending(session);
+    if (session->api == DV_API_LEASE) {
+        dv_warning("session %llu of %s (process %d): %s; it goes to the next", ID(session),
+                   session->command, session->tenant_pid, session->ended_because);
+        return;
+    }
+    if (session->tenant_gone || !dv_session_tell(session, session->ended_because, end_worker))
+        end_worker(session->arbiter, session->id);
+}
+
+/* ---- the tenant's end ---- */
+
+static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)usec;
+    dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session),
+               session->worker_pid);
+    dv_session_signal_worker(session, SIGKILL);
+    return 0;
+}
+
+static void session_orphaned(struct dv_session *session)
+{
+    if (session->state == DV_SESSION_SERVED && !session->worker_gone)
+        dv_session_set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
+}
+
+void dv_session_tenant_gone(struct dv_session *session)
+{
+    session->tenant_gone = true;
+    dv_session_drop_client(session);
+    if (session->state == DV_SESSION_SERVED && session->api != DV_API_LEASE) {
+        session_orphaned(session);
+        return;
+    }
+    dv_debug("session %llu: its program has left", ID(session));
+    dv_session_destroy(session); /* a worker that is forked after all is killed on arrival */
+}
+
+void dv_session_hung_up(struct dv_session *session)
+{
+    if (session->api == DV_API_LEASE)
+        dv_session_destroy(session);
+    /* otherwise the worker's pidfd tells the rest */
+}
+
+/* After hello a client only listens: whatever it does on its socket now, divvyd closes its end. A
+ * client that leaves before it has its worker wants no session. */
+static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_session *session = userdata;
+
+    (void)source;
+    (void)fd;
+    (void)events;
+    dv_session_drop_client(session);
+    if (session->state != DV_SESSION_SERVED)
+        dv_session_destroy(session);
+    return 0;
+}
+
+int dv_session_watch_client(struct dv_session *session)
+{
+    return sd_event_add_io(session->arbiter->event, &session->client_io, session->client_fd,
+                           EPOLLIN, on_client_io, session);
+}
+
+/* ---- the end of all ---- */
+
+void dv_sessions_zygote_lost(struct dv_arbiter *arbiter)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        if (session->state == DV_SESSION_FORKING && session->request_sent)
+            dv_session_fork_failed(session, 0,
+                                   "the process that starts workers has ended; it is started "
+                                   "again, so try once more");
+        else if (session->state == DV_SESSION_SERVED && session->worker_gone)
+            session_end(session, "has ended", true); /* nobody is left to say how */
+    }
+}
+
+void dv_sessions_stop(struct dv_arbiter *arbiter, int signal_number)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
+            dv_session_destroy(session);
+        else if (session->state == DV_SESSION_SERVED)
+            dv_session_signal_worker(session, signal_number);
+        else
+            dv_session_refuse(session, DV_WELCOME_REFUSED, "divvyd is ending");
+    }
+}
+
+void dv_sessions_forget(struct dv_arbiter *arbiter)
+{
+    struct dv_session *session, *next;
+
+    HASH_ITER(hh, arbiter->sessions, session, next)
+    {
+        dv_session_destroy(session);
+    }
+}

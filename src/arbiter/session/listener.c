@@ -1,0 +1,420 @@
+/* Accepting clients (see listener.h): who it is comes from the kernel, what it wants from its
+ * hello, and each number in that is checked here. */
+#include "src/arbiter/session/listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "src/arbiter/restart/restore_all.h"
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/system/incoming.h"
+#include "src/arbiter/system/peers.h"
+#include "src/arbiter/session/session.h"
+#include "src/base/cleanup.h"
+
+#define ACCEPT_PAUSE_US (100 * DV_MS)
+
+struct dv_pending {
+    struct dv_arbiter *arbiter;
+    int fd;
+    struct ucred peer;
+    struct dv_pending_user *user;
+    bool has_said;
+    sd_event_source *timer;
+    struct dv_pending *prev, *next;
+    struct dv_pending *prev_said, *next_said;
+};
+
+struct dv_pending_user {
+    uid_t uid;
+    unsigned count;          /* of its connections that are not a session yet */
+    struct dv_pending *said; /* of these, whose hello is there, oldest first */
+    struct dv_pending_user *prev, *next;
+    UT_hash_handle hh;
+};
+
+/* ---- whose connections they are ---- */
+
+/* Returns NULL when memory is short. */
+static struct dv_pending_user *find_or_add_user(struct dv_listener *listener, uid_t uid)
+{
+    struct dv_pending_user *user;
+
+    HASH_FIND(hh, listener->users, &uid, sizeof uid, user);
+    if (user)
+        return user;
+    user = calloc(1, sizeof *user);
+    if (!user)
+        return NULL;
+    user->uid = uid;
+    HASH_ADD(hh, listener->users, uid, sizeof user->uid, user);
+    return user;
+}
+
+static void enlist(struct dv_listener *listener, struct dv_pending *pending)
+{
+    struct dv_pending_user *user = pending->user;
+
+    pending->has_said = true;
+    if (!user->said)
+        DL_APPEND(listener->turns, user);
+    DL_APPEND2(user->said, pending, prev_said, next_said);
+}
+
+static void forget_pending(struct dv_listener *listener, struct dv_pending *pending)
+{
+    struct dv_pending_user *user = pending->user;
+
+    if (pending->has_said) {
+        DL_DELETE2(user->said, pending, prev_said, next_said);
+        if (!user->said)
+            DL_DELETE(listener->turns, user);
+    }
+    if (--user->count > 0)
+        return;
+    HASH_DEL(listener->users, user);
+    free(user);
+}
+
+/* ---- one connection that has not said hello ---- */
+
+static void pending_destroy(struct dv_pending *pending)
+{
+    struct dv_arbiter *arbiter = pending->arbiter;
+
+    DL_DELETE(arbiter->listener.pending, pending);
+    arbiter->listener.pending_count--;
+    forget_pending(&arbiter->listener, pending);
+    pending->timer = sd_event_source_disable_unref(pending->timer);
+    dv_incoming_close(arbiter, &pending->fd);
+    free(pending);
+    dv_arbiter_check_idle(arbiter);
+}
+
+static void refuse(struct dv_pending *pending, enum dv_welcome_status status, const char *text)
+{
+    if (dv_log_within(&pending->arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
+                   (unsigned)pending->peer.uid, text);
+    dv_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
+    pending_destroy(pending);
+}
+
+/* The newest version both sides speak, 0 when there is none. */
+static uint16_t common_version(const struct dv_hello *hello)
+{
+    uint16_t newest = hello->version < DV_WIRE_VERSION ? hello->version : DV_WIRE_VERSION;
+
+    if (hello->version_oldest > hello->version || newest < hello->version_oldest ||
+        newest < DV_WIRE_VERSION_OLDEST)
+        return 0;
+    return newest;
+}
+
+/* Each value by itself; whether the tenant may have it is asked later. */
+static bool share_makes_sense(const struct dv_hello *hello)
+{
+    return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 &&
+           hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_COUNT;
+}
+
+/* As a text; whether there are such devices is asked later. */
+static bool choice_makes_sense(const struct dv_hello *hello)
+{
+    return memchr(hello->devices, '\0', sizeof hello->devices) &&
+           hello->flags <= DV_HELLO_SAME_DEVICES && (!hello->flags || hello->devices[0]);
+}
+
+static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) ||
+        hello->magic != DV_WIRE_MAGIC) {
+        refuse(pending, DV_WELCOME_REFUSED,
+               "the first message is no hello of divvy's; is another program using this socket?");
+        return;
+    }
+    uint16_t version = common_version(hello);
+    if (version == 0) {
+        snprintf(text, sizeof text,
+                 "the client library speaks protocol versions %u to %u and divvyd %s speaks %d to "
+                 "%d: install the same release of both, then restart divvyd or the program",
+                 hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST,
+                 DV_WIRE_VERSION);
+        refuse(pending, DV_WELCOME_VERSION, text);
+        return;
+    }
+    if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) ||
+        hello->present_as > DV_PRESENT_AS_ACCELERATOR || !share_makes_sense(hello) ||
+        !choice_makes_sense(hello)) {
+        snprintf(text, sizeof text,
+                 "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
+                 DIVVY_VERSION, hello->api, hello->present_as);
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    if (dv_peer_may_open_sessions(pending->arbiter, pending->fd, &pending->peer, text, sizeof text) < 0) {
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    struct dv_process *process =
+        dv_process_of_peer(pending->arbiter, pending->fd, pending->peer.pid, pending->peer.uid);
+    if (!process) {
+        snprintf(text, sizeof text, "the calling process cannot be identified: %s",
+                 strerror(errno));
+        refuse(pending, DV_WELCOME_REFUSED, text);
+        return;
+    }
+    struct dv_arbiter *arbiter = pending->arbiter;
+    struct ucred peer = pending->peer;
+    int fd = dv_take_fd(&pending->fd);
+    dv_session_begin(arbiter, fd, process, hello, version, &peer);
+    pending_destroy(pending);
+}
+
+static bool has_left(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void read_hello(struct dv_pending *pending)
+{
+    struct dv_hello hello = {0};
+    ssize_t length = dv_incoming_receive(pending->fd, &hello, sizeof hello, MSG_TRUNC);
+
+    if (length <= 0 || has_left(pending->fd))
+        pending_destroy(pending);
+    else
+        take_hello(pending, &hello, length > (ssize_t)sizeof hello ? -EMSGSIZE : length);
+}
+
+/* ---- taking turns ----
+ *
+ * To begin a session costs far more than to accept a connection. One is begun at a time, then whoever
+ * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
+ * without end delays neither the others' sessions nor their grants. */
+
+static struct dv_pending *next_in_turn(struct dv_listener *listener)
+{
+    struct dv_pending_user *user = listener->turns;
+
+    if (!user)
+        return NULL;
+    DL_DELETE(listener->turns, user);
+    DL_APPEND(listener->turns, user);
+    return user->said;
+}
+
+static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_pending *pending = next_in_turn(&arbiter->listener);
+
+    (void)usec;
+    if (pending)
+        read_hello(pending);
+    if (arbiter->listener.turns) {
+        sd_event_source_set_time_relative(source, 0);
+        sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    }
+    return 0;
+}
+
+/* All of them are one source for the event loop: with a source for each, a thousand hellos at once would
+ * have a thousand turns before everybody else has its next. */
+static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+    struct dv_listener *listener = &arbiter->listener;
+    struct epoll_event ready[DV_LIMIT_BATCH];
+
+    (void)source;
+    (void)events;
+    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    for (int i = 0; i < count; i++) {
+        struct dv_pending *pending = ready[i].data.ptr;
+        epoll_ctl(fd, EPOLL_CTL_DEL, pending->fd, NULL);
+        pending->timer = sd_event_source_disable_unref(pending->timer);
+        enlist(listener, pending);
+    }
+    sd_event_source_set_time_relative(listener->turn, 0);
+    sd_event_source_set_enabled(listener->turn, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+static int on_hello_deadline(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source;
+    (void)usec;
+    refuse(userdata, DV_WELCOME_REFUSED, "no hello came in time");
+    return 0;
+}
+
+/* ---- the listening socket ---- */
+
+static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
+{
+    struct dv_listener *listener = &arbiter->listener;
+    DV_AUTO_CLOSE int fd = accepted_fd;
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+        return;
+    struct dv_pending *pending = calloc(1, sizeof *pending);
+    struct dv_pending_user *user = pending ? find_or_add_user(listener, peer.uid) : NULL;
+    if (!user) {
+        free(pending);
+        return;
+    }
+    unsigned of_user = user->count++;
+    unsigned in_all = listener->pending_count;
+    *pending = (struct dv_pending){
+        .arbiter = arbiter, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
+    DL_APPEND(listener->pending, pending);
+    listener->pending_count++;
+    dv_arbiter_check_idle(arbiter);
+    if (of_user >= DV_LIMIT_PENDING_PER_UID || in_all >= DV_LIMIT_PENDING) {
+        refuse(pending, DV_WELCOME_REFUSED,
+               "too many connections wait to become a session; try again a little later");
+        return;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
+    if (epoll_ctl(listener->hellos_fd, EPOLL_CTL_ADD, pending->fd, &event) < 0 ||
+        sd_event_add_time_relative(arbiter->event, &pending->timer, CLOCK_MONOTONIC,
+                                   DV_LIMIT_HELLO_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
+        pending_destroy(pending);
+}
+
+int dv_listener_accept(sd_event_source *source, int fd)
+{
+    int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (accepted >= 0) {
+        sd_event_source_set_ratelimit(source, 0, 0);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        dv_warning("cannot accept a connection for now: %s", strerror(errno));
+        sd_event_source_set_ratelimit(source, ACCEPT_PAUSE_US, 1);
+    }
+    return accepted;
+}
+
+static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_arbiter *arbiter = userdata;
+
+    (void)events;
+    for (int i = 0, accepted; i < DV_LIMIT_ACCEPTS; i++) {
+        if ((accepted = dv_listener_accept(source, fd)) < 0)
+            break;
+        add_pending(arbiter, accepted);
+    }
+    return 0;
+}
+
+int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, unsigned mode)
+{
+    struct sockaddr_un address;
+    int error = dv_rundir_address(&address, arbiter->directory, name);
+
+    if (error < 0)
+        return error;
+    /* Only the holder of the directory's lock comes here, so a file that is there is stale. */
+    unlink(address.sun_path);
+    DV_AUTO_CLOSE int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    mode_t mask = umask(0777); /* nobody gets in before the mode is right */
+    int status = bind(fd, (struct sockaddr *)&address, sizeof address);
+    error = -errno;
+    umask(mask);
+    if (status < 0)
+        return error;
+    if (chmod(address.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0) {
+        error = -errno;
+        unlink(address.sun_path);
+        return error;
+    }
+    return dv_take_fd(&fd);
+}
+
+void dv_listener_let_in(const char *path, gid_t group, mode_t mode)
+{
+    if (lchown(path, (uid_t)-1, group) < 0 || chmod(path, mode) < 0)
+        dv_warning("cannot set who may use %s: %s", path, strerror(errno));
+}
+
+/* The kernel already refuses users that divvyd would refuse. */
+void dv_listener_apply_config(struct dv_arbiter *arbiter)
+{
+    const struct dv_config *config = &arbiter->config;
+    bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
+    struct sockaddr_un address;
+
+    if (arbiter->options.user ||
+        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
+        return;
+    dv_listener_let_in(address.sun_path, one_group ? config->session_group : getegid(),
+                       one_group ? 0660 : 0666);
+}
+
+int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
+{
+    struct dv_listener *listener = &arbiter->listener;
+
+    listener->activated = activated_fd >= 0;
+    listener->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_SESSION_SOCKET);
+    if (listener->fd < 0)
+        listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
+    if (listener->fd < 0)
+        return listener->fd;
+    dv_incoming_prepare(listener->fd);
+    dv_listener_apply_config(arbiter);
+    int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
+                                arbiter);
+    if (error >= 0)
+        error = sd_event_add_time_relative(arbiter->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
+                                           on_turn, arbiter);
+    if (error >= 0) {
+        listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
+        error = listener->hellos_fd < 0 ? -errno
+                                        : sd_event_add_io(arbiter->event, &listener->hellos,
+                                                          listener->hellos_fd, EPOLLIN, on_hellos,
+                                                          arbiter);
+    }
+    return error < 0 ? error : 0;
+}
+
+void dv_listener_fini(struct dv_arbiter *arbiter)
+{
+    struct dv_listener *listener = &arbiter->listener;
+    struct dv_pending *pending, *next;
+    struct sockaddr_un address;
+
+    listener->io = sd_event_source_disable_unref(listener->io);
+    listener->turn = sd_event_source_disable_unref(listener->turn);
+    if (listener->fd >= 0) {
+        if (!listener->activated &&
+            dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
+            unlink(address.sun_path);
+        close(listener->fd);
+    }
+    listener->fd = -1;
+    DL_FOREACH_SAFE(listener->pending, pending, next)
+    {
+        pending_destroy(pending);
+    }
+    listener->hellos = sd_event_source_disable_unref(listener->hellos);
+    dv_close_fd(&listener->hellos_fd);
+}

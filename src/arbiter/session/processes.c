@@ -1,0 +1,187 @@
+/* Watching the processes of tenants (see processes.h). */
+#include "src/arbiter/session/processes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/session/session.h"
+#include "src/base/cleanup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* A few of its sessions in each turn, because they can be many: as long as it is listened to, the end of a
+ * process is told again. The last session that goes takes the process with it. */
+static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct dv_process *process = userdata;
+    bool last = false;
+
+    (void)fd;
+    (void)events;
+    for (int i = 0; i < DV_LIMIT_ENDS_AT_ONCE && !last; i++) {
+        struct dv_session *session = process->sessions;
+        if (!session || session->tenant_gone) { /* and so are all the others, who wait for their workers' ends */
+            sd_event_source_set_enabled(source, SD_EVENT_OFF);
+            return 0;
+        }
+        last = !session->next_of_process;
+        DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
+        DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
+        dv_session_tenant_gone(session);
+    }
+    return 0;
+}
+
+static bool is_alive(int pidfd)
+{
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 0;
+}
+
+static bool runs_as(pid_t pid, uid_t uid)
+{
+    char path[64], line[256];
+    unsigned effective;
+    bool same = false;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Uid: %*u %u", &effective) == 1)
+            same = effective == uid;
+    if (file)
+        fclose(file);
+    return same;
+}
+
+/* Newer kernels give the process itself. A number alone could be another's by now: then at least it is
+ * not another user's. */
+static int open_peer(int fd, pid_t pid, uid_t uid)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
+        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+        return pidfd;
+    }
+    if (errno == ENOPROTOOPT && pid > 0)
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd >= 0 && !runs_as(pid, uid)) {
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
+    return pidfd;
+}
+
+int dv_process_open_peer(int fd, pid_t pid, uid_t uid)
+{
+    int pidfd = open_peer(fd, pid, uid);
+
+    if (pidfd >= 0 && !is_alive(pidfd)) { /* whoever has its socket now is somebody else */
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
+    return pidfd;
+}
+
+static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
+{
+    struct dv_process *process;
+
+    /* As long as the process that had this number lives, nobody else has it. */
+    HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
+    return process && pid > 0 && is_alive(process->pidfd) ? process : NULL;
+}
+
+struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid)
+{
+    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, pid, uid);
+
+    if (pidfd < 0)
+        return NULL;
+    struct dv_process *process = find(arbiter, pid);
+    if (process)
+        return process;
+    if (arbiter->descriptors_free < DV_PROCESS_DESCRIPTORS) {
+        errno = EMFILE;
+        return NULL;
+    }
+    return dv_process_adopt(arbiter, pid, &pidfd);
+}
+
+struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd)
+{
+    struct dv_process *process = find(arbiter, pid);
+
+    if (process)
+        return process;
+    process = calloc(1, sizeof *process);
+    if (!process)
+        return NULL;
+    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = *pidfd};
+    int status = sd_event_add_io(arbiter->event, &process->io, process->pidfd, EPOLLIN,
+                                 on_exit_of_process, process);
+    if (status < 0) {
+        free(process);
+        errno = -status;
+        return NULL;
+    }
+    *pidfd = -1;
+    arbiter->descriptors_free -= DV_PROCESS_DESCRIPTORS;
+    HASH_ADD(hh, arbiter->processes, pid, sizeof process->pid, process);
+    return process;
+}
+
+void dv_process_drop(struct dv_process *process)
+{
+    struct dv_arbiter *arbiter = process->arbiter;
+
+    if (process->sessions)
+        return;
+    HASH_DEL(arbiter->processes, process);
+    process->io = sd_event_source_disable_unref(process->io);
+    close(process->pidfd);
+    arbiter->descriptors_free += DV_PROCESS_DESCRIPTORS;
+    free(process);
+}
+
+void dv_process_attach(struct dv_process *process, struct dv_session *session)
+{
+    session->process = process;
+    DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
+}
+
+void dv_process_detach(struct dv_session *session)
+{
+    struct dv_process *process = session->process;
+
+    session->process = NULL;
+    DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
+    dv_process_drop(process);
+}
+
+bool dv_process_is_stopped(pid_t pid)
+{
+    char path[64], text[512];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+}

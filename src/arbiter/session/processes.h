@@ -1,0 +1,42 @@
+/* The processes that sessions belong to, one pidfd each however many sessions a process has. */
+#ifndef DVD_SESSION_PROCESSES_H
+#define DVD_SESSION_PROCESSES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+#include <uthash.h>
+
+struct dv_arbiter;
+struct dv_session;
+
+struct dv_process {
+    struct dv_arbiter *arbiter;
+    pid_t pid;
+    int pidfd;
+    sd_event_source *io;
+    struct dv_session *sessions; /* linked by their next_of_process */
+    UT_hash_handle hh;
+};
+
+/* A descriptor of the process at the other end of a connected socket, of which the kernel says number and
+ * user when it connected; -1 with errno set when it cannot be identified or has ended. */
+int dv_process_open_peer(int fd, pid_t pid, uid_t uid);
+
+/* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
+ * set when it cannot be identified. Every call wants a dv_process_drop in the end, or a
+ * dv_process_attach. */
+struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid);
+/* The same for a process whose descriptor is known; takes it over. */
+struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd);
+/* Stopped by a signal or a debugger, as the kernel says. */
+bool dv_process_is_stopped(pid_t pid);
+/* Forgets a process that has no session. */
+void dv_process_drop(struct dv_process *process);
+
+void dv_process_attach(struct dv_process *process, struct dv_session *session);
+/* The process is forgotten with its last session. */
+void dv_process_detach(struct dv_session *session);
+
+#endif

@@ -1,0 +1,42 @@
+/* A part of divvyd's processor time for one who may cause work without end. */
+#ifndef DVD_SYSTEM_BUDGET_H
+#define DVD_SYSTEM_BUDGET_H
+
+#include <stdbool.h>
+#include <time.h>
+
+#include "src/arbiter/limits.h"
+#include "src/base/clock.h"
+
+struct dv_budget {
+    dv_ns spent_ns; /* so far as it is not made up for by the time passed since */
+    dv_ns counted_at;
+};
+
+/* Not the time that passes: while another process has the processor, nobody here has spent it. */
+static inline dv_ns dv_processor_time(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (dv_ns)time.tv_sec * DV_NS_PER_S + (dv_ns)time.tv_nsec;
+}
+
+/* So much was spent. Returns for how long it has to pause: 0 while it has less than its part, or when nobody
+ * else wants anything; then it does not pay for that later either. */
+static inline dv_ns dv_budget_spend(struct dv_budget *budget, dv_ns took, bool alone, dv_ns now)
+{
+    dv_ns made_up = (now - budget->counted_at) / DV_BUDGET_PART;
+
+    budget->spent_ns -= made_up < budget->spent_ns ? made_up : budget->spent_ns;
+    budget->spent_ns += took;
+    budget->counted_at = now;
+    if (budget->spent_ns <= DV_BUDGET_SPENT_NS)
+        return 0;
+    if (!alone)
+        return (budget->spent_ns - DV_BUDGET_SPENT_NS + DV_BUDGET_LEFT_NS) * DV_BUDGET_PART;
+    budget->spent_ns = DV_BUDGET_SPENT_NS;
+    return 0;
+}
+
+#endif

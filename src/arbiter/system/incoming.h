@@ -1,0 +1,23 @@
+/* Sockets that strangers send to. A message may bring descriptors, and the process that closes the last copy of
+ * one waits for what that takes: an hour for a TCP socket that lingers, longer for a file of a FUSE server that
+ * does not answer. divvyd wants none and receives none. */
+#ifndef DVD_SYSTEM_INCOMING_H
+#define DVD_SYSTEM_INCOMING_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+struct dv_arbiter;
+
+/* Has the kernel refuse messages with descriptors, for this socket and those that it accepts: Linux 6.16 and
+ * later. Before that dv_incoming_receive and dv_incoming_close see to it. */
+void dv_incoming_prepare(int fd);
+
+/* Receives what recv(2) would, without waiting. -1 with EPERM: it has brought descriptors,
+ * and is still there; the socket is to be closed. */
+ssize_t dv_incoming_receive(int fd, void *data, size_t bytes, int flags);
+
+/* Closes a socket together with the messages that are still queued in it. */
+void dv_incoming_close(struct dv_arbiter *arbiter, int *fd);
+
+#endif

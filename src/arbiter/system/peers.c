@@ -1,0 +1,123 @@
+/* Who is at the other end of a socket (see peers.h). */
+#include "src/arbiter/system/peers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/arbiter/arbiter.h"
+#include "src/arbiter/limits.h"
+#include "src/arbiter/session/processes.h"
+#include "src/base/cleanup.h"
+
+bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group)
+{
+    gid_t groups[DV_LIMIT_GROUPS];
+    socklen_t bytes = sizeof groups;
+
+    if (own_group == group)
+        return true;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
+        return false;
+    for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
+        if (groups[i] == group)
+            return true;
+    return false;
+}
+
+/* What /proc says of a process; false when it says nothing, or more than fits. */
+static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, bytes - 1) : -1;
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0 && (size_t)length < bytes - 1;
+}
+
+/* In a pid namespace below ours it has a number there, too. */
+static bool is_in_our_pid_namespace(pid_t pid)
+{
+    char text[4096];
+    unsigned ours, below;
+
+    if (pid <= 0 || !read_of(pid, "status", text, sizeof text))
+        return false;
+    const char *numbers = strstr(text, "\nNSpid:");
+    return numbers && sscanf(numbers, "\nNSpid: %u%*[\t]%u", &ours, &below) == 1;
+}
+
+/* To look at the namespace itself takes the right to trace every process, which divvyd does without. A user
+ * namespace maps its users to those outside: who has the map that we have is in ours, or root has made it
+ * one that is as good. */
+static bool has_our_users(pid_t pid)
+{
+    static const char *const maps[] = {"uid_map", "gid_map"};
+    char theirs[4096], ours[4096];
+
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        if (!read_of(pid, maps[i], theirs, sizeof theirs) ||
+            !read_of(getpid(), maps[i], ours, sizeof ours) || strcmp(theirs, ours) != 0)
+            return false;
+    return true;
+}
+
+bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer)
+{
+    if (!is_in_our_pid_namespace(peer->pid) || !has_our_users(peer->pid))
+        return false;
+    /* the number was the peer's all the time */
+    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, peer->pid, peer->uid);
+    return pidfd >= 0;
+}
+
+bool dv_peer_is_operator(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer)
+{
+    const struct dv_config *config = &arbiter->config;
+
+    return (peer->uid == 0 || peer->uid == arbiter->owner ||
+            (config->has_operator_group && dv_peer_is_in_group(fd, peer->gid, config->operator_group))) &&
+           dv_peer_is_of_this_machine(fd, peer);
+}
+
+/* Workers are members of the groups that drivers need. A user who is no member must not gain their rights
+ * through a worker. */
+static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, const struct ucred *peer,
+                                  const char **name)
+{
+    for (uint64_t i = 0; file && i < file->devices_count; i++) {
+        const struct dv_cage_rule *rule = file->devices[i].cage;
+        for (uint64_t j = 0; rule && j < rule->groups_count; j++)
+            if (!dv_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
+                *name = rule->groups[j];
+                return true;
+            }
+    }
+    return false;
+}
+
+int dv_peer_may_open_sessions(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer,
+                              char *text, size_t bytes)
+{
+    const struct dv_config *config = &arbiter->config;
+    const char *lacking = NULL;
+
+    if (peer->uid == 0 || peer->uid == arbiter->owner || config->sessions_for == DV_SESSIONS_FOR_ALL)
+        return 0;
+    if (config->sessions_for == DV_SESSIONS_FOR_GROUP) {
+        if (dv_peer_is_in_group(fd, peer->gid, config->session_group))
+            return 0;
+        lacking = config->file->session_group;
+    } else if (!lacks_a_workers_group(config->file, fd, peer, &lacking)) {
+        return 0;
+    }
+    snprintf(text, bytes,
+             "only members of group %s may use the accelerators of this machine; ask the operator to "
+             "make you one (session-group in divvy.yaml), then log in again",
+             lacking);
+    return -EACCES;
+}

@@ -1,0 +1,27 @@
+/* Who is at the other end of a socket, as the kernel says: its groups, its namespaces, and whether it may
+ * open sessions at all. */
+#ifndef DVD_SYSTEM_PEERS_H
+#define DVD_SYSTEM_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+struct dv_arbiter;
+
+/* own_group: of its credentials. */
+bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group);
+
+/* Whether it is in divvyd's own pid namespace and has divvyd's map of users: root of a container is not root
+ * here. False when that cannot be found out. */
+bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer);
+
+/* Root, the owner of divvyd and members of the operators' group, unless they are in a container. */
+bool dv_peer_is_operator(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer);
+
+/* Whether it may open sessions. Returns 0, or -EACCES with words. */
+int dv_peer_may_open_sessions(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer,
+                              char *text, size_t bytes);
+
+#endif

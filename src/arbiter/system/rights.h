@@ -1,0 +1,16 @@
+/* What is left of root's rights in each process of root's daemon. docs/security.md lists them with their
+ * reasons. A user's daemon has none from the beginning. */
+#ifndef DVD_SYSTEM_RIGHTS_H
+#define DVD_SYSTEM_RIGHTS_H
+
+enum dv_rights {
+    DV_RIGHTS_NONE,     /* the keeper */
+    DV_RIGHTS_DAEMON,   /* divvyd, which reads what strangers send */
+    DV_RIGHTS_LAUNCHER, /* the launcher and the zygotes that it starts, which make cages */
+};
+
+/* Gives up all other capabilities for good: also programs that this process executes never have them.
+ * Returns 0 or a negative errno. */
+int dv_rights_keep(enum dv_rights rights);
+
+#endif

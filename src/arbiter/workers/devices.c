@@ -1,0 +1,218 @@
+/* Devices and the rules that apply to them (see devices.h). */
+#include "src/arbiter/workers/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/text.h"
+
+/* The bits of a device's type, as OpenCL numbers them. divvyd shows them, and includes no OpenCL
+ * header for it. */
+#define TYPE_CPU 2u
+#define TYPE_GPU 4u
+#define TYPE_ACCELERATOR 8u
+
+static void clean_report(struct dv_device_report *report)
+{
+    dv_text_clean(report->name, sizeof report->name);
+    dv_text_clean(report->vendor, sizeof report->vendor);
+    dv_text_clean(report->version, sizeof report->version);
+    dv_text_clean(report->driver, sizeof report->driver);
+    dv_text_clean(report->platform_name, sizeof report->platform_name);
+    dv_text_clean(report->uuid, sizeof report->uuid);
+    dv_text_clean(report->pci, sizeof report->pci);
+    report->host_unified = report->host_unified != 0;
+}
+
+/* For a program it makes no difference which of the two it gets. */
+static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
+{
+    return a->platform == b->platform && a->type == b->type &&
+           a->compute_units == b->compute_units && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->version, b->version) == 0;
+}
+
+void dv_devices_group(struct dv_devices *devices)
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        uint32_t first = 0;
+        while (first < i && !are_alike(&devices->reports[first], &devices->reports[i]))
+            first++;
+        devices->groups[i] = (uint8_t)first;
+    }
+}
+
+bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+                     uint64_t now_us)
+{
+    if (answer->device_count > DV_MAX_DEVICES)
+        return false;
+    devices->known = true;
+    devices->probed_us = now_us;
+    devices->count = answer->device_count;
+    devices->found = answer->devices_found;
+    devices->had_some |= devices->count > 0;
+    /* sessions that run on others go on with what they have */
+    memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
+    for (uint32_t i = 0; i < devices->count; i++)
+        clean_report(&devices->reports[i]);
+    dv_devices_group(devices);
+    memcpy(devices->text, answer->text, sizeof devices->text);
+    dv_text_clean(devices->text, sizeof devices->text);
+    return true;
+}
+
+const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
+                                             const struct dv_config *config)
+{
+    const struct dv_config_file *file = config->file;
+
+    for (uint64_t i = 0; file && i < file->devices_count; i++)
+        if (dv_device_match_is(&file->devices[i].matches, index, &devices->reports[index], NULL))
+            return &file->devices[i];
+    return NULL;
+}
+
+int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
+                      const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    return rule ? rule->policy : DV_POLICY_ELASTIC;
+}
+
+/* Memory of the host comes from its kernel, which clears it; of a card's nobody promises that. */
+static bool is_scrubbed(const struct dv_device_report *report, const struct dv_device_rule *rule)
+{
+    return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES
+                                                : !report->host_unified;
+}
+
+bool dv_devices_copies_beside(const struct dv_devices *devices, uint32_t index,
+                              const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+
+    return rule && rule->copy_engine != DV_COPY_ENGINE_AUTO ? rule->copy_engine == DV_COPY_ENGINE_YES
+                                                            : devices->reports[index].copy_engines > 0;
+}
+
+bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    bool unified = rule && rule->unified != DV_UNIFIED_AUTO ? rule->unified == DV_UNIFIED_YES
+                                                            : devices->reports[index].host_unified;
+
+    return !unified && !(rule && rule->no_swap);
+}
+
+static bool is_offered(const struct dv_devices *devices, uint32_t index,
+                       const struct dv_config *config)
+{
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    return !rule || !rule->hidden;
+}
+
+/* Adds those of the devices that are offered which an item names. Returns false when it names none. */
+static bool choose_item(const struct dv_devices *devices, const struct dv_config *config,
+                        const char *item, bool chosen[DV_MAX_DEVICES])
+{
+    struct dv_device_match match = dv_device_match_parse(item);
+    bool any = false;
+
+    for (uint32_t i = 0; i < devices->count; i++) {
+        const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
+        if (!is_offered(devices, i, config) ||
+            !dv_device_match_is(&match, i, &devices->reports[i], rule ? rule->name : NULL))
+            continue;
+        chosen[i] = any = true;
+    }
+    return any;
+}
+
+uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           size_t bytes)
+{
+    bool chosen[DV_MAX_DEVICES] = {0};
+    uint32_t count = 0;
+
+    for (const char *at = choice; at && *at;) {
+        char item[DV_MAX_DEVICE_CHOICE];
+        size_t length = strcspn(at, ",");
+        snprintf(item, sizeof item, "%.*s", (int)length, at);
+        if (!choose_item(devices, config, item, chosen)) {
+            dv_text_clean(item, sizeof item);
+            snprintf(text, bytes, "no device is offered that '%.100s' names; `divvy devices` lists them",
+                     item);
+            return 0;
+        }
+        at += length + (at[length] == ',');
+    }
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (choice ? chosen[i] : is_offered(devices, i, config))
+            indices[count++] = (uint8_t)i;
+    if (count == 0)
+        snprintf(text, bytes, "this machine has no device to offer: %.300s",
+                 devices->count ? "the configuration hides all of them" : devices->text);
+    return count;
+}
+
+uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                size_t bytes)
+{
+    uint32_t count = 0;
+
+    snprintf(text, bytes, "this machine does not offer those devices any more that the program has used");
+    while (*numbers) {
+        char *end;
+        unsigned long number = strtoul(numbers, &end, 10);
+        if (end == numbers || (*end && *end != ',') || number >= devices->count ||
+            count == DV_MAX_DEVICES || !is_offered(devices, (uint32_t)number, config))
+            return 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (indices[i] == number)
+                return 0;
+        indices[count++] = (uint8_t)number;
+        numbers = *end ? end + 1 : end;
+    }
+    return count;
+}
+
+struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
+                                        const struct dv_config *config, uint32_t present_as)
+{
+    const struct dv_device_report *report = &devices->reports[index];
+    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    struct dv_device_grant grant = {.platform = report->platform,
+                                    .device = report->device,
+                                    .number = index,
+                                    .scrubbed = is_scrubbed(report, rule),
+                                    .pinned = rule ? (uint32_t)rule->pinned : DV_PINNED_AUTO};
+
+    if (rule) {
+        grant.unified = (uint32_t)rule->unified;
+        grant.present_as = (uint32_t)rule->present_as;
+        if (rule->name)
+            dv_text_copy(grant.name, sizeof grant.name, rule->name);
+    }
+    if (present_as != DV_PRESENT_AS_IS)
+        grant.present_as = present_as;
+    return grant;
+}
+
+const char *dv_devices_type_word(uint64_t type)
+{
+    if (type & TYPE_GPU)
+        return "gpu";
+    if (type & TYPE_ACCELERATOR)
+        return "accelerator";
+    return type & TYPE_CPU ? "cpu" : "custom";
+}
+
+const char *dv_present_as_word(uint32_t present_as)
+{
+    static const char *const words[] = {"as-is", "cpu", "gpu", "accelerator"};
+    return present_as < sizeof words / sizeof words[0] ? words[present_as] : "as-is";
+}

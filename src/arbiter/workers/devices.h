@@ -1,0 +1,59 @@
+/* The machine's devices: what the probe found, and what the configuration makes of it. */
+#ifndef DVD_WORKERS_DEVICES_H
+#define DVD_WORKERS_DEVICES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/arbiter/config/config.h"
+#include "src/wire/session/handshake.h"
+
+struct dv_devices {
+    bool known;         /* a probe has answered */
+    uint64_t probed_us; /* when it did */
+    uint32_t count;
+    uint32_t found; /* those for which there was no room too */
+    bool had_some; /* at any time: when there is none, they may well come back */
+    struct dv_device_report reports[DV_MAX_DEVICES];
+    uint8_t groups[DV_MAX_DEVICES]; /* the first device that each is like */
+    char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
+};
+
+/* Takes over a probe's answer; false when it makes no sense. */
+bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+                     uint64_t now_us);
+
+/* Finds out which of the devices that are reported are alike. */
+void dv_devices_group(struct dv_devices *devices);
+
+/* The rule that decides for a device, or NULL: the defaults. */
+const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
+                                             const struct dv_config *config);
+/* Whether the device copies while it computes, so that neither waits for the other. */
+bool dv_devices_copies_beside(const struct dv_devices *devices, uint32_t index,
+                              const struct dv_config *config);
+/* Whether objects may be moved between the device's memory and the host's. */
+bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config);
+
+/* enum dv_policy_choice of a device, by its rule or by default. */
+int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
+                      const struct dv_config *config);
+
+/* Fills the indices of the devices that a session may use: those that it names, with commas between them,
+ * as far as they are offered; NULL: all. Returns their number; 0: there is none, for the reason in words. */
+uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           size_t bytes);
+/* Fills exactly those devices that are named by their numbers, in that order. Returns how many they are; 0:
+ * one of them is not there, or is named twice. */
+uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                size_t bytes);
+/* What a session's worker is told of a device. */
+struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
+                                        const struct dv_config *config, uint32_t present_as);
+
+const char *dv_devices_type_word(uint64_t type);
+const char *dv_present_as_word(uint32_t present_as);
+
+#endif

@@ -1,0 +1,25 @@
+/* The launcher: a process that does nothing but start zygotes. It is forked before divvyd gives up its
+ * rights, and keeps those that a zygote needs, so that divvyd can have another zygote without having them
+ * itself. What it starts was fixed when it was forked; it reads no word of anybody else's. */
+#ifndef DVD_WORKERS_LAUNCHER_H
+#define DVD_WORKERS_LAUNCHER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct dv_launcher {
+    int fd; /* -1: there is none */
+    pid_t pid;
+};
+
+/* Becomes the process that is wanted: executes it with these descriptors, or ends. */
+typedef void dv_launcher_become(const void *argument, int socket_fd, int log_fd);
+
+/* Returns 0 or a negative errno. */
+int dv_launcher_start(struct dv_launcher *launcher, dv_launcher_become *become, const void *argument,
+                      bool of_system);
+/* Starts one, a child of this process. Returns its pidfd, or a negative errno. */
+int dv_launcher_launch(const struct dv_launcher *launcher, int socket_fd, int log_fd, pid_t *pid);
+void dv_launcher_stop(struct dv_launcher *launcher);
+
+#endif

@@ -1,0 +1,28 @@
+/* The numbers of users that workers of root's daemon run as: which are taken. */
+#ifndef DVD_WORKERS_WORKER_USERS_H
+#define DVD_WORKERS_WORKER_USERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct dv_worker_users {
+    uid_t first;
+    uint32_t count; /* numbers that can be given out */
+    uint32_t used;
+    uint32_t next;   /* where to look first: one that was given back rests as long as possible */
+    uint64_t *taken; /* a bit for each */
+};
+
+/* All of a range are free, at most DV_LIMIT_WORKER_USERS of them. Of one that is all zeros, or again.
+ * Returns 0 or -ENOMEM. */
+int dv_worker_users_init(struct dv_worker_users *users, uid_t first, uid_t last);
+void dv_worker_users_fini(struct dv_worker_users *users);
+
+/* Takes any number. Returns false when all are taken. */
+bool dv_worker_users_take(struct dv_worker_users *users, uid_t *uid);
+/* Takes this one. Returns false when it is taken, or is none of the range. */
+bool dv_worker_users_take_this(struct dv_worker_users *users, uid_t uid);
+void dv_worker_users_give_back(struct dv_worker_users *users, uid_t uid);
+
+#endif
