@@ -18,7 +18,7 @@
 #include "src/arbiter/limits.h"
 #include "src/arbiter/system/rights.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/workers/icd_directory.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
@@ -149,12 +149,51 @@ static int read_config(const struct dv_arbiter *arbiter, struct dv_config *confi
 {
     int status = dv_config_load(config, arbiter->config_path, arbiter->config_must_exist, error,
                                 error_bytes);
+    config->of_user = arbiter->options.user;
+    config->owner = arbiter->owner;
 
     if (status == 0 && !dv_cages_may_be_off(arbiter, config, error, error_bytes)) {
         dv_config_fini(config);
         return -EINVAL;
     }
     return status;
+}
+
+/* ---- the ledger ---- */
+
+static void on_tenant_freed(void *owner, const struct dvd_tenant *tenant)
+{
+    dv_listings_tenant_goes(owner, tenant);
+}
+
+static const struct dvd_ledger_events ledger_events = {.send = dv_session_send,
+                                                       .is_stopped = dv_session_is_stopped,
+                                                       .overdue = dv_session_overdue,
+                                                       .unanswered = dv_session_unanswered,
+                                                       .turned_away = dv_session_turned_away,
+                                                       .tenant_freed = on_tenant_freed};
+
+void dv_arbiter_devices_changed(struct dv_arbiter *arbiter)
+{
+    struct dv_device_terms terms[DV_MAX_DEVICES];
+
+    dv_devices_terms(&arbiter->devices, &arbiter->config, terms);
+    dvd_ledger_set_devices(&arbiter->ledger, terms, arbiter->devices.count);
+}
+
+static void apply_ledger_terms(struct dv_arbiter *arbiter)
+{
+    struct dv_ledger_terms terms = dv_config_ledger_terms(&arbiter->config);
+
+    dvd_ledger_set_terms(&arbiter->ledger, &terms);
+}
+
+static void init_ledger(struct dv_arbiter *arbiter)
+{
+    arbiter->asides = (struct dvd_asides){.event = arbiter->event, .owner = arbiter};
+    dvd_event_timers_init(&arbiter->timers, arbiter->event);
+    dvd_ledger_init(&arbiter->ledger, &arbiter->timers.timers, &arbiter->state, &ledger_events, arbiter);
+    apply_ledger_terms(arbiter);
 }
 
 static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info,
@@ -174,10 +213,11 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     }
     dv_config_fini(&arbiter->config);
     arbiter->config = config;
-    arbiter->config_loads++;
+    dv_arbiter_devices_changed(arbiter);
+    apply_ledger_terms(arbiter);
     dv_control_apply_config(arbiter);
     dv_listener_apply_config(arbiter);
-    dv_leases_apply_config(arbiter);
+    dvd_ledger_apply_device_terms(&arbiter->ledger);
     if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
     dv_cages_apply_config(arbiter);
@@ -533,6 +573,7 @@ int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options
         dv_error("cannot set up the event loop: %s", strerror(-error));
         return error;
     }
+    init_ledger(arbiter);
     dv_adopt_begin(arbiter);
     error = prepare_zygote(arbiter);
     if (error == 0)
@@ -572,10 +613,10 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter)
         dv_control_fini(arbiter);
         dv_sessions_forget(arbiter);
         dv_sessions_forget_unread(arbiter);
-        dv_asides_fini(arbiter);
-        dv_tenants_forget_gone(arbiter, true);
+        dvd_asides_fini(&arbiter->asides);
+        dvd_tenants_forget_gone(&arbiter->ledger, true);
         dv_arenas_fini(arbiter);
-        dv_leases_fini(arbiter);
+        dvd_ledger_fini(&arbiter->ledger);
         dv_channels_fini(arbiter);
         dv_zygote_fini(arbiter);
         dv_keeper_quit(arbiter);

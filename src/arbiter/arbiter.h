@@ -17,18 +17,17 @@
 #include "src/arbiter/workers/devices.h"
 #include "src/arbiter/restart/keeper_client.h"
 #include "src/arbiter/workers/launcher.h"
-#include "src/arbiter/ledger/leases.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/session/listener.h"
 #include "src/arbiter/restart/state.h"
+#include "src/arbiter/system/timers.h"
 #include "src/arbiter/workers/zygote.h"
 #include "src/base/log.h"
 #include "src/base/rundir.h"
 
 struct dv_session;
-struct dv_tenant;
 struct dv_process;
 struct dv_user;
-struct dv_member;
 
 struct dv_options {
     bool user;               /* no root: everything belongs to the calling user */
@@ -44,7 +43,6 @@ struct dv_arbiter {
     sd_event *event;
     struct dv_options options;
     struct dv_config config;
-    uint32_t config_loads; /* how often it was loaded */
     const char *config_path;
     bool config_must_exist;
     uid_t owner;
@@ -65,18 +63,15 @@ struct dv_arbiter {
     struct dv_listener listener;
     struct dv_control control;
     struct dv_channels channels;
-    struct dv_asides asides;
+    struct dvd_asides asides;
     struct dv_unread *unread; /* welcomes of sessions that are over */
-    struct dv_leases leases;
+    struct dvd_event_timers timers;
+    struct dvd_ledger ledger;
     struct dv_arenas arenas;
 
     struct dv_session *sessions; /* hash table by id */
     struct dv_session *waiting;  /* of these, which wait for devices or the zygote; a list */
     sd_event_source *advance;    /* for the next of them */
-    struct dv_tenant *tenants;   /* hash table by name */
-    struct dv_member *members;   /* hash table: which users have sessions of which tenants */
-    struct dv_tenant *tenants_gone; /* of these, who has no session; a list */
-    unsigned tenants_gone_count;
     struct dv_process *processes; /* hash table by number */
     struct dv_user *users;        /* hash table by number: how many sessions each has */
     uint64_t last_session;
@@ -101,6 +96,8 @@ void dv_arbiter_fini(struct dv_arbiter *arbiter);
 
 /* Begins an orderly end; with leave_workers running sessions go on, and wait for the next daemon. */
 void dv_arbiter_stop(struct dv_arbiter *arbiter, bool leave_workers);
+/* The list of devices, or what the configuration says of them, has changed. */
+void dv_arbiter_devices_changed(struct dv_arbiter *arbiter);
 /* To be called whenever something that keeps the daemon busy may have come or gone. */
 void dv_arbiter_check_idle(struct dv_arbiter *arbiter);
 /* Monotonic time in microseconds. */

@@ -22,6 +22,12 @@ struct dv_log_limit {
 };
 bool dv_log_within(struct dv_log_limit *limit, unsigned lines_per_s);
 
+/* A number of lines that may come at once, filled up again as time goes by. */
+struct dv_log_bucket {
+    double left;
+    uint64_t filled_us; /* 0: never, so it is full */
+};
+
 #define dv_error(...) dv_log(DV_LOG_ERROR, __VA_ARGS__)
 #define dv_warning(...) dv_log(DV_LOG_WARNING, __VA_ARGS__)
 #define dv_info(...) dv_log(DV_LOG_INFO, __VA_ARGS__)

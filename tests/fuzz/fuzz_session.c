@@ -153,9 +153,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         leave(&peers[i]);
     stage_run(100);
     assert(!stage.sessions && stage.listener.pending_count == 0);
-    dv_tenants_forget_gone(&stage, true);
+    dvd_tenants_forget_gone(&stage.ledger, true);
     for (uint32_t i = 0; i < stage.devices.count; i++) {
-        const struct dv_lease_device *device = &stage.leases.devices[i];
+        const struct dvd_device *device = &stage.ledger.devices[i];
         assert(!device->started || (!device->policy.waiting_tenants && !device->policy.holders.first &&
                                     device->policy.free_slots == device->policy.slots));
     }

@@ -199,10 +199,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         dv_close_fd(&peers[i]);
     stage_run(100);
     dv_sessions_forget(&stage);
-    dv_tenants_forget_gone(&stage, true);
-    assert(!stage.tenants && !stage.processes);
+    dvd_tenants_forget_gone(&stage.ledger, true);
+    assert(!stage.ledger.tenants && !stage.processes);
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
-        const struct dv_lease_device *device = &stage.leases.devices[i];
+        const struct dvd_device *device = &stage.ledger.devices[i];
         assert(!device->started || (!device->policy.waiting_tenants && !device->policy.holders.first &&
                                     device->policy.free_slots == device->policy.slots));
     }

@@ -90,6 +90,7 @@ void stage_know_devices(void)
         snprintf(answer.devices[i].name, sizeof answer.devices[i].name, "device %u", i);
     }
     dv_devices_take(&stage.devices, &answer, 1);
+    dv_arbiter_devices_changed(&stage);
 }
 
 void stage_start(void)

@@ -253,7 +253,7 @@ def test_who_does_not_read_is_asked_later(daemon):
         session.say(leasechannel.RELEASE, serial=serial)
         session.say(leasechannel.WANT)
     restart(daemon, signal.SIGKILL)
-    daemon.await_log("does not read what divvyd says")
+    daemon.await_log("lease channel full, grants delayed")
     say_state(session, SYNC_WAITS)
     assert session.hear()[0] == leasechannel.GRANT
     session.close()

@@ -28,7 +28,7 @@ static void assert_alike(uint32_t ppm, uint32_t wanted)
 static void prepared_entitlements_are_those_of_the_policy(void **state)
 {
     struct random r = {random_seed()};
-    struct dv_entitled entitled = {0};
+    struct dvd_entitlements entitled = {0};
     struct dv_share shares[MOST];
     uint32_t ppm[MOST];
 
@@ -39,21 +39,21 @@ static void prepared_entitlements_are_those_of_the_policy(void **state)
         for (uint32_t i = 0; i < count; i++)
             shares[i] = random_share(&r, count);
         dv_policy_entitlements(shares, count, ppm);
-        assert_int_equal(dv_entitled_make(&entitled, shares, count), 0);
+        assert_int_equal(dvd_entitlements_make(&entitled, shares, count), 0);
         for (uint32_t i = 0; i < count; i++)
-            assert_alike(dv_entitled_ppm(&entitled, &shares[i], true), ppm[i]);
+            assert_alike(dvd_entitlements_ppm(&entitled, &shares[i], true), ppm[i]);
         /* and the last as one who has no work now */
-        assert_int_equal(dv_entitled_make(&entitled, shares, count - 1), 0);
-        assert_alike(dv_entitled_ppm(&entitled, &shares[count - 1], false), ppm[count - 1]);
+        assert_int_equal(dvd_entitlements_make(&entitled, shares, count - 1), 0);
+        assert_alike(dvd_entitlements_ppm(&entitled, &shares[count - 1], false), ppm[count - 1]);
     }
-    dv_entitled_fini(&entitled);
+    dvd_entitlements_fini(&entitled);
 }
 
 static void a_device_is_looked_at_anew_when_it_was_long_ago(void **state)
 {
     struct dv_share share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD};
     struct dv_policy_tenant tenants[2];
-    struct dv_entitled entitled = {0};
+    struct dvd_entitlements entitled = {0};
     struct dv_policy policy;
     dv_ns now = dv_now();
 
@@ -62,20 +62,20 @@ static void a_device_is_looked_at_anew_when_it_was_long_ago(void **state)
     for (int i = 0; i < 2; i++)
         dv_policy_tenant_add(&policy, &tenants[i], &share, now);
     tenants[0].in_demand = true;
-    assert_int_equal(dv_entitled_renew(&entitled, &policy, now), 0);
-    assert_alike(dv_entitled_ppm(&entitled, &share, true), DV_PPM);
-    assert_alike(dv_entitled_ppm(&entitled, &share, false), DV_PPM / 2);
+    assert_int_equal(dvd_entitlements_renew(&entitled, &policy, now), 0);
+    assert_alike(dvd_entitlements_ppm(&entitled, &share, true), DV_PPM);
+    assert_alike(dvd_entitlements_ppm(&entitled, &share, false), DV_PPM / 2);
     tenants[1].in_demand = true;
     entitled.took_ns = 1000;
-    assert_int_equal(dv_entitled_renew(&entitled, &policy, now + 1), 0);
-    assert_alike(dv_entitled_ppm(&entitled, &share, true), DV_PPM);
-    assert_int_equal(dv_entitled_renew(&entitled, &policy, now + DV_NS_PER_MS), 0);
-    assert_alike(dv_entitled_ppm(&entitled, &share, true), DV_PPM / 2);
+    assert_int_equal(dvd_entitlements_renew(&entitled, &policy, now + 1), 0);
+    assert_alike(dvd_entitlements_ppm(&entitled, &share, true), DV_PPM);
+    assert_int_equal(dvd_entitlements_renew(&entitled, &policy, now + DV_NS_PER_MS), 0);
+    assert_alike(dvd_entitlements_ppm(&entitled, &share, true), DV_PPM / 2);
     tenants[1].in_demand = false;
     entitled.took_ns = DV_NS_PER_S; /* however long it takes */
-    assert_int_equal(dv_entitled_renew(&entitled, &policy, now + DV_NS_PER_S), 0);
-    assert_alike(dv_entitled_ppm(&entitled, &share, true), DV_PPM);
-    dv_entitled_fini(&entitled);
+    assert_int_equal(dvd_entitlements_renew(&entitled, &policy, now + DV_NS_PER_S), 0);
+    assert_alike(dvd_entitlements_ppm(&entitled, &share, true), DV_PPM);
+    dvd_entitlements_fini(&entitled);
 }
 
 static void tenants_count_while_they_have_work_and_for_a_second_after_it(void **state)
@@ -83,12 +83,12 @@ static void tenants_count_while_they_have_work_and_for_a_second_after_it(void **
     struct dv_policy_tenant tenant = {.used_ns = 1, .demand_ended_at = 5 * DV_NS_PER_S};
 
     (void)state;
-    assert_true(dv_entitled_counts(&tenant, 5 * DV_NS_PER_S + DV_NS_PER_S / 2));
-    assert_false(dv_entitled_counts(&tenant, 7 * DV_NS_PER_S));
+    assert_true(dvd_entitlements_counts(&tenant, 5 * DV_NS_PER_S + DV_NS_PER_S / 2));
+    assert_false(dvd_entitlements_counts(&tenant, 7 * DV_NS_PER_S));
     tenant.in_demand = true;
-    assert_true(dv_entitled_counts(&tenant, 7 * DV_NS_PER_S));
+    assert_true(dvd_entitlements_counts(&tenant, 7 * DV_NS_PER_S));
     tenant = (struct dv_policy_tenant){0}; /* it has never had any */
-    assert_false(dv_entitled_counts(&tenant, DV_NS_PER_S / 2));
+    assert_false(dvd_entitlements_counts(&tenant, DV_NS_PER_S / 2));
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 #include <utlist.h>
 
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/base/clock.h"
 #include "src/wire/lease/lease.h"
 #include "tests/fuzz/stage.h"
@@ -479,7 +479,7 @@ static bool pause_long(struct peer *p)
 
     if (p->state != IDLE)
         return false;
-    session->leases[0]->changed_at -= 10 * DV_NS_PER_S;
+    session->lessee.leases[0]->changed_at -= 10 * DV_NS_PER_S;
     return true;
 }
 
@@ -559,7 +559,7 @@ static uint64_t newest_eviction(const struct peer *p)
 }
 
 /* That it keeps what it has is believed only as long as it is so. */
-static void check_kept(const struct peer *p, const struct dv_session_lease *lease)
+static void check_kept(const struct peer *p, const struct dvd_lease *lease)
 {
     if (!lease->memory.keeps)
         return;
@@ -568,40 +568,40 @@ static void check_kept(const struct peer *p, const struct dv_session_lease *leas
 }
 
 /* A session is in line only when there is really none that could be asked. */
-static void check_line(const struct dv_lease_device *device, const struct dv_session_lease *asking)
+static void check_line(const struct dvd_device *device, const struct dvd_lease *asking)
 {
-    const struct dv_tenant_memory *tenant = &asking->tenant->memory;
+    const struct dvd_tenant_memory *tenant = &asking->tenant->memory;
     bool own = tenant->placed + asking->memory.place_asked > tenant->quota;
-    const struct dv_session_lease *lease;
+    const struct dvd_lease *lease;
 
-    if (!asking->memory.in_line)
+    if (!asking->memory.is_queued)
         return;
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
         assert_true(lease == asking || lease->policy.holding || lease->memory.keeps ||
-                    lease->memory.silent || lease->memory.placed == 0 ||
+                    lease->memory.is_silent || lease->memory.placed == 0 ||
                     (own && lease->tenant != asking->tenant));
 }
 
 /* Ahead of a turn one session waits, and only as long as others are about to give something up. */
 static void check_ahead(void)
 {
-    const struct dv_device_memory *device = &stage.leases.devices[0].memory;
-    const struct dv_session_lease *lease;
+    const struct dvd_device_memory *device = &stage.ledger.devices[0].memory;
+    const struct dvd_lease *lease;
     bool coming = false;
 
     if (!device->ahead)
         return;
     assert_int_equal(device->askers, 0);
     DL_FOREACH2 (device->sessions, lease, memory.next_there)
-        coming |= lease->memory.evicting && !lease->memory.silent;
+        coming |= lease->memory.evicting && !lease->memory.is_silent;
     assert_true(coming);
     seen.made_ahead++;
 }
 
 static void check(void)
 {
-    const struct dv_lease_device *device = &stage.leases.devices[0];
-    const struct dv_session_lease *lease;
+    const struct dvd_device *device = &stage.ledger.devices[0];
+    const struct dvd_lease *lease;
     uint64_t placed = 0;
     unsigned askers = 0, in_line = 0, holders = 0;
 
@@ -609,14 +609,14 @@ static void check(void)
         const struct peer *p = &peers[i];
         const struct dv_session *session = dv_session_find(&stage, p->session);
         assert_non_null(session);
-        lease = session->leases[0];
+        lease = session->lessee.leases[0];
         assert_int_equal(lease->memory.placed, p->room + on_its_way(p));
         assert_true(lease->memory.evicting <= lease->memory.placed);
         assert_true(p->on <= p->room);
         check_kept(p, lease);
-        const struct dv_tenant_memory *tenant = &lease->tenant->memory;
+        const struct dvd_tenant_memory *tenant = &lease->tenant->memory;
         uint64_t of_tenant = 0;
-        const struct dv_session_lease *member;
+        const struct dvd_lease *member;
         DL_FOREACH2 (tenant->members, member, memory.next)
             of_tenant += member->memory.placed;
         assert_int_equal(tenant->placed, of_tenant);
@@ -625,7 +625,7 @@ static void check(void)
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there) {
         placed += lease->memory.placed;
         askers += lease->memory.place_asked != 0;
-        in_line += lease->memory.in_line;
+        in_line += lease->memory.is_queued;
         check_line(device, lease);
         holders += lease->policy.holding;
         assert_true(!lease->memory.place_asked || lease->policy.holding);
@@ -633,7 +633,7 @@ static void check(void)
     assert_int_equal(device->memory.placed, placed);
     assert_true(placed <= CAPACITY);
     assert_int_equal(device->memory.askers, askers);
-    assert_int_equal(device->memory.in_line, in_line);
+    assert_int_equal(device->memory.queued, in_line);
     assert_true(holders <= device->policy.slots);
     check_ahead();
 }
@@ -680,8 +680,8 @@ static void drain(void)
                       (unsigned long long)(peers[i].due / MIB), peers[i].asked, peers[i].answered,
                       peers[i].in_line);
     assert_true(done);
-    const struct dv_session_lease *lease;
-    DL_FOREACH2 (stage.leases.devices[0].memory.sessions, lease, memory.next_there) {
+    const struct dvd_lease *lease;
+    DL_FOREACH2 (stage.ledger.devices[0].memory.sessions, lease, memory.next_there) {
         assert_int_equal(lease->memory.evicting, 0);
         assert_int_equal(lease->memory.place_asked, 0);
     }
@@ -696,9 +696,10 @@ static void run_seed(uint64_t seed, uint64_t steps, uint32_t slots, uint32_t cop
     print_message("seed %llu, %llu steps, %u slots, %u copy engines\n", (unsigned long long)seed,
                   (unsigned long long)steps, slots, copy_engines);
     stage.devices.reports[0].copy_engines = copy_engines;
+    dv_arbiter_devices_changed(&stage);
     for (int i = 0; i < PEERS; i++)
         join(&peers[i]);
-    struct dv_policy *policy = &stage.leases.devices[0].policy;
+    struct dv_policy *policy = &stage.ledger.devices[0].policy;
     policy->fixed_slice_ns = 50 * DV_NS_PER_US; /* turns end in the middle of everything */
     policy->slots = policy->free_slots = slots;
     for (step = 0; step < steps; step++) {
@@ -715,7 +716,7 @@ static void run_seed(uint64_t seed, uint64_t steps, uint32_t slots, uint32_t cop
     }
     stage_run(1000);
     assert_null(stage.sessions);
-    assert_int_equal(stage.leases.devices[0].memory.placed, 0);
+    assert_int_equal(stage.ledger.devices[0].memory.placed, 0);
 }
 
 static void random_steps(void **state)

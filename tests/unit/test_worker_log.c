@@ -8,7 +8,7 @@
 #include "tests/unit/unit.h"
 
 /* A worker writes so many lines and ends. Returns how many of them were dropped. */
-static uint64_t dropped_of(unsigned lines, struct dv_lines *of_tenant)
+static uint64_t dropped_of(unsigned lines, struct dv_log_bucket *of_tenant)
 {
     struct dv_worker_log log;
     sd_event *event = NULL;
@@ -39,7 +39,7 @@ static void a_worker_has_some_lines(void **state)
 
 static void workers_of_a_tenant_have_some_together(void **state)
 {
-    struct dv_lines tenant = {0};
+    struct dv_log_bucket tenant = {0};
     uint64_t dropped = 0;
 
     (void)state;

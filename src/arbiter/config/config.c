@@ -994,6 +994,25 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     return status;
 }
 
+static dv_ns usual_deadline(enum dv_class class)
+{
+    return class == DV_CLASS_LATENCY ? DV_DEADLINE_USUAL_LATENCY_NS : DV_DEADLINE_USUAL_NS;
+}
+
+/* A user's own daemon has no deadline by default: that user can end the programs. */
+struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config)
+{
+    struct dv_ledger_terms terms = {.keeps_order = config->devices_fixed};
+
+    for (int class = 0; class < DV_CLASS_COUNT; class++) {
+        dv_ns given = config->deadline_ns[class];
+        terms.memory_deadline_ns[class] = given == DV_DEADLINE_NONE ? 0 : given;
+        terms.deadline_ns[class] =
+            given || config->of_user ? terms.memory_deadline_ns[class] : usual_deadline((enum dv_class)class);
+    }
+    return terms;
+}
+
 void dv_config_fini(struct dv_config *config)
 {
     struct dv_yaml_complaint complaint = {0};

@@ -10,27 +10,11 @@
 
 #include "src/arbiter/limits.h"
 #include "src/arbiter/config/device_match.h"
+#include "src/arbiter/config/terms.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
 
-/* Bytes, or a part of a device's memory; both 0: all of it. */
-struct dv_memory_size {
-    uint64_t bytes;
-    uint32_t ppm;
-};
-
 #define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
-
-/* What a tenant has, and how far it may raise that by itself. */
-struct dv_tenant_terms {
-    struct dv_share share;
-    struct dv_memory_size memory; /* its quota on each device */
-    struct dv_memory_size memory_request; /* what others do not take from it; both 0: nothing */
-    uint64_t host_bytes;          /* what it may have in host memory beyond that; 0: no limit */
-    uint32_t may_request_ppm;
-    uint32_t may_weight;
-    enum dv_class may_class;
-};
 
 enum dv_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
@@ -170,6 +154,8 @@ enum dv_policy_choice {
 
 struct dv_config {
     struct dv_config_file *file; /* NULL: all defaults */
+    bool of_user;                /* of a user's own daemon: all programs are that user's */
+    uid_t owner;                 /* of the daemon */
     uint64_t arena_bytes;
     unsigned sessions_per_user;
     bool devices_fixed; /* every session sees devices in the vendors' order */
@@ -210,6 +196,8 @@ struct dv_config {
 int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
                    size_t error_bytes);
 const char *dv_config_policy_word(int policy);
+/* What it means for the ledger. */
+struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config);
 void dv_config_fini(struct dv_config *config);
 
 #endif

@@ -12,7 +12,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 
 /* With HTTP 1.0, which knows no chunks, as much is copied at a time. */
 #define BLOCK_BYTES 16384
@@ -26,7 +26,7 @@ struct dv_listing {
 
     const struct dv_session *session; /* the next one; NULL: that was all */
     uint64_t last_session;            /* those that come later are not listed */
-    const struct dv_tenant *tenant;   /* the next one, or the one whose devices are listed */
+    const struct dvd_tenant *tenant;   /* the next one, or the one whose devices are listed */
     bool in_tenant, has_places;
     bool has_lost_tenant; /* the one whose devices were listed is gone: its list ends here */
     uint32_t device;      /* the next one */
@@ -98,8 +98,8 @@ static void separate(struct dv_listing *listing, bool *has_some)
 
 static bool may_see(const struct dv_listing *listing, const struct dv_session *session)
 {
-    return session->id <= listing->last_session &&
-           (listing->peer.is_operator || listing->peer.uid == session->uid);
+    return session->lessee.id <= listing->last_session &&
+           (listing->peer.is_operator || listing->peer.uid == session->lessee.uid);
 }
 
 /* All steps return false when there is nothing left to do, and do little. */
@@ -119,14 +119,14 @@ static bool step_sessions(struct dv_listing *listing)
 
 /* ---- tenants ---- */
 
-static bool may_see_tenant(const struct dv_listing *listing, const struct dv_tenant *tenant)
+static bool may_see_tenant(const struct dv_listing *listing, const struct dvd_tenant *tenant)
 {
     return tenant->sessions > 0 &&
            (listing->peer.is_operator ||
-            dv_tenant_has_user(listing->arbiter, tenant, listing->peer.uid));
+            dvd_tenant_has_user(tenant, listing->peer.uid));
 }
 
-static void begin_tenant(struct dv_listing *listing, const struct dv_tenant *tenant)
+static void begin_tenant(struct dv_listing *listing, const struct dvd_tenant *tenant)
 {
     char sessions[64];
 
@@ -142,7 +142,7 @@ static void begin_tenant(struct dv_listing *listing, const struct dv_tenant *ten
 
 static bool step_tenants(struct dv_listing *listing)
 {
-    const struct dv_tenant *tenant = listing->tenant;
+    const struct dvd_tenant *tenant = listing->tenant;
 
     if (listing->has_lost_tenant) {
         put(listing, "]}");
@@ -179,8 +179,8 @@ static void count_on_devices(struct dv_listing *listing, const struct dv_session
     struct dv_session_figures figures;
 
     dv_session_read_figures(session, &figures);
-    for (uint32_t i = 0; i < session->device_count; i++)
-        listing->sessions_on[session->device_indices[i]] += figures.device_mask >> i & 1;
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
+        listing->sessions_on[session->lessee.device_indices[i]] += figures.device_mask >> i & 1;
 }
 
 /* First the sessions are counted, then the devices listed. */
@@ -307,7 +307,7 @@ struct MHD_Response *dv_listing_respond(struct dv_arbiter *arbiter,
                                    .kind = kind,
                                    .session = kind == DV_LISTING_TENANTS ? NULL : arbiter->sessions,
                                    .last_session = arbiter->last_session,
-                                   .tenant = arbiter->tenants};
+                                   .tenant = arbiter->ledger.tenants};
     DL_APPEND(arbiter->control.listings.under_way, listing);
     put(listing, kinds[kind].head);
     if (kind == DV_LISTING_DEVICES)
@@ -330,7 +330,7 @@ void dv_listings_session_goes(struct dv_arbiter *arbiter, const struct dv_sessio
             listing->session = session->hh.next;
 }
 
-void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dv_tenant *tenant)
+void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dvd_tenant *tenant)
 {
     struct dv_listing *listing;
 

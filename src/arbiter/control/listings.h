@@ -11,7 +11,7 @@ struct dv_arbiter;
 struct dv_control_peer;
 struct dv_listing;
 struct dv_session;
-struct dv_tenant;
+struct dvd_tenant;
 struct MHD_Response;
 
 enum dv_listing_kind { DV_LISTING_SESSIONS, DV_LISTING_TENANTS, DV_LISTING_DEVICES };
@@ -30,6 +30,6 @@ void dv_listings_turn(struct dv_listings *listings);
 
 /* It is about to be forgotten: no listing goes on from there. */
 void dv_listings_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session);
-void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dv_tenant *tenant);
+void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dvd_tenant *tenant);
 
 #endif

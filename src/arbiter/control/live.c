@@ -9,7 +9,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/base/text.h"
 
 #define MS(ns) ((double)(ns) / DV_NS_PER_MS)
@@ -32,7 +32,7 @@ static struct dv_session *find_session(struct dv_arbiter *arbiter,
     if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
         return NULL;
     struct dv_session *session = dv_session_find(arbiter, id);
-    return session && (peer->is_operator || peer->uid == session->uid) ? session : NULL;
+    return session && (peer->is_operator || peer->uid == session->lessee.uid) ? session : NULL;
 }
 
 static const struct dv_ending *find_ending(const struct dv_arbiter *arbiter,
@@ -47,26 +47,26 @@ static const struct dv_ending *find_ending(const struct dv_arbiter *arbiter,
 }
 
 /* A tenant of whose sessions at least one is the caller's, unless an operator asks. */
-static struct dv_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
+static struct dvd_tenant *find_tenant(struct dv_arbiter *arbiter, const struct dv_control_peer *peer,
                                      const char *name)
 {
-    struct dv_tenant *tenant;
+    struct dvd_tenant *tenant;
 
-    HASH_FIND_STR(arbiter->tenants, name, tenant);
+    HASH_FIND_STR(arbiter->ledger.tenants, name, tenant);
     if (!tenant || tenant->sessions == 0)
         return NULL;
-    return peer->is_operator || dv_tenant_has_user(arbiter, tenant, peer->uid) ? tenant : NULL;
+    return peer->is_operator || dvd_tenant_has_user(tenant, peer->uid) ? tenant : NULL;
 }
 
 /* ---- shares ---- */
 
 static json_t *describe_share(const struct dv_arbiter *arbiter, uint32_t index,
-                              const struct dv_tenant_device *place)
+                              const struct dvd_tenant_device *place)
 {
     const struct dv_share *share = &place->policy.share;
 
     return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)index, "device",
-                     dv_leases_device_name(arbiter, index), "request_ppm", (int)share->request_ppm,
+                     arbiter->ledger.devices[index].terms.name, "request_ppm", (int)share->request_ppm,
                      "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
                      dv_class_word(share->class), "memory_quota_bytes",
                      (json_int_t)place->memory.quota, "memory_request_bytes",
@@ -74,12 +74,12 @@ static json_t *describe_share(const struct dv_arbiter *arbiter, uint32_t index,
                      (json_int_t)place->memory.reserved);
 }
 
-static const char *read_wish(const struct dv_live_arguments *arguments, struct dv_share_wish *wish,
+static const char *read_wish(const struct dv_live_arguments *arguments, struct dvd_share_change *wish,
                              int *device)
 {
     uint64_t number = 0;
 
-    *wish = (struct dv_share_wish){.has_request = arguments->request != NULL,
+    *wish = (struct dvd_share_change){.has_request = arguments->request != NULL,
                                    .has_limit = arguments->limit != NULL,
                                    .has_weight = arguments->weight != NULL,
                                    .has_class = arguments->class != NULL,
@@ -120,14 +120,14 @@ unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_p
                            const struct dv_live_arguments *arguments, char **body)
 {
     char text[512];
-    struct dv_share_wish wish;
+    struct dvd_share_change wish;
     int device;
 
     const char *problem = read_wish(arguments, &wish, &device);
     if (problem)
         return fail(body, MHD_HTTP_BAD_REQUEST, problem);
     struct dv_session *session = is_session ? find_session(arbiter, peer, name) : NULL;
-    struct dv_tenant *tenant = is_session ? (session ? session->tenant : NULL)
+    struct dvd_tenant *tenant = is_session ? (session ? session->lessee.tenant : NULL)
                                           : find_tenant(arbiter, peer, name);
     if (!tenant) {
         snprintf(text, sizeof text,
@@ -141,7 +141,8 @@ unsigned dv_live_set_share(struct dv_arbiter *arbiter, const struct dv_control_p
         return fail(body, MHD_HTTP_NOT_FOUND, text);
     }
     int status =
-        dv_tenants_set(arbiter, tenant, device, &wish, !peer->is_operator, text, sizeof text);
+        dvd_tenant_set(tenant, device < 0 ? NULL : &arbiter->ledger.devices[device], &wish, !peer->is_operator, text,
+                       sizeof text);
     if (status < 0)
         return fail(body, status == -EPERM ? MHD_HTTP_FORBIDDEN : MHD_HTTP_CONFLICT, text);
     json_t *list = json_array();
@@ -177,21 +178,22 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
          (slice_ns && slice_ns < DV_SLICE_FIXED_MIN_NS)))
         return fail(body, MHD_HTTP_BAD_REQUEST,
                     "slice_ns is from 100000 (100 us) to 10000000000 (10 s), or 0: learned slices");
-    if (!dv_leases_start_device(arbiter, (uint32_t)index))
+    struct dvd_device *target = &arbiter->ledger.devices[index];
+    if (!dvd_device_start(target))
         return fail(body, MHD_HTTP_CONFLICT,
                     "the time of this device is not shared out (policy: none in divvy.yaml): change "
                     "that, reload divvyd, and start the programs anew");
-    arbiter->leases.devices[index].set_by_operator = true;
-    dv_leases_set_policy(arbiter, (uint32_t)index, ops, slice_ns);
+    target->set_by_operator = true;
+    dvd_device_set_policy(target, ops, slice_ns);
     for (const struct dv_session *s = arbiter->sessions; s; s = s->hh.next)
-        for (uint32_t i = 0; i < s->device_count; i++)
-            sessions += s->device_indices[i] == index;
+        for (uint32_t i = 0; i < s->lessee.device_count; i++)
+            sessions += s->lessee.device_indices[i] == index;
     dv_info("the policy of device %u is %s now, set by user %u", (unsigned)index, ops->name,
             (unsigned)peer->uid);
-    const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
+    const struct dv_policy *policy = &target->policy;
     *body = dv_control_render(
         json_pack("{s:i, s:s, s:s, s:I, s:i, s:i}", "index", (int)index, "device",
-                  dv_leases_device_name(arbiter, (uint32_t)index), "policy", ops->name, "slice_ns",
+                  target->terms.name, "policy", ops->name, "slice_ns",
                   (json_int_t)policy->fixed_slice_ns, "slots", (int)policy->slots, "sessions",
                   (int)sessions));
     return MHD_HTTP_OK;
@@ -202,28 +204,28 @@ unsigned dv_live_set_policy(struct dv_arbiter *arbiter, const struct dv_control_
 /* Adds how a tenant fares on a device: its share now, what it should be, and how far off it may be.
  */
 static void add_fares(struct dv_arbiter *arbiter, json_t *object,
-                      const struct dv_tenant_device *tenant, uint32_t index)
+                      const struct dvd_tenant_device *tenant, uint32_t index)
 {
-    const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
-    struct dv_entitled *entitled = &arbiter->leases.devices[index].entitled;
+    const struct dv_policy *policy = &arbiter->ledger.devices[index].policy;
+    struct dvd_entitlements *entitled = &arbiter->ledger.devices[index].entitlements;
     dv_ns now = dv_now();
-    bool known = dv_entitled_renew(entitled, policy, now) == 0;
+    bool known = dvd_entitlements_renew(entitled, policy, now) == 0;
     dv_ns bound = dv_policy_error_bound(entitled->longest_turn_ns, policy->longest_hold_ns);
-    uint32_t entitled_ppm = known ? dv_entitled_ppm(entitled, &tenant->policy.share,
-                                                    dv_entitled_counts(&tenant->policy, now))
+    uint32_t entitled_ppm = known ? dvd_entitlements_ppm(entitled, &tenant->policy.share,
+                                                    dvd_entitlements_counts(&tenant->policy, now))
                                   : 0;
     json_t *fares = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:f}", "policy", policy->ops->name, "entitled_ppm",
         (int)entitled_ppm, "share_1s_ppm",
-        (int)dv_leases_share_ppm(arbiter, tenant, index, 1), "share_10s_ppm",
-        (int)dv_leases_share_ppm(arbiter, tenant, index, 10), "share_60s_ppm",
-        (int)dv_leases_share_ppm(arbiter, tenant, index, 60), "error_bound_ppm",
+        (int)dvd_tenant_used_ppm(tenant, 1), "share_10s_ppm",
+        (int)dvd_tenant_used_ppm(tenant, 10), "share_60s_ppm",
+        (int)dvd_tenant_used_ppm(tenant, 60), "error_bound_ppm",
         (int)(bound / (DV_NS_PER_S / DV_PPM)), "used_s", SECONDS(tenant->policy.used_ns));
     json_object_update(object, fares);
     json_decref(fares);
 }
 
-json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tenant_device *place,
+json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dvd_tenant_device *place,
                          uint32_t index)
 {
     json_t *object = describe_share(arbiter, index, place);
@@ -236,7 +238,16 @@ json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tenant_devi
 char *dv_control_check(struct dv_arbiter *arbiter)
 {
     char text[1024];
-    unsigned differences = dv_memory_check(arbiter, text, sizeof text);
+    unsigned differences = dvd_ledger_check(&arbiter->ledger, text, sizeof text);
+
+    for (const struct dv_session *session = arbiter->sessions; session; session = session->hh.next) {
+        struct dv_session_figures figures;
+        if (session->state != DV_SESSION_SERVED || !session->lessee.leases)
+            continue;
+        dv_session_read_figures(session, &figures);
+        differences += dvd_lessee_check(&session->lessee, figures.reserved_bytes, figures.placed_bytes, text,
+                                        sizeof text);
+    }
 
     return dv_control_render(
         json_pack("{s:i, s:s}", "differences", (int)differences, "text", text));
@@ -245,7 +256,7 @@ char *dv_control_check(struct dv_arbiter *arbiter)
 /* ---- why ---- */
 
 /* Who the holder is, if it is somebody else's, is for operators. */
-static void explain_waiting(const struct dv_policy *policy, const struct dv_session_lease *lease,
+static void explain_waiting(const struct dv_policy *policy, const struct dvd_lease *lease,
                             bool for_operator, dv_ns now, char *text, size_t bytes)
 {
     const struct dv_policy_tenant *tenant = lease->policy.tenant;
@@ -261,7 +272,7 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_IDLE_WINDOW));
     else if (holder && holder->tenant == tenant)
         snprintf(text, bytes, "session %llu of its own tenant has used the device for %.1f ms",
-                 (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
+                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
                  MS(now - holder->granted_at));
     else if (holder && !for_operator)
         snprintf(text, bytes,
@@ -269,8 +280,8 @@ static void explain_waiting(const struct dv_policy *policy, const struct dv_sess
                  MS(now - holder->granted_at), policy->waiting_tenants);
     else if (holder)
         snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
-                 (unsigned long long)dv_lease_of((struct dv_policy_session *)holder)->session->id,
-                 dv_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name,
+                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
+                 dvd_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name,
                  MS(now - holder->granted_at), policy->waiting_tenants);
     else
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_BUSY));
@@ -288,10 +299,10 @@ static void explain_long_turn(const struct dv_policy *policy, char *text, size_t
                  MS(holder->moved_ns), MS(holder->turn_ns));
 }
 
-static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease *lease,
+static json_t *explain_lease(struct dv_arbiter *arbiter, struct dvd_lease *lease,
                              uint32_t index, bool for_operator)
 {
-    const struct dv_policy *policy = &arbiter->leases.devices[index].policy;
+    const struct dv_policy *policy = &arbiter->ledger.devices[index].policy;
     const struct dv_policy_session *s = &lease->policy;
     dv_ns now = dv_now(), since = s->waiting ? s->waiting_since : lease->changed_at;
     char why[256];
@@ -299,7 +310,7 @@ static json_t *explain_lease(struct dv_arbiter *arbiter, struct dv_session_lease
     if (s->waiting) {
         explain_waiting(policy, lease, for_operator, now, why, sizeof why);
         explain_long_turn(policy, why, sizeof why);
-    } else if (lease->memory.in_line)
+    } else if (lease->memory.is_queued)
         snprintf(why, sizeof why, "waits for room on the device that others have");
     else if (s->holding && s->moving)
         snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
@@ -346,14 +357,14 @@ unsigned dv_live_explain(struct dv_arbiter *arbiter, const struct dv_control_pee
         return fail(body, MHD_HTTP_NOT_FOUND, problem);
     }
     json_t *list = json_array();
-    for (uint32_t i = 0; session->leases && i < session->device_count; i++)
-        if (session->leases[i])
-            json_array_append_new(list, explain_lease(arbiter, session->leases[i],
-                                                      session->device_indices[i],
+    for (uint32_t i = 0; session->lessee.leases && i < session->lessee.device_count; i++)
+        if (session->lessee.leases[i])
+            json_array_append_new(list, explain_lease(arbiter, session->lessee.leases[i],
+                                                      session->lessee.device_indices[i],
                                                       peer->is_operator));
     *body = dv_control_render(json_pack(
-        "{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)session->id, "tenant",
-        session->tenant ? session->tenant->name : "", "command", session->command, "state",
+        "{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)session->lessee.id, "tenant",
+        session->lessee.tenant ? session->lessee.tenant->name : "", "command", session->command, "state",
         session->state == DV_SESSION_SERVED ? "served" : "waits for its worker", "turned_away",
         session->turned_away ? session->turned_away : "", "devices", list));
     return MHD_HTTP_OK;

@@ -17,6 +17,7 @@
 #include "src/arbiter/restart/restore_all.h"
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
+#include "src/arbiter/system/sockets.h"
 #include "src/arbiter/system/incoming.h"
 #include "src/arbiter/system/peers.h"
 #include "src/arbiter/session/processes.h"
@@ -48,7 +49,7 @@ static bool identify(const struct dv_arbiter *arbiter, int fd, struct dv_control
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
         return false;
     peer->uid = credentials.uid;
-    peer->is_operator = dv_peer_is_operator(arbiter, fd, &credentials);
+    peer->is_operator = dvd_peer_is_operator(&arbiter->config, fd, &credentials);
     return true;
 }
 
@@ -128,7 +129,7 @@ static int open_peer_process(int fd)
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
         return -1;
-    return dv_process_open_peer(fd, peer.pid, peer.uid);
+    return dvd_peer_open_process(fd, peer.pid, peer.uid);
 }
 
 /* A program started by `divvy run` may compute for long before its first OpenCL call: the daemon
@@ -426,7 +427,7 @@ static void run_http(struct dv_arbiter *arbiter, int accepts)
     dv_ns began = dv_processor_time();
 
     for (int accepted; accepts > 0; accepts--) {
-        if ((accepted = dv_listener_accept(control->listening, control->fd)) < 0)
+        if ((accepted = dvd_socket_accept(control->listening, control->fd)) < 0)
             break;
         take_connection(arbiter, accepted);
     }
@@ -484,8 +485,8 @@ void dv_control_apply_config(struct dv_arbiter *arbiter)
     if (dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
         return;
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
-    dv_listener_let_in(address.sun_path, group, mode_for(arbiter, 0600, 0060, 0006));
-    dv_listener_let_in(directory, group, mode_for(arbiter, 0700, 0050, 0005));
+    dvd_socket_let_in(address.sun_path, group, mode_for(arbiter, 0600, 0060, 0006));
+    dvd_socket_let_in(directory, group, mode_for(arbiter, 0700, 0050, 0005));
 }
 
 static int open_socket(struct dv_arbiter *arbiter)
@@ -495,7 +496,7 @@ static int open_socket(struct dv_arbiter *arbiter)
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
     int status = dv_rundir_make(directory, 0700);
     return status < 0 ? status
-                      : dv_listener_open(arbiter, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, 0600);
+                      : dvd_socket_open(arbiter->directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, 0600);
 }
 
 static int adopt_socket(struct dv_arbiter *arbiter)
@@ -549,7 +550,7 @@ int dv_control_init(struct dv_arbiter *arbiter, int activated_fd)
         control->fd = open_socket(arbiter);
     if (control->fd < 0)
         return control->fd;
-    dv_incoming_prepare(control->fd);
+    dvd_incoming_prepare(control->fd);
     dv_control_apply_config(arbiter);
     return start_http(arbiter);
 }

@@ -15,7 +15,7 @@ struct dv_arbiter;
 struct MHD_Daemon;
 struct dv_hold;
 struct dv_session;
-struct dv_tenant_device;
+struct dvd_tenant_device;
 struct json_t;
 
 struct dv_control {
@@ -54,7 +54,7 @@ struct json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, uns
                                  struct json_t *warnings);
 struct json_t *dv_control_warnings(const struct dv_arbiter *arbiter);
 /* A tenant's share of a device, and how it fares there. */
-struct json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dv_tenant_device *place,
+struct json_t *dv_control_place(struct dv_arbiter *arbiter, const struct dvd_tenant_device *place,
                                 uint32_t index);
 
 /* What operators and tenants ask and change while everything runs (live.c). Arguments come from the

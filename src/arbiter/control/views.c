@@ -9,7 +9,7 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/workers/icd_directory.h"
 
 #define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
@@ -52,7 +52,7 @@ static json_t *device_names(const struct dv_session *session, uint64_t mask)
     char names[DV_MAX_DEVICES * (DV_MAX_DEVICE_NAME + 2)];
     size_t used = 0;
 
-    for (uint32_t i = 0; i < session->device_count; i++)
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
         if (mask >> i & 1)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                      dv_session_device_name(session, i));
@@ -70,24 +70,24 @@ json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     uint32_t share_ppm = 0;
     dv_ns waiting_ns = 0;
-    for (uint32_t i = 0; session->leases && i < session->device_count; i++) {
-        const struct dv_session_lease *lease = session->leases[i];
+    for (uint32_t i = 0; session->lessee.leases && i < session->lessee.device_count; i++) {
+        const struct dvd_lease *lease = session->lessee.leases[i];
         if (!lease)
             continue;
-        share_ppm += dv_leases_share_ppm(arbiter, lease->tenant, session->device_indices[i], 1);
+        share_ppm += dvd_tenant_used_ppm(lease->tenant, 1);
         if (lease->policy.waiting)
             waiting_ns = dv_now() - lease->policy.waiting_since;
     }
     uint64_t age_ms = (dv_arbiter_now(arbiter) - session->started_us) / DV_MS;
     return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
                      "id",
-                     number(session->id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
+                     number(session->lessee.id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
-                     number(session->uid), "user", session->user, "command", session->command,
+                     number(session->lessee.uid), "user", session->user, "command", session->command,
                      "state", figures.state, "device", device_names(session, figures.device_mask),
                      "started", started, "age_s", (double)age_ms / 1000.0, "memory_bytes",
                      number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
-                     session->tenant ? session->tenant->name : "", "waiting_s",
+                     session->lessee.tenant ? session->lessee.tenant->name : "", "waiting_s",
                      (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",
                      number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes),
                      "moving_s", (double)figures.moving_ns / DV_NS_PER_S);
@@ -114,9 +114,9 @@ json_t *dv_control_warnings(const struct dv_arbiter *arbiter)
 }
 
 /* What all devices have in common, and what there is about one of them. */
-static json_t *warnings_of(const struct dv_lease_device *device, json_t *common)
+static json_t *warnings_of(const struct dvd_device *device, json_t *common)
 {
-    dv_ns unanswered = device->started ? dv_leases_unanswered(device) : 0;
+    dv_ns unanswered = device->started ? dvd_device_unanswered(device) : 0;
 
     if (!unanswered)
         return json_incref(common);
@@ -135,7 +135,7 @@ json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned s
 {
     const struct dv_device_report *report = &arbiter->devices.reports[index];
     const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
-    const struct dv_lease_device *leases = &arbiter->leases.devices[index];
+    const struct dvd_device *leases = &arbiter->ledger.devices[index];
     int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
     bool unified = report->host_unified;
 
@@ -159,7 +159,7 @@ json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned s
                                      : (int)(rule && rule->slots ? *rule->slots : 1),
                      "slice_ns", number(leases->policy.fixed_slice_ns), "decisions",
                      number(leases->decisions.count), "decision_p50_us",
-                     (double)dv_durations_percentile(&leases->decisions, 50) / DV_NS_PER_US,
+                     (double)dvd_histogram_percentile(&leases->decisions, 50) / DV_NS_PER_US,
                      "decision_p99_us",
-                     (double)dv_durations_percentile(&leases->decisions, 99) / DV_NS_PER_US);
+                     (double)dvd_histogram_percentile(&leases->decisions, 99) / DV_NS_PER_US);
 }

@@ -1,55 +1,49 @@
-/* Placement (see placement.h). */
-#include "src/arbiter/ledger/placement.h"
-
+/* The order in which a session sees its devices: programs mostly take the first, so that is the one which has
+ * most to give. */
 #include <stdlib.h>
 
-#include "src/arbiter/arbiter.h"
-#include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/private.h"
 
 /* A device with less of its memory free than this part is full: programs on it would swap. */
 #define ROOMY_PART 8
 
 struct candidate {
-    uint8_t index;          /* in the session's list */
-    bool full;              /* the request cannot be kept on it */
-    uint8_t group;          /* of devices that are alike */
-    bool crowded;           /* little of its memory is free */
-    uint64_t share_ppm;     /* of its time that one more session may expect */
-    uint64_t memory_bytes;  /* that are not reserved */
+    uint8_t index;         /* in the session's list */
+    bool is_full;          /* the request cannot be kept on it */
+    uint32_t group;        /* of devices that are alike */
+    bool is_crowded;       /* little of its memory is free */
+    uint64_t share_ppm;    /* of its time that one more session may expect */
+    uint64_t memory_bytes; /* that are not reserved */
 };
 
-static struct candidate describe(const struct dv_arbiter *arbiter, const struct dv_session *session,
-                                 const struct dv_tenant *tenant, uint32_t request_ppm,
-                                 uint32_t index)
+static struct candidate describe(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant,
+                                 uint32_t request_ppm, uint32_t index)
 {
-    uint32_t device = session->device_indices[index];
-    const struct dv_lease_device *there = &arbiter->leases.devices[device];
-    uint64_t capacity = dv_memory_capacity(arbiter, device);
-    uint64_t reserved = there->memory.reserved;
-    uint64_t promised = dv_tenants_promised_to_others(arbiter, tenant, device);
-    struct candidate candidate = {.index = (uint8_t)index,
-                                  .full = promised + request_ppm > DV_PPM,
-                                  .group = arbiter->devices.groups[device],
-                                  .memory_bytes = capacity > reserved ? capacity - reserved : 0};
+    const struct dvd_device *device = &lessee->ledger->devices[lessee->device_indices[index]];
+    uint64_t promised = dvd_promised_to_others(device, tenant);
+    struct candidate candidate = {
+        .index = (uint8_t)index,
+        .is_full = promised + request_ppm > DV_PPM,
+        .group = device->terms.group,
+        .memory_bytes = dvd_excess(device->terms.capacity_bytes, 0, device->memory.reserved)};
 
-    candidate.crowded = candidate.memory_bytes < capacity / ROOMY_PART;
-    candidate.share_ppm = (DV_PPM - promised) / (there->sessions + 1);
+    candidate.is_crowded = candidate.memory_bytes < device->terms.capacity_bytes / ROOMY_PART;
+    candidate.share_ppm = (DV_PPM - promised) / (device->sessions + 1);
     return candidate;
 }
 
-/* A device of another kind comes first only where a request can be kept on no other: a program that is
- * meant for the first kind should not find itself on the second because that is idle. */
+/* A device of another kind comes first only where a request can be kept on no other: a program that is meant for
+ * the first kind should not find itself on the second because that is idle. */
 static int compare(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
 
-    if (x->full != y->full)
-        return x->full - y->full;
+    if (x->is_full != y->is_full)
+        return x->is_full - y->is_full;
     if (x->group != y->group)
-        return x->group - y->group;
-    if (x->crowded != y->crowded)
-        return x->crowded - y->crowded;
+        return x->group < y->group ? -1 : 1;
+    if (x->is_crowded != y->is_crowded)
+        return x->is_crowded - y->is_crowded;
     if (x->share_ppm != y->share_ppm)
         return x->share_ppm > y->share_ppm ? -1 : 1;
     if (x->memory_bytes != y->memory_bytes)
@@ -57,16 +51,15 @@ static int compare(const void *a, const void *b)
     return x->index - y->index;
 }
 
-void dv_placement_order(const struct dv_arbiter *arbiter, const struct dv_session *session,
-                        const struct dv_tenant *tenant, uint32_t request_ppm,
-                        uint8_t order[DV_MAX_DEVICES])
+void dvd_placement_order(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant, uint32_t request_ppm,
+                         uint8_t order[DV_MAX_DEVICES])
 {
     struct candidate candidates[DV_MAX_DEVICES];
 
-    for (uint32_t i = 0; i < session->device_count; i++)
-        candidates[i] = describe(arbiter, session, tenant, request_ppm, i);
-    if (!arbiter->config.devices_fixed)
-        qsort(candidates, session->device_count, sizeof candidates[0], compare);
-    for (uint32_t i = 0; i < session->device_count; i++)
+    for (uint32_t i = 0; i < lessee->device_count; i++)
+        candidates[i] = describe(lessee, tenant, request_ppm, i);
+    if (!lessee->ledger->terms.keeps_order)
+        qsort(candidates, lessee->device_count, sizeof candidates[0], compare);
+    for (uint32_t i = 0; i < lessee->device_count; i++)
         order[i] = candidates[i].index;
 }

@@ -30,12 +30,12 @@ static void add(uint32_t *buckets, unsigned count, uint64_t *newest, dv_ns span,
     }
 }
 
-void dv_usage_add(struct dv_usage *usage, dv_ns from, dv_ns to)
+void dvd_usage_add(struct dvd_usage *usage, dv_ns from, dv_ns to)
 {
     if (to <= from)
         return;
-    add(usage->fine, DV_USAGE_FINE, &usage->fine_newest, FINE_NS, from, to);
-    add(usage->coarse, DV_USAGE_COARSE, &usage->coarse_newest, COARSE_NS, from, to);
+    add(usage->fine, DVD_USAGE_FINE, &usage->fine_newest, FINE_NS, from, to);
+    add(usage->coarse, DVD_USAGE_COARSE, &usage->coarse_newest, COARSE_NS, from, to);
 }
 
 /* Whole buckets count whole; the oldest, which the window only touches, in proportion. */
@@ -55,7 +55,7 @@ static uint64_t sum(const uint32_t *buckets, unsigned count, uint64_t newest, dv
     return total_us;
 }
 
-uint32_t dv_usage_ppm(const struct dv_usage *usage, unsigned window_s, dv_ns now)
+uint32_t dvd_usage_ppm(const struct dvd_usage *usage, unsigned window_s, dv_ns now)
 {
     dv_ns window = window_s * DV_NS_PER_S;
     dv_ns from = now > window ? now - window : 0;
@@ -64,47 +64,9 @@ uint32_t dv_usage_ppm(const struct dv_usage *usage, unsigned window_s, dv_ns now
     if (now < from + FINE_NS) /* too short to say much: as if it had been this long */
         from = now > FINE_NS ? now - FINE_NS : 0;
     uint64_t us = window_s == 1
-                      ? sum(usage->fine, DV_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
-                      : sum(usage->coarse, DV_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from,
+                      ? sum(usage->fine, DVD_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
+                      : sum(usage->coarse, DVD_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from,
                             now);
     uint64_t ppm = us * 1000 * 1000000 / (now - from);
     return ppm > 1000000 ? 1000000 : (uint32_t)ppm; /* buckets at the edges count in proportion */
-}
-
-/* ---- durations ---- */
-
-static unsigned bucket_of(dv_ns took)
-{
-    if (took < 4)
-        return (unsigned)took;
-    unsigned octave = 63 - (unsigned)__builtin_clzll(took);
-    unsigned bucket = octave * 4 + (unsigned)(took >> (octave - 2) & 3) - 4;
-    return bucket < 128 ? bucket : 127;
-}
-
-static dv_ns upper_edge(unsigned bucket)
-{
-    if (bucket < 4)
-        return bucket;
-    unsigned octave = bucket / 4 + 1;
-    return ((UINT64_C(1) << octave) | ((dv_ns)(bucket % 4) << (octave - 2))) +
-           (UINT64_C(1) << (octave - 2)) - 1;
-}
-
-void dv_durations_add(struct dv_durations *durations, dv_ns took)
-{
-    durations->count++;
-    durations->buckets[bucket_of(took)]++;
-}
-
-dv_ns dv_durations_percentile(const struct dv_durations *durations, unsigned percent)
-{
-    uint64_t wanted = (durations->count * percent + 99) / 100, seen = 0;
-
-    for (unsigned i = 0; i < 128; i++) {
-        seen += durations->buckets[i];
-        if (seen >= wanted && seen > 0)
-            return upper_edge(i);
-    }
-    return 0;
 }

@@ -6,29 +6,20 @@
 
 #include "src/base/clock.h"
 
-#define DV_USAGE_FINE 12   /* buckets of 100 ms: the last second, the one under way, one to spare */
-#define DV_USAGE_COARSE 62 /* buckets of 1 s */
+#define DVD_USAGE_FINE 12   /* buckets of 100 ms: the last second, the one under way, one to spare */
+#define DVD_USAGE_COARSE 62 /* buckets of 1 s */
 
 /* Rings of buckets; each bucket holds the microseconds that fell into its span. */
-struct dv_usage {
+struct dvd_usage {
     dv_ns since; /* windows do not reach further back */
     uint64_t fine_newest, coarse_newest; /* numbers of the newest buckets since the clock's zero */
-    uint32_t fine[DV_USAGE_FINE], coarse[DV_USAGE_COARSE];
+    uint32_t fine[DVD_USAGE_FINE], coarse[DVD_USAGE_COARSE];
 };
 
 /* Device time from `from` to `to` was the tenant's; times do not go back by more than a hold. */
-void dv_usage_add(struct dv_usage *usage, dv_ns from, dv_ns to);
+void dvd_usage_add(struct dvd_usage *usage, dv_ns from, dv_ns to);
 /* The part, in parts per million, of the window that ends at `now` (and begins at `since` if that is
  * later); window_s is 1 to 60. */
-uint32_t dv_usage_ppm(const struct dv_usage *usage, unsigned window_s, dv_ns now);
-
-/* How long something took, as a histogram with four buckets an octave of nanoseconds. */
-struct dv_durations {
-    uint64_t count;
-    uint32_t buckets[128];
-};
-void dv_durations_add(struct dv_durations *durations, dv_ns took);
-/* The duration that `percent` of them stayed below or at, rounded up by at most a fifth. */
-dv_ns dv_durations_percentile(const struct dv_durations *durations, unsigned percent);
+uint32_t dvd_usage_ppm(const struct dvd_usage *usage, unsigned window_s, dv_ns now);
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
+#include "src/arbiter/system/sockets.h"
 #include "src/arbiter/system/rights.h"
 #include "src/arbiter/session/session.h"
 #include "src/base/cleanup.h"
@@ -69,7 +70,7 @@ static int connect_keeper(struct dv_arbiter *arbiter)
 static int start_keeper(struct dv_arbiter *arbiter)
 {
     DV_AUTO_CLOSE int listen_fd =
-        dv_listener_open(arbiter, DV_KEEPER_SOCKET, SOCK_SEQPACKET, 0600);
+        dvd_socket_open(arbiter->directory, DV_KEEPER_SOCKET, SOCK_SEQPACKET, 0600);
 
     if (listen_fd < 0)
         return listen_fd;
@@ -219,7 +220,7 @@ void dv_keeper_put_session(struct dv_session *session)
     int fds[DV_KEPT_KINDS];
 
     fill_session(session, fds);
-    tell(session->arbiter, DV_KEEPER_PUT, session->id, fds);
+    tell(session->arbiter, DV_KEEPER_PUT, session->lessee.id, fds);
 }
 
 void dv_keeper_drop(struct dv_arbiter *arbiter, uint64_t id)
@@ -237,7 +238,7 @@ static int run_errand(struct dv_arbiter *arbiter, const struct dv_keeper_errand 
         return say(arbiter, DV_KEEPER_DROP, errand->id, NULL);
     if (errand->id == DV_KEEPER_DAEMON)
         fill_daemon(arbiter, fds);
-    else if ((session = dv_session_find(arbiter, errand->id)) && session->record)
+    else if ((session = dv_session_find(arbiter, errand->id)) && session->lessee.record)
         fill_session(session, fds);
     else
         return 0;
@@ -277,8 +278,8 @@ static void put_everything(struct dv_arbiter *arbiter)
     int error = add_errand(arbiter, DV_KEEPER_PUT, DV_KEEPER_DAEMON);
 
     for (struct dv_session *session = arbiter->sessions; session && error == 0; session = session->hh.next)
-        if (session->record)
-            error = add_errand(arbiter, DV_KEEPER_PUT, session->id);
+        if (session->lessee.record)
+            error = add_errand(arbiter, DV_KEEPER_PUT, session->lessee.id);
     if (error < 0)
         keeper_lost(arbiter);
 }

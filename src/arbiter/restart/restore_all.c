@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "src/arbiter/arbiter.h"
+#include "src/arbiter/session/identity.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/base/cleanup.h"
 #include "src/base/text.h"
 #include "src/wire/session/shm.h"
@@ -16,7 +17,7 @@
 /* What the records of the file have become, by their index. */
 struct adoption {
     struct dv_arbiter *arbiter;
-    struct dv_tenant **tenants;
+    struct dvd_tenant **tenants;
     struct dv_state_lease *(*leases)[DV_MAX_DEVICES]; /* by session and its list of devices */
     unsigned adopted, left_out;
 };
@@ -89,6 +90,7 @@ static bool adopt_devices(struct dv_arbiter *arbiter)
     devices->had_some = true;
     devices->known = true;
     devices->probed_us = dv_arbiter_now(arbiter);
+    dv_arbiter_devices_changed(arbiter);
     return true;
 }
 
@@ -137,11 +139,11 @@ static bool read_terms(const struct dv_state_tenant *record, struct dv_tenant_te
 
 /* Returns false when it makes no sense with the terms. */
 static bool read_wish(const struct dv_state_tenant *record, const struct dv_tenant_terms *terms,
-                      struct dv_share_wish *wish)
+                      struct dvd_share_change *wish)
 {
     const struct dv_state_share *wished = &record->wish;
 
-    *wish = (struct dv_share_wish){.has_request = record->wishes & DV_STATE_WISH_REQUEST,
+    *wish = (struct dvd_share_change){.has_request = record->wishes & DV_STATE_WISH_REQUEST,
                                    .has_limit = record->wishes & DV_STATE_WISH_LIMIT,
                                    .has_weight = record->wishes & DV_STATE_WISH_WEIGHT,
                                    .has_class = record->wishes & DV_STATE_WISH_CLASS,
@@ -162,25 +164,24 @@ static bool read_wish(const struct dv_state_tenant *record, const struct dv_tena
     return dv_state_share_to(&share, &sound);
 }
 
-static struct dv_tenant *adopt_tenant(struct adoption *adoption, struct dv_state_tenant *record)
+static struct dvd_tenant *adopt_tenant(struct adoption *adoption, struct dv_state_tenant *record)
 {
     struct dv_arbiter *arbiter = adoption->arbiter;
     struct dv_tenant_terms terms;
-    struct dv_share_wish wish;
-    struct dv_tenant *known = NULL;
+    struct dvd_share_change wish;
 
     if (!is_text(record->name, sizeof record->name) || !record->name[0] ||
         !read_terms(record, &terms) || !read_wish(record, &terms, &wish))
         return NULL;
     dv_text_clean(record->name, sizeof record->name);
-    HASH_FIND_STR(arbiter->tenants, record->name, known);
-    return known ? NULL : dv_tenants_adopt(arbiter, record, &terms, &wish);
+    return dvd_tenant_restore(&arbiter->ledger, record, &terms, &wish,
+                              dvd_identity_is_shared(&arbiter->config, record->name));
 }
 
 static bool adopt_place(struct adoption *adoption, struct dv_state_place *record)
 {
     struct dv_arbiter *arbiter = adoption->arbiter;
-    struct dv_tenant *tenant = dv_state_at(&arbiter->state.tenants, record->tenant)
+    struct dvd_tenant *tenant = dv_state_at(&arbiter->state.tenants, record->tenant)
                                    ? adoption->tenants[record->tenant]
                                    : NULL;
     struct dv_share share;
@@ -188,8 +189,8 @@ static bool adopt_place(struct adoption *adoption, struct dv_state_place *record
     return tenant && record->device < arbiter->devices.count && !tenant->devices[record->device] &&
            record->quota <= DV_MEMORY_BYTES_MOST && record->memory_request <= record->quota &&
            dv_state_share_to(&record->share, &share) &&
-           dv_leases_adopt_device(arbiter, record->device) &&
-           dv_tenants_adopt_place(arbiter, tenant, record, &share) == 0;
+           dvd_device_restore(&arbiter->ledger.devices[record->device]) &&
+           dvd_tenant_restore_device(tenant, &arbiter->ledger.devices[record->device], record, &share) == 0;
 }
 
 /* ---- sessions ---- */
@@ -224,7 +225,7 @@ static bool adopt_session(struct adoption *adoption, uint32_t index,
 {
     struct dv_arbiter *arbiter = adoption->arbiter;
     struct dv_kept *kept = dv_keeper_found(arbiter, record->id);
-    struct dv_tenant *tenant = dv_state_at(&arbiter->state.tenants, record->tenant)
+    struct dvd_tenant *tenant = dv_state_at(&arbiter->state.tenants, record->tenant)
                                    ? adoption->tenants[record->tenant]
                                    : NULL;
 
@@ -258,8 +259,8 @@ static void drop_leases(struct adoption *adoption)
             continue;
         struct dv_state_session *of = dv_state_at(&state->sessions, record->session);
         struct dv_session *session = of ? dv_session_find(arbiter, of->id) : NULL;
-        const struct dv_session_lease *lease =
-            session && record->index < session->device_count ? session->leases[record->index] : NULL;
+        const struct dvd_lease *lease =
+            session && record->index < session->lessee.device_count ? session->lessee.leases[record->index] : NULL;
         if (!lease || lease->record != record)
             dv_state_drop(&state->leases, record);
     }
@@ -293,7 +294,7 @@ static void adopt_all(struct adoption *adoption)
         }
     }
     drop_leases(adoption);
-    dv_tenants_adopted(adoption->arbiter);
+    dvd_ledger_restored(&adoption->arbiter->ledger);
 }
 
 void dv_adopt_sessions(struct dv_arbiter *arbiter)

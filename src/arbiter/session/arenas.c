@@ -8,7 +8,8 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/tenants.h"
+#include "src/arbiter/system/peers.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/base/text.h"
 #include "src/wire/session/shm.h"
 
@@ -21,14 +22,14 @@ static uint64_t quota_of(const struct dv_session *session)
 {
     uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < session->device_count; i++) {
-        uint32_t device = session->device_indices[i];
-        const struct dv_tenant_device *place = session->tenant->devices[device];
-        if (!(session->leased_mask >> i & 1))
+    for (uint32_t i = 0; i < session->lessee.device_count; i++) {
+        uint32_t device = session->lessee.device_indices[i];
+        const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
+        if (!(session->lessee.leased_mask >> i & 1))
             return UINT64_MAX; /* nobody keeps books of it */
         uint64_t quota = place ? place->memory.quota
-                               : dv_memory_size_on(session->arbiter, device,
-                                                   &session->tenant->terms.memory);
+                               : dvd_device_size(&session->arbiter->ledger.devices[device],
+                                                 &session->lessee.tenant->terms.memory);
         if (__builtin_add_overflow(sum, quota, &sum))
             return UINT64_MAX;
     }
@@ -56,9 +57,9 @@ static uint64_t bytes_allowed(const struct dv_session *session)
 
     if (quota == UINT64_MAX)
         return UINT64_MAX;
-    for (uint32_t i = 0; i < session->device_count; i++)
-        if (session->leases[i])
-            reserved += session->leases[i]->memory.reserved;
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
+        if (session->lessee.leases[i])
+            reserved += session->lessee.leases[i]->memory.reserved;
     uint64_t warm = quota < DV_ARENA_WARM_MOST ? quota : DV_ARENA_WARM_MOST;
     if (warm < DV_ARENA_WARM_LEAST)
         warm = DV_ARENA_WARM_LEAST;
@@ -80,7 +81,7 @@ static void look_at(struct dv_session *session)
     }
     /* What was released counts no more at once, but its memory is the program's to give back: one
      * that is stopped by a debugger cannot. */
-    if (++session->arena_over < DV_ARENA_LOOKS || dv_process_is_stopped(session->tenant_pid))
+    if (++session->arena_over < DV_ARENA_LOOKS || dvd_process_is_stopped(session->tenant_pid))
         return;
     dv_text_format_size(has, sizeof has, bytes);
     dv_text_format_size(may, sizeof may, most);

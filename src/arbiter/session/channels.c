@@ -142,11 +142,11 @@ static void note_cost(struct dv_session *session, unsigned *in_a_row, dv_ns took
     session->is_costly = true;
     dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait "
                "for its socket; it is ended",
-               (unsigned long long)session->id, session->command, (int)session->tenant_pid, session->user,
+               (unsigned long long)session->lessee.id, session->command, (int)session->tenant_pid, session->user,
                (double)took / 1e6);
     struct dv_channels *channels = &session->arbiter->channels;
     channels->costly[channels->costly_next++ % DV_COSTLY_USERS] =
-        (struct dv_costly){.uid = session->uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
+        (struct dv_costly){.uid = session->lessee.uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
     if (session->api == DV_API_LEASE)
         shutdown(session->control_fd, SHUT_RDWR); /* this is heard as its end */
     else
@@ -160,8 +160,8 @@ int dv_channels_send(struct dv_session *session, const void *data, size_t bytes)
     int error = send(session->control_fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     dv_ns took = dv_processor_time() - began;
 
-    if (took > DV_MESSAGE_COST_USUAL_NS && session->uid != channels->turn_uid) {
-        struct dv_talker *talker = find(channels, session->uid);
+    if (took > DV_MESSAGE_COST_USUAL_NS && session->lessee.uid != channels->turn_uid) {
+        struct dv_talker *talker = find(channels, session->lessee.uid);
         channels->sent_to_others += took;
         if (talker)
             charge(channels, talker, took);
@@ -170,10 +170,10 @@ int dv_channels_send(struct dv_session *session, const void *data, size_t bytes)
     return error;
 }
 
-ssize_t dv_channels_receive(struct dv_session *session, void *data, size_t bytes)
+static ssize_t receive(struct dv_session *session, void *data, size_t bytes)
 {
     dv_ns began = dv_processor_time();
-    ssize_t length = dv_incoming_receive(session->control_fd, data, bytes, MSG_TRUNC);
+    ssize_t length = dvd_incoming_receive(session->control_fd, data, bytes, MSG_TRUNC);
     int error = errno;
 
     note_cost(session, &session->costly_receives, dv_processor_time() - began);
@@ -182,6 +182,49 @@ ssize_t dv_channels_receive(struct dv_session *session, void *data, size_t bytes
 }
 
 /* ---- hearing ---- */
+
+/* What to wait for: EPOLLIN, and EPOLLOUT if something could not be sent. */
+static void watch(const struct dv_session *session, uint32_t events)
+{
+    const struct dv_talker *talker = find(&session->arbiter->channels, session->lessee.uid);
+    struct epoll_event event = {.events = events, .data.u64 = session->lessee.id};
+
+    if (talker)
+        epoll_ctl(talker->fd, EPOLL_CTL_MOD, session->control_fd, &event);
+}
+
+/* Asks a session of an earlier daemon what it holds; if it does not read now, as soon as it does. */
+void dv_channels_ask_state(struct dv_session *session)
+{
+    bool later = dvd_lessee_ask_state(&session->lessee) == -EAGAIN;
+
+    if (later)
+        dv_warning("session %llu: lease channel full, grants delayed", (unsigned long long)session->lessee.id);
+    watch(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+/* Takes messages of a session, at most this many. Returns how many there were. The session may be gone then. */
+static unsigned hear_session(struct dv_session *session, uint32_t events, unsigned most)
+{
+    unsigned count = 0;
+
+    if (events & EPOLLOUT)
+        dv_channels_ask_state(session);
+    for (; count < most; count++) {
+        union dv_channel_message m = {0};
+        ssize_t bytes = receive(session, &m, sizeof m);
+        bool is_over = bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
+        dvd_lessee_take(&session->lessee, &m, bytes);
+        if (is_over) {
+            dv_channels_leave(session);
+            dv_session_hung_up(session);
+            break;
+        }
+        if (bytes <= 0)
+            break;
+    }
+    return count;
+}
 
 /* One turn of a user. What is not heard is still there in the next. */
 static void hear(struct dv_arbiter *arbiter, uid_t uid)
@@ -200,7 +243,7 @@ static void hear(struct dv_arbiter *arbiter, uid_t uid)
         struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
         unsigned left = DV_CHANNEL_TURN - messages;
         if (session && session->in_channels)
-            messages += dv_leases_hear(session, ready[i].events, left < OF_SESSION ? left : OF_SESSION);
+            messages += hear_session(session, ready[i].events, left < OF_SESSION ? left : OF_SESSION);
     }
     talker = find(&arbiter->channels, uid); /* its last session may have ended */
     if (talker)
@@ -260,8 +303,8 @@ static struct dv_talker *find_or_add(struct dv_channels *channels, uid_t uid)
 int dv_channels_enter(struct dv_session *session)
 {
     struct dv_channels *channels = &session->arbiter->channels;
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->id};
-    struct dv_talker *talker = find_or_add(channels, session->uid);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->lessee.id};
+    struct dv_talker *talker = find_or_add(channels, session->lessee.uid);
 
     if (!talker)
         return -errno;
@@ -282,20 +325,11 @@ void dv_channels_leave(struct dv_session *session)
 
     if (!session->in_channels)
         return;
-    struct dv_talker *talker = find(channels, session->uid);
+    struct dv_talker *talker = find(channels, session->lessee.uid);
     session->in_channels = false;
     epoll_ctl(talker->fd, EPOLL_CTL_DEL, session->control_fd, NULL);
     if (--talker->channels == 0)
         forget(channels, talker);
-}
-
-void dv_channels_watch(const struct dv_session *session, uint32_t events)
-{
-    const struct dv_talker *talker = find(&session->arbiter->channels, session->uid);
-    struct epoll_event event = {.events = events, .data.u64 = session->id};
-
-    if (talker)
-        epoll_ctl(talker->fd, EPOLL_CTL_MOD, session->control_fd, &event);
 }
 
 int dv_channels_init(struct dv_arbiter *arbiter)

@@ -37,19 +37,16 @@ struct dv_channels {
 int dv_channels_init(struct dv_arbiter *arbiter);
 void dv_channels_fini(struct dv_arbiter *arbiter);
 
-/* From here on what comes through a session's control_fd is given to dv_leases_hear. Returns 0 or a negative
+/* From here on what comes through a session's control_fd is given to the ledger. Returns 0 or a negative
  * errno. */
 int dv_channels_enter(struct dv_session *session);
 void dv_channels_leave(struct dv_session *session);
-/* What to wait for: EPOLLIN, and EPOLLOUT if something could not be sent. */
-void dv_channels_watch(const struct dv_session *session, uint32_t events);
+/* Asks a session of an earlier daemon what it holds. */
+void dv_channels_ask_state(struct dv_session *session);
 
 /* Says something on a session's channel, without waiting. What that takes is its user's, not of the one whose
  * message has led to it. Returns 0 or a negative errno. */
 int dv_channels_send(struct dv_session *session, const void *data, size_t bytes);
-
-/* The next message, as dv_incoming_receive has it. */
-ssize_t dv_channels_receive(struct dv_session *session, void *data, size_t bytes);
 
 /* Whether this user had a session of late whose messages cost too much. */
 bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns now);

@@ -23,8 +23,8 @@ static void note_ending(struct dv_session *session)
     if (!arbiter->endings)
         return;
     struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
-    *ending = (struct dv_ending){.id = session->id, .uid = session->uid, .when = time(NULL)};
-    dv_text_copy(ending->tenant, sizeof ending->tenant, session->tenant->name);
+    *ending = (struct dv_ending){.id = session->lessee.id, .uid = session->lessee.uid, .when = time(NULL)};
+    dv_text_copy(ending->tenant, sizeof ending->tenant, session->lessee.tenant->name);
     dv_text_copy(ending->command, sizeof ending->command, session->command);
     dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
 }
@@ -70,7 +70,7 @@ static void session_end(struct dv_session *session, const char *how, bool orderl
                  "the worker of this session %s; divvyd's log may say more, and a new start of the "
                  "program gets a new worker",
                  how);
-        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->id,
+        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id,
                                 0, -1, text);
     }
     dv_session_destroy(session);
@@ -92,7 +92,8 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     (void)fd;
     (void)events;
     session->worker_gone = true;
-    dv_leases_part(session->arbiter, session);
+    dv_channels_leave(session);
+    dvd_lessee_part(&session->lessee);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     /* Only its parent knows how a process ended. */
     if (session->arbiter->zygote.fd >= 0 &&
@@ -135,22 +136,10 @@ const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter,
     return NULL;
 }
 
-void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept)
-{
-    char why[sizeof session->ended_because];
-
-    snprintf(
-        why, sizeof why,
-        "it kept %s for %.1f s after it was asked to give it back, while others waited (deadlines "
-        "in divvy.yaml)",
-        kept, (double)deadline_ns / (double)DV_NS_PER_S);
-    dv_session_end_for(session, why);
-}
-
 /* Its program has been told why, or cannot be. */
-static void end_worker(struct dv_arbiter *arbiter, uint64_t id)
+static void end_worker(void *owner, uint64_t id)
 {
-    const struct dv_session *session = dv_session_find(arbiter, id);
+    const struct dv_session *session = dv_session_find(owner, id);
 
     if (session)
         dv_session_signal_worker(session, SIGKILL);
@@ -168,7 +157,7 @@ void dv_session_end_for(struct dv_session *session, const char *why)
         return;
     }
     if (session->tenant_gone || !dv_session_tell(session, session->ended_because, end_worker))
-        end_worker(session->arbiter, session->id);
+        end_worker(session->arbiter, session->lessee.id);
 }
 
 /* ---- the tenant's end ---- */

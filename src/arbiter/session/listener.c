@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uthash.h>
 #include <utlist.h>
@@ -18,10 +17,9 @@
 #include "src/arbiter/limits.h"
 #include "src/arbiter/system/incoming.h"
 #include "src/arbiter/system/peers.h"
+#include "src/arbiter/system/sockets.h"
 #include "src/arbiter/session/session.h"
 #include "src/base/cleanup.h"
-
-#define ACCEPT_PAUSE_US (100 * DV_MS)
 
 struct dv_pending {
     struct dv_arbiter *arbiter;
@@ -95,7 +93,7 @@ static void pending_destroy(struct dv_pending *pending)
     arbiter->listener.pending_count--;
     forget_pending(&arbiter->listener, pending);
     pending->timer = sd_event_source_disable_unref(pending->timer);
-    dv_incoming_close(arbiter, &pending->fd);
+    dvd_incoming_close(&arbiter->asides, &pending->fd);
     free(pending);
     dv_arbiter_check_idle(arbiter);
 }
@@ -163,7 +161,7 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    if (dv_peer_may_open_sessions(pending->arbiter, pending->fd, &pending->peer, text, sizeof text) < 0) {
+    if (dvd_peer_may_open_sessions(&pending->arbiter->config, pending->fd, &pending->peer, text, sizeof text) < 0) {
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
@@ -191,7 +189,7 @@ static bool has_left(int fd)
 static void read_hello(struct dv_pending *pending)
 {
     struct dv_hello hello = {0};
-    ssize_t length = dv_incoming_receive(pending->fd, &hello, sizeof hello, MSG_TRUNC);
+    ssize_t length = dvd_incoming_receive(pending->fd, &hello, sizeof hello, MSG_TRUNC);
 
     if (length <= 0 || has_left(pending->fd))
         pending_destroy(pending);
@@ -297,62 +295,17 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
         pending_destroy(pending);
 }
 
-int dv_listener_accept(sd_event_source *source, int fd)
-{
-    int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    if (accepted >= 0) {
-        sd_event_source_set_ratelimit(source, 0, 0);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        dv_warning("cannot accept a connection for now: %s", strerror(errno));
-        sd_event_source_set_ratelimit(source, ACCEPT_PAUSE_US, 1);
-    }
-    return accepted;
-}
-
 static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dv_arbiter *arbiter = userdata;
 
     (void)events;
     for (int i = 0, accepted; i < DV_LIMIT_ACCEPTS; i++) {
-        if ((accepted = dv_listener_accept(source, fd)) < 0)
+        if ((accepted = dvd_socket_accept(source, fd)) < 0)
             break;
         add_pending(arbiter, accepted);
     }
     return 0;
-}
-
-int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, unsigned mode)
-{
-    struct sockaddr_un address;
-    int error = dv_rundir_address(&address, arbiter->directory, name);
-
-    if (error < 0)
-        return error;
-    /* Only the holder of the directory's lock comes here, so a file that is there is stale. */
-    unlink(address.sun_path);
-    DV_AUTO_CLOSE int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    mode_t mask = umask(0777); /* nobody gets in before the mode is right */
-    int status = bind(fd, (struct sockaddr *)&address, sizeof address);
-    error = -errno;
-    umask(mask);
-    if (status < 0)
-        return error;
-    if (chmod(address.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0) {
-        error = -errno;
-        unlink(address.sun_path);
-        return error;
-    }
-    return dv_take_fd(&fd);
-}
-
-void dv_listener_let_in(const char *path, gid_t group, mode_t mode)
-{
-    if (lchown(path, (uid_t)-1, group) < 0 || chmod(path, mode) < 0)
-        dv_warning("cannot set who may use %s: %s", path, strerror(errno));
 }
 
 /* The kernel already refuses users that divvyd would refuse. */
@@ -365,7 +318,7 @@ void dv_listener_apply_config(struct dv_arbiter *arbiter)
     if (arbiter->options.user ||
         dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
         return;
-    dv_listener_let_in(address.sun_path, one_group ? config->session_group : getegid(),
+    dvd_socket_let_in(address.sun_path, one_group ? config->session_group : getegid(),
                        one_group ? 0660 : 0666);
 }
 
@@ -376,10 +329,10 @@ int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
     listener->activated = activated_fd >= 0;
     listener->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_SESSION_SOCKET);
     if (listener->fd < 0)
-        listener->fd = dv_listener_open(arbiter, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
+        listener->fd = dvd_socket_open(arbiter->directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
     if (listener->fd < 0)
         return listener->fd;
-    dv_incoming_prepare(listener->fd);
+    dvd_incoming_prepare(listener->fd);
     dv_listener_apply_config(arbiter);
     int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
                                 arbiter);

@@ -22,21 +22,11 @@ struct dv_listener {
     sd_event_source *turn;         /* for the next of them */
 };
 
-/* Gives a socket or its directory to a group, with these permissions; warns where that fails. */
-void dv_listener_let_in(const char *path, gid_t group, mode_t mode);
 /* Which users the session socket lets in, after the configuration has changed. */
 void dv_listener_apply_config(struct dv_arbiter *arbiter);
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
 int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */
 void dv_listener_fini(struct dv_arbiter *arbiter);
-
-/* The next connection of a listening source, or -1. Without a descriptor for it the socket stays readable:
- * the source is slowed down, so that the loop does not spin. */
-int dv_listener_accept(sd_event_source *source, int fd);
-
-/* A listening Unix socket in the runtime directory with the given file mode, or a negative errno.
- */
-int dv_listener_open(struct dv_arbiter *arbiter, const char *name, int type, unsigned mode);
 
 #endif

@@ -13,7 +13,7 @@ struct dv_arbiter;
 struct dv_session;
 
 /* Wide enough for %llu of an id. */
-#define ID(session) ((unsigned long long)(session)->id)
+#define ID(session) ((unsigned long long)(session)->lessee.id)
 
 /* session.c */
 

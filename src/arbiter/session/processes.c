@@ -14,11 +14,8 @@
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
+#include "src/arbiter/system/peers.h"
 #include "src/base/cleanup.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 
 /* A few of its sessions in each turn, because they can be many: as long as it is listened to, the end of a
  * process is told again. The last session that goes takes the process with it. */
@@ -43,71 +40,18 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
     return 0;
 }
 
-static bool is_alive(int pidfd)
-{
-    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
-    return poll(&poll_fd, 1, 0) == 0;
-}
-
-static bool runs_as(pid_t pid, uid_t uid)
-{
-    char path[64], line[256];
-    unsigned effective;
-    bool same = false;
-
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Uid: %*u %u", &effective) == 1)
-            same = effective == uid;
-    if (file)
-        fclose(file);
-    return same;
-}
-
-/* Newer kernels give the process itself. A number alone could be another's by now: then at least it is
- * not another user's. */
-static int open_peer(int fd, pid_t pid, uid_t uid)
-{
-    int pidfd = -1;
-    socklen_t bytes = sizeof pidfd;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
-        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-        return pidfd;
-    }
-    if (errno == ENOPROTOOPT && pid > 0)
-        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd >= 0 && !runs_as(pid, uid)) {
-        dv_close_fd(&pidfd);
-        errno = ESRCH;
-    }
-    return pidfd;
-}
-
-int dv_process_open_peer(int fd, pid_t pid, uid_t uid)
-{
-    int pidfd = open_peer(fd, pid, uid);
-
-    if (pidfd >= 0 && !is_alive(pidfd)) { /* whoever has its socket now is somebody else */
-        dv_close_fd(&pidfd);
-        errno = ESRCH;
-    }
-    return pidfd;
-}
-
 static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
 {
     struct dv_process *process;
 
     /* As long as the process that had this number lives, nobody else has it. */
     HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
-    return process && pid > 0 && is_alive(process->pidfd) ? process : NULL;
+    return process && pid > 0 && dvd_process_is_alive(process->pidfd) ? process : NULL;
 }
 
 struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid)
 {
-    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, pid, uid);
+    DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, pid, uid);
 
     if (pidfd < 0)
         return NULL;
@@ -170,18 +114,4 @@ void dv_process_detach(struct dv_session *session)
     session->process = NULL;
     DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
     dv_process_drop(process);
-}
-
-bool dv_process_is_stopped(pid_t pid)
-{
-    char path[64], text[512];
-
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
-    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
 }

@@ -20,18 +20,12 @@ struct dv_process {
     UT_hash_handle hh;
 };
 
-/* A descriptor of the process at the other end of a connected socket, of which the kernel says number and
- * user when it connected; -1 with errno set when it cannot be identified or has ended. */
-int dv_process_open_peer(int fd, pid_t pid, uid_t uid);
-
 /* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
  * set when it cannot be identified. Every call wants a dv_process_drop in the end, or a
  * dv_process_attach. */
 struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid);
 /* The same for a process whose descriptor is known; takes it over. */
 struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd);
-/* Stopped by a signal or a debugger, as the kernel says. */
-bool dv_process_is_stopped(pid_t pid);
 /* Forgets a process that has no session. */
 void dv_process_drop(struct dv_process *process);
 

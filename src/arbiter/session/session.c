@@ -66,7 +66,7 @@ struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
 
 const char *dv_session_device_name(const struct dv_session *session, uint32_t index)
 {
-    return dv_leases_device_name(session->arbiter, session->device_indices[index]);
+    return session->arbiter->ledger.devices[session->lessee.device_indices[index]].terms.name;
 }
 
 /* ---- its processes ---- */
@@ -101,7 +101,7 @@ static void forget_unread(struct dv_unread *unread)
     DL_DELETE(unread->arbiter->unread, unread);
     dv_session_count(unread->arbiter, unread->uid, false);
     unread->io = sd_event_source_disable_unref(unread->io);
-    dv_incoming_close(unread->arbiter, &unread->fd);
+    dvd_incoming_close(&unread->arbiter->asides, &unread->fd);
     free(unread);
 }
 
@@ -120,7 +120,7 @@ static void keep_unread(struct dv_session *session)
 
     if (!unread)
         return;
-    *unread = (struct dv_unread){.arbiter = arbiter, .fd = session->client_fd, .uid = session->uid};
+    *unread = (struct dv_unread){.arbiter = arbiter, .fd = session->client_fd, .uid = session->lessee.uid};
     if (sd_event_add_io(arbiter->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread,
                         unread) < 0 ||
         dv_session_count(arbiter, unread->uid, true) == UINT_MAX) {
@@ -145,7 +145,7 @@ void dv_session_drop_client(struct dv_session *session)
     session->client_io = sd_event_source_disable_unref(session->client_io);
     if (session->counted && session->shm_fd >= 0 && is_unread(session->client_fd))
         keep_unread(session);
-    dv_incoming_close(session->arbiter, &session->client_fd);
+    dvd_incoming_close(&session->arbiter->asides, &session->client_fd);
 }
 
 void dv_session_set_timer(struct dv_session *session, uint64_t delay_us,
@@ -177,7 +177,7 @@ void dv_session_refuse(struct dv_session *session, enum dv_welcome_status status
         dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session),
                    session->command, session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
-        dv_session_send_welcome(session->client_fd, session->version, status, session->id, 0, -1,
+        dv_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1,
                                 text);
     dv_session_destroy(session);
 }
@@ -190,7 +190,7 @@ int dv_session_make_log(struct dv_session *session)
     if (!session->log)
         return -ENOMEM;
     snprintf(name, sizeof name, "session %llu", ID(session));
-    dv_worker_log_init(session->log, name, session->tenant ? &session->tenant->lines : NULL);
+    dv_worker_log_init(session->log, name, session->lessee.tenant ? &session->lessee.tenant->log_lines : NULL);
     return 0;
 }
 
@@ -204,30 +204,31 @@ void dv_session_destroy(struct dv_session *session)
     dv_arenas_session_goes(arbiter, session);
     dv_session_leave_waiting(session);
     HASH_DEL(arbiter->sessions, session);
-    dv_leases_part(arbiter, session);
-    bool kept = session->record;
+    dv_channels_leave(session);
+    dvd_lessee_part(&session->lessee);
+    bool kept = session->lessee.record;
     if (kept)
-        dv_state_drop(&arbiter->state.sessions, session->record);
+        dv_state_drop(&arbiter->state.sessions, session->lessee.record);
     dv_cages_leave(session);
     if (session->log)
         dv_worker_log_close(session->log);
     free(session->log);
-    dv_tenants_leave(arbiter, session);
+    dvd_lessee_leave(&session->lessee);
     dv_session_drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
     dv_close_fd(&session->worker_pidfd);
     dv_close_fd(&session->shm_fd);
-    dv_incoming_close(arbiter, &session->control_fd);
+    dvd_incoming_close(&arbiter->asides, &session->control_fd);
     dv_close_fd(&session->worker_control_fd);
     dv_close_fd(&session->worker_log_fd);
     if (kept) /* after all of its descriptors: the keeper frees its memory, however much that is */
-        dv_keeper_drop(arbiter, session->id);
+        dv_keeper_drop(arbiter, session->lessee.id);
     dv_process_detach(session);
     if (session->counted)
-        dv_session_count(arbiter, session->uid, false);
+        dv_session_count(arbiter, session->lessee.uid, false);
     arbiter->descriptors_free += session->descriptors;
-    free(session->leases);
+    free(session->lessee.leases);
     free(session->turned_away);
     free(session->choice);
     free(session);
@@ -244,13 +245,13 @@ static void write_text(int fd, const void *text)
         _exit(1);
 }
 
-bool dv_session_tell(const struct dv_session *session, const char *text, dv_aside_done *done)
+bool dv_session_tell(const struct dv_session *session, const char *text, dvd_aside_done *done)
 {
     char shown[sizeof((struct dv_shm_header *)0)->text] = "";
 
     dv_text_copy(shown, sizeof shown, text);
     return session->shm_fd >= 0 &&
-           dv_aside_start(session->arbiter, write_text, session->shm_fd, shown, done, session->id);
+           dvd_aside_start(&session->arbiter->asides, write_text, session->shm_fd, shown, done, session->lessee.id);
 }
 
 /* ---- what is shown ---- */

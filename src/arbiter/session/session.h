@@ -12,9 +12,8 @@
 #include <uthash.h>
 
 #include "src/arbiter/system/aside.h"
-#include "src/arbiter/ledger/leases.h"
+#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/session/processes.h"
-#include "src/arbiter/ledger/tenants.h"
 #include "src/arbiter/workers/worker_log.h"
 #include "src/wire/lease/lease.h"
 #include "src/wire/session/handshake.h"
@@ -32,7 +31,7 @@ enum dv_session_state {
 };
 
 struct dv_session {
-    uint64_t id;
+    struct dvd_lessee lessee; /* its part of the ledger */
     struct dv_arbiter *arbiter;
     enum dv_session_state state;
     bool request_sent; /* to the zygote */
@@ -40,7 +39,6 @@ struct dv_session {
     bool worker_gone;
     bool counted; /* among its user's sessions */
 
-    uid_t uid;
     gid_t gid;
     pid_t tenant_pid;
     pid_t worker_pid; /* 0: none yet */
@@ -53,20 +51,11 @@ struct dv_session {
     time_t started;
     uint64_t started_us;
 
-    struct dv_tenant *tenant; /* NULL before it is admitted */
-    struct dv_share_wish wish;
-    bool wish_ignored; /* it is not for one of several users to say what share their tenant has */
+    struct dvd_share_change change; /* what it asks of its share */
     uint32_t descriptors; /* set aside for it */
 
-    uint32_t device_count;
-    uint8_t device_indices[DV_MAX_DEVICES]; /* in divvyd's list */
     char *choice;       /* devices that the program names; NULL: all */
     bool same_devices;  /* as an earlier session of the program had them */
-    uint64_t leased_mask; /* of its list: those whose time was shared out when it began */
-    /* device_count of them; NULL: the session has not come to use that device. */
-    struct dv_session_lease **leases;
-    uint64_t sync_id;       /* of the question what it holds, after a restart */
-    uint64_t unsynced_mask; /* of its list: devices for which it has not answered yet */
     unsigned costly_sends, costly_receives; /* in a row: they took longer than DV_MESSAGE_COST_MOST_NS */
     bool is_costly; /* it is ended for that */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
@@ -86,7 +75,6 @@ struct dv_session {
     struct dv_worker_log *log; /* NULL: it has no worker */
     int worker_log_fd;         /* the worker's end, likewise */
 
-    struct dv_state_session *record; /* NULL: not kept */
     sd_event_source *client_io;
     bool in_channels; /* its lease channel is listened to */
     struct dv_session *prev_waiting, *next_waiting; /* those that wait for devices or the zygote */
@@ -117,7 +105,7 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
 /* Goes on with a session of an earlier daemon: what the state file says of it has been checked, and the
  * descriptors are taken over. Returns 0 or a negative errno. */
 int dv_session_adopt(struct dv_arbiter *arbiter, struct dv_state_session *record,
-                     struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dv_tenant *tenant,
+                     struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dvd_tenant *tenant,
                      struct dv_kept *kept);
 /* A session that divvyd had to end, for those who ask later. */
 struct dv_ending {
@@ -129,8 +117,14 @@ struct dv_ending {
     char why[192];
 };
 
-/* It keeps what others wait for ("a device") beyond the deadline of its class: its worker is ended. */
-void dv_session_overdue(struct dv_session *session, uint64_t deadline_ns, const char *kept);
+/* The session around the ledger's part of it. */
+struct dv_session *dv_session_of(const struct dvd_lessee *lessee);
+/* The ledger's events that are about sessions. */
+int dv_session_send(struct dvd_lessee *lessee, const void *message, size_t bytes);
+bool dv_session_is_stopped(const struct dvd_lessee *lessee);
+void dv_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *what);
+void dv_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *device, dv_ns since, dv_ns deadline);
+bool dv_session_turned_away(struct dvd_lessee *lessee, const char *reason, const struct dv_lease_message *answer);
 /* Its worker is ended for another reason, once. */
 void dv_session_end_for(struct dv_session *session, const char *why);
 const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id);
@@ -148,7 +142,7 @@ void dv_sessions_forget_unread(struct dv_arbiter *arbiter);
 /* Tells its program something, in words, where its library looks for them: in the shared memory. Others may write
  * there and make it slow, so divvyd itself does not; done is called when it has been written, or will not be. False:
  * it is not told. */
-bool dv_session_tell(const struct dv_session *session, const char *text, dv_aside_done *done);
+bool dv_session_tell(const struct dv_session *session, const char *text, dvd_aside_done *done);
 
 struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id);
 void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures);

@@ -19,6 +19,7 @@
 #include "src/arbiter/system/incoming.h"
 #include "src/arbiter/system/peers.h"
 #include "src/arbiter/session/session.h"
+#include "src/arbiter/session/identity.h"
 #include "src/arbiter/session/private.h"
 #include "src/arbiter/restart/state.h"
 #include "src/base/cleanup.h"
@@ -82,9 +83,9 @@ static void find_command(pid_t pid, char *command, size_t bytes)
     dv_text_clean(command, bytes);
 }
 
-static struct dv_share_wish wish_of(const struct dv_hello *hello)
+static struct dvd_share_change change_of(const struct dv_hello *hello)
 {
-    return (struct dv_share_wish){.has_request = hello->request != 0,
+    return (struct dvd_share_change){.has_request = hello->request != 0,
                                   .has_limit = hello->limit != 0,
                                   .has_weight = hello->weight != 0,
                                   .has_class = hello->class != 0,
@@ -101,7 +102,7 @@ static int make_shared_memory(struct dv_session *session)
 {
     struct dv_shm_header header = {.magic = DV_WIRE_MAGIC,
                                    .version = session->version,
-                                   .session = session->id,
+                                   .session = session->lessee.id,
                                    .bytes = session->shm_bytes};
     char name[32];
 
@@ -125,7 +126,7 @@ static int make_control_channel(struct dv_session *session)
         return -errno;
     session->control_fd = pair[0];
     session->worker_control_fd = pair[1];
-    dv_incoming_prepare(session->control_fd);
+    dvd_incoming_prepare(session->control_fd);
     return fcntl(session->control_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
@@ -144,12 +145,12 @@ static void number_as_listed(struct dv_session *session)
 {
     uint64_t leased = 0;
 
-    for (uint32_t i = 0; i < session->device_count; i++)
-        leased |= (session->leased_mask >> i & 1) << session->device_indices[i];
-    session->leased_mask = leased;
-    session->device_count = session->arbiter->devices.count;
-    for (uint32_t i = 0; i < session->device_count; i++)
-        session->device_indices[i] = (uint8_t)i;
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
+        leased |= (session->lessee.leased_mask >> i & 1) << session->lessee.device_indices[i];
+    session->lessee.leased_mask = leased;
+    session->lessee.device_count = session->arbiter->devices.count;
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
+        session->lessee.device_indices[i] = (uint8_t)i;
 }
 
 /* Returns 0, or a negative errno with words. */
@@ -158,23 +159,23 @@ static int choose_devices(struct dv_session *session, char *text, size_t bytes)
     struct dv_arbiter *arbiter = session->arbiter;
     const struct dv_devices *devices = &arbiter->devices;
 
-    session->device_count =
+    session->lessee.device_count =
         session->same_devices
             ? dv_devices_choose_same(devices, &arbiter->config, session->choice,
-                                     session->device_indices, text, bytes)
+                                     session->lessee.device_indices, text, bytes)
             : dv_devices_choose(devices, &arbiter->config, session->choice,
-                                session->device_indices, text, bytes);
-    if (session->device_count == 0)
+                                session->lessee.device_indices, text, bytes);
+    if (session->lessee.device_count == 0)
         return -ENODEV;
-    if (session->version == 1 && session->device_count > DV_MAX_DEVICES_1)
-        session->device_count = DV_MAX_DEVICES_1;
-    for (uint32_t i = 0; i < session->device_count; i++)
-        if (dv_leases_start_device(arbiter, session->device_indices[i]))
-            session->leased_mask |= UINT64_C(1) << i;
+    if (session->version == 1 && session->lessee.device_count > DV_MAX_DEVICES_1)
+        session->lessee.device_count = DV_MAX_DEVICES_1;
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
+        if (dvd_device_start(&arbiter->ledger.devices[session->lessee.device_indices[i]]))
+            session->lessee.leased_mask |= UINT64_C(1) << i;
     if (session->api == DV_API_LEASE)
         number_as_listed(session);
-    session->leases = calloc(session->device_count, sizeof(struct dv_session_lease *));
-    if (!session->leases) {
+    session->lessee.leases = calloc(session->lessee.device_count, sizeof(struct dvd_lease *));
+    if (!session->lessee.leases) {
         snprintf(text, bytes, "divvyd has no memory for another session");
         return -ENOMEM;
     }
@@ -203,16 +204,23 @@ int dv_session_welcome(struct dv_session *session)
 {
     bool lease_only = session->api == DV_API_LEASE;
     int error = dv_session_send_welcome(lease_only ? session->control_fd : session->client_fd,
-                                        session->version, DV_WELCOME_OK, session->id,
+                                        session->version, DV_WELCOME_OK, session->lessee.id,
                                         session->shm_bytes, session->shm_fd,
-                                        session->wish_ignored
+                                        session->lessee.change_ignored
                                             ? "what was asked of its share is ignored, for its tenant "
                                               "has several users: the operator sets it"
                                             : "");
 
-    if (error >= 0 && session->record)
-        session->record->welcomed = 1;
+    if (error >= 0 && session->lessee.record)
+        session->lessee.record->welcomed = 1;
     return error;
+}
+
+/* From now on the session may ask for its devices. Returns 0 or a negative errno. */
+static int join_channels(struct dv_session *session)
+{
+    dvd_lessee_record(&session->lessee);
+    return session->lessee.leased_mask ? dv_channels_enter(session) : 0;
 }
 
 /* A session without a worker: its own socket is its lease channel from here on. */
@@ -224,7 +232,7 @@ static void serve_leases_only(struct dv_session *session)
     session->control_fd = session->client_fd;
     session->client_fd = -1;
     dv_session_keep(session);
-    int error = dv_leases_join(session->arbiter, session);
+    int error = join_channels(session);
     if (error >= 0)
         error = dv_session_welcome(session);
     if (error < 0) {
@@ -241,7 +249,7 @@ static bool may_lease_only(const struct dv_session *session)
 
     if (config->lease_sessions != DV_LEASE_SESSIONS_OF_GROUP)
         return config->lease_sessions == DV_LEASE_SESSIONS_ALL;
-    return dv_peer_is_in_group(session->client_fd, session->gid, config->lease_group);
+    return dvd_peer_is_in_group(session->client_fd, session->gid, config->lease_group);
 }
 
 static void wait_for_devices(struct dv_session *session)
@@ -256,6 +264,32 @@ void dv_session_leave_waiting(struct dv_session *session)
     if (session->in_waiting)
         DL_DELETE2(session->arbiter->waiting, session, prev_waiting, next_waiting);
     session->in_waiting = false;
+}
+
+static int admit(struct dv_session *session, char *text, size_t bytes)
+{
+    struct dv_arbiter *arbiter = session->arbiter;
+    struct dvd_peer peer = {.fd = session->client_fd,
+                            .uid = session->lessee.uid,
+                            .gid = session->gid,
+                            .pid = session->tenant_pid,
+                            .session = session->lessee.id,
+                            .user = session->user,
+                            .command = session->command};
+    struct dvd_identity identity;
+
+    if (!dvd_identity_find(&arbiter->config, &peer, &identity)) {
+        snprintf(text, bytes,
+                 "the operator does not let programs of user %s use the accelerators here (a tenant rule with refuse: "
+                 "yes in divvy.yaml); ask the operator",
+                 session->user);
+        return -EACCES;
+    }
+    int status = dvd_lessee_admit(&session->lessee, &identity, &session->change, text, bytes);
+    if (status == 0 && session->lessee.change_ignored && dv_log_within(&arbiter->refusals, DV_REFUSALS_PER_S))
+        dv_info("session %llu (%s): what it asks of its share is ignored, for tenant %s has several users", ID(session),
+                session->user, identity.name);
+    return status;
 }
 
 static void start_worker(struct dv_session *session)
@@ -277,7 +311,7 @@ static void start_worker(struct dv_session *session)
                           text);
         return;
     }
-    if (dv_tenants_admit(arbiter, session, &session->wish, text, sizeof text) < 0) {
+    if (admit(session, text, sizeof text) < 0) {
         dv_session_refuse(session, DV_WELCOME_REFUSED, text);
         return;
     }
@@ -308,7 +342,7 @@ static void start_worker(struct dv_session *session)
         error = open_log(session);
     session->state = DV_SESSION_FORKING;
     if (error == 0)
-        error = dv_zygote_request_fork(arbiter, session->id, session->uid);
+        error = dv_zygote_request_fork(arbiter, session->lessee.id, session->lessee.uid);
     if (error < 0) {
         snprintf(text, sizeof text, "shared memory for the session could not be made: %s",
                  strerror(-error));
@@ -386,16 +420,20 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
     uint64_t id = ++arbiter->last_session;
     if (arbiter->state.header)
         atomic_store(&arbiter->state.header->last_session, id);
-    *session = (struct dv_session){.id = id,
+    *session = (struct dv_session){.lessee = {.ledger = &arbiter->ledger,
+                                              .id = id,
+                                              .uid = peer->uid,
+                                              .has_worker = hello->api != DV_API_LEASE,
+                                              .keeps_order = hello->api == DV_API_LEASE ||
+                                                             hello->flags & DV_HELLO_SAME_DEVICES},
                                    .arbiter = arbiter,
                                    .state = DV_SESSION_WAITING,
-                                   .uid = peer->uid,
                                    .gid = peer->gid,
                                    .tenant_pid = peer->pid,
                                    .version = version,
                                    .api = hello->api,
                                    .present_as = hello->present_as,
-                                   .wish = wish_of(hello),
+                                   .change = change_of(hello),
                                    .same_devices = hello->flags & DV_HELLO_SAME_DEVICES,
                                    .started = time(NULL),
                                    .started_us = dv_arbiter_now(arbiter),
@@ -411,13 +449,13 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
     unsigned of_user = dv_session_count(arbiter, peer->uid, true);
     session->counted = of_user != UINT_MAX;
     unsigned in_all = HASH_COUNT(arbiter->sessions);
-    HASH_ADD(hh, arbiter->sessions, id, sizeof session->id, session);
+    HASH_ADD(hh, arbiter->sessions, lessee.id, sizeof session->lessee.id, session);
     dv_arbiter_check_idle(arbiter);
 
     uint32_t descriptors =
         hello->api == DV_API_LEASE ? DV_LEASE_DESCRIPTORS : DV_WORKER_DESCRIPTORS;
     bool full = in_all >= DV_LIMIT_SESSIONS || descriptors > arbiter->descriptors_free;
-    if (dv_channels_are_costly(&arbiter->channels, session->uid, dv_now())) {
+    if (dv_channels_are_costly(&arbiter->channels, session->lessee.uid, dv_now())) {
         dv_session_refuse(session, DV_WELCOME_REFUSED,
                           "a session of this user was ended because its messages took divvyd too long; try again in "
                           "ten seconds");
@@ -457,21 +495,21 @@ void dv_session_begin(struct dv_arbiter *arbiter, int client_fd, struct dv_proce
 static struct dv_device_grant fill_grant(const struct dv_session *session, uint32_t index)
 {
     const struct dv_arbiter *arbiter = session->arbiter;
-    uint32_t device = session->device_indices[index];
+    uint32_t device = session->lessee.device_indices[index];
     struct dv_device_grant grant =
         dv_devices_grant(&arbiter->devices, device, &arbiter->config, session->present_as);
 
-    grant.leased = session->leased_mask >> index & 1;
+    grant.leased = session->lessee.leased_mask >> index & 1;
     if (!grant.leased)
         return grant;
-    const struct dv_tenant_device *place = session->tenant->devices[device];
+    const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
     const struct dv_device_rule *rule =
         dv_devices_rule(&arbiter->devices, device, &arbiter->config);
     grant.memory_bytes = place ? place->memory.quota
-                               : dv_memory_size_on(arbiter, device, &session->tenant->terms.memory);
-    grant.capacity_bytes = dv_memory_capacity(arbiter, device);
+                               : dvd_device_size(&arbiter->ledger.devices[device], &session->lessee.tenant->terms.memory);
+    grant.capacity_bytes = arbiter->ledger.devices[device].terms.capacity_bytes;
     grant.swapped = !(rule && rule->no_swap);
-    grant.per_context_bytes = dv_memory_per_context(arbiter, device);
+    grant.per_context_bytes = arbiter->ledger.devices[device].terms.per_context_bytes;
     return grant;
 }
 
@@ -480,11 +518,11 @@ bool dv_session_fill_request(struct dv_session *session, struct dv_zygote_reques
 {
     if (session->state != DV_SESSION_FORKING || session->request_sent)
         return false;
-    request->session = session->id;
+    request->session = session->lessee.id;
     request->shm_bytes = session->shm_bytes;
-    request->device_count = session->device_count;
+    request->device_count = session->lessee.device_count;
     request->api = session->api;
-    for (uint32_t i = 0; i < session->device_count; i++)
+    for (uint32_t i = 0; i < session->lessee.device_count; i++)
         request->devices[i] = fill_grant(session, i);
     fds[0] = session->shm_fd;
     fds[1] = session->worker_control_fd;
@@ -520,11 +558,11 @@ void dv_session_forked(struct dv_session *session, pid_t pid, int pidfd)
     if (error >= 0) {
         error = dv_cages_bound(session, text, sizeof text);
         if (error < 0 && text[0])
-            dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_NO_WORKER, session->id, 0, -1,
+            dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_NO_WORKER, session->lessee.id, 0, -1,
                                     text);
     }
     if (error >= 0)
-        error = dv_leases_join(session->arbiter, session);
+        error = join_channels(session);
     if (error >= 0)
         error = dv_session_welcome(session);
     if (error < 0) {

@@ -8,28 +8,26 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <systemd/sd-event.h>
 #include <unistd.h>
 #include <utlist.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
 
-struct dv_aside_job {
-    struct dv_arbiter *arbiter;
+struct dvd_aside_job {
+    struct dvd_asides *asides;
     pid_t pid;
     int pidfd;
     sd_event_source *io, *timer;
-    dv_aside_done *done;
+    dvd_aside_done *done;
     uint64_t id;
-    struct dv_aside_job *prev, *next;
+    struct dvd_aside_job *prev, *next;
 };
 
-static void forget(struct dv_aside_job *job)
+static void forget(struct dvd_aside_job *job)
 {
-    struct dv_asides *asides = &job->arbiter->asides;
+    struct dvd_asides *asides = job->asides;
 
     DL_DELETE(asides->jobs, job);
     asides->count--;
@@ -39,18 +37,18 @@ static void forget(struct dv_aside_job *job)
     free(job);
 }
 
-static void tell_done(struct dv_aside_job *job)
+static void tell_done(struct dvd_aside_job *job)
 {
-    dv_aside_done *done = job->done;
+    dvd_aside_done *done = job->done;
 
     job->done = NULL;
     if (done)
-        done(job->arbiter, job->id);
+        done(job->asides->owner, job->id);
 }
 
 static int on_end(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_aside_job *job = userdata;
+    struct dvd_aside_job *job = userdata;
 
     (void)source;
     (void)fd;
@@ -65,7 +63,7 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
  * when it ends. */
 static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_aside_job *job = userdata;
+    struct dvd_aside_job *job = userdata;
 
     (void)source;
     (void)usec;
@@ -74,7 +72,7 @@ static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-static _Noreturn void run(dv_aside_work *work, int fd, const void *data)
+static _Noreturn void run(dvd_aside_work *work, int fd, const void *data)
 {
     prctl(PR_SET_NAME, "divvy-aside");
     signal(SIGPIPE, SIG_IGN);
@@ -84,9 +82,9 @@ static _Noreturn void run(dv_aside_work *work, int fd, const void *data)
     _exit(0);
 }
 
-static int watch(struct dv_aside_job *job)
+static int watch(struct dvd_aside_job *job)
 {
-    sd_event *event = job->arbiter->event;
+    sd_event *event = job->asides->event;
 
     job->pidfd = (int)syscall(SYS_pidfd_open, job->pid, 0);
     if (job->pidfd < 0)
@@ -98,15 +96,14 @@ static int watch(struct dv_aside_job *job)
     return error;
 }
 
-bool dv_aside_start(struct dv_arbiter *arbiter, dv_aside_work *work, int fd, const void *data,
-                    dv_aside_done *done, uint64_t id)
+bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
+                     uint64_t id)
 {
-    struct dv_asides *asides = &arbiter->asides;
-    struct dv_aside_job *job = asides->count < DV_LIMIT_ASIDES ? calloc(1, sizeof *job) : NULL;
+    struct dvd_aside_job *job = asides->count < DV_LIMIT_ASIDES ? calloc(1, sizeof *job) : NULL;
 
     if (!job)
         return false;
-    *job = (struct dv_aside_job){.arbiter = arbiter, .pidfd = -1, .done = done, .id = id};
+    *job = (struct dvd_aside_job){.asides = asides, .pidfd = -1, .done = done, .id = id};
     DL_APPEND(asides->jobs, job);
     asides->count++;
     job->pid = fork();
@@ -124,11 +121,11 @@ bool dv_aside_start(struct dv_arbiter *arbiter, dv_aside_work *work, int fd, con
     return false;
 }
 
-void dv_asides_fini(struct dv_arbiter *arbiter)
+void dvd_asides_fini(struct dvd_asides *asides)
 {
-    struct dv_aside_job *job, *next;
+    struct dvd_aside_job *job, *next;
 
-    DL_FOREACH_SAFE (arbiter->asides.jobs, job, next) {
+    DL_FOREACH_SAFE (asides->jobs, job, next) {
         kill(job->pid, SIGKILL);
         waitpid(job->pid, NULL, WNOHANG);
         forget(job);

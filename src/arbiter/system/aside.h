@@ -6,25 +6,27 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <systemd/sd-event.h>
 
-struct dv_arbiter;
-struct dv_aside_job;
+struct dvd_aside_job;
 
-struct dv_asides {
-    struct dv_aside_job *jobs; /* the oldest first */
+struct dvd_asides {
+    sd_event *event;
+    void *owner; /* for the jobs' callbacks */
+    struct dvd_aside_job *jobs; /* the oldest first */
     unsigned count; /* includes jobs that have timed out: the kernel may not let their process end yet */
 };
 
 /* In the process of its own: fd is all that it has. */
-typedef void dv_aside_work(int fd, const void *data);
+typedef void dvd_aside_work(int fd, const void *data);
 /* It has ended, or has taken DV_LIMIT_ASIDE_US and is not waited for any longer. */
-typedef void dv_aside_done(struct dv_arbiter *arbiter, uint64_t id);
+typedef void dvd_aside_done(void *owner, uint64_t id);
 
 /* Begins work on a descriptor, which stays the caller's. data need not live on. done may be NULL. Returns false
  * if no process can be had: the work is left undone, and done is not called. */
-bool dv_aside_start(struct dv_arbiter *arbiter, dv_aside_work *work, int fd, const void *data,
-                    dv_aside_done *done, uint64_t id);
+bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
+                     uint64_t id);
 /* Kills the processes that still run, and does not wait for them. */
-void dv_asides_fini(struct dv_arbiter *arbiter);
+void dvd_asides_fini(struct dvd_asides *asides);
 
 #endif

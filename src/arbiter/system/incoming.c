@@ -13,7 +13,7 @@
 /* Whether the kernel refuses descriptors for us: on all sockets, as all have been prepared. */
 static bool kernel_refuses;
 
-void dv_incoming_prepare(int fd)
+void dvd_incoming_prepare(int fd)
 {
     kernel_refuses = dv_fd_refuse(fd);
 }
@@ -30,7 +30,7 @@ static ssize_t peek(int fd, bool *descriptors)
     return length;
 }
 
-ssize_t dv_incoming_receive(int fd, void *data, size_t bytes, int flags)
+ssize_t dvd_incoming_receive(int fd, void *data, size_t bytes, int flags)
 {
     bool descriptors;
 
@@ -72,13 +72,13 @@ static bool has_descriptors(int fd)
     return true; /* it may be */
 }
 
-void dv_incoming_close(struct dv_arbiter *arbiter, int *fd)
+void dvd_incoming_close(struct dvd_asides *asides, int *fd)
 {
     if (*fd >= 0 && !kernel_refuses) {
         shutdown(*fd, SHUT_RDWR); /* nothing comes after this */
         /* The other process drains the queue. Until it has done so it holds a copy of the socket, so this close
          * and the keeper's are not the last. */
-        if (has_descriptors(*fd) && !dv_aside_start(arbiter, drain, *fd, NULL, NULL, 0))
+        if (has_descriptors(*fd) && !dvd_aside_start(asides, drain, *fd, NULL, NULL, 0))
             *fd = -1; /* rather one descriptor less than to wait */
     }
     dv_close_fd(fd);

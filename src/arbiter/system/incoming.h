@@ -7,17 +7,17 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct dv_arbiter;
+struct dvd_asides;
 
 /* Has the kernel refuse messages with descriptors, for this socket and those that it accepts: Linux 6.16 and
- * later. Before that dv_incoming_receive and dv_incoming_close see to it. */
-void dv_incoming_prepare(int fd);
+ * later. Before that dvd_incoming_receive and dvd_incoming_close see to it. */
+void dvd_incoming_prepare(int fd);
 
 /* Receives what recv(2) would, without waiting. -1 with EPERM: it has brought descriptors,
  * and is still there; the socket is to be closed. */
-ssize_t dv_incoming_receive(int fd, void *data, size_t bytes, int flags);
+ssize_t dvd_incoming_receive(int fd, void *data, size_t bytes, int flags);
 
 /* Closes a socket together with the messages that are still queued in it. */
-void dv_incoming_close(struct dv_arbiter *arbiter, int *fd);
+void dvd_incoming_close(struct dvd_asides *asides, int *fd);
 
 #endif

@@ -3,16 +3,92 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "src/arbiter/arbiter.h"
+#include "src/arbiter/config/config.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/session/processes.h"
 #include "src/base/cleanup.h"
 
-bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group)
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* ---- processes ---- */
+
+bool dvd_process_is_alive(int pidfd)
+{
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 0;
+}
+
+static bool runs_as(pid_t pid, uid_t uid)
+{
+    char path[64], line[256];
+    unsigned effective;
+    bool same = false;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Uid: %*u %u", &effective) == 1)
+            same = effective == uid;
+    if (file)
+        fclose(file);
+    return same;
+}
+
+/* Newer kernels give the process itself. A number alone could be another's by now: then at least it is
+ * not another user's. */
+static int open_peer(int fd, pid_t pid, uid_t uid)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) {
+        fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+        return pidfd;
+    }
+    if (errno == ENOPROTOOPT && pid > 0)
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd >= 0 && !runs_as(pid, uid)) {
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
+    return pidfd;
+}
+
+int dvd_peer_open_process(int fd, pid_t pid, uid_t uid)
+{
+    int pidfd = open_peer(fd, pid, uid);
+
+    if (pidfd >= 0 && !dvd_process_is_alive(pidfd)) { /* whoever has its socket now is somebody else */
+        dv_close_fd(&pidfd);
+        errno = ESRCH;
+    }
+    return pidfd;
+}
+
+bool dvd_process_is_stopped(pid_t pid)
+{
+    char path[64], text[512];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+}
+
+/* ---- rights ---- */
+
+bool dvd_peer_is_in_group(int fd, gid_t own_group, gid_t group)
 {
     gid_t groups[DV_LIMIT_GROUPS];
     socklen_t bytes = sizeof groups;
@@ -66,22 +142,20 @@ static bool has_our_users(pid_t pid)
     return true;
 }
 
-bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer)
+bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer)
 {
     if (!is_in_our_pid_namespace(peer->pid) || !has_our_users(peer->pid))
         return false;
     /* the number was the peer's all the time */
-    DV_AUTO_CLOSE int pidfd = dv_process_open_peer(fd, peer->pid, peer->uid);
+    DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, peer->pid, peer->uid);
     return pidfd >= 0;
 }
 
-bool dv_peer_is_operator(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer)
+bool dvd_peer_is_operator(const struct dv_config *config, int fd, const struct ucred *peer)
 {
-    const struct dv_config *config = &arbiter->config;
-
-    return (peer->uid == 0 || peer->uid == arbiter->owner ||
-            (config->has_operator_group && dv_peer_is_in_group(fd, peer->gid, config->operator_group))) &&
-           dv_peer_is_of_this_machine(fd, peer);
+    return (peer->uid == 0 || peer->uid == config->owner ||
+            (config->has_operator_group && dvd_peer_is_in_group(fd, peer->gid, config->operator_group))) &&
+           dvd_peer_is_of_this_machine(fd, peer);
 }
 
 /* Workers are members of the groups that drivers need. A user who is no member must not gain their rights
@@ -92,7 +166,7 @@ static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, con
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
         const struct dv_cage_rule *rule = file->devices[i].cage;
         for (uint64_t j = 0; rule && j < rule->groups_count; j++)
-            if (!dv_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
+            if (!dvd_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
                 *name = rule->groups[j];
                 return true;
             }
@@ -100,16 +174,15 @@ static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, con
     return false;
 }
 
-int dv_peer_may_open_sessions(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer,
+int dvd_peer_may_open_sessions(const struct dv_config *config, int fd, const struct ucred *peer,
                               char *text, size_t bytes)
 {
-    const struct dv_config *config = &arbiter->config;
     const char *lacking = NULL;
 
-    if (peer->uid == 0 || peer->uid == arbiter->owner || config->sessions_for == DV_SESSIONS_FOR_ALL)
+    if (peer->uid == 0 || peer->uid == config->owner || config->sessions_for == DV_SESSIONS_FOR_ALL)
         return 0;
     if (config->sessions_for == DV_SESSIONS_FOR_GROUP) {
-        if (dv_peer_is_in_group(fd, peer->gid, config->session_group))
+        if (dvd_peer_is_in_group(fd, peer->gid, config->session_group))
             return 0;
         lacking = config->file->session_group;
     } else if (!lacks_a_workers_group(config->file, fd, peer, &lacking)) {

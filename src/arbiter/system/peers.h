@@ -8,20 +8,27 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct dv_arbiter;
+struct dv_config;
+
+/* A descriptor of the process at the other end of a connected socket, of which the kernel says number and user when
+ * it connected; -1 with errno set when it cannot be identified or has ended. */
+int dvd_peer_open_process(int fd, pid_t pid, uid_t uid);
+bool dvd_process_is_alive(int pidfd);
+/* Stopped by a signal or a debugger, as the kernel says. */
+bool dvd_process_is_stopped(pid_t pid);
 
 /* own_group: of its credentials. */
-bool dv_peer_is_in_group(int fd, gid_t own_group, gid_t group);
+bool dvd_peer_is_in_group(int fd, gid_t own_group, gid_t group);
 
 /* Whether it is in divvyd's own pid namespace and has divvyd's map of users: root of a container is not root
  * here. False when that cannot be found out. */
-bool dv_peer_is_of_this_machine(int fd, const struct ucred *peer);
+bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer);
 
 /* Root, the owner of divvyd and members of the operators' group, unless they are in a container. */
-bool dv_peer_is_operator(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer);
+bool dvd_peer_is_operator(const struct dv_config *config, int fd, const struct ucred *peer);
 
 /* Whether it may open sessions. Returns 0, or -EACCES with words. */
-int dv_peer_may_open_sessions(const struct dv_arbiter *arbiter, int fd, const struct ucred *peer,
+int dvd_peer_may_open_sessions(const struct dv_config *config, int fd, const struct ucred *peer,
                               char *text, size_t bytes);
 
 #endif

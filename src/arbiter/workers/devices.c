@@ -88,22 +88,50 @@ static bool is_scrubbed(const struct dv_device_report *report, const struct dv_d
                                                 : !report->host_unified;
 }
 
-bool dv_devices_copies_beside(const struct dv_devices *devices, uint32_t index,
-                              const struct dv_config *config)
+static bool copies_beside(const struct dv_device_report *report, const struct dv_device_rule *rule)
 {
-    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
-
     return rule && rule->copy_engine != DV_COPY_ENGINE_AUTO ? rule->copy_engine == DV_COPY_ENGINE_YES
-                                                            : devices->reports[index].copy_engines > 0;
+                                                            : report->copy_engines > 0;
 }
 
-bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config)
+static bool swaps(const struct dv_device_report *report, const struct dv_device_rule *rule)
 {
-    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
-    bool unified = rule && rule->unified != DV_UNIFIED_AUTO ? rule->unified == DV_UNIFIED_YES
-                                                            : devices->reports[index].host_unified;
+    bool unified = rule && rule->unified != DV_UNIFIED_AUTO ? rule->unified == DV_UNIFIED_YES : report->host_unified;
 
     return !unified && !(rule && rule->no_swap);
+}
+
+static void fill_terms(const struct dv_device_report *report, const struct dv_device_rule *rule,
+                       struct dv_device_terms *terms)
+{
+    static const struct dv_device_rule usual;
+    const struct dv_device_rule *given = rule ? rule : &usual;
+    /* a device that has sessions goes on to be shared out */
+    int choice = given->policy == DV_POLICY_NONE ? DV_POLICY_ELASTIC : given->policy;
+
+    *terms = (struct dv_device_terms){
+        .is_shared_out = given->policy != DV_POLICY_NONE,
+        .is_hidden = given->hidden,
+        .policy = dv_policy_by_name(dv_config_policy_word(choice)),
+        .slots = given->slots ? (uint32_t)*given->slots : 1,
+        .slice_ns = given->slice_ns,
+        .moving_part_ppm = given->swap_part_ppm ? given->swap_part_ppm : DV_MOVING_PART_PPM,
+        .turn_max_ns = given->turn_max_ns ? given->turn_max_ns : DV_TURN_MAX_NS,
+        .room_patience_ns = given->room_patience_ns ? given->room_patience_ns : DV_ROOM_PATIENCE_NS,
+        .capacity_bytes = given->capacity_bytes ? given->capacity_bytes : report->memory_bytes,
+        .per_context_bytes = given->per_context_bytes,
+        .swaps = swaps(report, rule),
+        .copies_beside = copies_beside(report, rule)};
+    dv_text_copy(terms->name, sizeof terms->name, given->name ? given->name : report->name);
+}
+
+void dv_devices_terms(const struct dv_devices *devices, const struct dv_config *config,
+                      struct dv_device_terms terms[DV_MAX_DEVICES])
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        fill_terms(&devices->reports[i], dv_devices_rule(devices, i, config), &terms[i]);
+        terms[i].group = devices->groups[i];
+    }
 }
 
 static bool is_offered(const struct dv_devices *devices, uint32_t index,

@@ -29,12 +29,9 @@ void dv_devices_group(struct dv_devices *devices);
 /* The rule that decides for a device, or NULL: the defaults. */
 const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
                                              const struct dv_config *config);
-/* Whether the device copies while it computes, so that neither waits for the other. */
-bool dv_devices_copies_beside(const struct dv_devices *devices, uint32_t index,
-                              const struct dv_config *config);
-/* Whether objects may be moved between the device's memory and the host's. */
-bool dv_devices_swaps(const struct dv_devices *devices, uint32_t index, const struct dv_config *config);
-
+/* What the vendor and the configuration say of each device, for the ledger. */
+void dv_devices_terms(const struct dv_devices *devices, const struct dv_config *config,
+                      struct dv_device_terms terms[DV_MAX_DEVICES]);
 /* enum dv_policy_choice of a device, by its rule or by default. */
 int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
                       const struct dv_config *config);

@@ -356,11 +356,11 @@ static bool name_cache(const struct dv_session *session, char name[NAME_BYTES])
 
     if (!session)
         return snprintf(name, NAME_BYTES, PROBE_NAME) > 0;
-    if (dv_tenant_is_program(session->tenant))
-        return snprintf(name, NAME_BYTES, "user.%u", (unsigned)session->uid) > 0;
-    if (!escape(tenant, sizeof tenant, session->tenant->name))
+    if (dvd_tenant_is_program(session->lessee.tenant))
+        return snprintf(name, NAME_BYTES, "user.%u", (unsigned)session->lessee.uid) > 0;
+    if (!escape(tenant, sizeof tenant, session->lessee.tenant->name))
         return false;
-    return snprintf(name, NAME_BYTES, "%s.%u", tenant, (unsigned)session->uid) > 0;
+    return snprintf(name, NAME_BYTES, "%s.%u", tenant, (unsigned)session->lessee.uid) > 0;
 }
 
 static unsigned owners_most(const struct dv_arbiter *arbiter)
@@ -566,7 +566,7 @@ static void bound_again(struct dv_session *session)
     int error = session->worker_pidfd < 0 || session->worker_gone ? 0 : dv_cages_bound(session, text, sizeof text);
 
     if (error < 0 && error != -ESRCH)
-        dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->id,
+        dv_warning("session %llu: worker %d is not bounded: %s", (unsigned long long)session->lessee.id,
                    session->worker_pid, strerror(-error));
 }
 
@@ -897,12 +897,12 @@ int dv_cages_admit(struct dv_session *session, char *text, size_t bytes)
         return 0;
     if (!name_cache(session, name)) {
         snprintf(text, bytes, "the name of the tenant '%.64s' is too long for a worker: ask the operator for a "
-                              "shorter one", session->tenant->name);
+                              "shorter one", session->lessee.tenant->name);
         return -ENAMETOOLONG;
     }
     struct dv_kernel_cache *cache = find_cache(arbiter, name);
     put_session(session, cache);
-    struct dv_cache_owner *owner = find_owner(cages, session->uid);
+    struct dv_cache_owner *owner = find_owner(cages, session->lessee.uid);
     unsigned most = owners_most(arbiter);
     if (owner && owner->idle && owner->count > most / 2)
         let_go(cages, owner->idle);

@@ -13,7 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 
-static bool fill_up(struct dv_lines *lines, unsigned per_s, unsigned most)
+static bool fill_up(struct dv_log_bucket *lines, unsigned per_s, unsigned most)
 {
     uint64_t now = dv_now() / DV_NS_PER_US;
 
@@ -26,7 +26,7 @@ static bool fill_up(struct dv_lines *lines, unsigned per_s, unsigned most)
 
 static bool may_show(struct dv_worker_log *log)
 {
-    struct dv_lines *all = log->of_tenant;
+    struct dv_log_bucket *all = log->of_tenant;
 
     if (!fill_up(&log->own, DV_WORKER_LINES_PER_S, DV_WORKER_LINES_BURST) ||
         (all && !fill_up(all, DV_TENANT_LINES_PER_S, DV_TENANT_LINES_BURST))) {
@@ -91,7 +91,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     return 0;
 }
 
-void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_lines *of_tenant)
+void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_log_bucket *of_tenant)
 {
     *log = (struct dv_worker_log){.fd = -1, .of_tenant = of_tenant};
     dv_text_copy(log->name, sizeof log->name, name);

@@ -9,13 +9,9 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-#define DV_WORKER_LINE_BYTES 1024
+#include "src/base/log.h"
 
-/* A number of lines that may come at once, filled up again as time goes by. */
-struct dv_lines {
-    double left;
-    uint64_t filled_us; /* 0: never, so it is full */
-};
+#define DV_WORKER_LINE_BYTES 1024
 
 struct dv_worker_log {
     int fd; /* -1: none */
@@ -24,13 +20,13 @@ struct dv_worker_log {
     char line[DV_WORKER_LINE_BYTES]; /* what has come of the next one */
     size_t length;
     bool skipping;       /* the rest of a line that was too long */
-    struct dv_lines own, *of_tenant; /* NULL: it is no tenant's */
+    struct dv_log_bucket own, *of_tenant; /* NULL: it is no tenant's */
     uint64_t dropped; /* lines since the last that was shown */
 };
 
 /* `name` is whose lines they are; `of_tenant` counts those of all its tenant's workers, and outlives the
  * log. */
-void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_lines *of_tenant);
+void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_log_bucket *of_tenant);
 /* Begins to read a new socket of somebody. Returns its end for writing, which the caller closes, or a negative
  * errno. */
 int dv_worker_log_open(struct dv_worker_log *log, sd_event *event);

@@ -400,6 +400,7 @@ static void take_probed(struct dv_arbiter *arbiter)
         dv_error("the probe's answer makes no sense: ignored");
         return;
     }
+    dv_arbiter_devices_changed(arbiter);
     for (uint32_t i = 0; i < arbiter->devices.count; i++)
         dv_info("device %u: %s (%s)", i, arbiter->devices.reports[i].name,
                 arbiter->devices.reports[i].platform_name);

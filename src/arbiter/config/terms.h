@@ -1,0 +1,63 @@
+/* What the configuration grants, in numbers: to a tenant, on a device, and for all. The ledger knows no more of
+ * the configuration than this. */
+#ifndef DVD_CONFIG_TERMS_H
+#define DVD_CONFIG_TERMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/policy/policy.h"
+#include "src/wire/session/handshake.h"
+
+/* Bytes, or a part of a device's memory; both 0: all of it. */
+struct dv_memory_size {
+    uint64_t bytes;
+    uint32_t ppm;
+};
+
+/* What a tenant has, and how far it may raise that by itself. */
+struct dv_tenant_terms {
+    struct dv_share share;
+    struct dv_memory_size memory;         /* its quota on each device */
+    struct dv_memory_size memory_request; /* what others do not take from it; both 0: nothing */
+    uint64_t host_bytes;                  /* what it may have in host memory beyond that; 0: no limit */
+    uint32_t may_request_ppm;
+    uint32_t may_weight;
+    enum dv_class may_class;
+};
+
+/* A change of a share: only what is given changes. */
+struct dvd_share_change {
+    bool has_request, has_limit, has_weight, has_class, has_memory, has_memory_request;
+    uint32_t request_ppm, limit_ppm, weight;
+    enum dv_class class;
+    uint64_t memory_bytes, memory_request_bytes;
+};
+
+/* How long sessions may keep room from one that is queued for it, by default. */
+#define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
+
+/* A device, as the vendor reports and the configuration shapes it. */
+struct dv_device_terms {
+    char name[DV_MAX_DEVICE_NAME];
+    bool is_shared_out;                 /* its time */
+    bool is_hidden;                     /* from sessions that begin */
+    const struct dv_policy_ops *policy; /* that of the configuration, or the usual one */
+    uint32_t slots;
+    dv_ns slice_ns; /* 0: learned */
+    uint32_t moving_part_ppm;
+    dv_ns turn_max_ns;
+    dv_ns room_patience_ns; /* how long sessions may keep room from one in line; then that one is refused */
+    uint64_t capacity_bytes, per_context_bytes;
+    bool swaps;         /* objects move between the device's memory and the host's */
+    bool copies_beside; /* it copies while it computes */
+    uint32_t group;     /* the first device that this one is like */
+};
+
+struct dv_ledger_terms {
+    bool keeps_order;                             /* sessions see devices in the vendors' order */
+    dv_ns deadline_ns[DV_CLASS_COUNT];        /* to give a device back; 0: none */
+    dv_ns memory_deadline_ns[DV_CLASS_COUNT]; /* to give memory back; 0: none */
+};
+
+#endif

@@ -1,0 +1,241 @@
+/* Which tenant a program belongs to: the first rule of the configuration that matches its process decides. */
+#include "src/arbiter/session/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/cleanup.h"
+#include "src/base/text.h"
+
+/* What is known of a process when its tenant is looked for. Read once, and only if a rule asks: there may be
+ * thousands of rules, so each is only a comparison or two. */
+struct peer_facts {
+    const struct dvd_peer *peer;
+    gid_t groups[DV_LIMIT_GROUPS]; /* ascending */
+    size_t group_count;
+    bool has_groups, has_cgroups;
+    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH", each with an end of its own once it is read */
+    const char *paths[DV_LIMIT_HIERARCHIES];
+    size_t path_count;
+};
+
+static int compare_groups(const void *left, const void *right)
+{
+    gid_t a = *(const gid_t *)left, b = *(const gid_t *)right;
+
+    return (a > b) - (a < b);
+}
+
+static bool in_group(struct peer_facts *facts, gid_t gid)
+{
+    if (facts->peer->gid == gid)
+        return true;
+    if (!facts->has_groups) {
+        socklen_t bytes = sizeof facts->groups;
+        facts->has_groups = true;
+        if (getsockopt(facts->peer->fd, SOL_SOCKET, SO_PEERGROUPS, facts->groups,
+                       &bytes) == 0)
+            facts->group_count = bytes / sizeof facts->groups[0];
+        qsort(facts->groups, facts->group_count, sizeof facts->groups[0], compare_groups);
+    }
+    return bsearch(&gid, facts->groups, facts->group_count, sizeof gid, compare_groups);
+}
+
+static void find_paths(struct peer_facts *facts)
+{
+    char *rest = facts->cgroups, *line;
+
+    while ((line = strsep(&rest, "\n")) && facts->path_count < DV_LIMIT_HIERARCHIES) {
+        const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+        if (second)
+            facts->paths[facts->path_count++] = second + 1;
+    }
+}
+
+static void read_cgroups(struct peer_facts *facts)
+{
+    char path[64];
+
+    if (facts->has_cgroups)
+        return;
+    facts->has_cgroups = true;
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)facts->peer->pid);
+    DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got;
+    while (fd >= 0 && (got = read(fd, facts->cgroups + used,
+                                  sizeof facts->cgroups - 1 - used)) > 0)
+        used += (size_t)got;
+    facts->cgroups[used] = '\0';
+    find_paths(facts);
+}
+
+/* Most rules are about others, as the plain text that their pattern begins with says at once. */
+static bool matches_path(const char *pattern, const char *path)
+{
+    size_t plain = strcspn(pattern, "*?[\\");
+
+    return strncmp(pattern, path, plain) == 0 && fnmatch(pattern, path, 0) == 0;
+}
+
+/* Leaves as many components of a path as the pattern has: what a job makes below its own cgroup is
+ * still the job. */
+static void cut_to_pattern(char *path, const char *pattern)
+{
+    unsigned components = 0;
+
+    for (const char *at = pattern; *at; at++)
+        components += *at == '/' && at[1];
+    for (char *at = path; *at; at++)
+        if (*at == '/' && components-- == 0) {
+            *at = '\0';
+            return;
+        }
+}
+
+/* The end of a path says most; a digest tells it from others, also from made-up ones. */
+static void shorten(const char *path, char *field, size_t bytes)
+{
+    enum { DIGEST_BYTES = 16 };
+    char digest[SHA256_DIGEST_STRING_LENGTH];
+    size_t length = strlen(path);
+
+    if (length < bytes) {
+        dv_text_copy(field, bytes, path);
+        return;
+    }
+    SHA256Data((const uint8_t *)path, length, digest);
+    size_t kept = bytes - (2 * DIGEST_BYTES + sizeof "...");
+    snprintf(field, bytes, "%.*s...%s", 2 * DIGEST_BYTES, digest, path + length - kept);
+    dv_text_clean(field, bytes);
+}
+
+/* The path, of any hierarchy, that matches the pattern (NULL: the first other than the root).
+ * Version 2 has the one line "0::PATH". */
+static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *path, size_t bytes)
+{
+    char found[DV_LIMIT_PATH];
+
+    read_cgroups(facts);
+    for (size_t i = 0; i < facts->path_count; i++) {
+        if (pattern ? !matches_path(pattern, facts->paths[i])
+                    : strcmp(facts->paths[i], "/") == 0)
+            continue;
+        snprintf(found, sizeof found, "%s", facts->paths[i]);
+        if (pattern)
+            cut_to_pattern(found, pattern);
+        shorten(found, path, bytes);
+        return true;
+    }
+    return false;
+}
+
+static bool matches(const struct dv_tenant_rule *rule, struct peer_facts *facts)
+{
+    char path[DV_LIMIT_TENANT_NAME];
+
+    return (!rule->user || rule->uid == facts->peer->uid) &&
+           (!rule->group || in_group(facts, rule->gid)) &&
+           (!rule->cgroup || find_cgroup(facts, rule->cgroup, path, sizeof path));
+}
+
+/* The first rule that gives a tenant this name, or NULL. */
+static const struct dv_tenant_rule *find_rule(const struct dv_config_file *file, const char *name)
+{
+    for (uint64_t i = 0; file && i < file->tenants_count; i++)
+        if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
+            return &file->tenants[i];
+    return NULL;
+}
+
+/* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
+ * in theirs, and one that the configuration gives to a tenant is not theirs; cgroups begin with a slash,
+ * the others with a word and a colon. */
+static void name_tenant(const struct dv_config *config, enum dv_tenant_per per, const struct dv_tenant_rule *rule,
+                        struct peer_facts *facts, char *name, size_t bytes)
+{
+    const struct dvd_peer *peer = facts->peer;
+
+    if (per == DV_PER_CGROUP && find_cgroup(facts, rule ? rule->cgroup : NULL, name, bytes))
+        return;
+    if (per == DV_PER_PROGRAM && peer->pid > 0)
+        snprintf(name, bytes, "pid:%d:%s", (int)peer->pid, peer->command);
+    else if (per == DV_PER_PROGRAM) /* of another pid namespace */
+        snprintf(name, bytes, "session:%llu", (unsigned long long)peer->session);
+    else if (per == DV_PER_GROUP)
+        snprintf(name, bytes, "group:%u", (unsigned)(rule && rule->group ? rule->gid : peer->gid));
+    else if (strspn(peer->user, "0123456789") == strlen(peer->user))
+        snprintf(name, bytes, "uid:%s", peer->user); /* digits alone would name a session */
+    else if (find_rule(config->file, peer->user))
+        snprintf(name, bytes, "uid:%u", (unsigned)peer->uid);
+    else
+        snprintf(name, bytes, "%s", peer->user);
+}
+
+/* Without a rule, users are tenants and may not raise their share; where all programs are one user's, each program
+ * is a tenant and may ask for anything. */
+static struct dv_tenant_terms default_terms(bool of_user)
+{
+    struct dv_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
+                                    .may_weight = 1,
+                                    .may_class = DV_CLASS_STANDARD};
+
+    if (of_user) {
+        terms.may_request_ppm = DV_PPM;
+        terms.may_weight = DV_WEIGHT_MAX;
+        terms.may_class = DV_CLASS_LATENCY;
+    }
+    return terms;
+}
+
+/* Whether programs of more than one user may belong to a tenant that this rule names. */
+static bool is_shared(const struct dv_config *config, const struct dv_tenant_rule *rule)
+{
+    if (config->of_user || rule->user)
+        return false;
+    return rule->name || rule->per == DV_PER_GROUP || rule->per == DV_PER_CGROUP;
+}
+
+bool dvd_identity_is_shared(const struct dv_config *config, const char *name)
+{
+    const struct dv_tenant_rule *rule = find_rule(config->file, name);
+
+    if (config->of_user)
+        return false;
+    if (rule)
+        return is_shared(config, rule);
+    return name[0] == '/' || strncmp(name, "group:", 6) == 0;
+}
+
+static const struct dv_tenant_rule *find_match(const struct dv_config_file *file, struct peer_facts *facts)
+{
+    for (uint64_t i = 0; file && i < file->tenants_count; i++)
+        if (matches(&file->tenants[i], facts))
+            return &file->tenants[i];
+    return NULL;
+}
+
+bool dvd_identity_find(const struct dv_config *config, const struct dvd_peer *peer, struct dvd_identity *identity)
+{
+    struct peer_facts facts = {.peer = peer};
+    const struct dv_tenant_rule *rule = find_match(config->file, &facts);
+    enum dv_tenant_per per = config->of_user ? DV_PER_PROGRAM : DV_PER_USER;
+
+    if (rule && rule->refuse)
+        return false;
+    *identity = (struct dvd_identity){.terms = rule ? rule->terms : default_terms(config->of_user),
+                                      .is_shared = rule && is_shared(config, rule)};
+    if (rule && rule->name)
+        dv_text_copy(identity->name, sizeof identity->name, rule->name);
+    else
+        name_tenant(config, rule ? (enum dv_tenant_per)rule->per : per, rule, &facts, identity->name,
+                    sizeof identity->name);
+    return true;
+}
