@@ -8,98 +8,58 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "src/arbiter/restart/restore_all.h"
 #include "src/arbiter/limits.h"
+#include "src/arbiter/restart/restore_all.h"
 #include "src/arbiter/system/rights.h"
-#include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/workers/icd_directory.h"
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 #include "src/base/priority.h"
 
-#define LOCK_TRIES 30 /* an earlier daemon may be about to end */
-#define LOCK_PAUSE_US 100000
+/* ---- the end ---- */
 
-uint64_t dv_arbiter_now(const struct dv_arbiter *arbiter)
+static void on_idle(void *owner)
 {
-    (void)arbiter;
-    return dv_now() / DV_NS_PER_US;
-}
+    struct dvd_arbiter *arbiter = owner;
 
-/* ---- idleness and the end ---- */
-
-static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct dv_arbiter *arbiter = userdata;
-
-    (void)source;
-    (void)usec;
     dv_info("no session for %u s: ending", arbiter->options.idle_exit_s);
-    dv_arbiter_stop(arbiter, false);
-    return 0;
+    dvd_arbiter_stop(arbiter, false);
 }
 
 /* All sessions are gone: let the zygote go, whose end ends the loop. */
-static void finish_stop(struct dv_arbiter *arbiter)
+static void finish_stop(struct dvd_arbiter *arbiter)
 {
-    dv_keeper_quit(arbiter); /* which has a copy of its socket */
-    dv_zygote_stop(arbiter);
+    dvd_keeper_quit(&arbiter->keeper); /* which has a copy of its socket */
+    dvd_zygote_stop(&arbiter->zygote);
     if (arbiter->zygote.pid == 0)
         sd_event_exit(arbiter->event, 0);
 }
 
-void dv_arbiter_check_idle(struct dv_arbiter *arbiter)
-{
-    bool idle = !arbiter->sessions && arbiter->listener.pending_count == 0 &&
-                arbiter->control.hold_count == 0;
-
-    if (arbiter->stopping) {
-        if (!arbiter->sessions)
-            finish_stop(arbiter);
-        return;
-    }
-    if (arbiter->options.idle_exit_s == 0)
-        return;
-    if (!idle) {
-        arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
-        return;
-    }
-    if (arbiter->idle_timer)
-        return;
-    int error = sd_event_add_time_relative(arbiter->event, &arbiter->idle_timer, CLOCK_MONOTONIC,
-                                           arbiter->options.idle_exit_s * DV_S, 10 * DV_MS, on_idle,
-                                           arbiter);
-    if (error < 0) /* it is tried again when the next session has gone */
-        dv_error("cannot wait for idleness: %s", strerror(-error));
-}
-
-static void start_stop_timer(struct dv_arbiter *arbiter);
+static void start_stop_timer(struct dvd_arbiter *arbiter);
 
 static int on_stop_deadline(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
+    struct dvd_arbiter *arbiter = userdata;
 
     (void)source;
     (void)usec;
-    if (arbiter->sessions) {
-        dv_warning("%u workers did not end when asked: killed", HASH_COUNT(arbiter->sessions));
+    if (arbiter->sessions.all) {
+        dv_warning("%u workers did not end when asked: killed", HASH_COUNT(arbiter->sessions.all));
         start_stop_timer(arbiter); /* for the zygote, which is next */
-        dv_sessions_stop(arbiter, SIGKILL);
-        dv_sessions_forget(arbiter);
+        dvd_sessions_stop(&arbiter->sessions, SIGKILL);
+        dvd_sessions_forget(&arbiter->sessions);
         return 0;
     }
     sd_event_exit(arbiter->event, 0); /* the zygote does not end: it is killed at the very end */
     return 0;
 }
 
-static void start_stop_timer(struct dv_arbiter *arbiter)
+static void start_stop_timer(struct dvd_arbiter *arbiter)
 {
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     int error = sd_event_add_time_relative(arbiter->event, &arbiter->stop_timer, CLOCK_MONOTONIC,
@@ -108,72 +68,44 @@ static void start_stop_timer(struct dv_arbiter *arbiter)
         sd_event_exit(arbiter->event, 1);
 }
 
-void dv_arbiter_stop(struct dv_arbiter *arbiter, bool leave_workers)
+void dvd_arbiter_stop(struct dvd_arbiter *arbiter, bool leave_workers)
 {
-    if (arbiter->stopping)
+    if (arbiter->is_stopping)
         return;
-    arbiter->leave_workers = leave_workers;
+    arbiter->is_stopping = arbiter->sessions.is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
+    arbiter->leaves_workers = leave_workers;
     sd_notify(0, "STOPPING=1");
     if (leave_workers) { /* all that the next daemon needs is where it will look for it */
-        arbiter->stopping = true;
         sd_event_exit(arbiter->event, 0);
         return;
     }
-    dv_listener_fini(arbiter);
-    dv_control_fini(arbiter);
-    arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
-    arbiter->stopping = true;
+    dvd_listener_fini(&arbiter->listener);
+    dvd_control_fini(&arbiter->control);
+    dvd_idle_fini(&arbiter->idle);
     start_stop_timer(arbiter);
-    dv_sessions_stop(arbiter, SIGTERM);
-    dv_arbiter_check_idle(arbiter);
-}
-
-/* ---- signals ---- */
-
-static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo *info,
-                         void *userdata)
-{
-    struct dv_arbiter *arbiter = userdata;
-    bool leave_workers = info->ssi_signo == SIGUSR1;
-
-    (void)source;
-    dv_info("ending on signal %s%s", sigabbrev_np((int)info->ssi_signo),
-            leave_workers ? "; running sessions go on and wait for the next divvyd"
-                          : " with all workers");
-    dv_arbiter_stop(arbiter, leave_workers);
-    return 0;
-}
-
-static int read_config(const struct dv_arbiter *arbiter, struct dv_config *config, char *error,
-                       size_t error_bytes)
-{
-    int status = dv_config_load(config, arbiter->config_path, arbiter->config_must_exist, error,
-                                error_bytes);
-    config->of_user = arbiter->options.user;
-    config->owner = arbiter->owner;
-
-    if (status == 0 && !dv_cages_may_be_off(arbiter, config, error, error_bytes)) {
-        dv_config_fini(config);
-        return -EINVAL;
-    }
-    return status;
+    if (arbiter->sessions.all)
+        dvd_sessions_stop(&arbiter->sessions, SIGTERM);
+    else
+        finish_stop(arbiter);
 }
 
 /* ---- the ledger ---- */
 
 static void on_tenant_freed(void *owner, const struct dvd_tenant *tenant)
 {
-    dv_listings_tenant_goes(owner, tenant);
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_listings_tenant_goes(&arbiter->control, tenant);
 }
 
-static const struct dvd_ledger_events ledger_events = {.send = dv_session_send,
-                                                       .is_stopped = dv_session_is_stopped,
-                                                       .overdue = dv_session_overdue,
-                                                       .unanswered = dv_session_unanswered,
-                                                       .turned_away = dv_session_turned_away,
+static const struct dvd_ledger_events ledger_events = {.send = dvd_session_send,
+                                                       .is_stopped = dvd_session_is_stopped,
+                                                       .overdue = dvd_session_overdue,
+                                                       .unanswered = dvd_session_unanswered,
+                                                       .turned_away = dvd_session_turned_away,
                                                        .tenant_freed = on_tenant_freed};
 
-void dv_arbiter_devices_changed(struct dv_arbiter *arbiter)
+void dvd_arbiter_devices_changed(struct dvd_arbiter *arbiter)
 {
     struct dv_device_terms terms[DV_MAX_DEVICES];
 
@@ -181,31 +113,244 @@ void dv_arbiter_devices_changed(struct dv_arbiter *arbiter)
     dvd_ledger_set_devices(&arbiter->ledger, terms, arbiter->devices.count);
 }
 
-static void apply_ledger_terms(struct dv_arbiter *arbiter)
+static void set_ledger_terms(struct dvd_arbiter *arbiter)
 {
     struct dv_ledger_terms terms = dv_config_ledger_terms(&arbiter->config);
 
     dvd_ledger_set_terms(&arbiter->ledger, &terms);
 }
 
-static void init_ledger(struct dv_arbiter *arbiter)
+/* ---- sessions ---- */
+
+static void on_session_freed(void *owner, const struct dv_session *session)
 {
-    arbiter->asides = (struct dvd_asides){.event = arbiter->event, .owner = arbiter};
-    dvd_event_timers_init(&arbiter->timers, arbiter->event);
-    dvd_ledger_init(&arbiter->ledger, &arbiter->timers.timers, &arbiter->state, &ledger_events, arbiter);
-    apply_ledger_terms(arbiter);
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_listings_session_goes(&arbiter->control, session);
 }
 
-static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info,
-                            void *userdata)
+static void on_no_session_left(void *owner)
 {
-    struct dv_arbiter *arbiter = userdata;
+    struct dvd_arbiter *arbiter = owner;
+
+    if (arbiter->is_stopping)
+        finish_stop(arbiter);
+}
+
+static const struct dvd_session_events session_events = {.freed = on_session_freed, .none_left = on_no_session_left};
+
+/* ---- the keeper ---- */
+
+static void fill_daemon(const struct dvd_arbiter *arbiter, int fds[DV_KEPT_KINDS])
+{
+    const struct dvd_zygote *zygote = &arbiter->zygote;
+
+    if (!arbiter->listener.activated) /* the service manager keeps those */
+        fds[DV_KEPT_SESSION_SOCKET] = arbiter->listener.fd;
+    if (!arbiter->control.activated)
+        fds[DV_KEPT_CONTROL_SOCKET] = arbiter->control.fd;
+    if (zygote->fd < 0)
+        return;
+    fds[DV_KEPT_ZYGOTE] = zygote->pidfd;
+    fds[DV_KEPT_ZYGOTE_SOCKET] = zygote->fd;
+    fds[DV_KEPT_ZYGOTE_LOG] = zygote->log.fd;
+}
+
+static bool on_fill_kept(void *owner, uint64_t id, int fds[DV_KEPT_KINDS])
+{
+    struct dvd_arbiter *arbiter = owner;
+    const struct dv_session *session = id == DV_KEEPER_DAEMON ? NULL : dvd_session_find(&arbiter->sessions, id);
+
+    if (id == DV_KEEPER_DAEMON)
+        fill_daemon(arbiter, fds);
+    return id == DV_KEEPER_DAEMON || (session && dvd_session_fill_kept(session, fds));
+}
+
+static bool on_is_known(void *owner, uint64_t session)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    return dvd_session_find(&arbiter->sessions, session) != NULL;
+}
+
+static void on_put_all(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    for (struct dv_session *session = arbiter->sessions.all; session; session = session->hh.next)
+        dvd_keeper_put(&arbiter->keeper, session->lessee.id);
+}
+
+static const struct dvd_keeper_events keeper_events = {
+    .fill = on_fill_kept, .is_known = on_is_known, .put_all = on_put_all};
+
+/* ---- sandboxes ---- */
+
+static void on_bounds_changed(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    for (struct dv_session *session = arbiter->sessions.all; session; session = session->hh.next) {
+        struct dvd_sandbox_processes processes = dvd_session_processes(session);
+        dvd_sandbox_bound_again(&arbiter->sandboxes, &session->sandbox, &processes);
+    }
+}
+
+static void on_sweep_wanted(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_zygote_request_sweep(&arbiter->zygote);
+}
+
+static const struct dvd_sandbox_events sandbox_events = {.bounds_changed = on_bounds_changed,
+                                                         .sweep_wanted = on_sweep_wanted};
+
+/* ---- the zygote ---- */
+
+static struct dv_session *find_session(void *owner, uint64_t id)
+{
+    return dvd_session_find(&((struct dvd_arbiter *)owner)->sessions, id);
+}
+
+static bool on_fill_fork(void *owner, uint64_t id, struct dv_zygote_request *request, int fds[5])
+{
+    struct dv_session *session = find_session(owner, id);
+
+    return session && dvd_session_fill_fork(session, request, fds);
+}
+
+static void on_fork_sent(void *owner, uint64_t id)
+{
+    struct dv_session *session = find_session(owner, id);
+
+    if (session)
+        dvd_session_fork_sent(session);
+}
+
+static void on_forked(void *owner, uint64_t id, pid_t pid, int *pidfd)
+{
+    struct dv_session *session = find_session(owner, id);
+
+    if (session)
+        dvd_session_forked(session, pid, dv_take_fd(pidfd));
+}
+
+static void on_fork_failed(void *owner, uint64_t id, int error, const char *text)
+{
+    struct dv_session *session = find_session(owner, id);
+
+    if (session)
+        dvd_session_fork_failed(session, error, text);
+}
+
+static void on_exited(void *owner, uint64_t id, pid_t pid, int status)
+{
+    struct dv_session *session = find_session(owner, id);
+
+    if (session)
+        dvd_session_worker_exited(session, pid, status);
+}
+
+/* For the next daemon. The identity is 0 while the list is written, so that it starts a zygote of its own then. */
+static void note_devices(struct dvd_arbiter *arbiter)
+{
+    struct dv_state_header *header = arbiter->state.header;
+    const struct dv_devices *devices = &arbiter->devices;
+
+    if (!header)
+        return;
+    header->zygote_identity = 0;
+    dvd_restore_note_devices(&arbiter->state, devices->reports, devices->count, devices->found);
+    header->uncaged = arbiter->sandboxes.off;
+    header->zygote_pid = arbiter->zygote.pid;
+    /* that no device was found is no reason not to look again */
+    header->zygote_identity = devices->count ? dvd_zygote_identity(&arbiter->zygote) : 0;
+}
+
+static void on_probed(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_arbiter_devices_changed(arbiter);
+    note_devices(arbiter);
+    dvd_sessions_advance(&arbiter->sessions);
+}
+
+static void on_look_again(void *owner)
+{
+    dvd_sessions_advance(&((struct dvd_arbiter *)owner)->sessions);
+}
+
+static void on_zygote_lost(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_sessions_forks_lost(&arbiter->sessions);
+    dvd_sessions_exits_lost(&arbiter->sessions);
+}
+
+static void on_zygote_started(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+
+    dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
+    dvd_sessions_advance(&arbiter->sessions);
+}
+
+static void on_zygote_ended(void *owner)
+{
+    sd_event_exit(((struct dvd_arbiter *)owner)->event, 0);
+}
+
+static const struct dvd_zygote_events zygote_events = {.fill_fork = on_fill_fork,
+                                                       .fork_sent = on_fork_sent,
+                                                       .forked = on_forked,
+                                                       .fork_failed = on_fork_failed,
+                                                       .exited = on_exited,
+                                                       .probed = on_probed,
+                                                       .look_again = on_look_again,
+                                                       .lost = on_zygote_lost,
+                                                       .started = on_zygote_started,
+                                                       .ended = on_zygote_ended};
+
+/* ---- signals ---- */
+
+static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo *info,
+                         void *userdata)
+{
+    struct dvd_arbiter *arbiter = userdata;
+    bool leave_workers = info->ssi_signo == SIGUSR1;
+
+    (void)source;
+    dv_info("ending on signal %s%s", sigabbrev_np((int)info->ssi_signo),
+            leave_workers ? "; running sessions go on and wait for the next divvyd"
+                          : " with all workers");
+    dvd_arbiter_stop(arbiter, leave_workers);
+    return 0;
+}
+
+static int read_config(const struct dvd_arbiter *arbiter, struct dv_config *config, char *error, size_t error_bytes)
+{
+    int status = dv_config_load(config, arbiter->config_path, arbiter->config_must_exist, error, error_bytes);
+
+    if (status < 0)
+        return status;
+    status = dv_config_set_mode(config, arbiter->config_path, arbiter->options.user, geteuid(), error, error_bytes);
+    if (status < 0)
+        dv_config_fini(config);
+    return status;
+}
+
+static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
+{
+    struct dvd_arbiter *arbiter = userdata;
     struct dv_config config;
     char error[1024];
 
     (void)source;
     (void)info;
-    if (arbiter->stopping)
+    if (arbiter->is_stopping)
         return 0;
     if (read_config(arbiter, &config, error, sizeof error) < 0) {
         dv_error("the configuration is not reloaded, the old one stays in force: %s", error);
@@ -213,21 +358,21 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     }
     dv_config_fini(&arbiter->config);
     arbiter->config = config;
-    dv_arbiter_devices_changed(arbiter);
-    apply_ledger_terms(arbiter);
-    dv_control_apply_config(arbiter);
-    dv_listener_apply_config(arbiter);
+    dvd_arbiter_devices_changed(arbiter);
+    set_ledger_terms(arbiter);
+    dvd_control_apply_config(&arbiter->control);
+    dvd_listener_apply_config(&arbiter->listener);
     dvd_ledger_apply_device_terms(&arbiter->ledger);
-    if (dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error) < 0)
+    if (dv_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
-    dv_cages_apply_config(arbiter);
-    dv_zygote_request_probe(arbiter); /* the drivers may be others now */
-    dv_keeper_put_daemon(arbiter);
+    dvd_sandboxes_apply_config(&arbiter->sandboxes);
+    dvd_zygote_request_probe(&arbiter->zygote); /* the drivers may be others now */
+    dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
     dv_info("configuration reloaded");
     return 0;
 }
 
-static int watch_signals(struct dv_arbiter *arbiter)
+static int watch_signals(struct dvd_arbiter *arbiter)
 {
     static const int ending[] = {SIGTERM, SIGINT, SIGUSR1};
     sigset_t blocked;
@@ -249,119 +394,9 @@ static int watch_signals(struct dv_arbiter *arbiter)
     return error < 0 ? error : 0;
 }
 
-/* ---- the runtime directory ---- */
-
-static int choose_directory(struct dv_arbiter *arbiter)
-{
-    const struct dv_options *options = &arbiter->options;
-    int length;
-
-    if (!options->directory && options->user)
-        return dv_rundir_user(arbiter->directory, sizeof arbiter->directory);
-    const char *directory = options->directory ? options->directory : DV_RUNDIR_SYSTEM;
-    if (directory[0] == '/') {
-        length = snprintf(arbiter->directory, sizeof arbiter->directory, "%s", directory);
-    } else { /* absolute, for it goes into the workers' environment */
-        char here[PATH_MAX];
-        if (!getcwd(here, sizeof here))
-            return -errno;
-        length = snprintf(arbiter->directory, sizeof arbiter->directory, "%s/%s", here, directory);
-    }
-    if (length < 0 || (size_t)length + sizeof "/" DV_RUNDIR_CONTROL_SOCKET > DV_RUNDIR_BYTES)
-        return -ENAMETOOLONG;
-    return 0;
-}
-
-static int make_directory(struct dv_arbiter *arbiter)
-{
-    int status = choose_directory(arbiter);
-    if (status < 0) {
-        dv_error("cannot use the directory %s: its name is too long for sockets (at most %zu "
-                 "characters); choose a shorter one with --dir",
-                 arbiter->options.directory ? arbiter->options.directory : "",
-                 DV_RUNDIR_BYTES - sizeof "/" DV_RUNDIR_CONTROL_SOCKET);
-        return status;
-    }
-    status = dv_rundir_make(arbiter->directory, arbiter->options.user ? 0700 : 0755);
-    if (status == -EPERM)
-        dv_error("cannot use %s: it belongs to another user; choose another one with --dir",
-                 arbiter->directory);
-    else if (status == -EACCES)
-        dv_error("cannot use %s: other users may write to it, or you may not; take that right away "
-                 "(chmod go-w) or choose another one with --dir",
-                 arbiter->directory);
-    else if (status < 0)
-        dv_error("cannot make %s: %s; choose another one with --dir", arbiter->directory,
-                 strerror(-status));
-    arbiter->made_directory = status == 1;
-    return status < 0 ? status : 0;
-}
-
-/* The file may be removed by the daemon that held it, so the lock counts only while the name still
- * leads to the file that is locked. */
-static int try_lock(const char *path)
-{
-    DV_AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    struct stat ours, named;
-
-    if (fd < 0)
-        return -errno;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return -errno;
-    if (fstat(fd, &ours) < 0 || stat(path, &named) < 0 || ours.st_ino != named.st_ino)
-        return -EWOULDBLOCK;
-    return dv_take_fd(&fd);
-}
-
-static int lock_directory(struct dv_arbiter *arbiter)
-{
-    char path[DV_RUNDIR_BYTES + 16];
-    int fd = -EWOULDBLOCK;
-
-    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, arbiter->directory);
-    for (int i = 0; i < LOCK_TRIES && fd == -EWOULDBLOCK; i++) {
-        if (i > 0)
-            usleep(LOCK_PAUSE_US);
-        fd = try_lock(path);
-    }
-    if (fd == -EWOULDBLOCK)
-        dv_error("another divvyd runs in %s; end that one first or choose another directory with "
-                 "--dir",
-                 arbiter->directory);
-    else if (fd < 0)
-        dv_error("cannot lock %s: %s", path, strerror(-fd));
-    arbiter->lock_fd = fd < 0 ? -1 : fd;
-    return fd < 0 ? fd : 0;
-}
-
-static void release_directory(struct dv_arbiter *arbiter)
-{
-    char path[DV_RUNDIR_BYTES + 16];
-    struct sockaddr_un keeper;
-
-    if (arbiter->lock_fd < 0)
-        return; /* not ours */
-    if (arbiter->leave_workers) { /* which need them, and so does the next daemon */
-        dv_close_fd(&arbiter->lock_fd);
-        return;
-    }
-    dv_cages_fini(arbiter);
-    dv_vendors_remove(arbiter->vendors_directory);
-    dv_state_remove(arbiter->directory);
-    if (dv_rundir_address(&keeper, arbiter->directory, DV_KEEPER_SOCKET) == 0)
-        unlink(keeper.sun_path);
-    snprintf(path, sizeof path, "%s/" DV_RUNDIR_CONTROL, arbiter->directory);
-    rmdir(path);
-    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LOCK, arbiter->directory);
-    unlink(path);
-    rmdir(arbiter->directory); /* stays if others keep files in it */
-    close(arbiter->lock_fd);
-    arbiter->lock_fd = -1;
-}
-
 /* ---- the rest of the setup ---- */
 
-static int load_config(struct dv_arbiter *arbiter)
+static int load_config(struct dvd_arbiter *arbiter)
 {
     char error[1024];
 
@@ -369,6 +404,7 @@ static int load_config(struct dv_arbiter *arbiter)
     arbiter->config_path = arbiter->options.config_path;
     if (!arbiter->config_path && !arbiter->options.user)
         arbiter->config_path = DV_CONFIG_SYSTEM;
+    arbiter->zygote.config_path = arbiter->config_path;
     int status = read_config(arbiter, &arbiter->config, error, sizeof error);
     if (status < 0)
         dv_error("%s", error);
@@ -376,7 +412,7 @@ static int load_config(struct dv_arbiter *arbiter)
 }
 
 /* Installed beside each other, in a build tree, or in the place the build was made for. */
-static int find_worker(struct dv_arbiter *arbiter)
+static int find_worker(struct dvd_arbiter *arbiter)
 {
     static const char *const beside[] = {"divvy-worker", "../worker/divvy-worker"};
     char self[PATH_MAX];
@@ -412,11 +448,11 @@ static int find_worker(struct dv_arbiter *arbiter)
     return -ENOENT;
 }
 
-static void raise_descriptor_limit(struct dv_arbiter *arbiter)
+static void raise_descriptor_limit(struct dvd_arbiter *arbiter)
 {
     struct rlimit limit;
 
-    arbiter->descriptors_free = DV_LIMIT_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
+    arbiter->sessions.descriptors_free = DV_LIMIT_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     rlim_t before = limit.rlim_cur; /* the launcher, and so the workers, stay with that */
@@ -426,11 +462,11 @@ static void raise_descriptor_limit(struct dv_arbiter *arbiter)
     uint64_t left = limit.rlim_cur > DV_OTHER_DESCRIPTORS + DV_WORKER_DESCRIPTORS
                         ? limit.rlim_cur - DV_OTHER_DESCRIPTORS
                         : DV_WORKER_DESCRIPTORS;
-    if (left < arbiter->descriptors_free)
-        arbiter->descriptors_free = left;
+    if (left < arbiter->sessions.descriptors_free)
+        arbiter->sessions.descriptors_free = left;
     dv_debug("at most %llu sessions with workers, because at most %llu descriptors may be open "
              "(ulimit -n)",
-             (unsigned long long)(arbiter->descriptors_free / (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS)),
+             (unsigned long long)(arbiter->sessions.descriptors_free / (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS)),
              (unsigned long long)limit.rlim_cur);
 }
 
@@ -458,30 +494,29 @@ static int take_activated(int *session_fd, int *control_fd)
     return 0;
 }
 
-static int open_sockets(struct dv_arbiter *arbiter)
+static int open_sockets(struct dvd_arbiter *arbiter)
 {
     int session_fd, control_fd;
     int error = take_activated(&session_fd, &control_fd);
 
     if (error < 0)
         return error;
-    error = dv_control_init(arbiter, control_fd);
+    error = dvd_control_init(&arbiter->control, control_fd);
     if (error < 0) {
-        dv_error("cannot open the control socket in %s: %s", arbiter->directory, strerror(-error));
+        dv_error("cannot open the control socket in %s: %s", arbiter->directory.path, strerror(-error));
         return error;
     }
-    error = dv_listener_init(arbiter, session_fd);
+    error = dvd_listener_init(&arbiter->listener, session_fd);
     if (error < 0)
-        dv_error("cannot open the session socket in %s: %s", arbiter->directory, strerror(-error));
+        dv_error("cannot open the session socket in %s: %s", arbiter->directory.path, strerror(-error));
     return error;
 }
 
-static int prepare_zygote(struct dv_arbiter *arbiter)
+static int prepare_zygote(struct dvd_arbiter *arbiter)
 {
     char error[1024];
+    int count = dv_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error);
 
-    int count =
-        dv_vendors_prepare(arbiter->vendors_directory, &arbiter->config, error, sizeof error);
     if (count < 0) {
         dv_error("%s", error);
         return count;
@@ -489,20 +524,20 @@ static int prepare_zygote(struct dv_arbiter *arbiter)
     if (count == 0)
         dv_warning("no OpenCL driver is announced in " DV_VENDORS_PUBLIC
                    " or by the configuration: there will be no device");
-    dv_cages_init(arbiter);
-    int status = dv_adopt_zygote(arbiter) ? 0 : dv_zygote_start(arbiter);
+    dvd_sandboxes_init(&arbiter->sandboxes, arbiter->event);
+    int status = dvd_arbiter_restore_zygote(arbiter) ? 0 : dvd_zygote_start(&arbiter->zygote);
     if (status < 0)
         dv_error("cannot start %s: %s", arbiter->worker_path, strerror(-status));
     return status;
 }
 
-static int start_launcher(struct dv_arbiter *arbiter)
+static int start_launcher(struct dvd_arbiter *arbiter)
 {
-    snprintf(arbiter->vendors_directory, sizeof arbiter->vendors_directory, "%s/vendors",
-             arbiter->directory);
-    int status = dv_zygote_prepare(arbiter);
+    snprintf(arbiter->icd_directory, sizeof arbiter->icd_directory, "%s/vendors", arbiter->directory.path);
+    int status = dvd_zygote_prepare(&arbiter->zygote);
     if (status < 0)
         dv_error("cannot start the process that starts zygotes: %s", strerror(-status));
+    arbiter->sandboxes.launcher_pid = arbiter->zygote.launcher.pid;
     return status;
 }
 
@@ -516,18 +551,7 @@ static int give_up_rights(void)
     return status;
 }
 
-static int adopt_sessions(struct dv_arbiter *arbiter)
-{
-    int error = dv_channels_init(arbiter);
-
-    if (error < 0)
-        dv_error("cannot watch lease channels: %s", strerror(-error));
-    else
-        dv_adopt_sessions(arbiter);
-    return error;
-}
-
-static void tell_ready(struct dv_arbiter *arbiter)
+static void tell_ready(struct dvd_arbiter *arbiter)
 {
     if (arbiter->options.ready_fd >= 0) {
         if (write(arbiter->options.ready_fd, "1", 1) < 0)
@@ -536,63 +560,128 @@ static void tell_ready(struct dv_arbiter *arbiter)
         arbiter->options.ready_fd = -1;
     }
     sd_notify(0, "READY=1");
-    dv_info("divvyd %s is ready in %s", DIVVY_VERSION, arbiter->directory);
+    dv_info("divvyd %s is ready in %s", DIVVY_VERSION, arbiter->directory.path);
 }
 
-int dv_arbiter_init(struct dv_arbiter *arbiter, const struct dv_options *options)
+/* The parts that need no event loop, and what all of them work with. */
+static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *options)
 {
-    *arbiter = (struct dv_arbiter){
-        .options = *options, .lock_fd = -1, .owner = geteuid(), .cages.caches_fd = -1};
-    arbiter->listener.fd = arbiter->listener.hellos_fd = -1;
-    arbiter->control.fd = -1;
-    arbiter->launcher.fd = -1;
-    dv_zygote_init(&arbiter->zygote);
-    dv_keeper_init(&arbiter->keeper);
+    *arbiter = (struct dvd_arbiter){
+        .options = *options,
+        .directory.lock_fd = -1,
+        .keeper = {.directory = arbiter->directory.path,
+                   .patience_ns = &arbiter->config.restart_ns,
+                   .events = &keeper_events,
+                   .owner = arbiter},
+        .sandboxes = {.config = &arbiter->config,
+                      .directory = arbiter->directory.path,
+                      .icd_directory = arbiter->icd_directory,
+                      .events = &sandbox_events,
+                      .owner = arbiter},
+        .zygote = {.of_user = options->user,
+                   .worker_path = arbiter->worker_path,
+                   .icd_directory = arbiter->icd_directory,
+                   .devices = &arbiter->devices,
+                   .sandboxes = &arbiter->sandboxes,
+                   .events = &zygote_events,
+                   .owner = arbiter},
+        .sessions = {.config = &arbiter->config,
+                     .directory = arbiter->directory.path,
+                     .ledger = &arbiter->ledger,
+                     .state = &arbiter->state,
+                     .keeper = &arbiter->keeper,
+                     .devices = &arbiter->devices,
+                     .zygote = &arbiter->zygote,
+                     .sandboxes = &arbiter->sandboxes,
+                     .idle = &arbiter->idle,
+                     .events = &session_events,
+                     .owner = arbiter},
+        .listener = {.sessions = &arbiter->sessions, .fd = -1, .hellos_fd = -1},
+        .control = {.config = &arbiter->config,
+                    .directory = arbiter->directory.path,
+                    .icd_directory = arbiter->icd_directory,
+                    .ledger = &arbiter->ledger,
+                    .sessions = &arbiter->sessions,
+                    .devices = &arbiter->devices,
+                    .keeper = &arbiter->keeper,
+                    .idle = &arbiter->idle,
+                    .fd = -1}};
+    dvd_zygote_init(&arbiter->zygote);
+    dvd_keeper_init(&arbiter->keeper);
+}
 
-    if (!options->user && geteuid() != 0) {
-        dv_error(
-            "the system's daemon must be started by root; for a daemon of your own use --user");
-        return -EPERM;
-    }
-    int error = load_config(arbiter);
-    if (error == 0)
-        error = find_worker(arbiter);
-    if (error == 0)
-        error = make_directory(arbiter);
-    if (error == 0)
-        error = lock_directory(arbiter);
-    if (error == 0)
-        error = start_launcher(arbiter);
-    if (error < 0)
-        return error;
-    raise_descriptor_limit(arbiter);
-    error = sd_event_new(&arbiter->event);
+/* The parts that need the event loop. */
+static int start_parts(struct dvd_arbiter *arbiter)
+{
+    int error = sd_event_new(&arbiter->event);
+
     if (error >= 0)
         error = watch_signals(arbiter);
     if (error < 0) {
         dv_error("cannot set up the event loop: %s", strerror(-error));
         return error;
     }
-    init_ledger(arbiter);
-    dv_adopt_begin(arbiter);
-    error = prepare_zygote(arbiter);
+    arbiter->keeper.event = arbiter->zygote.event = arbiter->sessions.event = arbiter->control.event = arbiter->event;
+    dvd_idle_init(&arbiter->idle, arbiter->event, arbiter->options.idle_exit_s, on_idle, arbiter);
+    dvd_event_timers_init(&arbiter->timers, arbiter->event);
+    dvd_ledger_init(&arbiter->ledger, &arbiter->timers.timers, &arbiter->state, &ledger_events, arbiter);
+    set_ledger_terms(arbiter);
+    error = dvd_sessions_init(&arbiter->sessions);
+    if (error < 0)
+        dv_error("cannot watch lease channels: %s", strerror(-error));
+    return error;
+}
+
+static void open_state(struct dvd_arbiter *arbiter)
+{
+    int error = dv_state_open(&arbiter->state, arbiter->directory.path, &arbiter->is_restart);
+
+    if (error < 0)
+        dv_warning("cannot keep a state file in %s: %s; sessions will not outlive this daemon",
+                   arbiter->directory.path, strerror(-error));
+    dvd_keeper_start(&arbiter->keeper);
+    if (arbiter->is_restart)
+        arbiter->sessions.last_id = atomic_load(&arbiter->state.header->last_session);
+}
+
+int dvd_arbiter_init(struct dvd_arbiter *arbiter, const struct dvd_options *options)
+{
+    init_parts(arbiter, options);
+    if (!options->user && geteuid() != 0) {
+        dv_error("the system's daemon must be started by root; for a daemon of your own use --user");
+        return -EPERM;
+    }
+    int error = load_config(arbiter);
     if (error == 0)
-        error = adopt_sessions(arbiter);
+        error = find_worker(arbiter);
     if (error == 0)
-        error = open_sockets(arbiter);
+        error = dvd_run_directory_open(&arbiter->directory, options->directory, options->user);
+    if (error == 0)
+        error = start_launcher(arbiter);
     if (error < 0)
         return error;
-    dv_keeper_put_daemon(arbiter);
-    dv_keeper_drop_found(arbiter);
-    dv_keeper_watch(arbiter);
-    dv_arbiter_check_idle(arbiter);
+    raise_descriptor_limit(arbiter);
+    error = start_parts(arbiter);
+    if (error < 0)
+        return error;
+    open_state(arbiter);
+    error = prepare_zygote(arbiter);
+    if (error < 0)
+        return error;
+    dvd_arbiter_restore(arbiter);
+    error = open_sockets(arbiter);
+    if (error < 0)
+        return error;
+    dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
+    dvd_keeper_drop_found(&arbiter->keeper);
+    dvd_keeper_watch(&arbiter->keeper);
     error = give_up_rights();
     if (error == 0)
         tell_ready(arbiter);
     return error;
 }
 
-int dv_arbiter_run(struct dv_arbiter *arbiter)
+int dvd_arbiter_run(struct dvd_arbiter *arbiter)
 {
     int status = sd_event_loop(arbiter->event);
     if (status < 0)
@@ -600,36 +689,39 @@ int dv_arbiter_run(struct dv_arbiter *arbiter)
     return status == 0 ? 0 : 1;
 }
 
-void dv_arbiter_fini(struct dv_arbiter *arbiter)
+static void remove_files(struct dvd_arbiter *arbiter)
 {
-    arbiter->stopping = true;
-    if (arbiter->leave_workers) { /* nothing is taken from anybody */
+    if (arbiter->directory.lock_fd < 0)
+        return; /* they are another daemon's */
+    dvd_sandboxes_fini(&arbiter->sandboxes);
+    dv_vendors_remove(arbiter->icd_directory);
+    dv_state_remove(arbiter->directory.path);
+}
+
+void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
+{
+    arbiter->is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
+    if (arbiter->leaves_workers) { /* no session loses anything */
         sd_event_unref(arbiter->event);
-        release_directory(arbiter);
+        dvd_run_directory_close(&arbiter->directory, true);
         return;
     }
     if (arbiter->event) {
-        dv_listener_fini(arbiter);
-        dv_control_fini(arbiter);
-        dv_sessions_forget(arbiter);
-        dv_sessions_forget_unread(arbiter);
-        dvd_asides_fini(&arbiter->asides);
-        dvd_tenants_forget_gone(&arbiter->ledger, true);
-        dv_arenas_fini(arbiter);
+        dvd_listener_fini(&arbiter->listener);
+        dvd_control_fini(&arbiter->control);
+        dvd_sessions_fini(&arbiter->sessions);
         dvd_ledger_fini(&arbiter->ledger);
-        dv_channels_fini(arbiter);
-        dv_zygote_fini(arbiter);
-        dv_keeper_quit(arbiter);
-        dv_keeper_fini(arbiter);
+        dvd_zygote_fini(&arbiter->zygote);
+        dvd_keeper_quit(&arbiter->keeper);
+        dvd_keeper_fini(&arbiter->keeper);
+        dvd_idle_fini(&arbiter->idle);
     }
-    dv_launcher_stop(&arbiter->launcher);
+    dv_launcher_stop(&arbiter->zygote.launcher);
     dv_state_close(&arbiter->state);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
-    arbiter->idle_timer = sd_event_source_disable_unref(arbiter->idle_timer);
-    arbiter->advance = sd_event_source_disable_unref(arbiter->advance);
     sd_event_unref(arbiter->event);
-    release_directory(arbiter);
-    free(arbiter->endings);
+    remove_files(arbiter);
+    dvd_run_directory_close(&arbiter->directory, false);
     dv_config_fini(&arbiter->config);
     dv_log(DV_LOG_DEBUG, "ended");
 }

@@ -36,7 +36,7 @@
 /* The zygote is restarted at once, then with growing pauses. */
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
-#define DV_LIMIT_ZYGOTE_ERRANDS (2 * DV_LIMIT_SESSIONS) /* that wait until it reads */
+#define DV_LIMIT_ZYGOTE_REQUESTS (2 * DV_LIMIT_SESSIONS) /* that wait until it reads */
 #define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
 /* A probe that found nothing is repeated for a new session, but not more often than this; where there were
  * devices before, sessions wait for them and it is repeated sooner. */
@@ -57,7 +57,7 @@
 
 /* How long the keeper may take to read or to answer, and how much may wait for that. */
 #define DV_LIMIT_KEEPER_US (5 * DV_S)
-#define DV_LIMIT_KEEPER_ERRANDS (4 * DV_LIMIT_SESSIONS)
+#define DV_LIMIT_KEEPER_REQUESTS (4 * DV_LIMIT_SESSIONS)
 
 /* Messages or connections handled before others get their turn. */
 #define DV_LIMIT_BATCH 64
@@ -67,7 +67,7 @@
 /* Processor time that the kernel takes to carry one message. Beyond the first it is charged to the receiver. A
  * session with three messages in a row beyond the second is ended. */
 #define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
-#define DV_MESSAGE_COST_MOST_NS (5 * UINT64_C(1000000))
+#define DV_MESSAGE_COST_MAX_NS (5 * UINT64_C(1000000))
 /* How long divvyd then refuses sessions of its user, and how many such users it remembers. */
 #define DV_COSTLY_PAUSE_NS (10 * UINT64_C(1000000000))
 #define DV_COSTLY_USERS 16

@@ -81,7 +81,7 @@ static enum dv_log_level parse_level(const char *text)
     fail_usage("--log-level is error, warning, info or debug, not", text);
 }
 
-static void parse_options(int argc, char **argv, struct dv_options *options)
+static void parse_options(int argc, char **argv, struct dvd_options *options)
 {
     int option;
 
@@ -127,14 +127,14 @@ static void parse_options(int argc, char **argv, struct dv_options *options)
 
 int main(int argc, char **argv)
 {
-    static struct dv_arbiter arbiter;
-    struct dv_options options = {.ready_fd = -1, .log_level = DV_LOG_INFO};
+    static struct dvd_arbiter arbiter;
+    struct dvd_options options = {.ready_fd = -1, .log_level = DV_LOG_INFO};
 
     umask(0022); /* each file gets its mode when it is made; the service manager may be stricter */
     parse_options(argc, argv, &options);
     dv_log_set_name("divvyd");
     dv_log_set_level(options.log_level);
-    int status = dv_arbiter_init(&arbiter, &options) < 0 ? 1 : dv_arbiter_run(&arbiter);
-    dv_arbiter_fini(&arbiter);
+    int status = dvd_arbiter_init(&arbiter, &options) < 0 ? 1 : dvd_arbiter_run(&arbiter);
+    dvd_arbiter_fini(&arbiter);
     return status;
 }

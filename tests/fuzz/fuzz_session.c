@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < PEERS; i++)
         leave(&peers[i]);
     stage_run(100);
-    assert(!stage.sessions && stage.listener.pending_count == 0);
+    assert(!stage.sessions.all && stage.listener.pending_count == 0);
     dvd_tenants_forget_gone(&stage.ledger, true);
     for (uint32_t i = 0; i < stage.devices.count; i++) {
         const struct dvd_device *device = &stage.ledger.devices[i];

@@ -66,7 +66,7 @@ static void write_tenants(struct input *input, unsigned count)
 /* What the keeper would have. */
 static void find_descriptors(uint64_t id, int number, uint8_t lacks)
 {
-    struct dv_kept *kept = calloc(1, sizeof *kept);
+    struct dvd_kept *kept = calloc(1, sizeof *kept);
     int pair[2], pipe_ends[2];
 
     kept->id = id;
@@ -167,9 +167,9 @@ static void open_again(struct input *input)
                sizeof used);
     }
     dv_state_close(&stage.state);
-    if (dv_state_open(&stage.state, stage.directory, &stage.inherited) < 0)
+    if (dv_state_open(&stage.state, stage.directory.path, &stage.is_restart) < 0)
         abort();
-    (void)dv_adopt_zygote(&stage);
+    (void)dvd_arbiter_restore_zygote(&stage);
     memcpy(stage.state.header->boot, as_written.boot, sizeof as_written.boot);
 }
 
@@ -181,15 +181,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     for (int i = 0; i < SESSIONS; i++)
         peers[i] = -1;
-    stage.inherited = true;
-    stage.last_session = SESSIONS;
+    stage.is_restart = true;
+    stage.sessions.last_id = SESSIONS;
     change(&input, stage.state.header->devices, sizeof stage.state.header->devices);
     write_tenants(&input, tenants);
     write_sessions(&input, sessions);
     if (how & 128)
         open_again(&input);
-    dv_adopt_sessions(&stage);
-    dv_keeper_drop_found(&stage);
+    dvd_arbiter_restore(&stage);
+    dvd_keeper_drop_found(&stage.keeper);
     for (int turn = 0; turn < 4; turn++) {
         for (int i = 0; i < SESSIONS; i++)
             answer(&input, peers[i]);
@@ -198,9 +198,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < SESSIONS; i++)
         dv_close_fd(&peers[i]);
     stage_run(100);
-    dv_sessions_forget(&stage);
+    dvd_sessions_forget(&stage.sessions);
     dvd_tenants_forget_gone(&stage.ledger, true);
-    assert(!stage.ledger.tenants && !stage.processes);
+    assert(!stage.ledger.tenants && !stage.sessions.processes.table);
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         const struct dvd_device *device = &stage.ledger.devices[i];
         assert(!device->started || (!device->policy.waiting_tenants && !device->policy.holders.first &&

@@ -8,78 +8,81 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct dv_arbiter stage;
+struct dvd_arbiter stage;
 
 /* ---- in place of the zygote ---- */
 
-void dv_zygote_init(struct dv_zygote *zygote)
+void dvd_zygote_init(struct dvd_zygote *zygote)
 {
-    *zygote = (struct dv_zygote){.fd = -1};
+    zygote->fd = -1;
     dv_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
-int dv_zygote_prepare(struct dv_arbiter *arbiter)
+int dvd_zygote_prepare(struct dvd_zygote *zygote)
 {
-    (void)arbiter;
+    zygote->launcher.fd = -1;
     return 0;
 }
 
-int dv_zygote_start(struct dv_arbiter *arbiter)
+int dvd_zygote_start(struct dvd_zygote *zygote)
 {
-    arbiter->zygote.fd = eventfd(0, EFD_CLOEXEC);
+    zygote->fd = eventfd(0, EFD_CLOEXEC);
     return 0;
 }
 
-uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter)
+uint64_t dvd_zygote_identity(const struct dvd_zygote *zygote)
 {
-    (void)arbiter;
+    (void)zygote;
     return 1;
 }
 
-int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd, int *log_fd)
+int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *socket_fd, int *log_fd)
 {
     (void)pid;
     (void)pidfd;
     (void)socket_fd;
     (void)log_fd;
-    return dv_zygote_start(arbiter);
+    return dvd_zygote_start(zygote);
 }
 
-void dv_zygote_stop(struct dv_arbiter *arbiter)
+void dvd_zygote_stop(struct dvd_zygote *zygote)
 {
-    (void)arbiter;
+    (void)zygote;
 }
 
-void dv_zygote_fini(struct dv_arbiter *arbiter)
+void dvd_zygote_fini(struct dvd_zygote *zygote)
 {
-    close(arbiter->zygote.fd);
+    close(zygote->fd);
 }
 
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid)
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid)
 {
-    (void)arbiter;
+    (void)zygote;
     (void)session;
     (void)uid;
     return 0;
 }
 
-void dv_zygote_request_sweep(struct dv_arbiter *arbiter)
+void dvd_zygote_request_sweep(struct dvd_zygote *zygote)
 {
-    (void)arbiter;
+    (void)zygote;
 }
 
-void dv_zygote_renew(struct dv_arbiter *arbiter)
+int dvd_zygote_request_probe(struct dvd_zygote *zygote)
 {
-    (void)arbiter;
-}
-
-int dv_zygote_request_probe(struct dv_arbiter *arbiter)
-{
-    (void)arbiter;
+    (void)zygote;
     return 0;
 }
 
-/* ---- the stage ---- */
+bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
+{
+    return zygote->devices->count > 0;
+}
+
+void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
+{
+    (void)zygote;
+}
 
 void stage_know_devices(void)
 {
@@ -90,14 +93,14 @@ void stage_know_devices(void)
         snprintf(answer.devices[i].name, sizeof answer.devices[i].name, "device %u", i);
     }
     dv_devices_take(&stage.devices, &answer, 1);
-    dv_arbiter_devices_changed(&stage);
+    dvd_arbiter_devices_changed(&stage);
 }
 
 void stage_start(void)
 {
     static char directory[DV_RUNDIR_BYTES], cache[DV_RUNDIR_BYTES + 8];
     const char *place = getenv("TMPDIR"); /* tests/fuzz/run removes it afterwards */
-    struct dv_options options = {.user = true,
+    struct dvd_options options = {.user = true,
                                  .directory = directory,
                                  .worker_path = "/bin/true",
                                  .ready_fd = -1,
@@ -107,7 +110,7 @@ void stage_start(void)
     snprintf(cache, sizeof cache, "%s-cache", directory);
     setenv("DIVVY_CACHE", cache, 1);
     dv_log_set_level(DV_LOG_ERROR);
-    if (dv_arbiter_init(&stage, &options) < 0)
+    if (dvd_arbiter_init(&stage, &options) < 0)
         abort();
     stage_know_devices();
 }
@@ -117,7 +120,7 @@ int stage_connect(const char *socket_name, int type)
     struct sockaddr_un address;
     int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || dv_rundir_address(&address, stage.directory, socket_name) < 0 ||
+    if (fd < 0 || dv_rundir_address(&address, stage.directory.path, socket_name) < 0 ||
         connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         if (fd >= 0)
             close(fd);

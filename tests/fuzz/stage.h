@@ -9,7 +9,7 @@
 
 #include "src/arbiter/arbiter.h"
 
-extern struct dv_arbiter stage;
+extern struct dvd_arbiter stage;
 
 void stage_start(void);
 /* Tells it (again) of its two devices. */

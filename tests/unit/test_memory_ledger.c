@@ -475,7 +475,7 @@ static bool free_some(struct peer *p)
 /* It does nothing for long. */
 static bool pause_long(struct peer *p)
 {
-    const struct dv_session *session = dv_session_find(&stage, p->session);
+    const struct dv_session *session = dvd_session_find(&stage.sessions, p->session);
 
     if (p->state != IDLE)
         return false;
@@ -607,7 +607,7 @@ static void check(void)
 
     for (int i = 0; i < PEERS; i++) {
         const struct peer *p = &peers[i];
-        const struct dv_session *session = dv_session_find(&stage, p->session);
+        const struct dv_session *session = dvd_session_find(&stage.sessions, p->session);
         assert_non_null(session);
         lease = session->lessee.leases[0];
         assert_int_equal(lease->memory.placed, p->room + on_its_way(p));
@@ -696,7 +696,7 @@ static void run_seed(uint64_t seed, uint64_t steps, uint32_t slots, uint32_t cop
     print_message("seed %llu, %llu steps, %u slots, %u copy engines\n", (unsigned long long)seed,
                   (unsigned long long)steps, slots, copy_engines);
     stage.devices.reports[0].copy_engines = copy_engines;
-    dv_arbiter_devices_changed(&stage);
+    dvd_arbiter_devices_changed(&stage);
     for (int i = 0; i < PEERS; i++)
         join(&peers[i]);
     struct dv_policy *policy = &stage.ledger.devices[0].policy;
@@ -715,7 +715,7 @@ static void run_seed(uint64_t seed, uint64_t steps, uint32_t slots, uint32_t cop
         peers[i].fd = -1;
     }
     stage_run(1000);
-    assert_null(stage.sessions);
+    assert_null(stage.sessions.all);
     assert_int_equal(stage.ledger.devices[0].memory.placed, 0);
 }
 

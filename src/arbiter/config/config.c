@@ -994,6 +994,24 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     return status;
 }
 
+int dv_config_set_mode(struct dv_config *config, const char *path, bool of_user, uid_t owner, char *error,
+                       size_t error_bytes)
+{
+    bool is_accepted = of_user || (config->file && config->file->allow_uncaged);
+
+    config->of_user = of_user;
+    config->owner = owner;
+    if (config->cage == DV_CAGE_BY_MODE)
+        config->cage = of_user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
+    if (is_accepted || config->cage == DV_CAGE_YES)
+        return 0;
+    snprintf(error, error_bytes,
+             "%s: with `cage: %s` programs can run native code on this machine that nothing but file permissions holds "
+             "back; leave out `cage`, or say that you accept this with `allow-uncaged-workers: yes`",
+             path, config->cage == DV_CAGE_NO ? "no" : "if-possible");
+    return -EINVAL;
+}
+
 static dv_ns usual_deadline(enum dv_class class)
 {
     return class == DV_CLASS_LATENCY ? DV_DEADLINE_USUAL_LATENCY_NS : DV_DEADLINE_USUAL_NS;

@@ -196,6 +196,10 @@ struct dv_config {
 int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
                    size_t error_bytes);
 const char *dv_config_policy_word(int policy);
+/* Completes a configuration for the daemon of a user, or of the system, that runs as `owner`. Returns 0, or -EINVAL
+ * with a message: it lacks a word that it needs there. */
+int dv_config_set_mode(struct dv_config *config, const char *path, bool of_user, uid_t owner, char *error,
+                       size_t error_bytes);
 /* What it means for the ledger. */
 struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config);
 void dv_config_fini(struct dv_config *config);

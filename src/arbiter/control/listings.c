@@ -9,18 +9,16 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "src/arbiter/arbiter.h"
+#include "src/arbiter/control/private.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/ledger.h"
 
 /* With HTTP 1.0, which knows no chunks, as much is copied at a time. */
 #define BLOCK_BYTES 16384
 
-struct dv_listing {
-    struct dv_arbiter *arbiter;
-    struct dv_control_peer peer;
-    enum dv_listing_kind kind;
+struct dvd_listing {
+    struct dvd_control *control;
+    struct dvd_control_peer peer;
+    enum dvd_listing_kind kind;
     bool complete, failed;
     bool has_rows; /* the next one is separated from the last */
 
@@ -35,12 +33,12 @@ struct dv_listing {
 
     char *text; /* of the row under way */
     size_t bytes, capacity, taken;
-    struct dv_listing *prev, *next;
+    struct dvd_listing *prev, *next;
 };
 
 /* ---- text ---- */
 
-static bool reserve(struct dv_listing *listing, size_t more)
+static bool reserve(struct dvd_listing *listing, size_t more)
 {
     size_t wanted = listing->bytes + more, capacity = listing->capacity ? listing->capacity : 1024;
 
@@ -58,7 +56,7 @@ static bool reserve(struct dv_listing *listing, size_t more)
     return true;
 }
 
-static void put(struct dv_listing *listing, const char *text)
+static void put(struct dvd_listing *listing, const char *text)
 {
     size_t bytes = strlen(text);
 
@@ -69,7 +67,7 @@ static void put(struct dv_listing *listing, const char *text)
 }
 
 /* Takes over the value, which is NULL when memory was short. */
-static void put_json(struct dv_listing *listing, json_t *value)
+static void put_json(struct dvd_listing *listing, json_t *value)
 {
     enum { FLAGS = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_ENCODE_ANY };
     size_t bytes = 512;
@@ -87,7 +85,7 @@ static void put_json(struct dv_listing *listing, json_t *value)
     json_decref(value);
 }
 
-static void separate(struct dv_listing *listing, bool *has_some)
+static void separate(struct dvd_listing *listing, bool *has_some)
 {
     if (*has_some)
         put(listing, ",");
@@ -96,14 +94,14 @@ static void separate(struct dv_listing *listing, bool *has_some)
 
 /* ---- sessions ---- */
 
-static bool may_see(const struct dv_listing *listing, const struct dv_session *session)
+static bool may_see(const struct dvd_listing *listing, const struct dv_session *session)
 {
     return session->lessee.id <= listing->last_session &&
            (listing->peer.is_operator || listing->peer.uid == session->lessee.uid);
 }
 
 /* All steps return false when there is nothing left to do, and do little. */
-static bool step_sessions(struct dv_listing *listing)
+static bool step_sessions(struct dvd_listing *listing)
 {
     const struct dv_session *session = listing->session;
 
@@ -112,21 +110,21 @@ static bool step_sessions(struct dv_listing *listing)
     listing->session = session->hh.next;
     if (may_see(listing, session)) {
         separate(listing, &listing->has_rows);
-        put_json(listing, dv_control_session(listing->arbiter, session));
+        put_json(listing, dvd_view_session(session));
     }
     return true;
 }
 
 /* ---- tenants ---- */
 
-static bool may_see_tenant(const struct dv_listing *listing, const struct dvd_tenant *tenant)
+static bool may_see_tenant(const struct dvd_listing *listing, const struct dvd_tenant *tenant)
 {
     return tenant->sessions > 0 &&
            (listing->peer.is_operator ||
             dvd_tenant_has_user(tenant, listing->peer.uid));
 }
 
-static void begin_tenant(struct dv_listing *listing, const struct dvd_tenant *tenant)
+static void begin_tenant(struct dvd_listing *listing, const struct dvd_tenant *tenant)
 {
     char sessions[64];
 
@@ -140,7 +138,7 @@ static void begin_tenant(struct dv_listing *listing, const struct dvd_tenant *te
     listing->device = 0;
 }
 
-static bool step_tenants(struct dv_listing *listing)
+static bool step_tenants(struct dvd_listing *listing)
 {
     const struct dvd_tenant *tenant = listing->tenant;
 
@@ -161,8 +159,7 @@ static bool step_tenants(struct dv_listing *listing)
         listing->device++;
     if (listing->device < DV_MAX_DEVICES) {
         separate(listing, &listing->has_places);
-        put_json(listing, dv_control_place(listing->arbiter, tenant->devices[listing->device],
-                                           listing->device));
+        put_json(listing, dvd_view_fares(tenant->devices[listing->device]));
         listing->device++;
         return true;
     }
@@ -174,17 +171,17 @@ static bool step_tenants(struct dv_listing *listing)
 
 /* ---- devices ---- */
 
-static void count_on_devices(struct dv_listing *listing, const struct dv_session *session)
+static void count_on_devices(struct dvd_listing *listing, const struct dv_session *session)
 {
-    struct dv_session_figures figures;
+    struct dvd_session_figures figures;
 
-    dv_session_read_figures(session, &figures);
+    dvd_session_read_figures(session, &figures);
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
         listing->sessions_on[session->lessee.device_indices[i]] += figures.device_mask >> i & 1;
 }
 
 /* First the sessions are counted, then the devices listed. */
-static bool step_devices(struct dv_listing *listing)
+static bool step_devices(struct dvd_listing *listing)
 {
     const struct dv_session *session = listing->session;
     uint32_t device = listing->device;
@@ -195,22 +192,22 @@ static bool step_devices(struct dv_listing *listing)
             count_on_devices(listing, session);
         return true;
     }
-    if (device >= listing->arbiter->devices.count)
+    if (device >= listing->control->devices->count)
         return false;
-    if (!listing->warnings && !(listing->warnings = dv_control_warnings(listing->arbiter))) {
+    if (!listing->warnings && !(listing->warnings = dvd_view_warnings(listing->control))) {
         listing->failed = true;
         return false;
     }
     listing->device++;
     separate(listing, &listing->has_rows);
-    put_json(listing, dv_control_device(listing->arbiter, device, listing->sessions_on[device],
+    put_json(listing, dvd_view_device(listing->control, device, listing->sessions_on[device],
                                         listing->warnings));
     return true;
 }
 
-static void put_device_note(struct dv_listing *listing)
+static void put_device_note(struct dvd_listing *listing)
 {
-    const struct dv_devices *devices = &listing->arbiter->devices;
+    const struct dv_devices *devices = listing->control->devices;
 
     put(listing, "],\"found\":");
     put_json(listing, json_integer(devices->found));
@@ -223,28 +220,28 @@ static void put_device_note(struct dv_listing *listing)
 
 /* ---- turns ---- */
 
-static void end_list(struct dv_listing *listing)
+static void end_list(struct dvd_listing *listing)
 {
     put(listing, "]}\n");
 }
 
 static const struct {
     const char *head;
-    bool (*step)(struct dv_listing *listing);
-    void (*end)(struct dv_listing *listing);
-} kinds[] = {[DV_LISTING_SESSIONS] = {"{\"sessions\":[", step_sessions, end_list},
-             [DV_LISTING_TENANTS] = {"{\"tenants\":[", step_tenants, end_list},
-             [DV_LISTING_DEVICES] = {"{\"devices\":[", step_devices, put_device_note}};
+    bool (*step)(struct dvd_listing *listing);
+    void (*end)(struct dvd_listing *listing);
+} kinds[] = {[DVD_LISTING_SESSIONS] = {"{\"sessions\":[", step_sessions, end_list},
+             [DVD_LISTING_TENANTS] = {"{\"tenants\":[", step_tenants, end_list},
+             [DVD_LISTING_DEVICES] = {"{\"devices\":[", step_devices, put_device_note}};
 
-void dv_listings_turn(struct dv_listings *listings)
+void dvd_listings_turn(struct dvd_listings *listings)
 {
     listings->spent_ns = 0;
 }
 
 /* Makes text until there is some, or all of it is made, or the turn is over. */
-static void make_text(struct dv_listing *listing)
+static void make_text(struct dvd_listing *listing)
 {
-    dv_ns *spent_ns = &listing->arbiter->control.listings.spent_ns;
+    dv_ns *spent_ns = &listing->control->listings.spent_ns;
     dv_ns before = *spent_ns, begin = dv_now();
 
     listing->bytes = listing->taken = 0;
@@ -261,7 +258,7 @@ static void make_text(struct dv_listing *listing)
 /* libmicrohttpd wants up to `most` bytes; for 0 it asks again when other sources have had their turn. */
 static ssize_t on_room(void *userdata, uint64_t position, char *buffer, size_t most)
 {
-    struct dv_listing *listing = userdata;
+    struct dvd_listing *listing = userdata;
     size_t filled = 0;
 
     (void)position;
@@ -285,35 +282,35 @@ static ssize_t on_room(void *userdata, uint64_t position, char *buffer, size_t m
 
 static void destroy(void *userdata)
 {
-    struct dv_listing *listing = userdata;
+    struct dvd_listing *listing = userdata;
 
-    DL_DELETE(listing->arbiter->control.listings.under_way, listing);
+    DL_DELETE(listing->control->listings.under_way, listing);
     json_decref(listing->warnings);
     free(listing->sessions_on);
     free(listing->text);
     free(listing);
 }
 
-struct MHD_Response *dv_listing_respond(struct dv_arbiter *arbiter,
-                                        const struct dv_control_peer *peer,
-                                        enum dv_listing_kind kind)
+struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
+                                        const struct dvd_control_peer *peer,
+                                        enum dvd_listing_kind kind)
 {
-    struct dv_listing *listing = calloc(1, sizeof *listing);
+    struct dvd_listing *listing = calloc(1, sizeof *listing);
 
     if (!listing)
         return NULL;
-    *listing = (struct dv_listing){.arbiter = arbiter,
+    *listing = (struct dvd_listing){.control = control,
                                    .peer = *peer,
                                    .kind = kind,
-                                   .session = kind == DV_LISTING_TENANTS ? NULL : arbiter->sessions,
-                                   .last_session = arbiter->last_session,
-                                   .tenant = arbiter->ledger.tenants};
-    DL_APPEND(arbiter->control.listings.under_way, listing);
+                                   .session = kind == DVD_LISTING_TENANTS ? NULL : control->sessions->all,
+                                   .last_session = control->sessions->last_id,
+                                   .tenant = control->ledger->tenants};
+    DL_APPEND(control->listings.under_way, listing);
     put(listing, kinds[kind].head);
-    if (kind == DV_LISTING_DEVICES)
+    if (kind == DVD_LISTING_DEVICES)
         listing->sessions_on = calloc(DV_MAX_DEVICES, sizeof *listing->sessions_on);
     struct MHD_Response *response = NULL;
-    if (!listing->failed && (kind != DV_LISTING_DEVICES || listing->sessions_on))
+    if (!listing->failed && (kind != DVD_LISTING_DEVICES || listing->sessions_on))
         response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_room,
                                                      listing, destroy);
     if (!response)
@@ -321,20 +318,20 @@ struct MHD_Response *dv_listing_respond(struct dv_arbiter *arbiter,
     return response;
 }
 
-void dv_listings_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session)
+void dvd_listings_session_goes(struct dvd_control *control, const struct dv_session *session)
 {
-    struct dv_listing *listing;
+    struct dvd_listing *listing;
 
-    DL_FOREACH (arbiter->control.listings.under_way, listing)
+    DL_FOREACH (control->listings.under_way, listing)
         if (listing->session == session)
             listing->session = session->hh.next;
 }
 
-void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dvd_tenant *tenant)
+void dvd_listings_tenant_goes(struct dvd_control *control, const struct dvd_tenant *tenant)
 {
-    struct dv_listing *listing;
+    struct dvd_listing *listing;
 
-    DL_FOREACH (arbiter->control.listings.under_way, listing) {
+    DL_FOREACH (control->listings.under_way, listing) {
         if (listing->tenant != tenant)
             continue;
         listing->tenant = tenant->hh.next;

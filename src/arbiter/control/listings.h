@@ -7,29 +7,29 @@
 
 #include "src/base/clock.h"
 
-struct dv_arbiter;
-struct dv_control_peer;
-struct dv_listing;
+struct dvd_control;
+struct dvd_control_peer;
+struct dvd_listing;
 struct dv_session;
 struct dvd_tenant;
 struct MHD_Response;
 
-enum dv_listing_kind { DV_LISTING_SESSIONS, DV_LISTING_TENANTS, DV_LISTING_DEVICES };
+enum dvd_listing_kind { DVD_LISTING_SESSIONS, DVD_LISTING_TENANTS, DVD_LISTING_DEVICES };
 
-struct dv_listings {
-    struct dv_listing *under_way;
+struct dvd_listings {
+    struct dvd_listing *under_way;
     dv_ns spent_ns; /* on all of them, in this turn of the event loop */
 };
 
 /* An answer that lists what the peer may see, or NULL when memory is short. */
-struct MHD_Response *dv_listing_respond(struct dv_arbiter *arbiter,
-                                        const struct dv_control_peer *peer,
-                                        enum dv_listing_kind kind);
+struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
+                                        const struct dvd_control_peer *peer,
+                                        enum dvd_listing_kind kind);
 /* A turn of the event loop begins in which listings may go on. */
-void dv_listings_turn(struct dv_listings *listings);
+void dvd_listings_turn(struct dvd_listings *listings);
 
 /* It is about to be forgotten: no listing goes on from there. */
-void dv_listings_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session);
-void dv_listings_tenant_goes(struct dv_arbiter *arbiter, const struct dvd_tenant *tenant);
+void dvd_listings_session_goes(struct dvd_control *control, const struct dv_session *session);
+void dvd_listings_tenant_goes(struct dvd_control *control, const struct dvd_tenant *tenant);
 
 #endif

@@ -1,18 +1,18 @@
-/* The JSON of the control socket (see server.h). Texts in them were cleaned when they
- * came in; figures of a session are its worker's own and for display only. */
+/* The JSON of the control socket. Texts in it were cleaned when they came in; figures of a session are its worker's own
+ * and for display only. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "src/arbiter/arbiter.h"
+#include "src/arbiter/control/private.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/session/session.h"
-#include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/workers/icd_directory.h"
+#include "src/base/text.h"
 
 #define COMPACT_WITH_ORDER (JSON_COMPACT | JSON_PRESERVE_ORDER)
+#define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
 
 /* Numbers of JSON are signed. */
 static json_t *number(uint64_t value)
@@ -20,7 +20,7 @@ static json_t *number(uint64_t value)
     return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
 }
 
-char *dv_control_render(json_t *document)
+char *dvd_view_render(json_t *document)
 {
     if (!document)
         return NULL;
@@ -36,12 +36,52 @@ char *dv_control_render(json_t *document)
     return line;
 }
 
-char *dv_control_version(const struct dv_arbiter *arbiter)
+struct dvd_reply dvd_view_reply(unsigned status, json_t *document)
 {
-    return dv_control_render(json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol",
-                            DV_WIRE_VERSION, "protocol_oldest", DV_WIRE_VERSION_OLDEST, "mode",
-                            arbiter->options.user ? "user" : "system", "directory",
-                            arbiter->directory));
+    return (struct dvd_reply){.status = status, .body = dvd_view_render(document)};
+}
+
+struct dvd_reply dvd_view_error(unsigned status, const char *text)
+{
+    char clean[768]; /* names in it may have been cut in the middle of a character */
+
+    dv_text_copy(clean, sizeof clean, text);
+    return dvd_view_reply(status, json_pack("{s:s}", "error", clean));
+}
+
+json_t *dvd_view_version(const struct dvd_control *control)
+{
+    return json_pack("{s:s, s:i, s:i, s:s, s:s}", "version", DIVVY_VERSION, "protocol", DV_WIRE_VERSION,
+                     "protocol_oldest", DV_WIRE_VERSION_OLDEST, "mode", control->config->of_user ? "user" : "system",
+                     "directory", control->directory);
+}
+
+/* The ledger of device memory against the truth. */
+json_t *dvd_view_check(const struct dvd_control *control)
+{
+    char text[1024];
+    unsigned differences = dvd_ledger_check(control->ledger, text, sizeof text);
+
+    for (const struct dv_session *session = control->sessions->all; session; session = session->hh.next) {
+        struct dvd_session_figures figures;
+        if (session->state != DV_SESSION_SERVED || !session->lessee.leases)
+            continue;
+        dvd_session_read_figures(session, &figures);
+        differences +=
+            dvd_lessee_check(&session->lessee, figures.reserved_bytes, figures.placed_bytes, text, sizeof text);
+    }
+    return json_pack("{s:i, s:s}", "differences", (int)differences, "text", text);
+}
+
+struct dv_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
+                                            const char *text)
+{
+    uint64_t id;
+
+    if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
+        return NULL;
+    struct dv_session *session = dvd_session_find(control->sessions, id);
+    return session && (peer->is_operator || peer->uid == session->lessee.uid) ? session : NULL;
 }
 
 /* ---- sessions ---- */
@@ -55,17 +95,17 @@ static json_t *device_names(const struct dv_session *session, uint64_t mask)
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
         if (mask >> i & 1)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     dv_session_device_name(session, i));
+                                     dvd_session_device_name(session, i));
     return used ? json_string(names) : json_null();
 }
 
-json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *session)
+json_t *dvd_view_session(const struct dv_session *session)
 {
-    struct dv_session_figures figures;
+    struct dvd_session_figures figures;
     struct tm utc;
     char started[32] = "";
 
-    dv_session_read_figures(session, &figures);
+    dvd_session_read_figures(session, &figures);
     if (gmtime_r(&session->started, &utc))
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     uint32_t share_ppm = 0;
@@ -78,7 +118,7 @@ json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *
         if (lease->policy.waiting)
             waiting_ns = dv_now() - lease->policy.waiting_since;
     }
-    uint64_t age_ms = (dv_arbiter_now(arbiter) - session->started_us) / DV_MS;
+    uint64_t age_ms = (dv_now() / DV_NS_PER_US - session->started_us) / DV_MS;
     return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
                      "id",
                      number(session->lessee.id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
@@ -95,12 +135,12 @@ json_t *dv_control_session(struct dv_arbiter *arbiter, const struct dv_session *
 
 /* ---- devices ---- */
 
-json_t *dv_control_warnings(const struct dv_arbiter *arbiter)
+json_t *dvd_view_warnings(const struct dvd_control *control)
 {
     json_t *list = json_array();
     char exposed[1024];
 
-    dv_vendors_list_exposed(arbiter->vendors_directory, exposed, sizeof exposed);
+    dv_vendors_list_exposed(control->icd_directory, exposed, sizeof exposed);
     if (list && exposed[0])
         json_array_append_new(
             list, json_sprintf(
@@ -130,13 +170,12 @@ static json_t *warnings_of(const struct dvd_device *device, json_t *common)
     return list;
 }
 
-json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned sessions,
-                          json_t *warnings)
+json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsigned sessions, json_t *warnings)
 {
-    const struct dv_device_report *report = &arbiter->devices.reports[index];
-    const struct dv_device_rule *rule = dv_devices_rule(&arbiter->devices, index, &arbiter->config);
-    const struct dvd_device *leases = &arbiter->ledger.devices[index];
-    int choice = dv_devices_policy(&arbiter->devices, index, &arbiter->config);
+    const struct dv_device_report *report = &control->devices->reports[index];
+    const struct dv_device_rule *rule = dv_devices_rule(control->devices, index, control->config);
+    const struct dvd_device *leases = &control->ledger->devices[index];
+    int choice = dv_devices_policy(control->devices, index, control->config);
     bool unified = report->host_unified;
 
     if (rule && rule->unified != DV_UNIFIED_AUTO)
@@ -162,4 +201,43 @@ json_t *dv_control_device(struct dv_arbiter *arbiter, uint32_t index, unsigned s
                      (double)dvd_histogram_percentile(&leases->decisions, 50) / DV_NS_PER_US,
                      "decision_p99_us",
                      (double)dvd_histogram_percentile(&leases->decisions, 99) / DV_NS_PER_US);
+}
+
+/* ---- tenants ---- */
+
+json_t *dvd_view_share(const struct dvd_tenant_device *tenant)
+{
+    const struct dv_share *share = &tenant->policy.share;
+
+    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)tenant->device->index, "device",
+                     tenant->device->terms.name, "request_ppm", (int)share->request_ppm,
+                     "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
+                     dv_class_word(share->class), "memory_quota_bytes",
+                     (json_int_t)tenant->memory.quota, "memory_request_bytes",
+                     (json_int_t)tenant->memory.request, "memory_reserved_bytes",
+                     (json_int_t)tenant->memory.reserved);
+}
+
+/* How a tenant fares on a device: its share now, what it should be, and how far off it may be. */
+json_t *dvd_view_fares(struct dvd_tenant_device *tenant)
+{
+    const struct dv_policy *policy = &tenant->device->policy;
+    struct dvd_entitlements *entitlements = &tenant->device->entitlements;
+    dv_ns now = dv_now();
+    bool known = dvd_entitlements_renew(entitlements, policy, now) == 0;
+    dv_ns bound = dv_policy_error_bound(entitlements->longest_turn_ns, policy->longest_hold_ns);
+    uint32_t entitled_ppm = known ? dvd_entitlements_ppm(entitlements, &tenant->policy.share,
+                                                         dvd_entitlements_counts(&tenant->policy, now))
+                                  : 0;
+    json_t *share = dvd_view_share(tenant);
+    json_t *fares =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f}", "policy", policy->ops->name, "entitled_ppm", (int)entitled_ppm,
+                  "share_1s_ppm", (int)dvd_tenant_used_ppm(tenant, 1), "share_10s_ppm",
+                  (int)dvd_tenant_used_ppm(tenant, 10), "share_60s_ppm", (int)dvd_tenant_used_ppm(tenant, 60),
+                  "error_bound_ppm", (int)(bound / (DV_NS_PER_S / DV_PPM)), "used_s", SECONDS(tenant->policy.used_ns));
+
+    if (share)
+        json_object_update(share, fares);
+    json_decref(fares);
+    return share;
 }

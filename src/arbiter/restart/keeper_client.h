@@ -10,48 +10,63 @@
 
 #include "src/wire/restart/keeper.h"
 
-struct dv_arbiter;
-struct dv_session;
-
 /* What an earlier daemon has left under one id. */
-struct dv_kept {
+struct dvd_kept {
     uint64_t id;
     int fds[DV_KEPT_KINDS]; /* by kind; -1: none */
     UT_hash_handle hh;
 };
 
-struct dv_keeper_errand;
+struct dvd_keeper_events {
+    /* Fills the descriptors of the daemon (DV_KEEPER_DAEMON) or of a session. Returns false: there is no such session, or
+     * it is not recorded. */
+    bool (*fill)(void *owner, uint64_t id, int fds[DV_KEPT_KINDS]);
+    bool (*is_known)(void *owner, uint64_t session);
+    /* A new keeper has nothing: dvd_keeper_put is due for every session that is recorded. */
+    void (*put_all)(void *owner);
+};
 
-struct dv_keeper {
-    int fd; /* -1: there is none; sessions end with the daemon then */
+struct dvd_keeper_request;
+
+struct dvd_keeper {
+    /* set by the owner */
+    sd_event *event;
+    const char *directory;
+    const uint64_t *patience_ns; /* how long it waits for the next daemon */
+    const struct dvd_keeper_events *events;
+    void *owner;
+
+    bool is_ending;
+    int fd;              /* -1: there is none; sessions end with the daemon then */
     sd_event_source *io; /* NULL: the daemon has not begun to serve, and waits for the keeper */
-    struct dv_keeper_errand *errands; /* what it could not be told at once, oldest first */
-    unsigned errand_count;
+    struct dvd_keeper_request *requests; /* what it could not be told at once, oldest first */
+    unsigned request_count;
     sd_event_source *patience_timer; /* for one that does not read */
     sd_event_source *retry_timer;
     uint64_t started_us;
-    struct dv_kept *found; /* hash table by id, until it is taken over or dropped */
+    struct dvd_kept *found; /* hash table by id, until it is taken over or dropped */
 };
 
-void dv_keeper_init(struct dv_keeper *keeper);
+void dvd_keeper_init(struct dvd_keeper *keeper);
 /* Finds the keeper that is there, and all that it has, or starts one. That there is none is no reason
  * not to serve. */
-void dv_keeper_start(struct dv_arbiter *arbiter);
+void dvd_keeper_start(struct dvd_keeper *keeper);
 /* From here on the keeper is watched, and replaced should it end. */
-void dv_keeper_watch(struct dv_arbiter *arbiter);
+void dvd_keeper_watch(struct dvd_keeper *keeper);
 /* NULL: it has nothing of that id. */
-struct dv_kept *dv_keeper_found(struct dv_arbiter *arbiter, uint64_t id);
-/* Whatever was found and not taken: closed here and there. A worker that nobody knows is ended. */
-void dv_keeper_drop_found(struct dv_arbiter *arbiter);
+struct dvd_kept *dvd_keeper_found(struct dvd_keeper *keeper, uint64_t id);
+/* One of the daemon's descriptors (enum in src/wire/restart/keeper.h), or -1. */
+int dvd_keeper_take(struct dvd_keeper *keeper, int kind);
+/* Whatever was found and not taken: closed here and there. An unknown worker is ended. */
+void dvd_keeper_drop_found(struct dvd_keeper *keeper);
 
-/* Listening sockets and zygote, as they are now. */
-void dv_keeper_put_daemon(struct dv_arbiter *arbiter);
-void dv_keeper_put_session(struct dv_session *session);
-void dv_keeper_drop(struct dv_arbiter *arbiter, uint64_t id);
+/* The descriptors of a session, or of the daemon, as they are now. */
+void dvd_keeper_put(struct dvd_keeper *keeper, uint64_t id);
+void dvd_keeper_drop(struct dvd_keeper *keeper, uint64_t id);
 
 /* The daemon ends for good: nothing is kept. */
-void dv_keeper_quit(struct dv_arbiter *arbiter);
+void dvd_keeper_quit(struct dvd_keeper *keeper);
 /* Lets go of the keeper, which goes on. */
-void dv_keeper_fini(struct dv_arbiter *arbiter);
+void dvd_keeper_fini(struct dvd_keeper *keeper);
 
 #endif

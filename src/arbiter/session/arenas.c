@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
 #include "src/arbiter/system/peers.h"
@@ -26,9 +25,9 @@ static uint64_t quota_of(const struct dv_session *session)
         uint32_t device = session->lessee.device_indices[i];
         const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
         if (!(session->lessee.leased_mask >> i & 1))
-            return UINT64_MAX; /* nobody keeps books of it */
+            return UINT64_MAX; /* no ledger counts it */
         uint64_t quota = place ? place->memory.quota
-                               : dvd_device_size(&session->arbiter->ledger.devices[device],
+                               : dvd_device_size(&session->sessions->ledger->devices[device],
                                                  &session->lessee.tenant->terms.memory);
         if (__builtin_add_overflow(sum, quota, &sum))
             return UINT64_MAX;
@@ -37,9 +36,9 @@ static uint64_t quota_of(const struct dv_session *session)
 }
 
 /* Half as much again is for gaps between objects, the rest for what is no object. */
-uint64_t dv_arenas_size(const struct dv_session *session)
+uint64_t dvd_arenas_size(const struct dv_session *session)
 {
-    uint64_t most = session->arbiter->config.arena_bytes, quota = quota_of(session);
+    uint64_t most = session->sessions->config->arena_bytes, quota = quota_of(session);
 
     if (quota > most)
         return most;
@@ -89,18 +88,18 @@ static void look_at(struct dv_session *session)
              "the memory that it shares with its program has taken %s of the host's for %d s; with "
              "what it has reserved it may take %s",
              has, DV_ARENA_LOOKS, may);
-    dv_session_end_for(session, why);
+    session->sessions->arenas.on_excess(session, why);
 }
 
 /* ---- now and then ---- */
 
-static void arm(struct dv_arbiter *arbiter, uint64_t delay_us);
+static void arm(struct dvd_sessions *sessions, uint64_t delay_us);
 
 /* A few sessions at a time, so that other events of the loop are handled in between. */
 static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-    struct dv_session *session = arbiter->arenas.next ? arbiter->arenas.next : arbiter->sessions;
+    struct dvd_sessions *sessions = userdata;
+    struct dv_session *session = sessions->arenas.next ? sessions->arenas.next : sessions->all;
 
     (void)source;
     (void)usec;
@@ -109,20 +108,20 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
         look_at(session);
         session = next;
     }
-    arbiter->arenas.next = session;
-    if (arbiter->sessions)
-        arm(arbiter, session ? DV_ARENA_STEP_US : DV_ARENA_LOOK_US);
+    sessions->arenas.next = session;
+    if (sessions->all)
+        arm(sessions, session ? DV_ARENA_STEP_US : DV_ARENA_LOOK_US);
     return 0;
 }
 
-static void arm(struct dv_arbiter *arbiter, uint64_t delay_us)
+static void arm(struct dvd_sessions *sessions, uint64_t delay_us)
 {
-    sd_event_source **timer = &arbiter->arenas.timer;
+    sd_event_source **timer = &sessions->arenas.timer;
     int error = 0;
 
     if (!*timer)
-        error = sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, delay_us,
-                                           100 * DV_MS, on_look, arbiter);
+        error = sd_event_add_time_relative(sessions->event, timer, CLOCK_MONOTONIC, delay_us,
+                                           100 * DV_MS, on_look, sessions);
     else
         error = sd_event_source_set_time_relative(*timer, delay_us);
     if (error >= 0)
@@ -131,23 +130,23 @@ static void arm(struct dv_arbiter *arbiter, uint64_t delay_us)
         dv_error("cannot look at sessions' shared memory: %s", strerror(-error));
 }
 
-void dv_arenas_watch(struct dv_arbiter *arbiter)
+void dvd_arenas_watch(struct dvd_sessions *sessions)
 {
     int enabled = SD_EVENT_OFF;
 
-    if (!arbiter->arenas.timer ||
-        (sd_event_source_get_enabled(arbiter->arenas.timer, &enabled) >= 0 &&
+    if (!sessions->arenas.timer ||
+        (sd_event_source_get_enabled(sessions->arenas.timer, &enabled) >= 0 &&
          enabled == SD_EVENT_OFF))
-        arm(arbiter, DV_ARENA_LOOK_US);
+        arm(sessions, DV_ARENA_LOOK_US);
 }
 
-void dv_arenas_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session)
+void dvd_arenas_session_goes(struct dvd_sessions *sessions, const struct dv_session *session)
 {
-    if (arbiter->arenas.next == session)
-        arbiter->arenas.next = session->hh.next;
+    if (sessions->arenas.next == session)
+        sessions->arenas.next = session->hh.next;
 }
 
-void dv_arenas_fini(struct dv_arbiter *arbiter)
+void dvd_arenas_fini(struct dvd_sessions *sessions)
 {
-    arbiter->arenas.timer = sd_event_source_disable_unref(arbiter->arenas.timer);
+    sessions->arenas.timer = sd_event_source_disable_unref(sessions->arenas.timer);
 }

@@ -6,20 +6,21 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-struct dv_arbiter;
+struct dvd_sessions;
 struct dv_session;
 
-struct dv_arenas {
+struct dvd_arenas {
+    void (*on_excess)(struct dv_session *session, const char *why); /* it holds too much, for too long */
     sd_event_source *timer; /* for the next look; NULL: no session was looked at yet */
     struct dv_session *next; /* to be looked at; NULL: a new round begins */
 };
 
 /* How large the shared memory of a session is to be that has been admitted. */
-uint64_t dv_arenas_size(const struct dv_session *session);
+uint64_t dvd_arenas_size(const struct dv_session *session);
 /* There is a session to look at now and then. */
-void dv_arenas_watch(struct dv_arbiter *arbiter);
+void dvd_arenas_watch(struct dvd_sessions *sessions);
 /* It goes. */
-void dv_arenas_session_goes(struct dv_arbiter *arbiter, const struct dv_session *session);
-void dv_arenas_fini(struct dv_arbiter *arbiter);
+void dvd_arenas_session_goes(struct dvd_sessions *sessions, const struct dv_session *session);
+void dvd_arenas_fini(struct dvd_sessions *sessions);
 
 #endif

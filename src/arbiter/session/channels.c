@@ -13,33 +13,31 @@
 #include <uthash.h>
 #include <utlist.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/system/budget.h"
 #include "src/arbiter/system/incoming.h"
-#include "src/arbiter/session/session.h"
 
 /* A user with lease channels. */
-struct dv_talker {
+struct dvd_talker {
     uid_t uid;
     int fd; /* an epoll of its channels */
     unsigned channels;
     struct dv_budget budget;
     bool is_paused;
     dv_ns heard_again_at;
-    struct dv_talker *prev, *next; /* of those who are paused */
+    struct dvd_talker *prev, *next; /* of those who are paused */
     UT_hash_handle hh;
 };
 
-static struct dv_talker *find(const struct dv_channels *channels, uid_t uid)
+static struct dvd_talker *find(const struct dvd_channels *channels, uid_t uid)
 {
-    struct dv_talker *talker;
+    struct dvd_talker *talker;
 
     HASH_FIND(hh, channels->by_uid, &uid, sizeof uid, talker);
     return talker;
 }
 
-static void listen_to(const struct dv_channels *channels, const struct dv_talker *talker, uint32_t events)
+static void listen_to(const struct dvd_channels *channels, const struct dvd_talker *talker, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u64 = talker->uid};
     epoll_ctl(channels->fd, EPOLL_CTL_MOD, talker->fd, &event);
@@ -47,14 +45,14 @@ static void listen_to(const struct dv_channels *channels, const struct dv_talker
 
 /* ---- who has had its part ---- */
 
-static void resume(struct dv_channels *channels, struct dv_talker *talker)
+static void resume(struct dvd_channels *channels, struct dvd_talker *talker)
 {
     DL_DELETE(channels->paused, talker);
     talker->is_paused = false;
     listen_to(channels, talker, EPOLLIN);
 }
 
-static void wait_for_first(struct dv_channels *channels)
+static void wait_for_first(struct dvd_channels *channels)
 {
     if (!channels->paused) {
         sd_event_source_set_enabled(channels->timer, SD_EVENT_OFF);
@@ -66,7 +64,7 @@ static void wait_for_first(struct dv_channels *channels)
 
 static int on_time(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_channels *channels = &((struct dv_arbiter *)userdata)->channels;
+    struct dvd_channels *channels = userdata;
     dv_ns now = dv_now();
 
     (void)source;
@@ -77,12 +75,12 @@ static int on_time(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-static int compare_end(const struct dv_talker *a, const struct dv_talker *b)
+static int compare_end(const struct dvd_talker *a, const struct dvd_talker *b)
 {
     return (a->heard_again_at > b->heard_again_at) - (a->heard_again_at < b->heard_again_at);
 }
 
-static void put_off(struct dv_channels *channels, struct dv_talker *talker, dv_ns until)
+static void put_off(struct dvd_channels *channels, struct dvd_talker *talker, dv_ns until)
 {
     talker->is_paused = true;
     talker->heard_again_at = until;
@@ -91,8 +89,8 @@ static void put_off(struct dv_channels *channels, struct dv_talker *talker, dv_n
     wait_for_first(channels);
 }
 
-/* Whether nobody else has had anything to say of late. */
-static bool is_alone(struct dv_channels *channels, uid_t uid, dv_ns now)
+/* Whether no other user has had anything to say of late. */
+static bool is_alone(struct dvd_channels *channels, uid_t uid, dv_ns now)
 {
     if (channels->last_uid != uid)
         channels->other_heard_at = now;
@@ -101,12 +99,12 @@ static bool is_alone(struct dv_channels *channels, uid_t uid, dv_ns now)
     return now - channels->other_heard_at > DV_ALONE_AFTER_NS;
 }
 
-bool dv_channels_are_quiet(const struct dv_channels *channels, dv_ns now)
+bool dvd_channels_are_quiet(const struct dvd_channels *channels, dv_ns now)
 {
     return now - channels->heard_at > DV_ALONE_AFTER_NS;
 }
 
-static void charge(struct dv_channels *channels, struct dv_talker *talker, dv_ns took)
+static void charge(struct dvd_channels *channels, struct dvd_talker *talker, dv_ns took)
 {
     dv_ns now = dv_now();
     dv_ns pause = dv_budget_spend(&talker->budget, took, is_alone(channels, talker->uid, now), now);
@@ -120,7 +118,7 @@ static void charge(struct dv_channels *channels, struct dv_talker *talker, dv_ns
  * The process that sends to a socket, or receives from it, wakes every waiter of that socket. A program with a
  * hundred thousand epoll watches on its own channel makes each message take milliseconds. */
 
-bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns now)
+bool dvd_channels_are_costly(const struct dvd_channels *channels, uid_t uid, dv_ns now)
 {
     for (size_t i = 0; i < DV_COSTLY_USERS; i++)
         if (channels->costly[i].uid == uid && channels->costly[i].until > now)
@@ -129,143 +127,108 @@ bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns
 }
 
 /* in_a_row counts costly messages of one direction. A single one may be costly because the machine is slow. */
-static void note_cost(struct dv_session *session, unsigned *in_a_row, dv_ns took)
+static void note_cost(struct dvd_channel *channel, unsigned *in_a_row, dv_ns took)
 {
     enum { PATIENCE = 3 };
+    struct dvd_channels *channels = channel->channels;
 
-    if (took < DV_MESSAGE_COST_MOST_NS)
+    if (took < DV_MESSAGE_COST_MAX_NS)
         *in_a_row = 0;
     else
         ++*in_a_row;
-    if (*in_a_row < PATIENCE || session->is_costly)
+    if (*in_a_row < PATIENCE || channel->is_costly)
         return;
-    session->is_costly = true;
-    dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait "
-               "for its socket; it is ended",
-               (unsigned long long)session->lessee.id, session->command, (int)session->tenant_pid, session->user,
-               (double)took / 1e6);
-    struct dv_channels *channels = &session->arbiter->channels;
+    channel->is_costly = true;
     channels->costly[channels->costly_next++ % DV_COSTLY_USERS] =
-        (struct dv_costly){.uid = session->lessee.uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
-    if (session->api == DV_API_LEASE)
-        shutdown(session->control_fd, SHUT_RDWR); /* this is heard as its end */
-    else
-        dv_session_end_for(session, "messages to it took too long, as too many waited for its socket");
+        (struct dvd_costly){.uid = channel->uid, .until = dv_now() + DV_COSTLY_PAUSE_NS};
+    channels->events->costly(channel, took);
 }
 
-int dv_channels_send(struct dv_session *session, const void *data, size_t bytes)
+int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes)
 {
-    struct dv_channels *channels = &session->arbiter->channels;
+    struct dvd_channels *channels = channel->channels;
     dv_ns began = dv_processor_time();
-    int error = send(session->control_fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    int error = send(channel->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     dv_ns took = dv_processor_time() - began;
 
-    if (took > DV_MESSAGE_COST_USUAL_NS && session->lessee.uid != channels->turn_uid) {
-        struct dv_talker *talker = find(channels, session->lessee.uid);
+    if (took > DV_MESSAGE_COST_USUAL_NS && channel->uid != channels->turn_uid) {
+        struct dvd_talker *talker = find(channels, channel->uid);
         channels->sent_to_others += took;
         if (talker)
             charge(channels, talker, took);
     }
-    note_cost(session, &session->costly_sends, took);
+    note_cost(channel, &channel->costly_sends, took);
     return error;
-}
-
-static ssize_t receive(struct dv_session *session, void *data, size_t bytes)
-{
-    dv_ns began = dv_processor_time();
-    ssize_t length = dvd_incoming_receive(session->control_fd, data, bytes, MSG_TRUNC);
-    int error = errno;
-
-    note_cost(session, &session->costly_receives, dv_processor_time() - began);
-    errno = error;
-    return length;
 }
 
 /* ---- hearing ---- */
 
-/* What to wait for: EPOLLIN, and EPOLLOUT if something could not be sent. */
-static void watch(const struct dv_session *session, uint32_t events)
+/* Takes messages of a channel, at most this many. Returns how many there were. The channel may be gone then. */
+static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_t events, unsigned most)
 {
-    const struct dv_talker *talker = find(&session->arbiter->channels, session->lessee.uid);
-    struct epoll_event event = {.events = events, .data.u64 = session->lessee.id};
-
-    if (talker)
-        epoll_ctl(talker->fd, EPOLL_CTL_MOD, session->control_fd, &event);
-}
-
-/* Asks a session of an earlier daemon what it holds; if it does not read now, as soon as it does. */
-void dv_channels_ask_state(struct dv_session *session)
-{
-    bool later = dvd_lessee_ask_state(&session->lessee) == -EAGAIN;
-
-    if (later)
-        dv_warning("session %llu: lease channel full, grants delayed", (unsigned long long)session->lessee.id);
-    watch(session, later ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-/* Takes messages of a session, at most this many. Returns how many there were. The session may be gone then. */
-static unsigned hear_session(struct dv_session *session, uint32_t events, unsigned most)
-{
+    struct dvd_channel *channel = NULL;
     unsigned count = 0;
 
-    if (events & EPOLLOUT)
-        dv_channels_ask_state(session);
     for (; count < most; count++) {
         union dv_channel_message m = {0};
-        ssize_t bytes = receive(session, &m, sizeof m);
+        /* by number: it may be gone through what it has said */
+        HASH_FIND(hh, channels->by_id, &id, sizeof id, channel);
+        if (!channel)
+            break;
+        if (count == 0 && events & EPOLLOUT)
+            channels->events->writable(channel);
+        dv_ns began = dv_processor_time();
+        ssize_t bytes = dvd_incoming_receive(channel->fd, &m, sizeof m, MSG_TRUNC);
         bool is_over = bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
-        dvd_lessee_take(&session->lessee, &m, bytes);
+        note_cost(channel, &channel->costly_receives, dv_processor_time() - began);
         if (is_over) {
-            dv_channels_leave(session);
-            dv_session_hung_up(session);
+            dvd_channel_leave(channel);
+            channels->events->hung_up(channel);
             break;
         }
         if (bytes <= 0)
             break;
+        channels->events->message(channel, &m, bytes);
     }
     return count;
 }
 
 /* One turn of a user. What is not heard is still there in the next. */
-static void hear(struct dv_arbiter *arbiter, uid_t uid)
+static void hear(struct dvd_channels *channels, uid_t uid)
 {
-    enum { OF_SESSION = 8 };
-    struct dv_talker *talker = find(&arbiter->channels, uid);
+    enum { OF_CHANNEL = 8 };
+    struct dvd_talker *talker = find(channels, uid);
     struct epoll_event ready[DV_CHANNEL_TURN];
     dv_ns began = dv_processor_time();
     unsigned messages = 0;
 
-    arbiter->channels.turn_uid = uid;
-    arbiter->channels.sent_to_others = 0;
+    channels->turn_uid = uid;
+    channels->sent_to_others = 0;
     int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
     for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {
-        /* by number: one may be gone through what another said */
-        struct dv_session *session = dv_session_find(arbiter, ready[i].data.u64);
         unsigned left = DV_CHANNEL_TURN - messages;
-        if (session && session->in_channels)
-            messages += hear_session(session, ready[i].events, left < OF_SESSION ? left : OF_SESSION);
+        messages += hear_channel(channels, ready[i].data.u64, ready[i].events, left < OF_CHANNEL ? left : OF_CHANNEL);
     }
-    talker = find(&arbiter->channels, uid); /* its last session may have ended */
+    talker = find(channels, uid); /* its last channel may be gone */
     if (talker)
-        charge(&arbiter->channels, talker, dv_processor_time() - began - arbiter->channels.sent_to_others);
+        charge(channels, talker, dv_processor_time() - began - channels->sent_to_others);
 }
 
 static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
     struct epoll_event ready[DV_LIMIT_BATCH];
 
     (void)source;
     (void)events;
     int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
     for (int i = 0; i < count; i++)
-        hear(arbiter, (uid_t)ready[i].data.u64);
+        hear(userdata, (uid_t)ready[i].data.u64);
     return 0;
 }
 
 /* ---- coming and going ---- */
 
-static void forget(struct dv_channels *channels, struct dv_talker *talker)
+static void forget(struct dvd_channels *channels, struct dvd_talker *talker)
 {
     HASH_DEL(channels->by_uid, talker);
     if (talker->is_paused) {
@@ -277,9 +240,9 @@ static void forget(struct dv_channels *channels, struct dv_talker *talker)
 }
 
 /* Returns NULL with errno. */
-static struct dv_talker *find_or_add(struct dv_channels *channels, uid_t uid)
+static struct dvd_talker *find_or_add(struct dvd_channels *channels, uid_t uid)
 {
-    struct dv_talker *talker = find(channels, uid);
+    struct dvd_talker *talker = find(channels, uid);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = uid};
 
     if (talker)
@@ -287,7 +250,7 @@ static struct dv_talker *find_or_add(struct dv_channels *channels, uid_t uid)
     talker = calloc(1, sizeof *talker);
     if (!talker)
         return NULL;
-    *talker = (struct dv_talker){.uid = uid, .fd = epoll_create1(EPOLL_CLOEXEC), .budget.counted_at = dv_now()};
+    *talker = (struct dvd_talker){.uid = uid, .fd = epoll_create1(EPOLL_CLOEXEC), .budget.counted_at = dv_now()};
     if (talker->fd < 0 || epoll_ctl(channels->fd, EPOLL_CTL_ADD, talker->fd, &event) < 0) {
         int error = errno;
         if (talker->fd >= 0)
@@ -300,60 +263,66 @@ static struct dv_talker *find_or_add(struct dv_channels *channels, uid_t uid)
     return talker;
 }
 
-int dv_channels_enter(struct dv_session *session)
+int dvd_channel_enter(struct dvd_channels *channels, struct dvd_channel *channel)
 {
-    struct dv_channels *channels = &session->arbiter->channels;
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = session->lessee.id};
-    struct dv_talker *talker = find_or_add(channels, session->lessee.uid);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = channel->id};
+    struct dvd_talker *talker = find_or_add(channels, channel->uid);
 
     if (!talker)
         return -errno;
-    if (epoll_ctl(talker->fd, EPOLL_CTL_ADD, session->control_fd, &event) < 0) {
+    if (epoll_ctl(talker->fd, EPOLL_CTL_ADD, channel->fd, &event) < 0) {
         int error = -errno;
         if (talker->channels == 0)
             forget(channels, talker);
         return error;
     }
     talker->channels++;
-    session->in_channels = true;
+    channel->is_heard = true;
+    HASH_ADD(hh, channels->by_id, id, sizeof channel->id, channel);
     return 0;
 }
 
-void dv_channels_leave(struct dv_session *session)
+void dvd_channel_leave(struct dvd_channel *channel)
 {
-    struct dv_channels *channels = &session->arbiter->channels;
+    struct dvd_channels *channels = channel->channels;
 
-    if (!session->in_channels)
+    if (!channel->is_heard)
         return;
-    struct dv_talker *talker = find(channels, session->lessee.uid);
-    session->in_channels = false;
-    epoll_ctl(talker->fd, EPOLL_CTL_DEL, session->control_fd, NULL);
+    struct dvd_talker *talker = find(channels, channel->uid);
+    channel->is_heard = false;
+    HASH_DEL(channels->by_id, channel);
+    epoll_ctl(talker->fd, EPOLL_CTL_DEL, channel->fd, NULL);
     if (--talker->channels == 0)
         forget(channels, talker);
 }
 
-int dv_channels_init(struct dv_arbiter *arbiter)
+void dvd_channel_await_room(const struct dvd_channel *channel, bool awaits)
 {
-    struct dv_channels *channels = &arbiter->channels;
+    const struct dvd_talker *talker = find(channel->channels, channel->uid);
+    struct epoll_event event = {.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.u64 = channel->id};
 
-    channels->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (talker)
+        epoll_ctl(talker->fd, EPOLL_CTL_MOD, channel->fd, &event);
+}
+
+int dvd_channels_init(struct dvd_channels *channels, sd_event *event, const struct dvd_channel_events *events)
+{
+    *channels = (struct dvd_channels){.events = events, .fd = epoll_create1(EPOLL_CLOEXEC)};
     if (channels->fd < 0)
         return -errno;
-    int error = sd_event_add_io(arbiter->event, &channels->io, channels->fd, EPOLLIN, on_channels, arbiter);
+    int error = sd_event_add_io(event, &channels->io, channels->fd, EPOLLIN, on_channels, channels);
     if (error >= 0)
-        error = sd_event_add_time(arbiter->event, &channels->timer, CLOCK_MONOTONIC, 0, 1, on_time, arbiter);
+        error = sd_event_add_time(event, &channels->timer, CLOCK_MONOTONIC, 0, 1, on_time, channels);
     if (error >= 0)
         error = sd_event_source_set_enabled(channels->timer, SD_EVENT_OFF);
     if (error < 0)
-        dv_channels_fini(arbiter);
+        dvd_channels_fini(channels);
     return error < 0 ? error : 0;
 }
 
-/* There is no session any more. */
-void dv_channels_fini(struct dv_arbiter *arbiter)
+void dvd_channels_fini(struct dvd_channels *channels)
 {
-    struct dv_channels *channels = &arbiter->channels;
-    struct dv_talker *talker, *next;
+    struct dvd_talker *talker, *next;
 
     HASH_ITER (hh, channels->by_uid, talker, next)
         forget(channels, talker);

@@ -1,5 +1,5 @@
-/* The lease channels of all sessions, as one source of the event loop. Each user is heard in turns and has a
- * bounded part of divvyd's time: a user with many busy sessions does not delay other users. */
+/* The lease channels of all sessions, as one source of the event loop. Each user is heard in turns and has a bounded
+ * part of divvyd's time: a user with many busy sessions does not delay other users. */
 #ifndef DVD_SESSION_CHANNELS_H
 #define DVD_SESSION_CHANNELS_H
 
@@ -8,50 +8,72 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
+#include <uthash.h>
 
 #include "src/arbiter/limits.h"
 #include "src/base/clock.h"
+#include "src/wire/lease/message.h"
 
-struct dv_arbiter;
-struct dv_session;
-struct dv_talker;
+struct dvd_talker;
 
-struct dv_channels {
+/* One session's. The owner embeds it in its record of the session. */
+struct dvd_channel {
+    struct dvd_channels *channels;
+    uint64_t id; /* of the session */
+    uid_t uid;
+    int fd;        /* -1: none. The owner's */
+    bool is_heard; /* between dvd_channel_enter and dvd_channel_leave */
+    bool is_costly;
+    unsigned costly_sends, costly_receives; /* in a row: they took longer than DV_MESSAGE_COST_MAX_NS */
+    UT_hash_handle hh;
+};
+
+struct dvd_channel_events {
+    /* The channel may be gone when this returns. */
+    void (*message)(struct dvd_channel *channel, const union dv_channel_message *message, ssize_t bytes);
+    void (*writable)(struct dvd_channel *channel); /* after dvd_channel_await_room */
+    void (*hung_up)(struct dvd_channel *channel);  /* it is not heard any more */
+    /* Messages take divvyd too long, as too many wait for its socket. */
+    void (*costly)(struct dvd_channel *channel, dv_ns took);
+};
+
+struct dvd_channels {
+    const struct dvd_channel_events *events;
+    struct dvd_channel *by_id;
     int fd; /* an epoll of the users' epolls, each of which has that user's channels */
     sd_event_source *io;
-    struct dv_talker *by_uid;
-    struct dv_talker *paused; /* have had their part for now; who is heard again first comes first */
-    sd_event_source *timer;   /* for the first of those */
-    uid_t last_uid;           /* who was heard last */
-    dv_ns heard_at;           /* when that was */
-    dv_ns other_heard_at;     /* when somebody else was before */
-    dv_ns sent_to_others;     /* of the turn of now: time that sending to other users took */
+    struct dvd_talker *by_uid;
+    struct dvd_talker *paused; /* users that have had their part for now; the one that is heard again first comes first */
+    sd_event_source *timer;    /* for the first of those */
+    uid_t last_uid;            /* of the user that was heard last */
+    dv_ns heard_at;            /* when that was */
+    dv_ns other_heard_at;      /* when another user was heard before */
+    dv_ns sent_to_others;      /* in this turn: time that sending to other users took */
     uid_t turn_uid;
-    struct dv_costly {
+    struct dvd_costly {
         uid_t uid;
         dv_ns until;
     } costly[DV_COSTLY_USERS]; /* users whose sessions were ended for what their messages cost; the oldest is replaced */
     unsigned costly_next;
 };
 
-int dv_channels_init(struct dv_arbiter *arbiter);
-void dv_channels_fini(struct dv_arbiter *arbiter);
+int dvd_channels_init(struct dvd_channels *channels, sd_event *event, const struct dvd_channel_events *events);
+/* No channel is left. */
+void dvd_channels_fini(struct dvd_channels *channels);
 
-/* From here on what comes through a session's control_fd is given to the ledger. Returns 0 or a negative
- * errno. */
-int dv_channels_enter(struct dv_session *session);
-void dv_channels_leave(struct dv_session *session);
-/* Asks a session of an earlier daemon what it holds. */
-void dv_channels_ask_state(struct dv_session *session);
+/* Messages of the channel are events from here on. Returns 0 or a negative errno. */
+int dvd_channel_enter(struct dvd_channels *channels, struct dvd_channel *channel);
+void dvd_channel_leave(struct dvd_channel *channel);
+/* Whether to wait until the channel takes another message. */
+void dvd_channel_await_room(const struct dvd_channel *channel, bool awaits);
 
-/* Says something on a session's channel, without waiting. What that takes is its user's, not of the one whose
- * message has led to it. Returns 0 or a negative errno. */
-int dv_channels_send(struct dv_session *session, const void *data, size_t bytes);
+/* Sends without waiting. The time that it takes is charged to the receiver, not to the user whose message has led to
+ * it. Returns 0 or a negative errno. */
+int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes);
 
 /* Whether this user had a session of late whose messages cost too much. */
-bool dv_channels_are_costly(const struct dv_channels *channels, uid_t uid, dv_ns now);
-
-/* Whether nobody has said anything of late. */
-bool dv_channels_are_quiet(const struct dv_channels *channels, dv_ns now);
+bool dvd_channels_are_costly(const struct dvd_channels *channels, uid_t uid, dv_ns now);
+/* Whether no user has said anything of late. */
+bool dvd_channels_are_quiet(const struct dvd_channels *channels, dv_ns now);
 
 #endif

@@ -5,32 +5,30 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/session/session.h"
 #include "src/arbiter/session/private.h"
 #include "src/base/clock.h"
 #include "src/base/text.h"
 
 /* ---- the worker's end ---- */
 
-static void note_ending(struct dv_session *session)
+static void note_end(struct dv_session *session)
 {
-    struct dv_arbiter *arbiter = session->arbiter;
+    struct dvd_sessions *sessions = session->sessions;
 
-    if (!arbiter->endings)
-        arbiter->endings = calloc(DV_LIMIT_ENDINGS, sizeof *arbiter->endings);
-    if (!arbiter->endings)
+    if (!sessions->ends)
+        sessions->ends = calloc(DV_LIMIT_ENDINGS, sizeof *sessions->ends);
+    if (!sessions->ends)
         return;
-    struct dv_ending *ending = &arbiter->endings[arbiter->ending_count++ % DV_LIMIT_ENDINGS];
-    *ending = (struct dv_ending){.id = session->lessee.id, .uid = session->lessee.uid, .when = time(NULL)};
-    dv_text_copy(ending->tenant, sizeof ending->tenant, session->lessee.tenant->name);
-    dv_text_copy(ending->command, sizeof ending->command, session->command);
-    dv_text_copy(ending->why, sizeof ending->why, session->ended_because);
+    struct dvd_end_record *end = &sessions->ends[sessions->end_count++ % DV_LIMIT_ENDINGS];
+    *end = (struct dvd_end_record){.id = session->lessee.id, .uid = session->lessee.uid, .when = time(NULL)};
+    dv_text_copy(end->tenant, sizeof end->tenant, session->lessee.tenant->name);
+    dv_text_copy(end->command, sizeof end->command, session->command);
+    dv_text_copy(end->why, sizeof end->why, session->ended_because);
 }
 
 /* The signal that ended it, or 0. */
-static int ending_signal(int status)
+static int signal_of(int status)
 {
     return WIFSIGNALED(status)                         ? WTERMSIG(status)
            : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
@@ -39,7 +37,7 @@ static int ending_signal(int status)
 
 static void describe_end(char *text, size_t bytes, int status)
 {
-    int number = ending_signal(status);
+    int number = signal_of(status);
 
     if (number) {
         const char *name = sigabbrev_np(number);
@@ -62,7 +60,7 @@ static void session_end(struct dv_session *session, const char *how, bool orderl
         dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session),
                 session->command, session->tenant_pid, session->worker_pid, how);
     else
-        dv_log(orderly || session->arbiter->stopping ? DV_LOG_INFO : DV_LOG_WARNING,
+        dv_log(orderly || session->sessions->is_stopping ? DV_LOG_INFO : DV_LOG_WARNING,
                "session %llu of %s (process %d): worker %d %s while its program runs", ID(session),
                session->command, session->tenant_pid, session->worker_pid, how);
     if (session->client_fd >= 0 && !session->tenant_gone) {
@@ -70,10 +68,10 @@ static void session_end(struct dv_session *session, const char *how, bool orderl
                  "the worker of this session %s; divvyd's log may say more, and a new start of the "
                  "program gets a new worker",
                  how);
-        dv_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id,
+        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id,
                                 0, -1, text);
     }
-    dv_session_destroy(session);
+    dvd_session_free(session);
 }
 
 static int on_no_status(sd_event_source *source, uint64_t usec, void *userdata)
@@ -92,72 +90,72 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     (void)fd;
     (void)events;
     session->worker_gone = true;
-    dv_channels_leave(session);
+    dvd_channel_leave(&session->channel);
     dvd_lessee_part(&session->lessee);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     /* Only its parent knows how a process ended. */
-    if (session->arbiter->zygote.fd >= 0 &&
-        session->zygote_generation == session->arbiter->zygote.generation)
-        dv_session_set_timer(session, DV_LIMIT_STATUS_US, on_no_status);
+    if (session->sessions->zygote->fd >= 0 &&
+        session->zygote_generation == session->sessions->zygote->generation)
+        dvd_session_set_timer(session, DV_LIMIT_STATUS_US, on_no_status);
     else
         session_end(session, "has ended", true);
     return 0;
 }
 
-int dv_session_watch_worker(struct dv_session *session)
+int dvd_session_watch_worker(struct dv_session *session)
 {
-    return sd_event_add_io(session->arbiter->event, &session->worker_io, session->worker_pidfd,
+    return sd_event_add_io(session->sessions->event, &session->worker_io, session->worker_pidfd,
                            EPOLLIN, on_worker_gone, session);
 }
 
-void dv_session_worker_exited(struct dv_session *session, pid_t pid, int status)
+void dvd_session_worker_exited(struct dv_session *session, pid_t pid, int status)
 {
     char how[64];
 
     if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
         return;
     describe_end(how, sizeof how, status);
-    if (!session->ended_because[0] && ending_signal(status) == SIGKILL &&
-        dv_cages_starved(session)) {
+    if (!session->ended_because[0] && signal_of(status) == SIGKILL &&
+        dvd_sandbox_starved(session->sessions->sandboxes, &session->sandbox)) {
         snprintf(session->ended_because, sizeof session->ended_because,
                  "the workers of its tenant and user had used up their memory (worker-memory)");
-        note_ending(session);
+        note_end(session);
     }
     session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- ended by divvyd ---- */
 
-const struct dv_ending *dv_session_find_ending(const struct dv_arbiter *arbiter, uint64_t id)
+const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id)
 {
-    for (uint64_t i = 0; i < arbiter->ending_count && i < DV_LIMIT_ENDINGS; i++)
-        if (arbiter->endings[i].id == id)
-            return &arbiter->endings[i];
+    for (uint64_t i = 0; i < sessions->end_count && i < DV_LIMIT_ENDINGS; i++)
+        if (sessions->ends[i].id == id)
+            return &sessions->ends[i];
     return NULL;
 }
 
 /* Its program has been told why, or cannot be. */
 static void end_worker(void *owner, uint64_t id)
 {
-    const struct dv_session *session = dv_session_find(owner, id);
+    const struct dv_session *session = dvd_session_find(owner, id);
 
     if (session)
-        dv_session_signal_worker(session, SIGKILL);
+        dvd_session_signal_worker(session, SIGKILL);
 }
 
-void dv_session_end_for(struct dv_session *session, const char *why)
+void dvd_session_end_for(struct dv_session *session, const char *why)
 {
     if (session->ended_because[0])
         return;
     dv_text_copy(session->ended_because, sizeof session->ended_because, why);
-    note_ending(session);
+    note_end(session);
     if (session->api == DV_API_LEASE) {
         dv_warning("session %llu of %s (process %d): %s; it goes to the next", ID(session),
                    session->command, session->tenant_pid, session->ended_because);
         return;
     }
-    if (session->tenant_gone || !dv_session_tell(session, session->ended_because, end_worker))
-        end_worker(session->arbiter, session->lessee.id);
+    if (session->tenant_gone || !dvd_session_tell(session, session->ended_because, end_worker))
+        end_worker(session->sessions, session->lessee.id);
 }
 
 /* ---- the tenant's end ---- */
@@ -170,32 +168,32 @@ static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *user
     (void)usec;
     dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session),
                session->worker_pid);
-    dv_session_signal_worker(session, SIGKILL);
+    dvd_session_signal_worker(session, SIGKILL);
     return 0;
 }
 
 static void session_orphaned(struct dv_session *session)
 {
     if (session->state == DV_SESSION_SERVED && !session->worker_gone)
-        dv_session_set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
+        dvd_session_set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
 }
 
-void dv_session_tenant_gone(struct dv_session *session)
+void dvd_session_tenant_gone(struct dv_session *session)
 {
     session->tenant_gone = true;
-    dv_session_drop_client(session);
+    dvd_session_drop_client(session);
     if (session->state == DV_SESSION_SERVED && session->api != DV_API_LEASE) {
         session_orphaned(session);
         return;
     }
     dv_debug("session %llu: its program has left", ID(session));
-    dv_session_destroy(session); /* a worker that is forked after all is killed on arrival */
+    dvd_session_free(session); /* a worker that is forked after all is killed on arrival */
 }
 
-void dv_session_hung_up(struct dv_session *session)
+void dvd_session_hung_up(struct dv_session *session)
 {
     if (session->api == DV_API_LEASE)
-        dv_session_destroy(session);
+        dvd_session_free(session);
     /* otherwise the worker's pidfd tells the rest */
 }
 
@@ -208,56 +206,50 @@ static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *
     (void)source;
     (void)fd;
     (void)events;
-    dv_session_drop_client(session);
+    dvd_session_drop_client(session);
     if (session->state != DV_SESSION_SERVED)
-        dv_session_destroy(session);
+        dvd_session_free(session);
     return 0;
 }
 
-int dv_session_watch_client(struct dv_session *session)
+int dvd_session_watch_client(struct dv_session *session)
 {
-    return sd_event_add_io(session->arbiter->event, &session->client_io, session->client_fd,
+    return sd_event_add_io(session->sessions->event, &session->client_io, session->client_fd,
                            EPOLLIN, on_client_io, session);
 }
 
 /* ---- the end of all ---- */
 
-void dv_sessions_zygote_lost(struct dv_arbiter *arbiter)
+void dvd_sessions_exits_lost(struct dvd_sessions *sessions)
 {
     struct dv_session *session, *next;
 
-    HASH_ITER(hh, arbiter->sessions, session, next)
-    {
-        if (session->state == DV_SESSION_FORKING && session->request_sent)
-            dv_session_fork_failed(session, 0,
-                                   "the process that starts workers has ended; it is started "
-                                   "again, so try once more");
-        else if (session->state == DV_SESSION_SERVED && session->worker_gone)
-            session_end(session, "has ended", true); /* nobody is left to say how */
-    }
+    HASH_ITER (hh, sessions->all, session, next)
+        if (session->state == DV_SESSION_SERVED && session->worker_gone)
+            session_end(session, "has ended", true);
 }
 
-void dv_sessions_stop(struct dv_arbiter *arbiter, int signal_number)
+void dvd_sessions_stop(struct dvd_sessions *sessions, int signal_number)
 {
     struct dv_session *session, *next;
 
-    HASH_ITER(hh, arbiter->sessions, session, next)
+    HASH_ITER(hh, sessions->all, session, next)
     {
         if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
-            dv_session_destroy(session);
+            dvd_session_free(session);
         else if (session->state == DV_SESSION_SERVED)
-            dv_session_signal_worker(session, signal_number);
+            dvd_session_signal_worker(session, signal_number);
         else
-            dv_session_refuse(session, DV_WELCOME_REFUSED, "divvyd is ending");
+            dvd_session_refuse(session, DV_WELCOME_REFUSED, "divvyd is ending");
     }
 }
 
-void dv_sessions_forget(struct dv_arbiter *arbiter)
+void dvd_sessions_forget(struct dvd_sessions *sessions)
 {
     struct dv_session *session, *next;
 
-    HASH_ITER(hh, arbiter->sessions, session, next)
+    HASH_ITER(hh, sessions->all, session, next)
     {
-        dv_session_destroy(session);
+        dvd_session_free(session);
     }
 }

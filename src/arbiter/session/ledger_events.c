@@ -1,48 +1,48 @@
-/* What the ledger tells sessions (see struct dvd_ledger_events). */
+/* What the ledger and the lease channels tell sessions (see struct dvd_ledger_events, struct dvd_channel_events). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/session/private.h"
-#include "src/arbiter/session/session.h"
 #include "src/arbiter/system/peers.h"
 
-struct dv_session *dv_session_of(const struct dvd_lessee *lessee)
+static struct dv_session *of_lessee(const struct dvd_lessee *lessee)
 {
     return (struct dv_session *)((char *)lessee - offsetof(struct dv_session, lessee));
 }
 
-int dv_session_send(struct dvd_lessee *lessee, const void *message, size_t bytes)
-{
-    struct dv_session *session = dv_session_of(lessee);
+/* ---- the ledger ---- */
 
-    return session->control_fd < 0 ? -ENOTCONN : dv_channels_send(session, message, bytes);
+int dvd_session_send(struct dvd_lessee *lessee, const void *message, size_t bytes)
+{
+    struct dv_session *session = of_lessee(lessee);
+
+    return session->channel.fd < 0 ? -ENOTCONN : dvd_channel_send(&session->channel, message, bytes);
 }
 
-bool dv_session_is_stopped(const struct dvd_lessee *lessee)
+bool dvd_session_is_stopped(const struct dvd_lessee *lessee)
 {
-    const struct dv_session *session = dv_session_of(lessee);
+    const struct dv_session *session = of_lessee(lessee);
 
     return dvd_process_is_stopped(session->worker_pid ? session->worker_pid : session->tenant_pid);
 }
 
-void dv_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *what)
+void dvd_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *what)
 {
-    struct dv_session *session = dv_session_of(lessee);
+    struct dv_session *session = of_lessee(lessee);
     char why[sizeof session->ended_because];
 
     snprintf(why, sizeof why,
              "it kept %s for %.1f s after it was asked to give it back, while others waited (deadlines in divvy.yaml)",
              what, (double)deadline / (double)DV_NS_PER_S);
-    dv_session_end_for(session, why);
+    dvd_session_end_for(session, why);
 }
 
-void dv_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *device, dv_ns since, dv_ns deadline)
+void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *device, dv_ns since, dv_ns deadline)
 {
-    const struct dv_session *session = dv_session_of(lessee);
+    const struct dv_session *session = of_lessee(lessee);
     char then[96] = "nothing ends it, for its class has no deadline (deadlines in divvy.yaml)";
 
     if (deadline)
@@ -55,26 +55,37 @@ void dv_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *d
 
 static void answer_late(void *owner, uint64_t id)
 {
-    struct dv_session *session = dv_session_find(owner, id);
+    struct dv_session *session = dvd_session_find(owner, id);
 
-    if (!session || !session->late_answer.type || session->control_fd < 0)
+    if (!session || !session->late_answer.type || session->channel.fd < 0)
         return;
-    dv_channels_send(session, &session->late_answer, sizeof session->late_answer);
+    dvd_channel_send(&session->channel, &session->late_answer, sizeof session->late_answer);
     session->late_answer.type = 0;
 }
 
 /* The program, and `divvy explain`, can read the reason. The answer is sent when the program can. */
-bool dv_session_turned_away(struct dvd_lessee *lessee, const char *reason, const struct dv_lease_message *answer)
+bool dvd_session_turned_away(struct dvd_lessee *lessee, const char *reason, const struct dv_lease_message *answer)
 {
-    struct dv_session *session = dv_session_of(lessee);
+    struct dv_session *session = of_lessee(lessee);
 
-    if (dv_log_within(&session->arbiter->refusals, DV_REFUSALS_PER_S))
+    if (dv_log_within(&session->sessions->refusals, DV_REFUSALS_PER_S))
         dv_warning("session %llu of %s (process %d, %s) cannot have a device: %s", ID(session), session->command,
                    (int)session->tenant_pid, session->user, reason);
     free(session->turned_away);
     session->turned_away = strdup(reason);
-    if (session->late_answer.type || !dv_session_tell(session, reason, answer_late))
+    if (session->late_answer.type || !dvd_session_tell(session, reason, answer_late))
         return false;
     session->late_answer = *answer;
     return true;
+}
+
+/* ---- lease channels ---- */
+
+void dvd_session_ask_state(struct dv_session *session)
+{
+    bool later = dvd_lessee_ask_state(&session->lessee) == -EAGAIN;
+
+    if (later)
+        dv_warning("session %llu: lease channel full, grants delayed", ID(session));
+    dvd_channel_await_room(&session->channel, later);
 }

@@ -12,8 +12,6 @@
 #include <uthash.h>
 #include <utlist.h>
 
-#include "src/arbiter/restart/restore_all.h"
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/system/incoming.h"
 #include "src/arbiter/system/peers.h"
@@ -21,31 +19,31 @@
 #include "src/arbiter/session/session.h"
 #include "src/base/cleanup.h"
 
-struct dv_pending {
-    struct dv_arbiter *arbiter;
+struct dvd_pending {
+    struct dvd_listener *listener;
     int fd;
     struct ucred peer;
-    struct dv_pending_user *user;
+    struct dvd_pending_user *user;
     bool has_said;
     sd_event_source *timer;
-    struct dv_pending *prev, *next;
-    struct dv_pending *prev_said, *next_said;
+    struct dvd_pending *prev, *next;
+    struct dvd_pending *prev_said, *next_said;
 };
 
-struct dv_pending_user {
+struct dvd_pending_user {
     uid_t uid;
     unsigned count;          /* of its connections that are not a session yet */
-    struct dv_pending *said; /* of these, whose hello is there, oldest first */
-    struct dv_pending_user *prev, *next;
+    struct dvd_pending *said; /* of these, whose hello is there, oldest first */
+    struct dvd_pending_user *prev, *next;
     UT_hash_handle hh;
 };
 
 /* ---- whose connections they are ---- */
 
 /* Returns NULL when memory is short. */
-static struct dv_pending_user *find_or_add_user(struct dv_listener *listener, uid_t uid)
+static struct dvd_pending_user *find_or_add_user(struct dvd_listener *listener, uid_t uid)
 {
-    struct dv_pending_user *user;
+    struct dvd_pending_user *user;
 
     HASH_FIND(hh, listener->users, &uid, sizeof uid, user);
     if (user)
@@ -58,9 +56,9 @@ static struct dv_pending_user *find_or_add_user(struct dv_listener *listener, ui
     return user;
 }
 
-static void enlist(struct dv_listener *listener, struct dv_pending *pending)
+static void enlist(struct dvd_listener *listener, struct dvd_pending *pending)
 {
-    struct dv_pending_user *user = pending->user;
+    struct dvd_pending_user *user = pending->user;
 
     pending->has_said = true;
     if (!user->said)
@@ -68,9 +66,9 @@ static void enlist(struct dv_listener *listener, struct dv_pending *pending)
     DL_APPEND2(user->said, pending, prev_said, next_said);
 }
 
-static void forget_pending(struct dv_listener *listener, struct dv_pending *pending)
+static void forget_pending(struct dvd_listener *listener, struct dvd_pending *pending)
 {
-    struct dv_pending_user *user = pending->user;
+    struct dvd_pending_user *user = pending->user;
 
     if (pending->has_said) {
         DL_DELETE2(user->said, pending, prev_said, next_said);
@@ -85,25 +83,26 @@ static void forget_pending(struct dv_listener *listener, struct dv_pending *pend
 
 /* ---- one connection that has not said hello ---- */
 
-static void pending_destroy(struct dv_pending *pending)
+static void pending_destroy(struct dvd_pending *pending)
 {
-    struct dv_arbiter *arbiter = pending->arbiter;
+    struct dvd_listener *listener = pending->listener;
+    struct dvd_sessions *sessions = listener->sessions;
 
-    DL_DELETE(arbiter->listener.pending, pending);
-    arbiter->listener.pending_count--;
-    forget_pending(&arbiter->listener, pending);
+    DL_DELETE(listener->pending, pending);
+    listener->pending_count--;
+    forget_pending(listener, pending);
     pending->timer = sd_event_source_disable_unref(pending->timer);
-    dvd_incoming_close(&arbiter->asides, &pending->fd);
+    dvd_incoming_close(&sessions->asides, &pending->fd);
     free(pending);
-    dv_arbiter_check_idle(arbiter);
+    dvd_idle_release(sessions->idle);
 }
 
-static void refuse(struct dv_pending *pending, enum dv_welcome_status status, const char *text)
+static void refuse(struct dvd_pending *pending, enum dv_welcome_status status, const char *text)
 {
-    if (dv_log_within(&pending->arbiter->refusals, DV_REFUSALS_PER_S))
+    if (dv_log_within(&pending->listener->sessions->refusals, DV_REFUSALS_PER_S))
         dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
                    (unsigned)pending->peer.uid, text);
-    dv_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
+    dvd_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
     pending_destroy(pending);
 }
 
@@ -132,7 +131,7 @@ static bool choice_makes_sense(const struct dv_hello *hello)
            hello->flags <= DV_HELLO_SAME_DEVICES && (!hello->flags || hello->devices[0]);
 }
 
-static void take_hello(struct dv_pending *pending, const struct dv_hello *hello, ssize_t length)
+static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello, ssize_t length)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
@@ -161,22 +160,22 @@ static void take_hello(struct dv_pending *pending, const struct dv_hello *hello,
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    if (dvd_peer_may_open_sessions(&pending->arbiter->config, pending->fd, &pending->peer, text, sizeof text) < 0) {
+    if (dvd_peer_may_open_sessions(pending->listener->sessions->config, pending->fd, &pending->peer, text, sizeof text) < 0) {
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
     struct dv_process *process =
-        dv_process_of_peer(pending->arbiter, pending->fd, pending->peer.pid, pending->peer.uid);
+        dvd_process_of_peer(&pending->listener->sessions->processes, pending->fd, pending->peer.pid, pending->peer.uid);
     if (!process) {
         snprintf(text, sizeof text, "the calling process cannot be identified: %s",
                  strerror(errno));
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    struct dv_arbiter *arbiter = pending->arbiter;
+    struct dvd_sessions *sessions = pending->listener->sessions;
     struct ucred peer = pending->peer;
     int fd = dv_take_fd(&pending->fd);
-    dv_session_begin(arbiter, fd, process, hello, version, &peer);
+    dvd_session_begin(sessions, fd, process, hello, version, &peer);
     pending_destroy(pending);
 }
 
@@ -186,7 +185,7 @@ static bool has_left(int fd)
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static void read_hello(struct dv_pending *pending)
+static void read_hello(struct dvd_pending *pending)
 {
     struct dv_hello hello = {0};
     ssize_t length = dvd_incoming_receive(pending->fd, &hello, sizeof hello, MSG_TRUNC);
@@ -203,9 +202,9 @@ static void read_hello(struct dv_pending *pending)
  * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
  * without end delays neither the others' sessions nor their grants. */
 
-static struct dv_pending *next_in_turn(struct dv_listener *listener)
+static struct dvd_pending *next_in_turn(struct dvd_listener *listener)
 {
-    struct dv_pending_user *user = listener->turns;
+    struct dvd_pending_user *user = listener->turns;
 
     if (!user)
         return NULL;
@@ -216,13 +215,13 @@ static struct dv_pending *next_in_turn(struct dv_listener *listener)
 
 static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-    struct dv_pending *pending = next_in_turn(&arbiter->listener);
+    struct dvd_listener *listener = userdata;
+    struct dvd_pending *pending = next_in_turn(listener);
 
     (void)usec;
     if (pending)
         read_hello(pending);
-    if (arbiter->listener.turns) {
+    if (listener->turns) {
         sd_event_source_set_time_relative(source, 0);
         sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     }
@@ -233,15 +232,14 @@ static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
  * have a thousand turns before everybody else has its next. */
 static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-    struct dv_listener *listener = &arbiter->listener;
+    struct dvd_listener *listener = userdata;
     struct epoll_event ready[DV_LIMIT_BATCH];
 
     (void)source;
     (void)events;
     int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
     for (int i = 0; i < count; i++) {
-        struct dv_pending *pending = ready[i].data.ptr;
+        struct dvd_pending *pending = ready[i].data.ptr;
         epoll_ctl(fd, EPOLL_CTL_DEL, pending->fd, NULL);
         pending->timer = sd_event_source_disable_unref(pending->timer);
         enlist(listener, pending);
@@ -261,28 +259,28 @@ static int on_hello_deadline(sd_event_source *source, uint64_t usec, void *userd
 
 /* ---- the listening socket ---- */
 
-static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
+static void add_pending(struct dvd_listener *listener, int accepted_fd)
 {
-    struct dv_listener *listener = &arbiter->listener;
+    struct dvd_sessions *sessions = listener->sessions;
     DV_AUTO_CLOSE int fd = accepted_fd;
     struct ucred peer;
     socklen_t bytes = sizeof peer;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
         return;
-    struct dv_pending *pending = calloc(1, sizeof *pending);
-    struct dv_pending_user *user = pending ? find_or_add_user(listener, peer.uid) : NULL;
+    struct dvd_pending *pending = calloc(1, sizeof *pending);
+    struct dvd_pending_user *user = pending ? find_or_add_user(listener, peer.uid) : NULL;
     if (!user) {
         free(pending);
         return;
     }
     unsigned of_user = user->count++;
     unsigned in_all = listener->pending_count;
-    *pending = (struct dv_pending){
-        .arbiter = arbiter, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
+    *pending = (struct dvd_pending){
+        .listener = listener, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
     DL_APPEND(listener->pending, pending);
     listener->pending_count++;
-    dv_arbiter_check_idle(arbiter);
+    dvd_idle_hold(sessions->idle);
     if (of_user >= DV_LIMIT_PENDING_PER_UID || in_all >= DV_LIMIT_PENDING) {
         refuse(pending, DV_WELCOME_REFUSED,
                "too many connections wait to become a session; try again a little later");
@@ -290,76 +288,77 @@ static void add_pending(struct dv_arbiter *arbiter, int accepted_fd)
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
     if (epoll_ctl(listener->hellos_fd, EPOLL_CTL_ADD, pending->fd, &event) < 0 ||
-        sd_event_add_time_relative(arbiter->event, &pending->timer, CLOCK_MONOTONIC,
+        sd_event_add_time_relative(sessions->event, &pending->timer, CLOCK_MONOTONIC,
                                    DV_LIMIT_HELLO_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
         pending_destroy(pending);
 }
 
 static int on_connection(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
+    struct dvd_listener *listener = userdata;
 
     (void)events;
     for (int i = 0, accepted; i < DV_LIMIT_ACCEPTS; i++) {
         if ((accepted = dvd_socket_accept(source, fd)) < 0)
             break;
-        add_pending(arbiter, accepted);
+        add_pending(listener, accepted);
     }
     return 0;
 }
 
 /* The kernel already refuses users that divvyd would refuse. */
-void dv_listener_apply_config(struct dv_arbiter *arbiter)
+void dvd_listener_apply_config(struct dvd_listener *listener)
 {
-    const struct dv_config *config = &arbiter->config;
+    const struct dvd_sessions *sessions = listener->sessions;
+    const struct dv_config *config = sessions->config;
     bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
     struct sockaddr_un address;
 
-    if (arbiter->options.user ||
-        dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
+    if (sessions->config->of_user ||
+        dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
         return;
     dvd_socket_let_in(address.sun_path, one_group ? config->session_group : getegid(),
                        one_group ? 0660 : 0666);
 }
 
-int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd)
+int dvd_listener_init(struct dvd_listener *listener, int activated_fd)
 {
-    struct dv_listener *listener = &arbiter->listener;
+    struct dvd_sessions *sessions = listener->sessions;
 
     listener->activated = activated_fd >= 0;
-    listener->fd = activated_fd >= 0 ? activated_fd : dv_adopt_socket(arbiter, DV_KEPT_SESSION_SOCKET);
+    listener->fd = activated_fd >= 0 ? activated_fd : dvd_keeper_take(sessions->keeper, DV_KEPT_SESSION_SOCKET);
     if (listener->fd < 0)
-        listener->fd = dvd_socket_open(arbiter->directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
+        listener->fd = dvd_socket_open(sessions->directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, 0600);
     if (listener->fd < 0)
         return listener->fd;
     dvd_incoming_prepare(listener->fd);
-    dv_listener_apply_config(arbiter);
-    int error = sd_event_add_io(arbiter->event, &listener->io, listener->fd, EPOLLIN, on_connection,
-                                arbiter);
+    dvd_listener_apply_config(listener);
+    int error = sd_event_add_io(sessions->event, &listener->io, listener->fd, EPOLLIN, on_connection,
+                                listener);
     if (error >= 0)
-        error = sd_event_add_time_relative(arbiter->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
-                                           on_turn, arbiter);
+        error = sd_event_add_time_relative(sessions->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
+                                           on_turn, listener);
     if (error >= 0) {
         listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
         error = listener->hellos_fd < 0 ? -errno
-                                        : sd_event_add_io(arbiter->event, &listener->hellos,
+                                        : sd_event_add_io(sessions->event, &listener->hellos,
                                                           listener->hellos_fd, EPOLLIN, on_hellos,
-                                                          arbiter);
+                                                          listener);
     }
     return error < 0 ? error : 0;
 }
 
-void dv_listener_fini(struct dv_arbiter *arbiter)
+void dvd_listener_fini(struct dvd_listener *listener)
 {
-    struct dv_listener *listener = &arbiter->listener;
-    struct dv_pending *pending, *next;
+    const struct dvd_sessions *sessions = listener->sessions;
+    struct dvd_pending *pending, *next;
     struct sockaddr_un address;
 
     listener->io = sd_event_source_disable_unref(listener->io);
     listener->turn = sd_event_source_disable_unref(listener->turn);
     if (listener->fd >= 0) {
         if (!listener->activated &&
-            dv_rundir_address(&address, arbiter->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
+            dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
             unlink(address.sun_path);
         close(listener->fd);
     }

@@ -5,28 +5,29 @@
 #include <stdbool.h>
 #include <systemd/sd-event.h>
 
-struct dv_arbiter;
-struct dv_pending;
-struct dv_pending_user;
+struct dvd_sessions;
+struct dvd_pending;
+struct dvd_pending_user;
 
-struct dv_listener {
+struct dvd_listener {
+    struct dvd_sessions *sessions; /* set by the owner */
     int fd;         /* -1: closed */
     bool activated; /* handed over by the service manager, who keeps the file */
     sd_event_source *io;
-    struct dv_pending *pending;   /* connections that are not a session yet */
+    struct dvd_pending *pending;   /* connections that are not a session yet */
     unsigned pending_count;
     int hellos_fd; /* an epoll of those whose hello has not come */
     sd_event_source *hellos;
-    struct dv_pending_user *users; /* hash table by number: whose they are */
-    struct dv_pending_user *turns; /* of these, of whom a hello is there, in the order of their turns */
+    struct dvd_pending_user *users; /* hash table by number: whose they are */
+    struct dvd_pending_user *turns; /* of these, of whom a hello is there, in the order of their turns */
     sd_event_source *turn;         /* for the next of them */
 };
 
 /* Which users the session socket lets in, after the configuration has changed. */
-void dv_listener_apply_config(struct dv_arbiter *arbiter);
+void dvd_listener_apply_config(struct dvd_listener *listener);
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
-int dv_listener_init(struct dv_arbiter *arbiter, int activated_fd);
+int dvd_listener_init(struct dvd_listener *listener, int activated_fd);
 /* Closes the socket, removes its file and drops the pending connections. */
-void dv_listener_fini(struct dv_arbiter *arbiter);
+void dvd_listener_fini(struct dvd_listener *listener);
 
 #endif

@@ -11,7 +11,6 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
 #include "src/arbiter/system/peers.h"
@@ -28,54 +27,54 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
     (void)events;
     for (int i = 0; i < DV_LIMIT_ENDS_AT_ONCE && !last; i++) {
         struct dv_session *session = process->sessions;
-        if (!session || session->tenant_gone) { /* and so are all the others, who wait for their workers' ends */
+        if (!session || session->tenant_gone) { /* and so are all the others, which wait for the ends of their workers */
             sd_event_source_set_enabled(source, SD_EVENT_OFF);
             return 0;
         }
         last = !session->next_of_process;
         DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
         DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
-        dv_session_tenant_gone(session);
+        process->processes->on_exit(session);
     }
     return 0;
 }
 
-static struct dv_process *find(struct dv_arbiter *arbiter, pid_t pid)
+static struct dv_process *find(struct dvd_processes *processes, pid_t pid)
 {
     struct dv_process *process;
 
-    /* As long as the process that had this number lives, nobody else has it. */
-    HASH_FIND(hh, arbiter->processes, &pid, sizeof pid, process);
+    /* As long as the process that had this number lives, no other process has it. */
+    HASH_FIND(hh, processes->table, &pid, sizeof pid, process);
     return process && pid > 0 && dvd_process_is_alive(process->pidfd) ? process : NULL;
 }
 
-struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid)
+struct dv_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid)
 {
     DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, pid, uid);
 
     if (pidfd < 0)
         return NULL;
-    struct dv_process *process = find(arbiter, pid);
+    struct dv_process *process = find(processes, pid);
     if (process)
         return process;
-    if (arbiter->descriptors_free < DV_PROCESS_DESCRIPTORS) {
+    if (*processes->descriptors_free < DV_PROCESS_DESCRIPTORS) {
         errno = EMFILE;
         return NULL;
     }
-    return dv_process_adopt(arbiter, pid, &pidfd);
+    return dvd_process_adopt(processes, pid, &pidfd);
 }
 
-struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd)
+struct dv_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd)
 {
-    struct dv_process *process = find(arbiter, pid);
+    struct dv_process *process = find(processes, pid);
 
     if (process)
         return process;
     process = calloc(1, sizeof *process);
     if (!process)
         return NULL;
-    *process = (struct dv_process){.arbiter = arbiter, .pid = pid, .pidfd = *pidfd};
-    int status = sd_event_add_io(arbiter->event, &process->io, process->pidfd, EPOLLIN,
+    *process = (struct dv_process){.processes = processes, .pid = pid, .pidfd = *pidfd};
+    int status = sd_event_add_io(processes->event, &process->io, process->pidfd, EPOLLIN,
                                  on_exit_of_process, process);
     if (status < 0) {
         free(process);
@@ -83,35 +82,35 @@ struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *
         return NULL;
     }
     *pidfd = -1;
-    arbiter->descriptors_free -= DV_PROCESS_DESCRIPTORS;
-    HASH_ADD(hh, arbiter->processes, pid, sizeof process->pid, process);
+    *processes->descriptors_free -= DV_PROCESS_DESCRIPTORS;
+    HASH_ADD(hh, processes->table, pid, sizeof process->pid, process);
     return process;
 }
 
-void dv_process_drop(struct dv_process *process)
+void dvd_process_drop(struct dv_process *process)
 {
-    struct dv_arbiter *arbiter = process->arbiter;
+    struct dvd_processes *processes = process->processes;
 
     if (process->sessions)
         return;
-    HASH_DEL(arbiter->processes, process);
+    HASH_DEL(processes->table, process);
     process->io = sd_event_source_disable_unref(process->io);
     close(process->pidfd);
-    arbiter->descriptors_free += DV_PROCESS_DESCRIPTORS;
+    *processes->descriptors_free += DV_PROCESS_DESCRIPTORS;
     free(process);
 }
 
-void dv_process_attach(struct dv_process *process, struct dv_session *session)
+void dvd_process_attach(struct dv_process *process, struct dv_session *session)
 {
     session->process = process;
     DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
 }
 
-void dv_process_detach(struct dv_session *session)
+void dvd_process_detach(struct dv_session *session)
 {
     struct dv_process *process = session->process;
 
     session->process = NULL;
     DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);
-    dv_process_drop(process);
+    dvd_process_drop(process);
 }

@@ -8,11 +8,17 @@
 #include <systemd/sd-event.h>
 #include <uthash.h>
 
-struct dv_arbiter;
 struct dv_session;
 
+struct dvd_processes {
+    sd_event *event;
+    uint64_t *descriptors_free;               /* of the daemon, for sessions */
+    void (*on_exit)(struct dv_session *session); /* the process of this session has ended */
+    struct dv_process *table;                 /* hash table by number */
+};
+
 struct dv_process {
-    struct dv_arbiter *arbiter;
+    struct dvd_processes *processes;
     pid_t pid;
     int pidfd;
     sd_event_source *io;
@@ -21,16 +27,16 @@ struct dv_process {
 };
 
 /* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
- * set when it cannot be identified. Every call wants a dv_process_drop in the end, or a
- * dv_process_attach. */
-struct dv_process *dv_process_of_peer(struct dv_arbiter *arbiter, int fd, pid_t pid, uid_t uid);
+ * set when it cannot be identified. Every call wants a dvd_process_drop in the end, or a
+ * dvd_process_attach. */
+struct dv_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid);
 /* The same for a process whose descriptor is known; takes it over. */
-struct dv_process *dv_process_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd);
+struct dv_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd);
 /* Forgets a process that has no session. */
-void dv_process_drop(struct dv_process *process);
+void dvd_process_drop(struct dv_process *process);
 
-void dv_process_attach(struct dv_process *process, struct dv_session *session);
+void dvd_process_attach(struct dv_process *process, struct dv_session *session);
 /* The process is forgotten with its last session. */
-void dv_process_detach(struct dv_session *session);
+void dvd_process_detach(struct dv_session *session);
 
 #endif

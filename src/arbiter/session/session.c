@@ -1,77 +1,175 @@
-/* What all of a session's life needs (see session.h); its parts are session_begin.c, session_keep.c
- * and session_end.c. Liveness is the two processes' pidfds and nothing else: a client may close its
- * socket, a child may inherit it. */
-#include "src/arbiter/session/session.h"
-
+/* What all of a session's life needs (see session.h); its parts are start.c, restore.c and end.c. Liveness is the two
+ * processes' pidfds and nothing else: a client may close its socket, a child may inherit it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <malloc.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
 
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/system/incoming.h"
-#include "src/arbiter/restart/keeper_client.h"
 #include "src/arbiter/session/private.h"
-#include "src/arbiter/restart/state.h"
+#include "src/arbiter/system/incoming.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/text.h"
 #include "src/wire/session/shm.h"
 
-struct dv_user {
+/* ---- whose it is ---- */
+
+struct dvd_user {
     uid_t uid;
     unsigned sessions;
     UT_hash_handle hh;
 };
 
-unsigned dv_session_count(struct dv_arbiter *arbiter, uid_t uid, bool in)
+/* Counts a session of a user in or out; returns how many it had before, or UINT_MAX when memory is short. */
+static unsigned count_session(struct dvd_sessions *sessions, uid_t uid, bool in)
 {
-    struct dv_user *user;
+    struct dvd_user *user;
 
-    HASH_FIND(hh, arbiter->users, &uid, sizeof uid, user);
+    HASH_FIND(hh, sessions->users, &uid, sizeof uid, user);
     if (!user && in) {
         user = calloc(1, sizeof *user);
         if (!user)
             return UINT_MAX;
         user->uid = uid;
-        HASH_ADD(hh, arbiter->users, uid, sizeof user->uid, user);
+        HASH_ADD(hh, sessions->users, uid, sizeof user->uid, user);
     }
     if (!user)
         return 0;
     unsigned before = user->sessions;
     user->sessions += in ? 1 : -1u;
     if (user->sessions == 0) {
-        HASH_DEL(arbiter->users, user);
+        HASH_DEL(sessions->users, user);
         free(user);
     }
     return before;
 }
 
-struct dv_session *dv_session_find(struct dv_arbiter *arbiter, uint64_t id)
+/* Names by number, as long as the file that they are from does not change: it can be long. */
+static struct known_name {
+    bool known;
+    uid_t uid;
+    struct timespec changed;
+    char name[DV_LIMIT_USER_NAME];
+} known_names[DV_LIMIT_KNOWN_NAMES];
+
+static void read_user(uid_t uid, char *name, size_t bytes)
+{
+    FILE *file = fopen("/etc/passwd", "re");
+    const struct passwd *entry = NULL;
+
+    while (file && (entry = fgetpwent(file)) && entry->pw_uid != uid)
+        ;
+    if (entry)
+        dv_text_copy(name, bytes, entry->pw_name);
+    else
+        snprintf(name, bytes, "%u", (unsigned)uid);
+    if (file)
+        fclose(file);
+}
+
+/* From the file, never from a name service: the event loop would wait for that. */
+static void find_user(uid_t uid, char *name, size_t bytes)
+{
+    struct known_name *known = &known_names[uid % DV_LIMIT_KNOWN_NAMES];
+    struct stat file = {0};
+
+    (void)stat("/etc/passwd", &file);
+    if (!known->known || known->uid != uid || known->changed.tv_sec != file.st_mtim.tv_sec ||
+        known->changed.tv_nsec != file.st_mtim.tv_nsec) {
+        *known = (struct known_name){.known = true, .uid = uid, .changed = file.st_mtim};
+        read_user(uid, known->name, sizeof known->name);
+    }
+    dv_text_copy(name, bytes, known->name);
+}
+
+struct dv_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id)
 {
     struct dv_session *session;
 
-    HASH_FIND(hh, arbiter->sessions, &id, sizeof id, session);
+    HASH_FIND(hh, sessions->all, &id, sizeof id, session);
     return session;
 }
 
-const char *dv_session_device_name(const struct dv_session *session, uint32_t index)
+const char *dvd_session_device_name(const struct dv_session *session, uint32_t index)
 {
-    return session->arbiter->ledger.devices[session->lessee.device_indices[index]].terms.name;
+    return session->sessions->ledger->devices[session->lessee.device_indices[index]].terms.name;
+}
+
+/* ---- one session ---- */
+
+struct dv_session *dvd_session_new(struct dvd_sessions *sessions, struct dv_process *process,
+                                   const struct dvd_session_origin *origin)
+{
+    struct dv_session *session = calloc(1, sizeof *session);
+    bool has_worker = origin->api != DV_API_LEASE;
+
+    if (!session) {
+        dvd_process_drop(process);
+        return NULL;
+    }
+    *session = (struct dv_session){
+        .sessions = sessions,
+        .lessee = {.ledger = sessions->ledger, .id = origin->id, .uid = origin->uid, .has_worker = has_worker},
+        .channel = {.channels = &sessions->channels, .id = origin->id, .uid = origin->uid, .fd = -1},
+        .gid = origin->gid,
+        .tenant_pid = origin->pid,
+        .version = origin->version,
+        .api = origin->api,
+        .present_as = origin->present_as,
+        .started = origin->started,
+        .started_us = origin->started_us,
+        .client_fd = -1,
+        .worker_pidfd = -1,
+        .shm_fd = -1,
+        .worker_channel_fd = -1,
+        .worker_log_fd = -1};
+    dvd_process_attach(process, session);
+    find_user(origin->uid, session->user, sizeof session->user);
+    session->counted = count_session(sessions, origin->uid, true) != UINT_MAX;
+    HASH_ADD(hh, sessions->all, lessee.id, sizeof session->lessee.id, session);
+    dvd_idle_hold(sessions->idle);
+    return session;
+}
+
+unsigned dvd_sessions_of_user(const struct dvd_sessions *sessions, uid_t uid)
+{
+    const struct dvd_user *user;
+
+    HASH_FIND(hh, sessions->users, &uid, sizeof uid, user);
+    return user ? user->sessions : 0;
+}
+
+bool dvd_session_take_descriptors(struct dv_session *session)
+{
+    struct dvd_sessions *sessions = session->sessions;
+    uint32_t wanted = session->lessee.has_worker ? DV_WORKER_DESCRIPTORS : DV_LEASE_DESCRIPTORS;
+
+    session->descriptors = wanted < sessions->descriptors_free ? wanted : (uint32_t)sessions->descriptors_free;
+    sessions->descriptors_free -= session->descriptors;
+    return session->descriptors == wanted;
+}
+
+bool dvd_session_make_leases(struct dv_session *session)
+{
+    session->lessee.leases = calloc(session->lessee.device_count, sizeof(struct dvd_lease *));
+    return session->lessee.leases != NULL;
 }
 
 /* ---- its processes ---- */
 
-int dv_session_signal_worker(const struct dv_session *session, int number)
+int dvd_session_signal_worker(const struct dv_session *session, int number)
 {
     if (session->worker_pidfd < 0)
         return -ESRCH;
@@ -81,12 +179,12 @@ int dv_session_signal_worker(const struct dv_session *session, int number)
 /* The unread welcome of a session that is over. The kernel counts its descriptor as divvyd's until the client
  * reads it or closes its socket, and bounds how many divvyd may have in flight. So the welcome still counts as a
  * session of its user. */
-struct dv_unread {
-    struct dv_arbiter *arbiter;
+struct dvd_unread {
+    struct dvd_sessions *sessions;
     int fd;
     uid_t uid;
     sd_event_source *io;
-    struct dv_unread *prev, *next;
+    struct dvd_unread *prev, *next;
 };
 
 static bool is_unread(int fd)
@@ -96,12 +194,12 @@ static bool is_unread(int fd)
     return fd >= 0 && ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-static void forget_unread(struct dv_unread *unread)
+static void forget_unread(struct dvd_unread *unread)
 {
-    DL_DELETE(unread->arbiter->unread, unread);
-    dv_session_count(unread->arbiter, unread->uid, false);
+    DL_DELETE(unread->sessions->unread, unread);
+    count_session(unread->sessions, unread->uid, false);
     unread->io = sd_event_source_disable_unref(unread->io);
-    dvd_incoming_close(&unread->arbiter->asides, &unread->fd);
+    dvd_incoming_close(&unread->sessions->asides, &unread->fd);
     free(unread);
 }
 
@@ -115,50 +213,50 @@ static int on_unread(sd_event_source *source, int fd, uint32_t events, void *use
 
 static void keep_unread(struct dv_session *session)
 {
-    struct dv_arbiter *arbiter = session->arbiter;
-    struct dv_unread *unread = arbiter->stopping ? NULL : calloc(1, sizeof *unread);
+    struct dvd_sessions *sessions = session->sessions;
+    struct dvd_unread *unread = sessions->is_stopping ? NULL : calloc(1, sizeof *unread);
 
     if (!unread)
         return;
-    *unread = (struct dv_unread){.arbiter = arbiter, .fd = session->client_fd, .uid = session->lessee.uid};
-    if (sd_event_add_io(arbiter->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread,
+    *unread = (struct dvd_unread){.sessions = sessions, .fd = session->client_fd, .uid = session->lessee.uid};
+    if (sd_event_add_io(sessions->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread,
                         unread) < 0 ||
-        dv_session_count(arbiter, unread->uid, true) == UINT_MAX) {
+        count_session(sessions, unread->uid, true) == UINT_MAX) {
         sd_event_source_disable_unref(unread->io);
         free(unread);
         return;
     }
     session->client_fd = -1;
-    DL_APPEND(arbiter->unread, unread);
+    DL_APPEND(sessions->unread, unread);
 }
 
-void dv_sessions_forget_unread(struct dv_arbiter *arbiter)
+void dvd_sessions_forget_unread(struct dvd_sessions *sessions)
 {
-    struct dv_unread *unread, *next;
+    struct dvd_unread *unread, *next;
 
-    DL_FOREACH_SAFE (arbiter->unread, unread, next)
+    DL_FOREACH_SAFE (sessions->unread, unread, next)
         forget_unread(unread);
 }
 
-void dv_session_drop_client(struct dv_session *session)
+void dvd_session_drop_client(struct dv_session *session)
 {
     session->client_io = sd_event_source_disable_unref(session->client_io);
     if (session->counted && session->shm_fd >= 0 && is_unread(session->client_fd))
         keep_unread(session);
-    dvd_incoming_close(&session->arbiter->asides, &session->client_fd);
+    dvd_incoming_close(&session->sessions->asides, &session->client_fd);
 }
 
-void dv_session_set_timer(struct dv_session *session, uint64_t delay_us,
+void dvd_session_set_timer(struct dv_session *session, uint64_t delay_us,
                           sd_event_time_handler_t handler)
 {
     session->timer = sd_event_source_disable_unref(session->timer);
-    int error = sd_event_add_time_relative(session->arbiter->event, &session->timer,
+    int error = sd_event_add_time_relative(session->sessions->event, &session->timer,
                                            CLOCK_MONOTONIC, delay_us, 1 * DV_MS, handler, session);
     if (error < 0)
         dv_error("session %llu: cannot set a timer: %s", ID(session), strerror(-error));
 }
 
-int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status,
+int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status,
                             uint64_t session, uint64_t shm_bytes, int shm_fd, const char *text)
 {
     struct dv_welcome welcome = {.magic = DV_WIRE_MAGIC,
@@ -171,18 +269,18 @@ int dv_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_sta
     return dv_fd_send(client_fd, &welcome, sizeof welcome, &shm_fd, shm_fd >= 0 ? 1 : 0);
 }
 
-void dv_session_refuse(struct dv_session *session, enum dv_welcome_status status, const char *text)
+void dvd_session_refuse(struct dv_session *session, enum dv_welcome_status status, const char *text)
 {
-    if (dv_log_within(&session->arbiter->refusals, DV_REFUSALS_PER_S))
+    if (dv_log_within(&session->sessions->refusals, DV_REFUSALS_PER_S))
         dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session),
                    session->command, session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
-        dv_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1,
+        dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1,
                                 text);
-    dv_session_destroy(session);
+    dvd_session_free(session);
 }
 
-int dv_session_make_log(struct dv_session *session)
+int dvd_session_make_log(struct dv_session *session)
 {
     char name[32];
 
@@ -196,45 +294,76 @@ int dv_session_make_log(struct dv_session *session)
 
 /* ---- its end ---- */
 
-void dv_session_destroy(struct dv_session *session)
+void dvd_session_enter_waiting(struct dv_session *session)
 {
-    struct dv_arbiter *arbiter = session->arbiter;
+    if (!session->in_waiting)
+        DL_APPEND2(session->sessions->waiting, session, prev_waiting, next_waiting);
+    session->in_waiting = true;
+}
 
-    dv_listings_session_goes(arbiter, session);
-    dv_arenas_session_goes(arbiter, session);
-    dv_session_leave_waiting(session);
-    HASH_DEL(arbiter->sessions, session);
-    dv_channels_leave(session);
+void dvd_session_leave_waiting(struct dv_session *session)
+{
+    if (session->in_waiting)
+        DL_DELETE2(session->sessions->waiting, session, prev_waiting, next_waiting);
+    session->in_waiting = false;
+}
+
+/* Leaves all that it is part of. */
+static void leave_all(struct dv_session *session)
+{
+    struct dvd_sessions *sessions = session->sessions;
+
+    sessions->events->freed(sessions->owner, session);
+    dvd_arenas_session_goes(sessions, session);
+    dvd_session_leave_waiting(session);
+    HASH_DEL(sessions->all, session);
+    dvd_channel_leave(&session->channel);
     dvd_lessee_part(&session->lessee);
-    bool kept = session->lessee.record;
-    if (kept)
-        dv_state_drop(&arbiter->state.sessions, session->lessee.record);
-    dv_cages_leave(session);
-    if (session->log)
-        dv_worker_log_close(session->log);
-    free(session->log);
-    dvd_lessee_leave(&session->lessee);
-    dv_session_drop_client(session);
+    dvd_sandbox_leave(sessions->sandboxes, &session->sandbox);
+}
+
+static void close_all(struct dv_session *session)
+{
+    struct dvd_sessions *sessions = session->sessions;
+
+    dvd_session_drop_client(session);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     session->timer = sd_event_source_disable_unref(session->timer);
     dv_close_fd(&session->worker_pidfd);
     dv_close_fd(&session->shm_fd);
-    dvd_incoming_close(&arbiter->asides, &session->control_fd);
-    dv_close_fd(&session->worker_control_fd);
+    dvd_incoming_close(&sessions->asides, &session->channel.fd);
+    dv_close_fd(&session->worker_channel_fd);
     dv_close_fd(&session->worker_log_fd);
-    if (kept) /* after all of its descriptors: the keeper frees its memory, however much that is */
-        dv_keeper_drop(arbiter, session->lessee.id);
-    dv_process_detach(session);
+}
+
+void dvd_session_free(struct dv_session *session)
+{
+    struct dvd_sessions *sessions = session->sessions;
+    bool is_recorded = session->lessee.record;
+
+    leave_all(session);
+    if (is_recorded)
+        dv_state_drop(&sessions->state->sessions, session->lessee.record);
+    if (session->log)
+        dv_worker_log_close(session->log);
+    free(session->log);
+    dvd_lessee_leave(&session->lessee);
+    close_all(session);
+    if (is_recorded) /* after all of its descriptors: the keeper frees its memory, however much that is */
+        dvd_keeper_drop(sessions->keeper, session->lessee.id);
+    dvd_process_detach(session);
     if (session->counted)
-        dv_session_count(arbiter, session->lessee.uid, false);
-    arbiter->descriptors_free += session->descriptors;
+        count_session(sessions, session->lessee.uid, false);
+    sessions->descriptors_free += session->descriptors;
     free(session->lessee.leases);
     free(session->turned_away);
     free(session->choice);
     free(session);
-    if (!arbiter->sessions)
-        malloc_trim(0); /* a crowd has left: its memory goes back */
-    dv_arbiter_check_idle(arbiter);
+    dvd_idle_release(sessions->idle);
+    if (sessions->all)
+        return;
+    malloc_trim(0); /* a crowd has left: its memory goes back */
+    sessions->events->none_left(sessions->owner);
 }
 
 /* ---- what its program is told ---- */
@@ -245,22 +374,22 @@ static void write_text(int fd, const void *text)
         _exit(1);
 }
 
-bool dv_session_tell(const struct dv_session *session, const char *text, dvd_aside_done *done)
+bool dvd_session_tell(const struct dv_session *session, const char *text, dvd_aside_done *done)
 {
     char shown[sizeof((struct dv_shm_header *)0)->text] = "";
 
     dv_text_copy(shown, sizeof shown, text);
     return session->shm_fd >= 0 &&
-           dvd_aside_start(&session->arbiter->asides, write_text, session->shm_fd, shown, done, session->lessee.id);
+           dvd_aside_start(&session->sessions->asides, write_text, session->shm_fd, shown, done, session->lessee.id);
 }
 
 /* ---- what is shown ---- */
 
-void dv_session_read_figures(const struct dv_session *session, struct dv_session_figures *figures)
+void dvd_session_read_figures(const struct dv_session *session, struct dvd_session_figures *figures)
 {
     struct dv_shm_header header;
 
-    *figures = (struct dv_session_figures){.state = "starting"};
+    *figures = (struct dvd_session_figures){.state = "starting"};
     /* The header's page exists in every session's file, so reading it needs no mapping. */
     if (session->shm_fd < 0 ||
         pread(session->shm_fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
@@ -277,4 +406,22 @@ void dv_session_read_figures(const struct dv_session *session, struct dv_session
     figures->moved_bytes = header.moved_bytes;
     figures->moving_ns = header.moving_ns;
     figures->device_mask = header.device_mask;
+}
+
+bool dvd_session_fill_kept(const struct dv_session *session, int fds[DV_KEPT_KINDS])
+{
+    fds[DV_KEPT_TENANT] = session->process->pidfd;
+    fds[DV_KEPT_WORKER] = session->worker_pidfd;
+    fds[DV_KEPT_SHM] = session->shm_fd;
+    fds[DV_KEPT_CHANNEL] = session->channel.fd;
+    fds[DV_KEPT_LOG] = session->log ? session->log->fd : -1;
+    fds[DV_KEPT_CLIENT] = session->client_fd;
+    return session->lessee.record != NULL;
+}
+
+struct dvd_sandbox_processes dvd_session_processes(const struct dv_session *session)
+{
+    return (struct dvd_sandbox_processes){.program = session->tenant_pid,
+                                          .program_pidfd = session->process->pidfd,
+                                          .worker_pidfd = session->worker_gone ? -1 : session->worker_pidfd};
 }

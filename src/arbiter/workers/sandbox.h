@@ -1,5 +1,5 @@
-/* What each worker's cage looks like (the cage itself: src/worker/core/cage.h): the user a worker
- * becomes, its tenant's directory of compiled kernels, and what drivers need besides the usual. */
+/* What each worker's sandbox looks like (the sandbox itself: src/worker/core/cage.h): the user a worker becomes, its
+ * tenant's directory of compiled kernels, the bounds of its cgroup, and what drivers need besides the usual. */
 #ifndef DVD_WORKERS_SANDBOX_H
 #define DVD_WORKERS_SANDBOX_H
 
@@ -7,72 +7,81 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-#include "src/arbiter/workers/cgroups.h"
 #include "src/arbiter/config/config.h"
-#include "src/arbiter/workers/worker_users.h"
+#include "src/arbiter/workers/cgroups.h"
+#include "src/arbiter/workers/kernel_cache.h"
 #include "src/base/rundir.h"
 #include "src/wire/session/handshake.h"
 
-struct dv_arbiter;
-struct dv_session;
-struct dv_kernel_cache;
-
 #define DV_SCOPE_BYTES 512
 
-struct dv_cages {
-    bool off;       /* the kernel refused to make them when devices were last looked for */
-    bool probe_uncaged; /* so it has just said: the next look at the devices is without one */
-    bool only_one_user; /* "root" of a user namespace that knows no other: it is a user's daemon */
+struct dvd_sandbox_events {
+    /* There are cgroups where there were none: dvd_sandbox_bound_again is due for every worker. */
+    void (*bounds_changed)(void *owner);
+    /* A directory of compiled kernels is to be swept (dvd_kernel_cache_next_sweep says which). */
+    void (*sweep_wanted)(void *owner);
+};
+
+struct dvd_sandboxes {
+    const struct dv_config *config;
+    const char *directory, *icd_directory;
+    pid_t launcher_pid; /* stays in the scope of workers */
+    const struct dvd_sandbox_events *events;
+    void *owner;
+    bool off;           /* the kernel refused to make them when devices were last looked for */
+    bool probe_uncaged; /* it has just said so: the next probe is without one */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
-    struct dv_cage usual; /* what all have in common */
-    char scope[DV_SCOPE_BYTES]; /* the cgroup that systemd has made for workers; empty: none */
-    int caches_fd;  /* directory of all tenants' directories, -1: none */
-    struct dv_kernel_cache *caches; /* hash table by name */
-    struct dv_cache_owner *owners;  /* hash table by number: users of programs */
-    struct dv_worker_users users;
-    uid_t users_last; /* of the range that they are of */
-    struct dv_kernel_cache *idle; /* those without sessions, the least recently used first */
-    /* Work for the sweeper, what is due first at the beginning: directories that are written to or are to
-     * be removed; those that have not been measured since divvyd's start; and what it works at. */
-    struct dv_kernel_cache *sweep_soon, *sweep_later, *swept_now;
-    uint64_t last_sweep; /* number of the last request */
-    uint64_t bytes;      /* of all directories that were measured */
-    sd_event_source *sweep_timer;
+    struct dv_cage usual;           /* what all have in common */
+    char scope[DV_SCOPE_BYTES];     /* the cgroup that systemd has made for workers; empty: none */
+    struct dvd_kernel_caches caches;
     struct dv_cgroups cgroups;
 };
 
-/* Finds or makes directories. What is missing is said in the log, and is not fatal. */
-void dv_cages_init(struct dv_arbiter *arbiter);
-void dv_cages_fini(struct dv_arbiter *arbiter);
-/* A configuration was loaded again, and the vendor directory made anew. */
-void dv_cages_apply_config(struct dv_arbiter *arbiter);
+/* That of one session's worker. The owner embeds it in its record of the session. */
+struct dvd_sandbox {
+    char name[DVD_CACHE_NAME_BYTES]; /* of its directory and cgroup; empty: the tenant's name is too long for one */
+    uid_t uid;                       /* of its program */
+    struct dvd_kernel_cache *cache;  /* NULL: none */
+    bool is_bounded;                 /* its worker is in a cgroup of ours, or should be */
+    uint64_t starved_before;         /* workers of its kind that the kernel has ended for want of memory */
+};
 
-/* Finds the user that a session's worker will run as. Returns 0, or a negative errno with words: it can have
- * none. */
-int dv_cages_admit(struct dv_session *session, char *text, size_t bytes);
-/* Fills the cage of a session's worker, or of the probe (NULL). Returns the descriptor of the
- * directory for compiled kernels, which the caller closes, or -1: it has none, or no cage. */
-int dv_cages_fill(struct dv_arbiter *arbiter, struct dv_session *session, struct dv_cage *cage);
+struct dvd_sandbox_processes {
+    pid_t program;
+    int program_pidfd, worker_pidfd; /* -1: there is none */
+};
+
+/* The first members are set by the owner. What is missing is said in the log, and is not fatal. */
+void dvd_sandboxes_init(struct dvd_sandboxes *sandboxes, sd_event *event);
+void dvd_sandboxes_fini(struct dvd_sandboxes *sandboxes);
+/* A configuration was loaded again, and the vendor directory made anew. */
+void dvd_sandboxes_apply_config(struct dvd_sandboxes *sandboxes);
+
+void dvd_sandbox_init(struct dvd_sandbox *sandbox, const char *tenant, bool is_program, uid_t uid);
+/* Finds the user that a session's worker will run as. Returns 0, or a negative errno with the reason; -ENOTSUP: no
+ * worker can have one. */
+int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, const char *tenant, const char *user,
+                      char *text, size_t bytes);
+/* Fills the sandbox of a session's worker, or of the probe (NULL). Returns the descriptor of the directory for
+ * compiled kernels, which the caller closes, or -1: it has none. */
+int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dv_cage *cage);
+/* Bounds a worker, before its program hears of it. Returns 0, or a negative errno with the reason. */
+int dvd_sandbox_bound(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
+                      const struct dvd_sandbox_processes *processes, char *text, size_t bytes);
+/* The same for a worker that runs already: it goes on, bounded or not. */
+void dvd_sandbox_bound_again(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
+                             const struct dvd_sandbox_processes *processes);
 /* A session of an earlier daemon goes on, and its worker with it. */
-void dv_cages_rejoin(struct dv_session *session);
-/* Its worker is bounded from here on, before its program hears of it. Returns 0, or a negative errno with
- * words. */
-int dv_cages_bound(struct dv_session *session, char *text, size_t bytes);
-/* Whether its worker has been ended because workers of its kind had no memory left. */
-bool dv_cages_starved(const struct dv_session *session);
+void dvd_sandbox_restore(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
+                         const struct dvd_sandbox_processes *processes);
+/* Whether the kernel has ended a worker of its kind for want of memory since it began. */
+bool dvd_sandbox_starved(const struct dvd_sandboxes *sandboxes, const struct dvd_sandbox *sandbox);
 /* The session is over. */
-void dv_cages_leave(struct dv_session *session);
-/* The next directory in which kernels may have become too many, or that is to be removed: fills the
- * request, and returns its descriptor, which the caller closes, or -1: there is none. */
-int dv_cages_next_sweep(struct dv_arbiter *arbiter, struct dv_zygote_request *request);
-/* What became of it, and how many bytes are left. */
-void dv_cages_swept(struct dv_arbiter *arbiter, uint64_t number, int status, uint64_t bytes);
-/* Whether the configuration says what it must where workers may run without a cage. */
-bool dv_cages_may_be_off(const struct dv_arbiter *arbiter, const struct dv_config *config, char *error,
-                         size_t error_bytes);
-/* The kernel refuses to make cages. Returns whether to go on without them. */
-bool dv_cages_impossible(struct dv_arbiter *arbiter, const char *why);
-/* A probe has answered, and was in a cage unless probe_uncaged says otherwise. */
-void dv_cages_probed(struct dv_arbiter *arbiter, bool found_devices);
+void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox);
+
+/* The kernel refuses to make sandboxes. Returns whether to go on without them. */
+bool dvd_sandboxes_impossible(struct dvd_sandboxes *sandboxes, const char *why);
+/* A probe has answered, and was in a sandbox unless probe_uncaged says otherwise. */
+void dvd_sandboxes_probed(struct dvd_sandboxes *sandboxes, bool found_devices);
 
 #endif

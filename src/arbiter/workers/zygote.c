@@ -1,5 +1,5 @@
 /* The zygote as divvyd sees it (see zygote.h). Nothing here waits: what the socket does not take at
- * once is queued as an errand, at most one for each session and one probe. */
+ * once is queued as a request, at most one for each session and one probe. */
 #include "src/arbiter/workers/zygote.h"
 
 #include <errno.h>
@@ -16,26 +16,30 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "src/arbiter/restart/restore_all.h"
-#include "src/arbiter/arbiter.h"
 #include "src/arbiter/limits.h"
-#include "src/arbiter/session/session.h"
 #include "src/arbiter/workers/icd_directory.h"
 #include "src/base/cleanup.h"
+#include "src/base/clock.h"
 #include "src/base/fd.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/worker/core/zygote.h"
 
-struct dv_zygote_errand {
+struct dvd_zygote_request {
     enum dv_zygote_op op;
     uint64_t session;
     uid_t uid; /* whose it is */
-    struct dv_zygote_errand *prev, *next;
+    struct dvd_zygote_request *prev, *next;
 };
 
 static int on_restart(sd_event_source *source, uint64_t usec, void *userdata);
 
-static void signal_zygote(const struct dv_zygote *zygote, int number)
+static uint64_t now_us(void)
+{
+    return dv_now() / DV_NS_PER_US;
+}
+
+static void signal_zygote(const struct dvd_zygote *zygote, int number)
 {
     if (zygote->pidfd >= 0)
         syscall(SYS_pidfd_send_signal, zygote->pidfd, number, NULL, 0);
@@ -68,10 +72,10 @@ static bool is_for_workers(const char *entry)
 }
 
 /* The environment of zygote and workers; one allocation holds it all. */
-static char **build_environment(const struct dv_arbiter *arbiter)
+static char **build_environment(const struct dvd_zygote *zygote)
 {
     size_t count = 0;
-    size_t text_bytes = 64 + sizeof arbiter->vendors_directory;
+    size_t text_bytes = 64 + strlen(zygote->icd_directory);
 
     while (environ[count])
         count++;
@@ -84,7 +88,7 @@ static char **build_environment(const struct dv_arbiter *arbiter)
         if (is_for_workers(environ[i]))
             variables[used++] = environ[i];
     variables[used++] = text;
-    sprintf(text, "OCL_ICD_VENDORS=%s", arbiter->vendors_directory);
+    sprintf(text, "OCL_ICD_VENDORS=%s", zygote->icd_directory);
     variables[used] = NULL;
     return variables;
 }
@@ -92,10 +96,10 @@ static char **build_environment(const struct dv_arbiter *arbiter)
 /* In a process that the launcher has forked. */
 static void exec_zygote(const void *argument, int socket_fd, int log_fd)
 {
-    const struct dv_arbiter *arbiter = argument;
+    const struct dvd_zygote *zygote = argument;
     char *const arguments[] = {(char *)"divvy-worker",
-                               (char *)(arbiter->options.user ? "--zygote" : "--system-zygote"), NULL};
-    char *const *environment = build_environment(arbiter);
+                               (char *)(zygote->of_user ? "--zygote" : "--system-zygote"), NULL};
+    char *const *environment = build_environment(zygote);
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++)
@@ -119,8 +123,8 @@ static void exec_zygote(const void *argument, int socket_fd, int log_fd)
         dup2(socket_fd, DV_ZYGOTE_SOCKET_FD);
     syscall(SYS_close_range, DV_ZYGOTE_SOCKET_FD + 1, ~0U, 0);
     if (environment)
-        execve(arbiter->worker_path, arguments, environment);
-    dv_error("cannot execute %s: %s", arbiter->worker_path, strerror(errno));
+        execve(zygote->worker_path, arguments, environment);
+    dv_error("cannot execute %s: %s", zygote->worker_path, strerror(errno));
     _exit(127);
 }
 
@@ -142,10 +146,9 @@ static void describe_status(char *text, size_t bytes, int pidfd)
         snprintf(text, bytes, "signal %d (SIG%s)", info.si_status, name ? name : "?");
 }
 
-static void schedule_restart(struct dv_arbiter *arbiter)
+static void schedule_restart(struct dvd_zygote *zygote)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
-    uint64_t lived_us = dv_arbiter_now(arbiter) - zygote->started_us;
+    uint64_t lived_us = now_us() - zygote->started_us;
 
     if (lived_us >= DV_ZYGOTE_HEALTHY_US)
         zygote->pause_us = 0;
@@ -154,13 +157,13 @@ static void schedule_restart(struct dv_arbiter *arbiter)
     if (zygote->pause_us > DV_ZYGOTE_PAUSE_MAX_US)
         zygote->pause_us = DV_ZYGOTE_PAUSE_MAX_US;
     zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
-    int error = sd_event_add_time_relative(arbiter->event, &zygote->restart_timer, CLOCK_MONOTONIC,
-                                           pause_us, 1 * DV_MS, on_restart, arbiter);
+    int error = sd_event_add_time_relative(zygote->event, &zygote->restart_timer, CLOCK_MONOTONIC,
+                                           pause_us, 1 * DV_MS, on_restart, zygote);
     if (error < 0)
         dv_error("cannot restart the zygote: %s", strerror(-error));
 }
 
-static void drop_socket(struct dv_zygote *zygote)
+static void drop_socket(struct dvd_zygote *zygote)
 {
     zygote->io = sd_event_source_disable_unref(zygote->io);
     if (zygote->fd >= 0)
@@ -170,16 +173,15 @@ static void drop_socket(struct dv_zygote *zygote)
 }
 
 /* Both the end of the socket and the end of the process lead here, in either order. */
-static void zygote_lost(struct dv_arbiter *arbiter)
+static void zygote_lost(struct dvd_zygote *zygote)
 {
-    drop_socket(&arbiter->zygote);
-    dv_sessions_zygote_lost(arbiter);
+    drop_socket(zygote);
+    zygote->events->lost(zygote->owner);
 }
 
 static int on_end(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
-    struct dv_zygote *zygote = &arbiter->zygote;
+    struct dvd_zygote *zygote = userdata;
     char how[64];
 
     (void)source;
@@ -188,158 +190,187 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
     zygote->pid = 0;
     zygote->process = sd_event_source_disable_unref(zygote->process);
     dv_close_fd(&zygote->pidfd);
-    if (arbiter->stopping) {
+    if (zygote->is_stopping) {
         drop_socket(zygote);
-        sd_event_exit(arbiter->event, 0);
+        zygote->events->ended(zygote->owner);
         return 0;
     }
     if (!zygote->renewed)
         dv_error("the zygote has ended (%s); it is started again, running sessions go on", how);
     zygote->renewed = false;
-    zygote_lost(arbiter);
-    schedule_restart(arbiter);
+    zygote_lost(zygote);
+    schedule_restart(zygote);
     return 0;
 }
 
 static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
+    struct dvd_zygote *zygote = userdata;
 
     (void)source;
     (void)usec;
-    if (arbiter->stopping || arbiter->zygote.fd >= 0)
+    if (zygote->is_stopping || zygote->fd >= 0)
         return 0;
-    int error = dv_zygote_start(arbiter);
+    int error = dvd_zygote_start(zygote);
     if (error < 0) {
         dv_error("cannot start the zygote: %s%s", strerror(-error),
                  error == -EPIPE ? "; the process that starts it is gone: restart divvyd, running "
                                    "programs go on"
                                  : "");
-        schedule_restart(arbiter);
+        schedule_restart(zygote);
         return 0;
     }
-    dv_keeper_put_daemon(arbiter);
-    dv_sessions_advance(arbiter);
+    zygote->events->started(zygote->owner);
     return 0;
 }
 
 /* ---- requests ---- */
 
-/* Sends one errand. Returns 0 when it is done with, also where it has become pointless; -EAGAIN
- * when the socket is full. */
-static int send_errand(struct dv_arbiter *arbiter, const struct dv_zygote_errand *errand)
+/* Fills a request and its descriptors. Returns how many these are, or -1: the request has become pointless. The
+ * caller closes *to_close. */
+static int fill(struct dvd_zygote *zygote, const struct dvd_zygote_request *wanted, struct dv_zygote_request *request,
+                int fds[5], int *to_close)
 {
-    struct dv_zygote_request request = {.magic = DV_WIRE_MAGIC, .op = (uint32_t)errand->op};
-    int fds[5] = {-1, -1, -1, -1, -1};
-    int fd_count = 0;
-    struct dv_session *session = NULL;
-    DV_AUTO_CLOSE int cache_fd = -1;
+    struct dvd_sandboxes *sandboxes = zygote->sandboxes;
 
-    if (errand->op == DV_ZYGOTE_FORK) {
-        session = dv_session_find(arbiter, errand->session);
-        if (!session || !dv_session_fill_request(session, &request, fds))
-            return 0;
-        cache_fd = fds[4];
-        fd_count = cache_fd < 0 ? 4 : 5;
-    } else if (errand->op == DV_ZYGOTE_SWEEP) {
-        cache_fd = fds[0] = dv_cages_next_sweep(arbiter, &request);
-        fds[1] = arbiter->cages.caches_fd;
-        fd_count = request.op == DV_ZYGOTE_REMOVE ? 2 : 1;
-        if (cache_fd < 0)
-            return 0;
-    } else {
-        cache_fd = fds[0] = dv_cages_fill(arbiter, NULL, &request.cage);
-        fd_count = cache_fd < 0 ? 0 : 1;
+    switch (wanted->op) {
+    case DV_ZYGOTE_FORK:
+        if (!zygote->events->fill_fork(zygote->owner, wanted->session, request, fds))
+            return -1;
+        *to_close = fds[4];
+        return fds[4] < 0 ? 4 : 5;
+    case DV_ZYGOTE_SWEEP:
+        *to_close = fds[0] = dvd_kernel_cache_next_sweep(&sandboxes->caches, request);
+        fds[1] = sandboxes->caches.fd;
+        if (fds[0] < 0)
+            return -1;
+        return request->op == DV_ZYGOTE_REMOVE ? 2 : 1;
+    default:
+        *to_close = fds[0] = dvd_sandbox_fill(sandboxes, NULL, &request->cage);
+        return fds[0] < 0 ? 0 : 1;
     }
-    int error = dv_fd_send(arbiter->zygote.fd, &request, dv_zygote_request_bytes(&request), fds,
-                           fd_count);
-    if (error == 0 || error == -EAGAIN) {
-        if (error == 0 && session)
-            dv_session_request_sent(session);
+}
+
+/* Sends a request. Returns 0 when it is done with, also where it has become pointless; -EAGAIN when the socket is
+ * full. */
+static int send_request(struct dvd_zygote *zygote, const struct dvd_zygote_request *wanted)
+{
+    struct dv_zygote_request request = {.magic = DV_WIRE_MAGIC, .op = (uint32_t)wanted->op};
+    int fds[5] = {-1, -1, -1, -1, -1};
+    DV_AUTO_CLOSE int to_close = -1;
+    int fd_count = fill(zygote, wanted, &request, fds, &to_close);
+
+    if (fd_count < 0)
+        return 0;
+    int error = dv_fd_send(zygote->fd, &request, dv_zygote_request_bytes(&request), fds, fd_count);
+    if (error == 0 && wanted->op == DV_ZYGOTE_FORK)
+        zygote->events->fork_sent(zygote->owner, wanted->session);
+    if (error == 0 || error == -EAGAIN)
         return error;
-    }
     if (error == -EPIPE || error == -ECONNRESET)
-        return -EAGAIN; /* its end is noticed elsewhere; the errand is for its successor */
+        return -EAGAIN; /* its end is noticed elsewhere; the request is for its successor */
     dv_error("cannot ask the zygote: %s", strerror(-error));
-    if (session)
-        dv_session_fork_failed(session, error, "the request could not be sent");
-    else if (errand->op == DV_ZYGOTE_PROBE)
-        arbiter->zygote.probing = false;
+    if (wanted->op == DV_ZYGOTE_FORK)
+        zygote->events->fork_failed(zygote->owner, wanted->session, error, "the request could not be sent");
+    else if (wanted->op == DV_ZYGOTE_PROBE)
+        zygote->probing = false;
     return 0;
 }
 
 /* Never two of one user while another waits. */
-static struct dv_zygote_errand *next_errand(const struct dv_zygote *zygote)
+static struct dvd_zygote_request *next_request(const struct dvd_zygote *zygote)
 {
-    struct dv_zygote_errand *errand;
+    struct dvd_zygote_request *request;
 
-    DL_FOREACH (zygote->errands, errand)
-        if (errand->op != DV_ZYGOTE_FORK || errand->uid != zygote->last_uid)
-            return errand;
-    return zygote->errands;
+    DL_FOREACH (zygote->requests, request)
+        if (request->op != DV_ZYGOTE_FORK || request->uid != zygote->last_uid)
+            return request;
+    return zygote->requests;
 }
 
-static void send_errands(struct dv_arbiter *arbiter)
+static void send_requests(struct dvd_zygote *zygote)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
 
-    while (zygote->errands) {
-        struct dv_zygote_errand *errand = next_errand(zygote);
-        if (send_errand(arbiter, errand) == -EAGAIN)
+    while (zygote->requests) {
+        struct dvd_zygote_request *request = next_request(zygote);
+        if (send_request(zygote, request) == -EAGAIN)
             break;
-        if (errand->op == DV_ZYGOTE_FORK)
-            zygote->last_uid = errand->uid;
-        DL_DELETE(zygote->errands, errand);
-        zygote->errand_count--;
-        free(errand);
+        if (request->op == DV_ZYGOTE_FORK)
+            zygote->last_uid = request->uid;
+        DL_DELETE(zygote->requests, request);
+        zygote->request_count--;
+        free(request);
     }
     if (zygote->io)
-        sd_event_source_set_io_events(zygote->io, EPOLLIN | (zygote->errands ? EPOLLOUT : 0));
+        sd_event_source_set_io_events(zygote->io, EPOLLIN | (zygote->requests ? EPOLLOUT : 0));
 }
 
-static int add_errand(struct dv_arbiter *arbiter, enum dv_zygote_op op, uint64_t session, uid_t uid)
+static int add_request(struct dvd_zygote *zygote, enum dv_zygote_op op, uint64_t session, uid_t uid)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
-    struct dv_zygote_errand *errand =
-        zygote->errand_count < DV_LIMIT_ZYGOTE_ERRANDS ? malloc(sizeof *errand) : NULL;
+    struct dvd_zygote_request *request =
+        zygote->request_count < DV_LIMIT_ZYGOTE_REQUESTS ? malloc(sizeof *request) : NULL;
 
-    if (!errand)
+    if (!request)
         return -ENOMEM;
-    zygote->errand_count++;
-    *errand = (struct dv_zygote_errand){.op = op, .session = session, .uid = uid};
-    DL_APPEND(zygote->errands, errand);
+    zygote->request_count++;
+    *request = (struct dvd_zygote_request){.op = op, .session = session, .uid = uid};
+    DL_APPEND(zygote->requests, request);
     if (zygote->fd >= 0)
-        send_errands(arbiter);
+        send_requests(zygote);
     return 0;
 }
 
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid)
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid)
 {
-    return add_errand(arbiter, DV_ZYGOTE_FORK, session, uid);
+    return add_request(zygote, DV_ZYGOTE_FORK, session, uid);
 }
 
-void dv_zygote_request_sweep(struct dv_arbiter *arbiter)
+void dvd_zygote_request_sweep(struct dvd_zygote *zygote)
 {
-    if (arbiter->zygote.fd >= 0)
-        add_errand(arbiter, DV_ZYGOTE_SWEEP, 0, 0);
+    if (zygote->fd >= 0)
+        add_request(zygote, DV_ZYGOTE_SWEEP, 0, 0);
 }
 
-int dv_zygote_request_probe(struct dv_arbiter *arbiter)
+int dvd_zygote_request_probe(struct dvd_zygote *zygote)
 {
-    if (arbiter->zygote.probing || arbiter->zygote.fd < 0)
+    if (zygote->probing || zygote->fd < 0)
         return 0; /* a new zygote begins with a probe */
-    int error = add_errand(arbiter, DV_ZYGOTE_PROBE, 0, 0);
+    int error = add_request(zygote, DV_ZYGOTE_PROBE, 0, 0);
     if (error == 0)
-        arbiter->zygote.probing = true;
+        zygote->probing = true;
     return error;
 }
 
-void dv_zygote_renew(struct dv_arbiter *arbiter)
+/* Another zygote takes its place, which loads the drivers anew and looks for devices. */
+static void renew(struct dvd_zygote *zygote)
 {
     dv_info("no device was found: drivers are loaded anew");
-    arbiter->zygote.renewed = true;
-    drop_socket(&arbiter->zygote);
-    signal_zygote(&arbiter->zygote, SIGKILL); /* and at its end the next one is started */
+    zygote->renewed = true;
+    drop_socket(zygote);
+    signal_zygote(zygote, SIGKILL); /* and at its end the next one is started */
+}
+
+bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
+{
+    const struct dv_devices *devices = zygote->devices;
+
+    if (zygote->fd < 0)
+        return false;
+    return (devices->known && devices->count > 0) || (!zygote->probing && !devices->had_some);
+}
+
+void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
+{
+    const struct dv_devices *devices = zygote->devices;
+    uint64_t pause_us = devices->had_some ? DV_PROBE_PAUSE_SHORT_US : DV_PROBE_PAUSE_US;
+
+    if (zygote->fd < 0 || zygote->probing || (devices->known && devices->count > 0))
+        return;
+    if (!devices->known)
+        dvd_zygote_request_probe(zygote);
+    else if (now_us() - devices->probed_us >= pause_us)
+        /* A driver may have come or become ready since the last look, or there was no memory to load it. */
+        renew(zygote);
 }
 
 /* ---- answers ---- */
@@ -349,96 +380,95 @@ static bool is_pidfd(int fd)
     return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno == ESRCH || errno == EPERM;
 }
 
-static void take_forked(struct dv_arbiter *arbiter, struct dv_session *session, int *pidfd)
+static void take_forked(struct dvd_zygote *zygote, int *pidfd)
 {
-    const struct dv_zygote_answer *answer = &arbiter->zygote.answer;
+    const struct dv_zygote_answer *answer = &zygote->answer;
 
     if (*pidfd < 0 || !is_pidfd(*pidfd) || answer->pid <= 0) {
-        dv_error("the zygote's answer for session %llu lacks a process: ignored",
-                 (unsigned long long)answer->session);
-        if (session)
-            dv_session_fork_failed(session, -EPROTO, "the zygote named no process");
+        dv_error("the zygote's answer for session %llu lacks a process: ignored", (unsigned long long)answer->session);
+        zygote->events->fork_failed(zygote->owner, answer->session, -EPROTO, "the zygote named no process");
         return;
     }
-    if (!session) { /* its tenant has left meanwhile */
+    zygote->events->forked(zygote->owner, answer->session, answer->pid, pidfd);
+    if (*pidfd >= 0) /* its program has left meanwhile */
         syscall(SYS_pidfd_send_signal, *pidfd, SIGKILL, NULL, 0);
-        return;
-    }
-    dv_session_forked(session, answer->pid, dv_take_fd(pidfd));
 }
 
 static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata)
 {
+    struct dvd_zygote *zygote = userdata;
+
     (void)source;
     (void)usec;
-    dv_sessions_advance(userdata); /* if any waits for a device */
+    zygote->events->look_again(zygote->owner);
     return 0;
 }
 
-static void look_again(struct dv_arbiter *arbiter)
+static void look_again(struct dvd_zygote *zygote)
 {
-    sd_event_source **timer = &arbiter->zygote.restart_timer; /* it runs, so that is free */
+    sd_event_source **timer = &zygote->restart_timer; /* it runs, so that is free */
 
     *timer = sd_event_source_disable_unref(*timer);
-    int error = sd_event_add_time_relative(arbiter->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US,
-                                           1 * DV_MS, on_look_again, arbiter);
+    int error = sd_event_add_time_relative(zygote->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US,
+                                           1 * DV_MS, on_look_again, zygote);
     if (error < 0) {
         dv_error("cannot look for devices later, so now: %s", strerror(-error));
-        dv_sessions_advance(arbiter);
+        zygote->events->look_again(zygote->owner);
     }
 }
 
-static void take_probed(struct dv_arbiter *arbiter)
+static void log_devices(const struct dv_devices *devices)
 {
-    arbiter->zygote.probing = false;
-    if (arbiter->zygote.answer.uncaged && dv_cages_impossible(arbiter, arbiter->zygote.answer.text)) {
-        dv_zygote_request_probe(arbiter);
+    for (uint32_t i = 0; i < devices->count; i++)
+        dv_info("device %u: %s (%s)", i, devices->reports[i].name, devices->reports[i].platform_name);
+    if (devices->found > devices->count)
+        dv_warning("the vendors offer %u devices, and divvyd serves the first %u: the others are not offered to programs",
+                   devices->found, devices->count);
+    if (devices->count == 0)
+        dv_warning("no device: %s", devices->text);
+}
+
+static void take_probed(struct dvd_zygote *zygote)
+{
+    struct dv_devices *devices = zygote->devices;
+
+    zygote->probing = false;
+    if (zygote->answer.uncaged && dvd_sandboxes_impossible(zygote->sandboxes, zygote->answer.text)) {
+        dvd_zygote_request_probe(zygote);
         return;
     }
-    dv_cages_probed(arbiter, arbiter->zygote.answer.device_count > 0);
-    if (!dv_devices_take(&arbiter->devices, &arbiter->zygote.answer, dv_arbiter_now(arbiter))) {
+    dvd_sandboxes_probed(zygote->sandboxes, zygote->answer.device_count > 0);
+    if (!dv_devices_take(devices, &zygote->answer, now_us())) {
         dv_error("the probe's answer makes no sense: ignored");
         return;
     }
-    dv_arbiter_devices_changed(arbiter);
-    for (uint32_t i = 0; i < arbiter->devices.count; i++)
-        dv_info("device %u: %s (%s)", i, arbiter->devices.reports[i].name,
-                arbiter->devices.reports[i].platform_name);
-    if (arbiter->devices.found > arbiter->devices.count)
-        dv_warning("the vendors offer %u devices, and divvyd serves the first %u: the others are not "
-                   "offered to programs",
-                   arbiter->devices.found, arbiter->devices.count);
-    if (arbiter->devices.count == 0)
-        dv_warning("no device: %s", arbiter->devices.text);
-    if (arbiter->devices.count == 0 && arbiter->devices.had_some)
-        look_again(arbiter);
-    dv_adopt_note_devices(arbiter);
-    dv_sessions_advance(arbiter);
+    log_devices(devices);
+    if (devices->count == 0 && devices->had_some)
+        look_again(zygote);
+    zygote->events->probed(zygote->owner);
 }
 
-static void take_answer(struct dv_arbiter *arbiter, int *pidfd)
+static void take_answer(struct dvd_zygote *zygote, int *pidfd)
 {
-    struct dv_zygote_answer *answer = &arbiter->zygote.answer;
-    struct dv_session *session = dv_session_find(arbiter, answer->session);
+    struct dv_zygote_answer *answer = &zygote->answer;
 
     dv_text_clean(answer->text, sizeof answer->text);
     switch (answer->event) {
     case DV_ZYGOTE_FORKED:
-        take_forked(arbiter, session, pidfd);
+        take_forked(zygote, pidfd);
         return;
     case DV_ZYGOTE_FAILED:
-        if (session)
-            dv_session_fork_failed(session, answer->status, answer->text);
+        zygote->events->fork_failed(zygote->owner, answer->session, answer->status, answer->text);
         return;
     case DV_ZYGOTE_EXITED:
-        if (session)
-            dv_session_worker_exited(session, answer->pid, answer->status);
+        zygote->events->exited(zygote->owner, answer->session, answer->pid, answer->status);
         return;
     case DV_ZYGOTE_PROBED:
-        take_probed(arbiter);
+        take_probed(zygote);
         return;
     case DV_ZYGOTE_SWEPT:
-        dv_cages_swept(arbiter, answer->session, answer->status, (uint64_t)answer->swept_kib << 10);
+        dvd_kernel_cache_swept(&zygote->sandboxes->caches, answer->session, answer->status,
+                               (uint64_t)answer->swept_kib << 10);
         return;
     default:
         dv_error("the zygote speaks of an unknown event %u: ignored", answer->event);
@@ -446,9 +476,8 @@ static void take_answer(struct dv_arbiter *arbiter, int *pidfd)
 }
 
 /* Returns false when there is nothing more to read for now. */
-static bool receive_answer(struct dv_arbiter *arbiter)
+static bool receive_answer(struct dvd_zygote *zygote)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
     DV_AUTO_CLOSE int pidfd = -1;
     int fd_count;
     ssize_t length = dv_fd_receive(zygote->fd, &zygote->answer, sizeof zygote->answer, &pidfd, 1,
@@ -459,8 +488,8 @@ static bool receive_answer(struct dv_arbiter *arbiter)
     if (length == -EAGAIN)
         return false;
     if (length == 0 || (length < 0 && length != -EMSGSIZE)) {
-        zygote_lost(arbiter); /* the end of the process is reported apart, and restarts it */
-        if (!arbiter->stopping)
+        zygote_lost(zygote); /* the end of the process is reported apart, and restarts it */
+        if (!zygote->is_stopping)
             signal_zygote(zygote, SIGTERM);
         return false;
     }
@@ -470,40 +499,40 @@ static bool receive_answer(struct dv_arbiter *arbiter)
         dv_error("a message of %zd bytes is none of the zygote's: ignored", length);
         return true;
     }
-    take_answer(arbiter, &pidfd);
+    take_answer(zygote, &pidfd);
     return zygote->fd >= 0;
 }
 
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_arbiter *arbiter = userdata;
+    struct dvd_zygote *zygote = userdata;
 
     (void)source;
     (void)fd;
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        for (int i = 0; i < DV_LIMIT_BATCH && receive_answer(arbiter); i++)
+        for (int i = 0; i < DV_LIMIT_BATCH && receive_answer(zygote); i++)
             ;
-    if (arbiter->zygote.fd >= 0 && (events & EPOLLOUT))
-        send_errands(arbiter);
+    if (zygote->fd >= 0 && (events & EPOLLOUT))
+        send_requests(zygote);
     return 0;
 }
 
 /* ---- life ---- */
 
-void dv_zygote_init(struct dv_zygote *zygote)
+void dvd_zygote_init(struct dvd_zygote *zygote)
 {
-    *zygote = (struct dv_zygote){.fd = -1, .pidfd = -1};
+    zygote->fd = zygote->pidfd = -1;
+    zygote->launcher.fd = -1;
     dv_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
 /* Takes both descriptors over, if it succeeds. */
-static int watch_zygote(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd)
+static int watch_zygote(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *socket_fd)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
 
-    int error = sd_event_add_io(arbiter->event, &zygote->process, *pidfd, EPOLLIN, on_end, arbiter);
+    int error = sd_event_add_io(zygote->event, &zygote->process, *pidfd, EPOLLIN, on_end, zygote);
     if (error >= 0)
-        error = sd_event_add_io(arbiter->event, &zygote->io, *socket_fd, EPOLLIN, on_io, arbiter);
+        error = sd_event_add_io(zygote->event, &zygote->io, *socket_fd, EPOLLIN, on_io, zygote);
     if (error < 0) {
         zygote->process = sd_event_source_disable_unref(zygote->process);
         return error;
@@ -512,17 +541,17 @@ static int watch_zygote(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *
     zygote->pidfd = dv_take_fd(pidfd);
     zygote->fd = dv_take_fd(socket_fd);
     zygote->generation++;
-    zygote->started_us = dv_arbiter_now(arbiter);
+    zygote->started_us = now_us();
     zygote->probing = false;
     return 0;
 }
 
-int dv_zygote_prepare(struct dv_arbiter *arbiter)
+int dvd_zygote_prepare(struct dvd_zygote *zygote)
 {
-    return dv_launcher_start(&arbiter->launcher, exec_zygote, arbiter, !arbiter->options.user);
+    return dv_launcher_start(&zygote->launcher, exec_zygote, zygote, !zygote->of_user);
 }
 
-int dv_zygote_start(struct dv_arbiter *arbiter)
+int dvd_zygote_start(struct dvd_zygote *zygote)
 {
     DV_AUTO_CLOSE int theirs = -1;
     DV_AUTO_CLOSE int ours = -1;
@@ -536,21 +565,21 @@ int dv_zygote_start(struct dv_arbiter *arbiter)
     theirs = pair[1];
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    log_fd = dv_worker_log_open(&arbiter->zygote.log, arbiter->event);
+    log_fd = dv_worker_log_open(&zygote->log, zygote->event);
     if (log_fd < 0)
         return log_fd;
 
-    DV_AUTO_CLOSE int pidfd = dv_launcher_launch(&arbiter->launcher, theirs, log_fd, &pid);
+    DV_AUTO_CLOSE int pidfd = dv_launcher_launch(&zygote->launcher, theirs, log_fd, &pid);
     if (pidfd < 0)
         return pidfd;
-    int error = watch_zygote(arbiter, pid, &pidfd, &ours);
+    int error = watch_zygote(zygote, pid, &pidfd, &ours);
     if (error < 0) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         return error;
     }
-    dv_debug("zygote %d started from %s", pid, arbiter->worker_path);
-    return dv_zygote_request_probe(arbiter);
+    dv_debug("zygote %d started from %s", pid, zygote->worker_path);
+    return dvd_zygote_request_probe(zygote);
 }
 
 /* ---- that of an earlier daemon ---- */
@@ -585,15 +614,15 @@ static void mix_text(uint64_t *hash, const char *path)
     mix(hash, "", 1);
 }
 
-uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter)
+uint64_t dvd_zygote_identity(const struct dvd_zygote *zygote)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
-    DV_AUTO_FREE char **environment = build_environment(arbiter);
+    DV_AUTO_FREE char **environment = build_environment(zygote);
 
     mix(&hash, DIVVY_VERSION, sizeof DIVVY_VERSION);
-    mix(&hash, arbiter->worker_path, strlen(arbiter->worker_path) + 1);
-    mix_file(&hash, arbiter->worker_path);
-    mix_text(&hash, arbiter->config_path); /* it may name drivers */
+    mix(&hash, zygote->worker_path, strlen(zygote->worker_path) + 1);
+    mix_file(&hash, zygote->worker_path);
+    mix_text(&hash, zygote->config_path); /* it may name drivers */
     mix_file(&hash, DV_VENDORS_PUBLIC);
     const char *vendors = getenv("DIVVY_VENDORS");
     mix(&hash, vendors ? vendors : "", vendors ? strlen(vendors) : 0);
@@ -602,30 +631,29 @@ uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter)
     return hash;
 }
 
-int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd, int *log_fd)
+int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *socket_fd, int *log_fd)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
     struct pollfd ended = {.fd = *pidfd, .events = POLLIN};
 
     if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) ||
         poll(&ended, 1, 0) != 0)
         return -ESRCH;
-    int error = dv_worker_log_adopt(&zygote->log, arbiter->event, log_fd);
+    int error = dv_worker_log_adopt(&zygote->log, zygote->event, log_fd);
     if (error == 0)
-        error = watch_zygote(arbiter, pid, pidfd, socket_fd);
+        error = watch_zygote(zygote, pid, pidfd, socket_fd);
     zygote->adopted = error >= 0;
     return error;
 }
 
-void dv_zygote_stop(struct dv_arbiter *arbiter)
+void dvd_zygote_stop(struct dvd_zygote *zygote)
 {
-    drop_socket(&arbiter->zygote);
+    zygote->is_stopping = true;
+    drop_socket(zygote);
 }
 
-void dv_zygote_fini(struct dv_arbiter *arbiter)
+void dvd_zygote_fini(struct dvd_zygote *zygote)
 {
-    struct dv_zygote *zygote = &arbiter->zygote;
-    struct dv_zygote_errand *errand, *next;
+    struct dvd_zygote_request *request, *next;
 
     drop_socket(zygote);
     dv_worker_log_close(&zygote->log);
@@ -639,9 +667,9 @@ void dv_zygote_fini(struct dv_arbiter *arbiter)
         zygote->pid = 0;
     }
     dv_close_fd(&zygote->pidfd);
-    DL_FOREACH_SAFE(zygote->errands, errand, next)
+    DL_FOREACH_SAFE(zygote->requests, request, next)
     {
-        DL_DELETE(zygote->errands, errand);
-        free(errand);
+        DL_DELETE(zygote->requests, request);
+        free(request);
     }
 }

@@ -7,55 +7,86 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#include "src/arbiter/workers/devices.h"
+#include "src/arbiter/workers/launcher.h"
+#include "src/arbiter/workers/sandbox.h"
 #include "src/arbiter/workers/worker_log.h"
 #include "src/wire/session/handshake.h"
 
-struct dv_arbiter;
-struct dv_zygote_errand;
+struct dvd_zygote_request;
 
-struct dv_zygote {
-    int fd;              /* -1: not running */
-    pid_t pid;           /* 0: ended */
+struct dvd_zygote_events {
+    /* Fills the request for a session's worker, and its descriptors, of which the last is the caller's to close and
+     * may be -1. Returns false: the session wants none any more. */
+    bool (*fill_fork)(void *owner, uint64_t session, struct dv_zygote_request *request, int fds[5]);
+    void (*fork_sent)(void *owner, uint64_t session);
+    /* The session, if it is still there, takes the descriptor. */
+    void (*forked)(void *owner, uint64_t session, pid_t pid, int *pidfd);
+    void (*fork_failed)(void *owner, uint64_t session, int error, const char *text);
+    void (*exited)(void *owner, uint64_t session, pid_t pid, int status);
+    void (*probed)(void *owner);     /* the list of devices is another */
+    void (*look_again)(void *owner); /* there was no device: sessions that wait for one may try again */
+    void (*lost)(void *owner);       /* the zygote has ended, and says no more of its workers */
+    void (*started)(void *owner);    /* there is a new one */
+    void (*ended)(void *owner);      /* after dvd_zygote_stop */
+};
+
+struct dvd_zygote {
+    /* set by the owner */
+    sd_event *event;
+    bool of_user;
+    const char *worker_path, *icd_directory, *config_path;
+    struct dv_devices *devices;
+    struct dvd_sandboxes *sandboxes;
+    const struct dvd_zygote_events *events;
+    void *owner;
+
+    struct dv_launcher launcher;
+    int fd;    /* -1: not running */
+    pid_t pid; /* 0: ended */
     int pidfd;
     uint64_t generation; /* counts the zygotes started; a worker remembers which was its parent */
     uint64_t started_us;
     uint64_t pause_us; /* before the next restart; 0: at once */
-    bool adopted; /* an earlier daemon has started it */
+    bool adopted;      /* an earlier daemon has started it */
     bool probing;
     bool renewed; /* its end is wanted */
+    bool is_stopping;
     sd_event_source *io;
     sd_event_source *process;
     sd_event_source *restart_timer;
     struct dv_worker_log log;
-    struct dv_zygote_errand *errands; /* requests not sent yet */
-    unsigned errand_count;
-    uid_t last_uid;                   /* for whom the last worker was asked for */
-    struct dv_zygote_answer answer;   /* the one being read */
+    struct dvd_zygote_request *requests; /* not sent yet */
+    unsigned request_count;
+    uid_t last_uid;                 /* for whom the last worker was asked for */
+    struct dv_zygote_answer answer; /* the one being read */
 };
 
-void dv_zygote_init(struct dv_zygote *zygote);
+void dvd_zygote_init(struct dvd_zygote *zygote);
 /* Starts the launcher, while divvyd has all its rights and few descriptors. Returns 0 or a negative
  * errno. */
-int dv_zygote_prepare(struct dv_arbiter *arbiter);
+int dvd_zygote_prepare(struct dvd_zygote *zygote);
 /* Starts the process. Returns 0 or a negative errno. */
-int dv_zygote_start(struct dv_arbiter *arbiter);
+int dvd_zygote_start(struct dvd_zygote *zygote);
 /* Of the program, environment and drivers that a zygote started now would have. */
-uint64_t dv_zygote_identity(const struct dv_arbiter *arbiter);
+uint64_t dvd_zygote_identity(const struct dvd_zygote *zygote);
 /* Goes on with the zygote of an earlier daemon; takes the descriptors over. Returns 0 or a negative
  * errno: it is of no use. */
-int dv_zygote_adopt(struct dv_arbiter *arbiter, pid_t pid, int *pidfd, int *socket_fd, int *log_fd);
+int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *socket_fd, int *log_fd);
 /* Lets the zygote go by closing its socket; it ends by itself. */
-void dv_zygote_stop(struct dv_arbiter *arbiter);
+void dvd_zygote_stop(struct dvd_zygote *zygote);
 /* Releases everything; kills the process if it has not ended. */
-void dv_zygote_fini(struct dv_arbiter *arbiter);
+void dvd_zygote_fini(struct dvd_zygote *zygote);
 
-/* Asks for a worker; dv_session_forked or dv_session_fork_failed is the answer. */
-int dv_zygote_request_fork(struct dv_arbiter *arbiter, uint64_t session, uid_t uid);
-/* Asks to keep a directory of compiled kernels within its limit (dv_cages_next_sweep says which). */
-void dv_zygote_request_sweep(struct dv_arbiter *arbiter);
+/* Asks for a worker; the event forked or fork_failed is the answer. */
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid);
+/* Asks to keep a directory of compiled kernels within its limit (dvd_kernel_cache_next_sweep says which). */
+void dvd_zygote_request_sweep(struct dvd_zygote *zygote);
 /* Asks for the devices unless that is under way. */
-int dv_zygote_request_probe(struct dv_arbiter *arbiter);
-/* Another one takes its place, which loads the drivers anew and looks for devices. */
-void dv_zygote_renew(struct dv_arbiter *arbiter);
+int dvd_zygote_request_probe(struct dvd_zygote *zygote);
+/* Whether sessions can begin: the zygote runs, and its devices are known, or there is none. */
+bool dvd_zygote_is_ready(const struct dvd_zygote *zygote);
+/* Looks for devices again, if there is none and the last look was some time ago. */
+void dvd_zygote_refresh_devices(struct dvd_zygote *zygote);
 
 #endif

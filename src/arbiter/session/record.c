@@ -1,0 +1,51 @@
+/* What the next daemon needs to know of a session, and its client's welcome, which comes after that. */
+#include <string.h>
+
+#include "src/arbiter/session/private.h"
+
+void dvd_session_record(struct dv_session *session)
+{
+    struct dvd_sessions *sessions = session->sessions;
+    struct dv_state_session *record =
+        session->lessee.tenant->record ? dv_state_add(&sessions->state->sessions) : NULL;
+
+    if (!record) {
+        dv_debug("session %llu will not outlive this daemon", ID(session));
+        return;
+    }
+    record->api = session->api;
+    record->id = session->lessee.id;
+    record->uid = session->lessee.uid;
+    record->gid = session->gid;
+    record->tenant_pid = session->tenant_pid;
+    record->worker_pid = session->worker_pid;
+    record->tenant = dv_state_index(&sessions->state->tenants, session->lessee.tenant->record);
+    record->version = session->version;
+    record->present_as = session->present_as;
+    record->device_count = session->lessee.device_count;
+    memcpy(record->devices, session->lessee.device_indices, sizeof record->devices);
+    record->shm_bytes = session->shm_bytes;
+    record->started = (uint64_t)session->started;
+    record->started_us = session->started_us;
+    record->leased_mask = session->lessee.leased_mask;
+    memcpy(record->command, session->command, sizeof record->command);
+    session->lessee.record = record;
+    dvd_keeper_put(sessions->keeper, session->lessee.id);
+    dv_state_commit(record);
+}
+
+int dvd_session_welcome(struct dv_session *session)
+{
+    bool lease_only = session->api == DV_API_LEASE;
+    int error = dvd_session_send_welcome(lease_only ? session->channel.fd : session->client_fd,
+                                        session->version, DV_WELCOME_OK, session->lessee.id,
+                                        session->shm_bytes, session->shm_fd,
+                                        session->lessee.change_ignored
+                                            ? "what was asked of its share is ignored, for its tenant has several users: the "
+                                              "operator sets it"
+                                            : "");
+
+    if (error >= 0 && session->lessee.record)
+        session->lessee.record->welcomed = 1;
+    return error;
+}

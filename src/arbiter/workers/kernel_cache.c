@@ -1,0 +1,606 @@
+/* Directories of compiled kernels (see kernel_cache.h).
+ *
+ * Compiled kernels are machine code, so tenants never share them: each has a directory of its own, which belongs to
+ * the user that its workers run as. That user is one of a range that no other program uses, and the directory's
+ * name, NUMBER-TENANT, is where the choice is remembered. When directories or numbers become too many, the least
+ * recently used directory without sessions is removed, and its number is free again once it is gone. */
+#include "src/arbiter/workers/kernel_cache.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "src/arbiter/limits.h"
+#include "src/base/cleanup.h"
+#include "src/base/clock.h"
+#include "src/base/log.h"
+
+#define CACHE_SYSTEM "/var/cache/divvy"
+
+enum sweep_list { NO_SWEEP, SWEEP_SOON, SWEEP_LATER, SWEPT_NOW, SWEEP_LISTS };
+
+struct dvd_kernel_cache {
+    char name[DVD_CACHE_NAME_BYTES];
+    uid_t uid;
+    struct dvd_cache_owner *owner; /* NULL: none: it is removed, or the probe's */
+    unsigned sessions; /* whose workers may write there */
+    bool used;         /* since it was last swept */
+    bool leaving;      /* it is not found any more, and is removed */
+    bool numbered;     /* the number is given back with it */
+    time_t used_at;    /* as learned from the directory */
+    uint64_t bytes;
+    uint64_t sweep;    /* number of the request that it is part of */
+    uint64_t swept_us; /* 0: it need not wait */
+    enum sweep_list list;
+    struct dvd_kernel_cache *prev, *next;                   /* among those to be swept */
+    struct dvd_kernel_cache *prev_idle, *next_idle;         /* among all without sessions */
+    struct dvd_kernel_cache *prev_of_owner, *next_of_owner; /* and among its owner's */
+    UT_hash_handle hh;
+};
+
+/* A user of programs, and the directories of the tenants that it is a member of. */
+struct dvd_cache_owner {
+    uid_t uid;
+    unsigned count;
+    struct dvd_kernel_cache *idle;
+    UT_hash_handle hh;
+};
+
+/* ---- the directories ---- */
+
+/* Where all tenants' directories are. */
+static bool name_caches(const struct dvd_kernel_caches *caches, char *path, size_t bytes)
+{
+    const char *given = getenv("DIVVY_CACHE"), *base = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int length;
+
+    if (given && given[0] == '/')
+        length = snprintf(path, bytes, "%s", given);
+    else if (!caches->config->of_user)
+        length = snprintf(path, bytes, CACHE_SYSTEM);
+    else if (base && base[0] == '/')
+        length = snprintf(path, bytes, "%s/divvy", base);
+    else if (home && home[0] == '/')
+        length = snprintf(path, bytes, "%s/.cache/divvy", home);
+    else
+        return false;
+    return length > 0 && (size_t)length < bytes;
+}
+
+static int make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0755); /* the last one tells whether it went well */
+        *slash = '/';
+    }
+    return mkdir(path, 0711) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* ---- lists ---- */
+
+static struct dvd_kernel_cache **list_of(struct dvd_kernel_caches *caches, enum sweep_list list)
+{
+    struct dvd_kernel_cache **const lists[SWEEP_LISTS] = {[SWEEP_SOON] = &caches->sweep_soon,
+                                                         [SWEEP_LATER] = &caches->sweep_later,
+                                                         [SWEPT_NOW] = &caches->swept_now};
+    return lists[list];
+}
+
+static void move_to(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, enum sweep_list list, bool first)
+{
+    struct dvd_kernel_cache **from = list_of(caches, cache->list), **to = list_of(caches, list);
+
+    if (from)
+        DL_DELETE(*from, cache);
+    cache->list = list;
+    if (to && first)
+        DL_PREPEND(*to, cache);
+    else if (to)
+        DL_APPEND(*to, cache);
+}
+
+static void be_idle(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    if (!cache->owner)
+        return;
+    DL_APPEND2(caches->idle, cache, prev_idle, next_idle);
+    DL_APPEND2(cache->owner->idle, cache, prev_of_owner, next_of_owner);
+}
+
+static void be_busy(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    if (!cache->owner)
+        return;
+    DL_DELETE2(caches->idle, cache, prev_idle, next_idle);
+    DL_DELETE2(cache->owner->idle, cache, prev_of_owner, next_of_owner);
+}
+
+static struct dvd_cache_owner *find_owner(struct dvd_kernel_caches *caches, uid_t uid)
+{
+    struct dvd_cache_owner *owner;
+
+    HASH_FIND(hh, caches->owners, &uid, sizeof uid, owner);
+    if (owner || !(owner = calloc(1, sizeof *owner)))
+        return owner;
+    owner->uid = uid;
+    HASH_ADD(hh, caches->owners, uid, sizeof owner->uid, owner);
+    return owner;
+}
+
+static void drop_owner(struct dvd_kernel_caches *caches, struct dvd_cache_owner *owner)
+{
+    if (owner && owner->count == 0) {
+        HASH_DEL(caches->owners, owner);
+        free(owner);
+    }
+}
+
+/* ---- what is known of the directories ---- */
+
+/* The user whose it is stands at the end of its name (see sandbox.c). */
+static struct dvd_cache_owner *owner_of(struct dvd_kernel_caches *caches, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? find_owner(caches, (uid_t)strtoul(dot + 1, NULL, 10)) : NULL;
+}
+
+static struct dvd_kernel_cache *remember(struct dvd_kernel_caches *caches, const char *name, uid_t uid)
+{
+    struct dvd_kernel_cache *cache = calloc(1, sizeof *cache);
+
+    if (!cache)
+        return NULL;
+    snprintf(cache->name, sizeof cache->name, "%s", name);
+    cache->uid = uid;
+    cache->owner = owner_of(caches, name);
+    if (cache->owner)
+        cache->owner->count++;
+    HASH_ADD_STR(caches->table, name, cache);
+    be_idle(caches, cache);
+    return cache;
+}
+
+/* Takes a directory out of the table: its tenant gets another one. Its number stays taken until the
+ * directory is removed. */
+static void let_go(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    HASH_DEL(caches->table, cache);
+    be_busy(caches, cache);
+    caches->bytes -= cache->bytes;
+    cache->bytes = 0;
+    cache->leaving = true;
+    cache->swept_us = 0;
+    if (cache->list != SWEPT_NOW)
+        move_to(caches, cache, SWEEP_SOON, true);
+}
+
+static void forget(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    move_to(caches, cache, NO_SWEEP, false);
+    if (cache->numbered)
+        dv_worker_users_give_back(&caches->users, cache->uid);
+    if (cache->owner) {
+        cache->owner->count--;
+        drop_owner(caches, cache->owner);
+    }
+    free(cache);
+}
+
+static bool may_be(const struct dvd_kernel_caches *caches, uid_t uid)
+{
+    return caches->has_users ? uid >= caches->config->worker_uid_first &&
+                                     uid <= caches->config->worker_uid_last
+                               : uid == caches->config->owner;
+}
+
+static int used_before(const struct dvd_kernel_cache *one, const struct dvd_kernel_cache *other)
+{
+    return (one->used_at > other->used_at) - (one->used_at < other->used_at);
+}
+
+/* What divvyd has found in its directory. Of two directories of one name, or of one number, the second goes:
+ * a daemon that was about to remove it has ended. */
+static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_t uid, time_t used_at)
+{
+    struct dvd_kernel_cache *known, *cache;
+    bool numbered = caches->has_users && dv_worker_users_take_this(&caches->users, uid);
+
+    HASH_FIND_STR(caches->table, name, known);
+    if (known && known->uid == uid)
+        return;
+    if (known) /* one of a name is in the table at a time */
+        HASH_DEL(caches->table, known);
+    cache = remember(caches, name, uid);
+    if (cache) {
+        cache->numbered = numbered;
+        cache->used_at = used_at;
+        move_to(caches, cache, SWEEP_LATER, false);
+        if (known || (caches->has_users && !numbered))
+            let_go(caches, cache);
+    }
+    if (known)
+        HASH_ADD_STR(caches->table, name, known);
+}
+
+/* Learns which tenant has which number from the names of the directories, and when it was used last from
+ * the kernel's note of their last change, which their owner cannot set. */
+static void learn_caches(struct dvd_kernel_caches *caches)
+{
+    DIR *directory = fdopendir(dup(caches->fd));
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        char *rest;
+        unsigned long number = strtoul(entry->d_name, &rest, 10);
+        struct stat info;
+        if (!isdigit((unsigned char)entry->d_name[0]) || *rest != '-' || !rest[1] ||
+            strlen(rest + 1) >= DVD_CACHE_NAME_BYTES || number >= UINT32_MAX ||
+            !may_be(caches, (uid_t)number) ||
+            fstatat(caches->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        learn_cache(caches, rest + 1, (uid_t)number, info.st_ctime);
+    }
+    if (directory)
+        closedir(directory);
+    HASH_SORT(caches->table, used_before);
+    struct dvd_kernel_cache *cache, *next;
+    HASH_ITER(hh, caches->table, cache, next) /* into the lists again, the least recently used first */
+    {
+        be_busy(caches, cache);
+        be_idle(caches, cache);
+    }
+}
+
+/* The last of the range is for processes without a number, such as a probe. */
+static void number_users(struct dvd_kernel_caches *caches)
+{
+    const struct dv_config *config = caches->config;
+    struct dvd_kernel_cache *cache;
+
+    if (!caches->has_users || (caches->users.taken && caches->users.first == config->worker_uid_first &&
+                                 caches->users_last == config->worker_uid_last))
+        return;
+    if (dv_worker_users_init(&caches->users, config->worker_uid_first, config->worker_uid_last - 1) < 0)
+        dv_error("no memory for the numbers of worker users: no worker is started");
+    caches->users_last = config->worker_uid_last;
+    for (cache = caches->table; cache; cache = cache->hh.next)
+        cache->numbered = dv_worker_users_take_this(&caches->users, cache->uid);
+    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+        DL_FOREACH (*list_of(caches, list), cache)
+            if (cache->leaving)
+                cache->numbered = dv_worker_users_take_this(&caches->users, cache->uid);
+}
+
+static void open_caches(struct dvd_kernel_caches *caches)
+{
+    char path[DV_LIMIT_PATH];
+
+    if (!name_caches(caches, path, sizeof path)) {
+        dv_warning("no place for compiled kernels (neither XDG_CACHE_HOME nor HOME is set): every "
+                   "program is compiled anew");
+        return;
+    }
+    int status = make_directories(path);
+    caches->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (caches->fd < 0) {
+        dv_warning("cannot keep compiled kernels in %s: %s; every program is compiled anew", path,
+                   strerror(status < 0 ? -status : errno));
+        return;
+    }
+    learn_caches(caches);
+}
+
+/* ---- one tenant's directory ---- */
+
+static unsigned owners_most(const struct dvd_kernel_caches *caches)
+{
+    return caches->config->sessions_per_user > DV_LIMIT_WORKER_USERS_PER_UID
+               ? caches->config->sessions_per_user
+               : DV_LIMIT_WORKER_USERS_PER_UID;
+}
+
+/* Makes one known that has no directory yet. Returns NULL when there is no number for it. */
+static struct dvd_kernel_cache *make_cache(struct dvd_kernel_caches *caches, const char *name)
+{
+    uid_t uid = caches->config->owner;
+
+    if (caches->has_users) {
+        struct dvd_cache_owner *owner = owner_of(caches, name);
+        bool many = owner && owner->count >= owners_most(caches);
+        bool found = !many && dv_worker_users_take(&caches->users, &uid);
+        if (!found) {
+            drop_owner(caches, owner);
+            return NULL;
+        }
+    }
+    struct dvd_kernel_cache *cache = remember(caches, name, uid);
+    if (cache)
+        cache->numbered = caches->has_users;
+    else if (caches->has_users)
+        dv_worker_users_give_back(&caches->users, uid);
+    return cache;
+}
+
+struct dvd_kernel_cache *dvd_kernel_cache_find(struct dvd_kernel_caches *caches, const char *name)
+{
+    struct dvd_kernel_cache *cache;
+
+    HASH_FIND_STR(caches->table, name, cache);
+    return cache ? cache : make_cache(caches, name);
+}
+
+int dvd_kernel_cache_open(struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache)
+{
+    char name[DVD_CACHE_NAME_BYTES + 16];
+    int directory = caches->fd;
+    struct stat info;
+
+    if (directory < 0)
+        return -1;
+    snprintf(name, sizeof name, "%u-%s", (unsigned)cache->uid, cache->name);
+    if (!cache->leaving)
+        mkdirat(directory, name, 0700);
+    DV_AUTO_CLOSE int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    /* also one that a divvyd that was killed has made and not given away */
+    if (fd >= 0 && caches->has_users && fstat(fd, &info) == 0 && info.st_uid == caches->config->owner &&
+        fchown(fd, cache->uid, cache->uid) < 0)
+        return -1;
+    if (fd < 0 || fstat(fd, &info) < 0 || info.st_uid != cache->uid) {
+        dv_warning("cannot use %s for compiled kernels: %s", name,
+                   fd < 0 ? strerror(errno) : "it belongs to another user");
+        return -1;
+    }
+    return dv_take_fd(&fd);
+}
+
+void dvd_kernel_cache_enter(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    if (cache->sessions++ == 0)
+        be_busy(caches, cache);
+    cache->used = true;
+    if (cache->list == NO_SWEEP || cache->list == SWEEP_LATER)
+        move_to(caches, cache, SWEEP_SOON, cache->swept_us == 0);
+}
+
+void dvd_kernel_cache_leave(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
+{
+    if (--cache->sessions == 0)
+        be_idle(caches, cache);
+}
+
+void dvd_kernel_cache_fill_user(const struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache,
+                                struct dv_cage *cage)
+{
+    cage->uid = cage->gid = DV_CAGE_SAME_USER;
+    if (caches->has_users) /* without a directory: as a user that has nothing */
+        cage->uid = cage->gid = cache ? cache->uid : caches->config->worker_uid_last;
+    cage->file_bytes = caches->config->cache_bytes;
+}
+
+/* ---- keeping kernels within their limit ---- */
+
+/* What all directories may have together. */
+static uint64_t bytes_most(const struct dvd_kernel_caches *caches)
+{
+    struct statvfs info;
+    uint64_t most = DV_CACHES_BYTES_USUAL;
+
+    if (caches->config->caches_bytes)
+        return caches->config->caches_bytes;
+    if (fstatvfs(caches->fd, &info) == 0 && info.f_frsize * info.f_blocks / 10 < most)
+        most = info.f_frsize * info.f_blocks / 10;
+    return most > caches->config->cache_bytes ? most : caches->config->cache_bytes;
+}
+
+/* What one may keep: less than usual where those that are in use are too many to be within the whole. */
+static uint64_t bytes_most_of_one(const struct dvd_kernel_caches *caches)
+{
+    uint64_t most = bytes_most(caches), usual = caches->config->cache_bytes;
+    unsigned count = HASH_COUNT(caches->table);
+
+    return caches->bytes <= most || most / count > usual ? usual : most / count;
+}
+
+static bool is_due(const struct dvd_kernel_cache *cache, uint64_t now_us)
+{
+    return cache && (cache->swept_us == 0 || now_us - cache->swept_us >= DV_SWEEP_PAUSE_US);
+}
+
+static struct dvd_kernel_cache *next_due(const struct dvd_kernel_caches *caches, uint64_t now_us)
+{
+    return is_due(caches->sweep_soon, now_us) ? caches->sweep_soon : caches->sweep_later;
+}
+
+/* What became of one that the sweeper was asked to look at. */
+static void take_swept(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, int status, uint64_t bytes)
+{
+    bool again = cache->leaving && cache->swept_us == 0; /* it was let go while it was swept */
+
+    if (cache->leaving && !again && (status == 0 || status == -ENOENT || status == -ESTALE)) {
+        forget(caches, cache);
+        return;
+    }
+    if (!cache->leaving) {
+        caches->bytes += bytes - cache->bytes;
+        cache->bytes = bytes;
+    }
+    bool more = cache->leaving || cache->used;
+    move_to(caches, cache, more ? SWEEP_SOON : NO_SWEEP, again);
+}
+
+/* Returns a descriptor or a negative errno. */
+static int open_leaving(const struct dvd_kernel_caches *caches, const char *name)
+{
+    if (caches->fd < 0) /* it has never had a directory */
+        return -ENOENT;
+    int fd = openat(caches->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A sweep without an answer has been ended, with the zygote or for taking too long. */
+static void find_lost(struct dvd_kernel_caches *caches, uint64_t now_us)
+{
+    struct dvd_kernel_cache *cache, *next;
+
+    DL_FOREACH_SAFE(caches->swept_now, cache, next)
+    {
+        if (now_us - cache->swept_us >= DV_SWEEP_LOST_US)
+            move_to(caches, cache, SWEEP_SOON, false);
+    }
+}
+
+/* Removing goes on as fast as it goes; the rest waits for the timer. */
+static void ask_sweeper(struct dvd_kernel_caches *caches, bool removals_only)
+{
+    uint64_t now_us = dv_now() / DV_NS_PER_US;
+    const struct dvd_kernel_cache *cache;
+    int asked;
+
+    DL_COUNT(caches->swept_now, cache, asked);
+    for (; asked < DV_SWEEPS_AT_ONCE && (cache = next_due(caches, now_us)); asked++) {
+        if (removals_only && !cache->leaving)
+            return;
+        caches->request_sweep(caches->owner);
+    }
+}
+
+/* Removes what was not used for longest while numbers or bytes are too many. */
+static void make_room(struct dvd_kernel_caches *caches)
+{
+    const struct dv_worker_users *users = &caches->users;
+    const struct dvd_kernel_cache *cache;
+    uint32_t plenty = users->count - users->count / 4 - 1; /* of a small range one stays free, too */
+    uint32_t leaving = 0;
+
+    DL_FOREACH (caches->swept_now, cache)
+        leaving += cache->leaving;
+    DL_FOREACH (caches->sweep_soon, cache) { /* they are at its beginning, unless something is wrong */
+        if (!cache->leaving || ++leaving >= DV_SWEEPS_AT_ONCE)
+            break;
+    }
+    for (; caches->idle && leaving < DV_SWEEPS_AT_ONCE &&
+           (caches->bytes > bytes_most(caches) || (users->count && users->used > plenty + leaving));
+         leaving++)
+        let_go(caches, caches->idle);
+    ask_sweeper(caches, true);
+}
+
+int dvd_kernel_cache_next_sweep(struct dvd_kernel_caches *caches, struct dv_zygote_request *request)
+{
+    uint64_t now_us = dv_now() / DV_NS_PER_US;
+    struct dvd_kernel_cache *cache = next_due(caches, now_us);
+
+    if (!cache)
+        return -1;
+    cache->swept_us = now_us;
+    cache->used = cache->sessions > 0;
+    cache->sweep = ++caches->last_sweep;
+    move_to(caches, cache, SWEPT_NOW, false);
+    request->session = cache->sweep;
+    dvd_kernel_cache_fill_user(caches, cache, &request->cage);
+    request->cage.file_bytes = bytes_most_of_one(caches);
+    snprintf(request->cage.root, sizeof request->cage.root, "/");
+    if (cache->leaving) {
+        request->op = DV_ZYGOTE_REMOVE;
+        snprintf(request->cage.paths, sizeof request->cage.paths, "%u-%s", (unsigned)cache->uid, cache->name);
+    }
+    int fd = cache->leaving ? open_leaving(caches, request->cage.paths) : dvd_kernel_cache_open(caches, cache);
+    if (fd < 0) /* it is looked at again later; one that is to be removed may be gone */
+        take_swept(caches, cache, fd, cache->bytes);
+    return fd;
+}
+
+void dvd_kernel_cache_swept(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes)
+{
+    struct dvd_kernel_cache *cache;
+
+    DL_SEARCH_SCALAR(caches->swept_now, cache, sweep, number);
+    if (!cache)
+        return;
+    take_swept(caches, cache, status, bytes);
+    make_room(caches);
+}
+
+static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct dvd_kernel_caches *caches = userdata;
+
+    (void)usec;
+    find_lost(caches, dv_now() / DV_NS_PER_US);
+    make_room(caches);
+    ask_sweeper(caches, false);
+    sd_event_source_set_time_relative(source, DV_SWEEP_LOOK_US);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+/* ---- admission ---- */
+
+struct dvd_kernel_cache *dvd_kernel_cache_admit(struct dvd_kernel_caches *caches, const char *name, uid_t uid,
+                                                const char *user, char *text, size_t bytes)
+{
+    struct dvd_kernel_cache *cache = dvd_kernel_cache_find(caches, name);
+    struct dvd_cache_owner *owner = find_owner(caches, uid);
+    unsigned most = owners_most(caches);
+
+    if (cache)
+        dvd_kernel_cache_enter(caches, cache);
+    if (owner && owner->idle && owner->count > most / 2)
+        let_go(caches, owner->idle);
+    if (!cache && owner && owner->count >= most)
+        snprintf(text, bytes,
+                 "user %s has programs in %u tenants already, the most that are allowed; wait until one ends, or ask the "
+                 "operator to raise sessions-per-user",
+                 user, owner->count);
+    else if (!cache)
+        snprintf(text, bytes,
+                 "no worker can be started: all numbers of users for workers are in use; ask the operator for a larger "
+                 "range (worker-users)");
+    drop_owner(caches, owner);
+    make_room(caches);
+    return cache;
+}
+
+/* ---- life ---- */
+
+void dvd_kernel_caches_apply_config(struct dvd_kernel_caches *caches)
+{
+    number_users(caches);
+}
+
+void dvd_kernel_caches_open(struct dvd_kernel_caches *caches)
+{
+    if (caches->fd < 0)
+        open_caches(caches);
+    if (!caches->sweep_timer && sd_event_add_time_relative(caches->event, &caches->sweep_timer, CLOCK_MONOTONIC,
+                                                           DV_SWEEP_LOOK_US, DV_S, on_sweep, caches) < 0)
+        dv_warning("compiled kernels will not be kept within cache-size: no timer");
+}
+
+void dvd_kernel_caches_fini(struct dvd_kernel_caches *caches)
+{
+    struct dvd_kernel_cache *cache, *next;
+
+    HASH_ITER (hh, caches->table, cache, next) {
+        HASH_DEL(caches->table, cache);
+        forget(caches, cache);
+    }
+    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+        DL_FOREACH_SAFE (*list_of(caches, list), cache, next)
+            forget(caches, cache);
+    caches->idle = NULL;
+    dv_worker_users_fini(&caches->users);
+    caches->sweep_timer = sd_event_source_disable_unref(caches->sweep_timer);
+    dv_close_fd(&caches->fd);
+}
