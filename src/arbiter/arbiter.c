@@ -63,7 +63,7 @@ static void start_stop_timer(struct dvd_arbiter *arbiter)
 {
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     int error = sd_event_add_time_relative(arbiter->event, &arbiter->stop_timer, CLOCK_MONOTONIC,
-                                           DV_LIMIT_STOP_US, 10 * DV_MS, on_stop_deadline, arbiter);
+                                           DV_STOP_TIMEOUT_US, 10 * DV_MS, on_stop_deadline, arbiter);
     if (error < 0)
         sd_event_exit(arbiter->event, 1);
 }
@@ -107,22 +107,22 @@ static const struct dvd_ledger_events ledger_events = {.send = dvd_session_send,
 
 void dvd_arbiter_devices_changed(struct dvd_arbiter *arbiter)
 {
-    struct dv_device_terms terms[DV_MAX_DEVICES];
+    struct dvd_device_terms terms[DV_MAX_DEVICES];
 
-    dv_devices_terms(&arbiter->devices, &arbiter->config, terms);
+    dvd_devices_terms(&arbiter->devices, &arbiter->config, terms);
     dvd_ledger_set_devices(&arbiter->ledger, terms, arbiter->devices.count);
 }
 
 static void set_ledger_terms(struct dvd_arbiter *arbiter)
 {
-    struct dv_ledger_terms terms = dv_config_ledger_terms(&arbiter->config);
+    struct dvd_ledger_terms terms = dvd_config_ledger_terms(&arbiter->config);
 
     dvd_ledger_set_terms(&arbiter->ledger, &terms);
 }
 
 /* ---- sessions ---- */
 
-static void on_session_freed(void *owner, const struct dv_session *session)
+static void on_session_freed(void *owner, const struct dvd_session *session)
 {
     struct dvd_arbiter *arbiter = owner;
 
@@ -159,7 +159,7 @@ static void fill_daemon(const struct dvd_arbiter *arbiter, int fds[DV_KEPT_KINDS
 static bool on_fill_kept(void *owner, uint64_t id, int fds[DV_KEPT_KINDS])
 {
     struct dvd_arbiter *arbiter = owner;
-    const struct dv_session *session = id == DV_KEEPER_DAEMON ? NULL : dvd_session_find(&arbiter->sessions, id);
+    const struct dvd_session *session = id == DV_KEEPER_DAEMON ? NULL : dvd_session_find(&arbiter->sessions, id);
 
     if (id == DV_KEEPER_DAEMON)
         fill_daemon(arbiter, fds);
@@ -177,7 +177,7 @@ static void on_put_all(void *owner)
 {
     struct dvd_arbiter *arbiter = owner;
 
-    for (struct dv_session *session = arbiter->sessions.all; session; session = session->hh.next)
+    for (struct dvd_session *session = arbiter->sessions.all; session; session = session->hh.next)
         dvd_keeper_put(&arbiter->keeper, session->lessee.id);
 }
 
@@ -190,7 +190,7 @@ static void on_bounds_changed(void *owner)
 {
     struct dvd_arbiter *arbiter = owner;
 
-    for (struct dv_session *session = arbiter->sessions.all; session; session = session->hh.next) {
+    for (struct dvd_session *session = arbiter->sessions.all; session; session = session->hh.next) {
         struct dvd_sandbox_processes processes = dvd_session_processes(session);
         dvd_sandbox_bound_again(&arbiter->sandboxes, &session->sandbox, &processes);
     }
@@ -208,21 +208,21 @@ static const struct dvd_sandbox_events sandbox_events = {.bounds_changed = on_bo
 
 /* ---- the zygote ---- */
 
-static struct dv_session *find_session(void *owner, uint64_t id)
+static struct dvd_session *find_session(void *owner, uint64_t id)
 {
     return dvd_session_find(&((struct dvd_arbiter *)owner)->sessions, id);
 }
 
 static bool on_fill_fork(void *owner, uint64_t id, struct dv_zygote_request *request, int fds[5])
 {
-    struct dv_session *session = find_session(owner, id);
+    struct dvd_session *session = find_session(owner, id);
 
     return session && dvd_session_fill_fork(session, request, fds);
 }
 
 static void on_fork_sent(void *owner, uint64_t id)
 {
-    struct dv_session *session = find_session(owner, id);
+    struct dvd_session *session = find_session(owner, id);
 
     if (session)
         dvd_session_fork_sent(session);
@@ -230,7 +230,7 @@ static void on_fork_sent(void *owner, uint64_t id)
 
 static void on_forked(void *owner, uint64_t id, pid_t pid, int *pidfd)
 {
-    struct dv_session *session = find_session(owner, id);
+    struct dvd_session *session = find_session(owner, id);
 
     if (session)
         dvd_session_forked(session, pid, dv_take_fd(pidfd));
@@ -238,7 +238,7 @@ static void on_forked(void *owner, uint64_t id, pid_t pid, int *pidfd)
 
 static void on_fork_failed(void *owner, uint64_t id, int error, const char *text)
 {
-    struct dv_session *session = find_session(owner, id);
+    struct dvd_session *session = find_session(owner, id);
 
     if (session)
         dvd_session_fork_failed(session, error, text);
@@ -246,7 +246,7 @@ static void on_fork_failed(void *owner, uint64_t id, int error, const char *text
 
 static void on_exited(void *owner, uint64_t id, pid_t pid, int status)
 {
-    struct dv_session *session = find_session(owner, id);
+    struct dvd_session *session = find_session(owner, id);
 
     if (session)
         dvd_session_worker_exited(session, pid, status);
@@ -256,7 +256,7 @@ static void on_exited(void *owner, uint64_t id, pid_t pid, int status)
 static void note_devices(struct dvd_arbiter *arbiter)
 {
     struct dv_state_header *header = arbiter->state.header;
-    const struct dv_devices *devices = &arbiter->devices;
+    const struct dvd_devices *devices = &arbiter->devices;
 
     if (!header)
         return;
@@ -330,22 +330,22 @@ static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo 
     return 0;
 }
 
-static int read_config(const struct dvd_arbiter *arbiter, struct dv_config *config, char *error, size_t error_bytes)
+static int read_config(const struct dvd_arbiter *arbiter, struct dvd_config *config, char *error, size_t error_bytes)
 {
-    int status = dv_config_load(config, arbiter->config_path, arbiter->config_must_exist, error, error_bytes);
+    int status = dvd_config_load(config, arbiter->config_path, arbiter->config_must_exist, error, error_bytes);
 
     if (status < 0)
         return status;
-    status = dv_config_set_mode(config, arbiter->config_path, arbiter->options.user, geteuid(), error, error_bytes);
+    status = dvd_config_set_mode(config, arbiter->config_path, arbiter->options.user, geteuid(), error, error_bytes);
     if (status < 0)
-        dv_config_fini(config);
+        dvd_config_fini(config);
     return status;
 }
 
 static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
 {
     struct dvd_arbiter *arbiter = userdata;
-    struct dv_config config;
+    struct dvd_config config;
     char error[1024];
 
     (void)source;
@@ -356,14 +356,14 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
         dv_error("the configuration is not reloaded, the old one stays in force: %s", error);
         return 0;
     }
-    dv_config_fini(&arbiter->config);
+    dvd_config_fini(&arbiter->config);
     arbiter->config = config;
     dvd_arbiter_devices_changed(arbiter);
     set_ledger_terms(arbiter);
     dvd_control_apply_config(&arbiter->control);
     dvd_listener_apply_config(&arbiter->listener);
     dvd_ledger_apply_device_terms(&arbiter->ledger);
-    if (dv_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error) < 0)
+    if (dvd_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
     dvd_sandboxes_apply_config(&arbiter->sandboxes);
     dvd_zygote_request_probe(&arbiter->zygote); /* the drivers may be others now */
@@ -452,7 +452,7 @@ static void raise_descriptor_limit(struct dvd_arbiter *arbiter)
 {
     struct rlimit limit;
 
-    arbiter->sessions.descriptors_free = DV_LIMIT_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
+    arbiter->sessions.descriptors_free = DV_MAX_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     rlim_t before = limit.rlim_cur; /* the launcher, and so the workers, stay with that */
@@ -515,7 +515,7 @@ static int open_sockets(struct dvd_arbiter *arbiter)
 static int prepare_zygote(struct dvd_arbiter *arbiter)
 {
     char error[1024];
-    int count = dv_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error);
+    int count = dvd_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error);
 
     if (count < 0) {
         dv_error("%s", error);
@@ -545,7 +545,7 @@ static int start_launcher(struct dvd_arbiter *arbiter)
 static int give_up_rights(void)
 {
     dv_priority_wake(true, -10);
-    int status = dv_rights_keep(DV_RIGHTS_DAEMON);
+    int status = dvd_rights_keep(DV_RIGHTS_DAEMON);
     if (status < 0)
         dv_error("cannot give up the rights that divvyd does not need: %s", strerror(-status));
     return status;
@@ -634,7 +634,7 @@ static int start_parts(struct dvd_arbiter *arbiter)
 
 static void open_state(struct dvd_arbiter *arbiter)
 {
-    int error = dv_state_open(&arbiter->state, arbiter->directory.path, &arbiter->is_restart);
+    int error = dvd_state_open(&arbiter->state, arbiter->directory.path, &arbiter->is_restart);
 
     if (error < 0)
         dv_warning("cannot keep a state file in %s: %s; sessions will not outlive this daemon",
@@ -694,8 +694,8 @@ static void remove_files(struct dvd_arbiter *arbiter)
     if (arbiter->directory.lock_fd < 0)
         return; /* they are another daemon's */
     dvd_sandboxes_fini(&arbiter->sandboxes);
-    dv_vendors_remove(arbiter->icd_directory);
-    dv_state_remove(arbiter->directory.path);
+    dvd_vendors_remove(arbiter->icd_directory);
+    dvd_state_remove(arbiter->directory.path);
 }
 
 void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
@@ -716,12 +716,12 @@ void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
         dvd_keeper_fini(&arbiter->keeper);
         dvd_idle_fini(&arbiter->idle);
     }
-    dv_launcher_stop(&arbiter->zygote.launcher);
-    dv_state_close(&arbiter->state);
+    dvd_launcher_stop(&arbiter->zygote.launcher);
+    dvd_state_close(&arbiter->state);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     sd_event_unref(arbiter->event);
     remove_files(arbiter);
     dvd_run_directory_close(&arbiter->directory, false);
-    dv_config_fini(&arbiter->config);
+    dvd_config_fini(&arbiter->config);
     dv_log(DV_LOG_DEBUG, "ended");
 }

@@ -35,17 +35,17 @@ struct dvd_options {
 struct dvd_arbiter {
     struct dvd_options options;
     sd_event *event;
-    struct dv_config config;
+    struct dvd_config config;
     const char *config_path;
     bool config_must_exist;
     struct dvd_run_directory directory;
     char icd_directory[DV_RUNDIR_BYTES + 16];
     char worker_path[4096];
 
-    struct dv_state state;
+    struct dvd_state state;
     bool is_restart; /* the state is that of an earlier daemon */
     struct dvd_keeper keeper;
-    struct dv_devices devices;
+    struct dvd_devices devices;
     struct dvd_sandboxes sandboxes;
     struct dvd_zygote zygote;
     struct dvd_event_timers timers;

@@ -7,36 +7,36 @@
 #define DV_S UINT64_C(1000000)
 
 /* Connections that have not said hello yet, or whose hello has not been looked at. */
-#define DV_LIMIT_PENDING 4096
-#define DV_LIMIT_PENDING_PER_UID 1024
-#define DV_LIMIT_ACCEPTS 4 /* before others get their turn */
+#define DV_MAX_PENDING 4096
+#define DV_MAX_PENDING_PER_UID 1024
+#define DV_MAX_ACCEPTS 4 /* before others get their turn */
 #define DV_REFUSALS_PER_S 20 /* in the log */
 #define DV_SHARE_CHANGES_PER_S 10 /* of a tenant, by programs that begin */
-#define DV_LIMIT_HELLO_US (5 * DV_S)
+#define DV_HELLO_TIMEOUT_US (5 * DV_S)
 
 /* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
-#define DV_LIMIT_SESSIONS 16384
-#define DV_LIMIT_SESSIONS_PER_UID 64
+#define DV_MAX_SESSIONS 16384
+#define DV_MAX_SESSIONS_PER_UID 64
 #define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
 #define DV_LEASE_DESCRIPTORS 1   /* one without */
 #define DV_PROCESS_DESCRIPTORS 2 /* their process, once, and its user */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
-#define DV_LIMIT_ENDS_AT_ONCE 16 /* sessions of a process that has ended, before others get their turn */
-#define DV_LIMIT_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
+#define DV_MAX_ENDS_AT_ONCE 16 /* sessions of a process that has ended, before others get their turn */
+#define DV_MAX_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
-#define DV_LIMIT_START_US (30 * DV_S)
+#define DV_START_TIMEOUT_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
-#define DV_LIMIT_ORPHAN_US (300 * DV_MS)
+#define DV_ORPHAN_TIMEOUT_US (300 * DV_MS)
 /* How long to wait for the zygote's word on how a worker ended. */
-#define DV_LIMIT_STATUS_US (200 * DV_MS)
+#define DV_STATUS_TIMEOUT_US (200 * DV_MS)
 /* From SIGTERM to SIGKILL when divvyd ends. */
-#define DV_LIMIT_STOP_US (1 * DV_S)
+#define DV_STOP_TIMEOUT_US (1 * DV_S)
 
 /* The zygote is restarted at once, then with growing pauses. */
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
-#define DV_LIMIT_ZYGOTE_REQUESTS (2 * DV_LIMIT_SESSIONS) /* that wait until it reads */
+#define DV_MAX_ZYGOTE_REQUESTS (2 * DV_MAX_SESSIONS) /* that wait until it reads */
 #define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
 /* A probe that found nothing is repeated for a new session, but not more often than this; where there were
  * devices before, sessions wait for them and it is repeated sooner. */
@@ -44,23 +44,23 @@
 #define DV_PROBE_PAUSE_SHORT_US (500 * DV_MS)
 
 /* How long the launcher may take to start a zygote. */
-#define DV_LIMIT_LAUNCH_US (5 * DV_S)
+#define DV_LAUNCH_TIMEOUT_US (5 * DV_S)
 
 /* Processes for work that strangers can make slow: how long each may take, how many there are, and how many
  * messages of a socket that is closed divvyd looks at itself. */
-#define DV_LIMIT_ASIDE_US (200 * DV_MS)
-#define DV_LIMIT_ASIDES 64
-#define DV_LIMIT_UNREAD 64
+#define DV_ASIDE_TIMEOUT_US (200 * DV_MS)
+#define DV_MAX_ASIDES 64
+#define DV_MAX_UNREAD 64
 
 /* How long systemd may take to answer when it is asked for a scope, which is at the start only. */
-#define DV_LIMIT_SCOPE_US (5 * DV_S)
+#define DV_SCOPE_TIMEOUT_US (5 * DV_S)
 
 /* How long the keeper may take to read or to answer, and how much may wait for that. */
-#define DV_LIMIT_KEEPER_US (5 * DV_S)
-#define DV_LIMIT_KEEPER_REQUESTS (4 * DV_LIMIT_SESSIONS)
+#define DV_KEEPER_TIMEOUT_US (5 * DV_S)
+#define DV_MAX_KEEPER_REQUESTS (4 * DV_MAX_SESSIONS)
 
 /* Messages or connections handled before others get their turn. */
-#define DV_LIMIT_BATCH 64
+#define DV_MAX_BATCH 64
 
 /* Messages on lease channels that a user has in a turn. */
 #define DV_CHANNEL_TURN 16
@@ -88,29 +88,29 @@
 #define DV_ARENA_LOOKS 5
 #define DV_ARENA_OTHER_BYTES (UINT64_C(64) << 20) /* of it, for what belongs to no object */
 
-#define DV_LIMIT_CONFIG_BYTES (1u << 20)
-#define DV_LIMIT_DEVICE_RULES 256
-#define DV_LIMIT_TENANT_RULES 4096
-#define DV_LIMIT_HIERARCHIES 64 /* of cgroups that a process is in */
-#define DV_LIMIT_USER_NAME 64 /* bytes, the ending NUL included */
-#define DV_LIMIT_KNOWN_NAMES 256 /* of users, that are not looked up again */
-#define DV_LIMIT_TENANTS_GONE 1024         /* remembered for a while after their last session */
-#define DV_LIMIT_TENANT_MEMORY_US (10 * DV_S) /* and how long */
-#define DV_LIMIT_TENANT_NAME 96 /* bytes, the ending NUL included */
-#define DV_LIMIT_SLOTS 64 /* sessions that may keep one device busy at a time */
-#define DV_LIMIT_VENDORS 64
-#define DV_LIMIT_CAGE_PATHS 64
-#define DV_LIMIT_CAGE_CALLS 64
-#define DV_LIMIT_CAGE_IOCTLS 16
-#define DV_LIMIT_ICD_BYTES 4096
-#define DV_WORKER_MEMORY_LEAST (UINT64_C(64) << 20) /* a worker needs some before it does anything */
-#define DV_WORKER_PROCESSES_LEAST 16
-#define DV_WORKER_PROCESSES_MOST (1u << 20)
+#define DV_MAX_CONFIG_BYTES (1u << 20)
+#define DV_MAX_DEVICE_RULES 256
+#define DV_MAX_TENANT_RULES 4096
+#define DV_MAX_HIERARCHIES 64 /* of cgroups that a process is in */
+#define DV_MAX_USER_NAME 64 /* bytes, the ending NUL included */
+#define DV_MAX_KNOWN_NAMES 256 /* of users, that are not looked up again */
+#define DV_MAX_TENANTS_GONE 1024         /* remembered for a while after their last session */
+#define DV_TENANT_MEMORY_US (10 * DV_S) /* and how long */
+#define DV_MAX_TENANT_NAME 96 /* bytes, the ending NUL included */
+#define DV_MAX_SLOTS 64 /* sessions that may keep one device busy at a time */
+#define DV_MAX_VENDORS 64
+#define DV_MAX_CAGE_PATHS 64
+#define DV_MAX_CAGE_CALLS 64
+#define DV_MAX_CAGE_IOCTLS 16
+#define DV_MAX_ICD_BYTES 4096
+#define DV_WORKER_MEMORY_MIN (UINT64_C(64) << 20) /* a worker needs some before it does anything */
+#define DV_WORKER_PROCESSES_MIN 16
+#define DV_WORKER_PROCESSES_MAX (1u << 20)
 /* Unless the configuration says otherwise: so many for each session that a user may have, besides one for
  * each processor, and not less than this in all. */
 #define DV_WORKER_PROCESSES_USUAL 2048
 #define DV_WORKER_PROCESSES_BESIDE 16
-#define DV_LIMIT_PATH 4096
+#define DV_MAX_PATH 4096
 
 /* Lines that a worker, and all workers of a tenant, may write into the log, and how often in how long a
  * pipe is read. */
@@ -131,20 +131,20 @@
 /* Users that workers run as: in all, and for each user of programs (or as many as it may have sessions).
  * Of those whose sessions are over, half of a user's stay, and all stay while a quarter of the range is
  * free. */
-#define DV_LIMIT_WORKER_USERS (1u << 20)
-#define DV_LIMIT_WORKER_USERS_PER_UID 64
+#define DV_MAX_WORKER_USERS (1u << 20)
+#define DV_MAX_WORKER_USERS_PER_UID 64
 
 /* The control socket. */
-#define DV_LIMIT_CONTROL_CONNECTIONS 64
-#define DV_LIMIT_CONTROL_OF_TENANTS 48 /* of those: the rest is operators' */
-#define DV_LIMIT_CONTROL_PER_TENANT 8
-#define DV_LIMIT_CONTROL_QUESTIONS_PER_S 20 /* of a tenant */
-#define DV_LIMIT_CONTROL_QUESTIONS_BURST 100
-#define DV_LIMIT_CONTROL_TIMEOUT_S 10
-#define DV_LIMIT_CONTROL_MEMORY (32u << 10)
+#define DV_MAX_CONTROL_CONNECTIONS 64
+#define DV_MAX_CONTROL_OF_TENANTS 48 /* of those: the rest is operators' */
+#define DV_MAX_CONTROL_PER_TENANT 8
+#define DV_MAX_CONTROL_QUESTIONS_PER_S 20 /* of a tenant */
+#define DV_MAX_CONTROL_QUESTIONS_BURST 100
+#define DV_CONTROL_TIMEOUT_S 10
+#define DV_MAX_CONTROL_MEMORY (32u << 10)
 /* So long, and one row more, the making of listings may keep the event loop from everything else. */
 #define DV_LISTING_TURN_NS UINT64_C(200000)
-#define DV_LIMIT_GROUPS 1024 /* supplementary groups of a peer that are looked at */
-#define DV_LIMIT_HOLDS 1024
+#define DV_MAX_GROUPS 1024 /* supplementary groups of a peer that are looked at */
+#define DV_MAX_HOLDS 1024
 
 #endif

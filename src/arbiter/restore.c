@@ -8,11 +8,11 @@
 /* The list that sessions' numbers refer to. A probe, if there is one, follows. */
 static bool restore_devices(struct dvd_arbiter *arbiter)
 {
-    struct dv_devices *devices = &arbiter->devices;
+    struct dvd_devices *devices = &arbiter->devices;
 
     if (!dvd_restore_devices(&arbiter->state, devices->reports, &devices->count, &devices->found))
         return false;
-    dv_devices_group(devices);
+    dvd_devices_group(devices);
     devices->had_some = true;
     devices->known = true;
     devices->probed_us = dv_now() / DV_NS_PER_US;
@@ -38,7 +38,7 @@ bool dvd_arbiter_restore_zygote(struct dvd_arbiter *arbiter)
     return true;
 }
 
-static void *on_tenant(void *owner, struct dv_state_tenant *record, const struct dv_tenant_terms *terms,
+static void *on_tenant(void *owner, struct dv_state_tenant *record, const struct dvd_tenant_terms *terms,
                        const struct dvd_share_change *change)
 {
     struct dvd_arbiter *arbiter = owner;
@@ -69,7 +69,7 @@ static bool on_session(void *owner, struct dv_state_session *record, struct dv_s
 static bool on_has_lease(void *owner, uint64_t id, const struct dv_state_lease *record)
 {
     struct dvd_arbiter *arbiter = owner;
-    const struct dv_session *session = dvd_session_find(&arbiter->sessions, id);
+    const struct dvd_session *session = dvd_session_find(&arbiter->sessions, id);
     const struct dvd_lease *lease =
         session && record->index < session->lessee.device_count ? session->lessee.leases[record->index] : NULL;
 

@@ -57,8 +57,8 @@
 #define DV_TURN_MAX_NS (2 * DV_NS_PER_S)
 #define DV_HOLD_MOVING_MAX_NS (60 * DV_NS_PER_S)
 /* What an operator may set it to. */
-#define DV_TURN_MAX_LEAST_NS (10 * DV_NS_PER_MS)
-#define DV_TURN_MAX_MOST_NS (60 * DV_NS_PER_S)
+#define DV_TURN_LIMIT_MIN_NS (10 * DV_NS_PER_MS)
+#define DV_TURN_LIMIT_MAX_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
 /* Bringing memory in cannot take longer, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static int fd = -1;
     char path[64], error[1024] = "";
-    struct dv_config config;
+    struct dvd_config config;
 
     dv_log_set_level(DV_LOG_ERROR);
     if (fd < 0)
@@ -22,8 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (ftruncate(fd, 0) < 0 || pwrite(fd, data, bytes, 0) != (ssize_t)bytes)
         return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (dv_config_load(&config, path, true, error, sizeof error) == 0)
-        dv_config_fini(&config);
+    if (dvd_config_load(&config, path, true, error, sizeof error) == 0)
+        dvd_config_fini(&config);
     else
         assert(error[0] && memchr(error, '\0', sizeof error));
     return 0;

@@ -46,20 +46,20 @@ static void change(struct input *input, void *record, size_t bytes)
 static void write_tenants(struct input *input, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct dv_state_tenant *tenant = dv_state_add(&stage.state.tenants);
+        struct dv_state_tenant *tenant = dvd_state_add(&stage.state.tenants);
         snprintf(tenant->name, sizeof tenant->name, "tenant %u", i);
         tenant->share = (struct dv_state_share){.limit_ppm = DV_PPM, .weight = 1, .class = 1};
         tenant->may_weight = 1;
         change(input, tenant, sizeof *tenant);
-        dv_state_commit(tenant);
-        struct dv_state_place *place = dv_state_add(&stage.state.places);
+        dvd_state_commit(tenant);
+        struct dv_state_place *place = dvd_state_add(&stage.state.places);
         place->tenant = i;
         place->device = take_byte(input) & 3;
         place->share = tenant->share;
         place->quota = 16 << 20;
         take_bytes(input, &place->used_ns, take_byte(input) % 56);
         change(input, place, sizeof *place);
-        dv_state_commit(place);
+        dvd_state_commit(place);
     }
 }
 
@@ -91,7 +91,7 @@ static void write_sessions(struct input *input, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         uint8_t how = take_byte(input);
-        struct dv_state_session *session = dv_state_add(&stage.state.sessions);
+        struct dv_state_session *session = dvd_state_add(&stage.state.sessions);
         session->api = how & 1 ? DV_API_LEASE : DV_API_OPENCL;
         session->id = i + 1;
         session->tenant_pid = getpid();
@@ -104,15 +104,15 @@ static void write_sessions(struct input *input, unsigned count)
         snprintf(session->command, sizeof session->command, "program");
         find_descriptors(session->id, (int)i, how & 128 ? take_byte(input) : 0);
         change(input, session, sizeof *session);
-        dv_state_commit(session);
+        dvd_state_commit(session);
         for (uint32_t j = 0; j < 2; j++) {
-            struct dv_state_lease *lease = dv_state_add(&stage.state.leases);
+            struct dv_state_lease *lease = dvd_state_add(&stage.state.leases);
             lease->session = i;
             lease->index = j;
             lease->serial = how >> 2 & 1;
             lease->reserved = lease->placed = (uint64_t)(how >> 3 & 3) << 20;
             change(input, lease, sizeof *lease);
-            dv_state_commit(lease);
+            dvd_state_commit(lease);
         }
     }
 }
@@ -158,16 +158,16 @@ static void open_again(struct input *input)
     for (uint8_t count = take_byte(input) & 3; count > 0; count--)
         change(input, &stage.state.header->reports[take_byte(input) % DV_MAX_DEVICES],
                sizeof stage.state.header->reports[0]);
-    struct dv_state_table *tables[] = {&stage.state.tenants, &stage.state.places,
+    struct dvd_state_table *tables[] = {&stage.state.tenants, &stage.state.places,
                                        &stage.state.sessions, &stage.state.leases};
     for (uint8_t count = take_byte(input) & 3; count > 0; count--) {
-        struct dv_state_table *table = tables[take_byte(input) & 3];
+        struct dvd_state_table *table = tables[take_byte(input) & 3];
         uint32_t used = take_byte(input) & 3;
         memcpy(table->records + (size_t)(take_byte(input) & 15) * table->record_bytes, &used,
                sizeof used);
     }
-    dv_state_close(&stage.state);
-    if (dv_state_open(&stage.state, stage.directory.path, &stage.is_restart) < 0)
+    dvd_state_close(&stage.state);
+    if (dvd_state_open(&stage.state, stage.directory.path, &stage.is_restart) < 0)
         abort();
     (void)dvd_arbiter_restore_zygote(&stage);
     memcpy(stage.state.header->boot, as_written.boot, sizeof as_written.boot);
@@ -207,8 +207,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                     device->policy.free_slots == device->policy.slots));
     }
     for (uint32_t i = 0; i < stage.state.sessions.touched; i++)
-        assert(!dv_state_at(&stage.state.sessions, i));
-    dv_state_clear(&stage.state);
+        assert(!dvd_state_at(&stage.state.sessions, i));
+    dvd_state_clear(&stage.state);
     memset(stage.state.header->devices, 0, sizeof stage.state.header->devices);
     stage.state.header->magic = DV_STATE_MAGIC;
     stage.state.header->version = DV_STATE_VERSION;

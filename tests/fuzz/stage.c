@@ -15,7 +15,7 @@ struct dvd_arbiter stage;
 void dvd_zygote_init(struct dvd_zygote *zygote)
 {
     zygote->fd = -1;
-    dv_worker_log_init(&zygote->log, "zygote", NULL);
+    dvd_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
 int dvd_zygote_prepare(struct dvd_zygote *zygote)
@@ -92,7 +92,7 @@ void stage_know_devices(void)
         answer.devices[i] = (struct dv_device_report){.device = i, .memory_bytes = 64 << 20};
         snprintf(answer.devices[i].name, sizeof answer.devices[i].name, "device %u", i);
     }
-    dv_devices_take(&stage.devices, &answer, 1);
+    dvd_devices_take(&stage.devices, &answer, 1);
     dvd_arbiter_devices_changed(&stage);
 }
 

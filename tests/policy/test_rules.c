@@ -477,7 +477,7 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
     (void)state;
     int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
-    stage.policy.turn_max_ns = DV_TURN_MAX_MOST_NS;
+    stage.policy.turn_max_ns = DV_TURN_LIMIT_MAX_NS;
     dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
@@ -539,7 +539,7 @@ static void test_turns_are_worth_what_was_moved(void **state)
     for (int known = 0; known < 2; known++) {
         set_stage(&stage, &dv_policy_elastic, 1);
         stage.policy.fixed_slice_ns = 0;
-        stage.policy.turn_max_ns = DV_TURN_MAX_MOST_NS;
+        stage.policy.turn_max_ns = DV_TURN_LIMIT_MAX_NS;
         if (known)
             stage.sessions[0].burst = stage.sessions[1].burst = burst;
         wait_for(&stage, 0);

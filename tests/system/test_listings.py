@@ -12,7 +12,7 @@ import pytest
 from leasechannel import RELEASE, WANT, Session
 
 FIRST_UID = 71_000
-REMEMBERED = 1024   # tenants without a session: DV_LIMIT_TENANTS_GONE
+REMEMBERED = 1024   # tenants without a session: DV_MAX_TENANTS_GONE
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ static void blocks_are_aligned_and_inside(void **state)
         assert_true(offset >= DV_SHM_ARENA_OFFSET);
         assert_true(offset + sizes[i] <= g->arena.end);
         assert_int_equal(offset % 256, 0);
-        if (sizes[i] > DV_ARENA_SMALL_MOST)
+        if (sizes[i] > DV_ARENA_SMALL_MAX)
             assert_int_equal(offset % DV_PAGE, 0);
     }
     ground_drop(g);

@@ -29,16 +29,16 @@ static int drop_path(void **state)
     return 0;
 }
 
-static int load_bytes(struct dv_config *config, const char *text, size_t bytes)
+static int load_bytes(struct dvd_config *config, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "w");
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
     fclose(file);
     strcpy(error, "nothing was said");
-    return dv_config_load(config, path, true, error, sizeof error);
+    return dvd_config_load(config, path, true, error, sizeof error);
 }
 
-static int load(struct dv_config *config, const char *text)
+static int load(struct dvd_config *config, const char *text)
 {
     return load_bytes(config, text, strlen(text));
 }
@@ -46,7 +46,7 @@ static int load(struct dv_config *config, const char *text)
 /* The file is refused, and the message names file, line, and each of the words. */
 static void refused(const char *text, int line, const char *const *words)
 {
-    struct dv_config config;
+    struct dvd_config config;
     char place[96];
     if (load(&config, text) != -EINVAL)
         fail_msg("accepted:\n%s", text);
@@ -62,8 +62,8 @@ static void refused(const char *text, int line, const char *const *words)
 
 static void without_a_file_the_defaults_hold(void **state)
 {
-    struct dv_config config;
-    assert_int_equal(dv_config_load(&config, NULL, true, error, sizeof error), 0);
+    struct dvd_config config;
+    assert_int_equal(dvd_config_load(&config, NULL, true, error, sizeof error), 0);
     assert_null(config.file);
     assert_true(config.arena_bytes >= DV_SHM_BYTES_MIN && config.arena_bytes <= DV_SHM_BYTES_MAX);
     assert_int_equal(config.arena_bytes % DV_PAGE, 0);
@@ -76,24 +76,24 @@ static void without_a_file_the_defaults_hold(void **state)
     assert_int_equal(config.worker_uid_first, 1879048192);
     assert_int_equal(config.worker_uid_last, 1879113727);
     assert_false(config.has_operator_group);
-    dv_config_fini(&config);
-    assert_int_equal(dv_config_load(&config, "/nowhere/divvy.yaml", false, error, sizeof error), 0);
+    dvd_config_fini(&config);
+    assert_int_equal(dvd_config_load(&config, "/nowhere/divvy.yaml", false, error, sizeof error), 0);
     assert_null(config.file);
 }
 
 static void a_file_that_must_exist_must_exist(void **state)
 {
-    struct dv_config config;
-    assert_int_equal(dv_config_load(&config, "/nowhere/divvy.yaml", true, error, sizeof error),
+    struct dvd_config config;
+    assert_int_equal(dvd_config_load(&config, "/nowhere/divvy.yaml", true, error, sizeof error),
                      -ENOENT);
     assert_non_null(strstr(error, "/nowhere/divvy.yaml"));
-    assert_int_equal(dv_config_load(&config, "/tmp", true, error, sizeof error), -EINVAL);
+    assert_int_equal(dvd_config_load(&config, "/tmp", true, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "regular file"));
 }
 
 static void every_key_is_understood(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     assert_int_equal(load(&config, "# all of it\n"
                                    "arena: 2GiB\n"
                                    "vendors: [/etc/a.icd, /etc/b.icd]\n"
@@ -120,7 +120,7 @@ static void every_key_is_understood(void **state)
     assert_int_equal(config.sessions_per_user, 17);
     assert_true(config.devices_fixed);
     assert_int_equal(config.file->devices_count, 3);
-    const struct dv_device_rule *rules = config.file->devices;
+    const struct dvd_device_rule *rules = config.file->devices;
     assert_string_equal(rules[0].match, "*Fast*");
     assert_int_equal(rules[0].matches.kind, DV_MATCH_NAME);
     assert_string_equal(rules[0].name, "Shared Card");
@@ -132,8 +132,8 @@ static void every_key_is_understood(void **state)
     assert_int_equal(rules[1].hidden, 1);
     assert_int_equal(rules[2].unified, DV_UNIFIED_AUTO);
     assert_int_equal(rules[2].present_as, DV_PRESENT_AS_IS);
-    dv_config_fini(&config);
-    dv_config_fini(&config); /* may be called again */
+    dvd_config_fini(&config);
+    dvd_config_fini(&config); /* may be called again */
 }
 
 static void devices_have_several_names(void **state)
@@ -141,7 +141,7 @@ static void devices_have_several_names(void **state)
     static const char uuid[] = "00010203-0405-0607-0809-0a0b0c0d0e0f";
     static const struct {
         const char *text;
-        enum dv_device_match_kind kind;
+        enum dvd_device_match_kind kind;
         const char *means;
     } cases[] = {
         {"7", DV_MATCH_NUMBER, ""},
@@ -161,16 +161,16 @@ static void devices_have_several_names(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct dv_device_match match = dv_device_match_parse(cases[i].text);
+        struct dvd_device_match match = dvd_device_match_parse(cases[i].text);
         assert_int_equal(match.kind, cases[i].kind);
         assert_string_equal(match.text, cases[i].means);
     }
-    assert_int_equal(dv_device_match_parse("00042").number, 42);
+    assert_int_equal(dvd_device_match_parse("00042").number, 42);
 }
 
 static void tenants_have_terms(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     assert_int_equal(load(&config, "tenants:\n"
                                    "  - user: root\n"
                                    "    group: \"0\"\n"
@@ -189,8 +189,8 @@ static void tenants_have_terms(void **state)
                                    "  - request: 10%\n"),
                      0);
     assert_int_equal(config.file->tenants_count, 3);
-    const struct dv_tenant_rule *rules = config.file->tenants;
-    const struct dv_tenant_terms *terms = &rules[0].terms;
+    const struct dvd_tenant_rule *rules = config.file->tenants;
+    const struct dvd_tenant_terms *terms = &rules[0].terms;
     assert_int_equal(rules[0].uid, 0);
     assert_int_equal(rules[0].gid, 0);
     assert_int_equal(terms->share.request_ppm, 300000);
@@ -208,12 +208,12 @@ static void tenants_have_terms(void **state)
     assert_int_equal(rules[2].terms.may_request_ppm, 100000);
     assert_int_equal(rules[2].terms.may_weight, 1);
     assert_int_equal(rules[2].terms.may_class, DV_CLASS_STANDARD);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
 }
 
 static void memory_has_sizes(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     assert_int_equal(load(&config, "devices:\n"
                                    "  - match: \"*\"\n"
                                    "    capacity: 8GiB\n"
@@ -229,7 +229,7 @@ static void memory_has_sizes(void **state)
                                    "    memory-request: 256MiB\n"
                                    "  - memory: 25%\n"),
                      0);
-    const struct dv_device_rule *rules = config.file->devices;
+    const struct dvd_device_rule *rules = config.file->devices;
     assert_true(rules[0].capacity_bytes == UINT64_C(8) << 30);
     assert_true(rules[0].per_context_bytes == UINT64_C(64) << 20);
     assert_int_equal(rules[0].no_swap, 1);
@@ -242,7 +242,7 @@ static void memory_has_sizes(void **state)
     assert_true(config.file->tenants[0].terms.host_bytes == UINT64_C(1) << 30);
     assert_true(config.file->tenants[0].terms.memory_request.bytes == UINT64_C(256) << 20);
     assert_int_equal(config.file->tenants[1].terms.memory.ppm, 250000);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     REFUSED("deadlines:\n  standard: 1ms\n", 2, "standard is '1ms'", "100ms");
     REFUSED("deadlines:\n  often: 1s\n", 2, "often", "latency, standard, batch");
     REFUSED("lease-sessions: nobody-has-this\n", 1, "nobody-has-this", "name of a group");
@@ -251,7 +251,7 @@ static void memory_has_sizes(void **state)
     assert_true(config.deadline_ns[DV_CLASS_IDLE] == 5 * DV_NS_PER_S);
     assert_true(config.deadline_ns[DV_CLASS_STANDARD] == 0);
     assert_int_equal(config.lease_sessions, DV_LEASE_SESSIONS_NONE);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     REFUSED("restart-within: 0s\n", 1, "restart-within is '0s'", "1s to 3600s");
     REFUSED("cache-size: 1\n", 1, "cache-size is '1'", "1MiB");
     REFUSED("cache-size: 1GiB\ncaches-size: 1MiB\n", 2, "caches-size is '1MiB'", "not below cache-size");
@@ -273,7 +273,7 @@ static void memory_has_sizes(void **state)
     assert_int_equal(rules[1].cage->request_count, 3);
     assert_int_equal(rules[1].cage->requests[1].bits, 0x4601);
     assert_int_equal(rules[1].cage->requests[2].mask, 0);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     REFUSED("devices:\n  - match: x\n    cage:\n      paths: [/dev/odd0]\n", 4, "/dev/odd0", "ioctls");
     REFUSED("devices:\n  - match: x\n    cage:\n      ioctls: [many]\n", 4, "many", "letters or numbers");
     REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");
@@ -290,12 +290,12 @@ static void memory_has_sizes(void **state)
 
 static void nothing_but_comments_means_the_defaults(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     assert_int_equal(load(&config, ""), 0);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     assert_int_equal(load(&config, "# nothing\n\n"), 0);
-    assert_int_equal(config.sessions_per_user, DV_LIMIT_SESSIONS_PER_UID);
-    dv_config_fini(&config);
+    assert_int_equal(config.sessions_per_user, DV_MAX_SESSIONS_PER_UID);
+    dvd_config_fini(&config);
 }
 
 static void unknown_keys_are_named(void **state)
@@ -346,7 +346,7 @@ static void wrong_values_are_named(void **state)
 
 static void arena_sizes_have_bounds(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     REFUSED("arena: 1MiB\n", 1, "1MiB", "336 MiB", "16.0 TiB");
     REFUSED("arena: 17TiB\n", 1, "17TiB");
     REFUSED("arena: 99999999999999999999GiB\n", 1, "arena");
@@ -356,10 +356,10 @@ static void arena_sizes_have_bounds(void **state)
     REFUSED("arena: ''\n", 1, "arena");
     assert_int_equal(load(&config, "arena: 1073741825\n"), 0);
     assert_true(config.arena_bytes == (UINT64_C(1) << 30) + DV_PAGE); /* rounded up to pages */
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     assert_int_equal(load(&config, "arena: 16TiB\n"), 0);
     assert_true(config.arena_bytes == DV_SHM_BYTES_MAX);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
 }
 
 static void wrong_shapes_are_refused(void **state)
@@ -387,33 +387,33 @@ static void what_is_not_yaml_is_refused(void **state)
 
 static void long_things_have_an_end(void **state)
 {
-    struct dv_config config;
+    struct dvd_config config;
     char text[9000], name[200];
     memset(name, 'n', sizeof name);
     name[DV_MAX_DEVICE_NAME - 1] = '\0';
     snprintf(text, sizeof text, "devices:\n  - match: %s\n", name);
     assert_int_equal(load(&config, text), 0);
-    dv_config_fini(&config);
+    dvd_config_fini(&config);
     name[DV_MAX_DEVICE_NAME - 1] = 'n';
     name[DV_MAX_DEVICE_NAME] = '\0';
     snprintf(text, sizeof text, "devices:\n  - match: %s\n", name);
     REFUSED(text, 2, "too long");
-    for (int count = DV_LIMIT_DEVICE_RULES; count <= DV_LIMIT_DEVICE_RULES + 1; count++) {
+    for (int count = DV_MAX_DEVICE_RULES; count <= DV_MAX_DEVICE_RULES + 1; count++) {
         size_t used = (size_t)snprintf(text, sizeof text, "devices:\n");
         for (int i = 0; i < count; i++)
             used += (size_t)snprintf(text + used, sizeof text - used, "  - match: x\n");
-        if (count == DV_LIMIT_DEVICE_RULES) {
+        if (count == DV_MAX_DEVICE_RULES) {
             assert_int_equal(load(&config, text), 0);
-            assert_int_equal(config.file->devices_count, DV_LIMIT_DEVICE_RULES);
-            dv_config_fini(&config);
+            assert_int_equal(config.file->devices_count, DV_MAX_DEVICE_RULES);
+            dvd_config_fini(&config);
         } else {
             assert_int_equal(load(&config, text), -EINVAL);
             assert_non_null(strstr(error, "too many"));
         }
     }
-    char *huge = malloc(DV_LIMIT_CONFIG_BYTES + 1);
-    memset(huge, '#', DV_LIMIT_CONFIG_BYTES + 1);
-    assert_int_equal(load_bytes(&config, huge, DV_LIMIT_CONFIG_BYTES + 1), -EFBIG);
+    char *huge = malloc(DV_MAX_CONFIG_BYTES + 1);
+    memset(huge, '#', DV_MAX_CONFIG_BYTES + 1);
+    assert_int_equal(load_bytes(&config, huge, DV_MAX_CONFIG_BYTES + 1), -EFBIG);
     free(huge);
 }
 
@@ -470,10 +470,10 @@ static void random_files_do_no_harm(void **state)
             const char *piece = pieces[random_below(&r, sizeof pieces / sizeof pieces[0])];
             used += (size_t)snprintf(text + used, sizeof text - used, "%s", piece);
         }
-        struct dv_config config;
+        struct dvd_config config;
         if (load_bytes(&config, text, used) == 0) {
             accepted++;
-            dv_config_fini(&config);
+            dvd_config_fini(&config);
         } else {
             assert_string_not_equal(error, "nothing was said");
         }

@@ -111,9 +111,9 @@ static void small_objects_keep_their_page_open(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
 
-    assert_non_null(dv_guard_open(&g->guard, ARENA + 512, DV_ARENA_SMALL_MOST));
+    assert_non_null(dv_guard_open(&g->guard, ARENA + 512, DV_ARENA_SMALL_MAX));
     assert_non_null(dv_guard_open(&g->guard, ARENA + 3 * DV_PAGE, 0));
-    close_now(g, ARENA + 512, DV_ARENA_SMALL_MOST);
+    close_now(g, ARENA + 512, DV_ARENA_SMALL_MAX);
     assert_true(is_open(g, ARENA));
     assert_false(is_open(g, ARENA + DV_PAGE));
     assert_true(is_open(g, ARENA + 3 * DV_PAGE));
@@ -189,7 +189,7 @@ static void objects_without_number_are_open(void **state)
         if (i % 997 == 0)
             *memory = 1;
     }
-    assert_true(mappings_of_this_process() < 3 * DV_GUARD_RANGES_MOST);
+    assert_true(mappings_of_this_process() < 3 * DV_GUARD_RANGES_MAX);
     assert_false(is_open(g, ARENA + DV_PAGE)); /* the first still have their guards */
     assert_false(is_open(g, ARENA - 1));
     for (uint64_t i = 0; i < count; i++)

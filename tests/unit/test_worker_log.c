@@ -10,12 +10,12 @@
 /* A worker writes so many lines and ends. Returns how many of them were dropped. */
 static uint64_t dropped_of(unsigned lines, struct dv_log_bucket *of_tenant)
 {
-    struct dv_worker_log log;
+    struct dvd_worker_log log;
     sd_event *event = NULL;
 
     assert_true(sd_event_new(&event) >= 0);
-    dv_worker_log_init(&log, "test", of_tenant);
-    int fd = dv_worker_log_open(&log, event);
+    dvd_worker_log_init(&log, "test", of_tenant);
+    int fd = dvd_worker_log_open(&log, event);
     assert_true(fd >= 0);
     enum { OF_ONE_WRITE = 100, BYTES = 5 }; /* a socket holds fewer of single lines */
     char some[OF_ONE_WRITE * BYTES + 1] = "";
@@ -24,7 +24,7 @@ static uint64_t dropped_of(unsigned lines, struct dv_log_bucket *of_tenant)
     for (unsigned i = 0; i < lines; i += OF_ONE_WRITE)
         assert_int_equal(write(fd, some, (size_t)OF_ONE_WRITE * BYTES), OF_ONE_WRITE * BYTES);
     close(fd);
-    dv_worker_log_close(&log);
+    dvd_worker_log_close(&log);
     sd_event_unref(event);
     return log.dropped;
 }

@@ -47,7 +47,7 @@ static const cyaml_strval_t policy_words[] = {{"none", DV_POLICY_NONE},
                                               {"fifo", DV_POLICY_FIFO},
                                               {"band", DV_POLICY_BAND}};
 
-const char *dv_config_policy_word(int policy)
+const char *dvd_config_policy_word(int policy)
 {
     for (size_t i = 0; i < COUNT(policy_words); i++)
         if (policy_words[i].val == policy)
@@ -59,50 +59,50 @@ const char *dv_config_policy_word(int policy)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 
 static const cyaml_schema_value_t path_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_LIMIT_PATH - 1)};
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_MAX_PATH - 1)};
 static const cyaml_schema_value_t word_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, 64)};
 
 static const cyaml_schema_field_t cage_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dv_cage_rule, paths, paths_count,
-                               &path_schema, 0, DV_LIMIT_CAGE_PATHS),
-    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dv_cage_rule, groups,
-                               groups_count, &word_schema, 0, DV_CAGE_GROUPS_MOST),
-    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dv_cage_rule, calls, calls_count,
-                               &word_schema, 0, DV_LIMIT_CAGE_CALLS),
-    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dv_cage_rule, ioctls, ioctls_count,
-                               &word_schema, 1, DV_LIMIT_CAGE_IOCTLS),
+    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dvd_cage_rule, paths, paths_count,
+                               &path_schema, 0, DV_MAX_CAGE_PATHS),
+    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dvd_cage_rule, groups,
+                               groups_count, &word_schema, 0, DV_CAGE_GROUPS_MAX),
+    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dvd_cage_rule, calls, calls_count,
+                               &word_schema, 0, DV_MAX_CAGE_CALLS),
+    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dvd_cage_rule, ioctls, ioctls_count,
+                               &word_schema, 1, DV_MAX_CAGE_IOCTLS),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t device_fields[] = {
-    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dv_device_rule, match, 1,
+    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dvd_device_rule, match, 1,
                            DV_MAX_DEVICE_NAME - 1),
-    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_device_rule, name, 1,
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_device_rule, name, 1,
                            DV_MAX_DEVICE_NAME - 1),
-    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dv_device_rule, unified, auto_words,
+    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dvd_device_rule, unified, auto_words,
                      COUNT(auto_words)),
-    CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dv_device_rule, present_as,
+    CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dvd_device_rule, present_as,
                      present_as_words, COUNT(present_as_words)),
-    CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dv_device_rule, policy, policy_words,
+    CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dvd_device_rule, policy, policy_words,
                      COUNT(policy_words)),
-    CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_device_rule, slots),
-    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dv_device_rule, scrub, auto_words,
+    CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dvd_device_rule, slots),
+    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dvd_device_rule, scrub, auto_words,
                      COUNT(auto_words)),
-    CYAML_FIELD_ENUM("copy-engine", OPTIONAL_ENUM, struct dv_device_rule, copy_engine, auto_words,
+    CYAML_FIELD_ENUM("copy-engine", OPTIONAL_ENUM, struct dvd_device_rule, copy_engine, auto_words,
                      COUNT(auto_words)),
-    CYAML_FIELD_ENUM("pinned", OPTIONAL_ENUM, struct dv_device_rule, pinned, auto_words,
+    CYAML_FIELD_ENUM("pinned", OPTIONAL_ENUM, struct dvd_device_rule, pinned, auto_words,
                      COUNT(auto_words)),
-    CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dv_device_rule, no_swap, swap_words,
+    CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dvd_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
-    CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dv_device_rule, swap_part, 1, 16),
-    CYAML_FIELD_STRING_PTR("turn-max", OPTIONAL_POINTER, struct dv_device_rule, turn_max, 1, 16),
-    CYAML_FIELD_STRING_PTR("room-patience", OPTIONAL_POINTER, struct dv_device_rule, room_patience, 1, 16),
-    CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dv_device_rule, capacity, 1, 32),
-    CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dv_device_rule, per_context, 1,
+    CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dvd_device_rule, swap_part, 1, 16),
+    CYAML_FIELD_STRING_PTR("turn-max", OPTIONAL_POINTER, struct dvd_device_rule, turn_max, 1, 16),
+    CYAML_FIELD_STRING_PTR("room-patience", OPTIONAL_POINTER, struct dvd_device_rule, room_patience, 1, 16),
+    CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dvd_device_rule, capacity, 1, 32),
+    CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dvd_device_rule, per_context, 1,
                            32),
-    CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dv_device_rule, slice, 1, 16),
-    CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dv_device_rule, hidden, yes_no, COUNT(yes_no)),
-    CYAML_FIELD_MAPPING_PTR("cage", OPTIONAL_POINTER, struct dv_device_rule, cage, cage_fields),
+    CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dvd_device_rule, slice, 1, 16),
+    CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dvd_device_rule, hidden, yes_no, COUNT(yes_no)),
+    CYAML_FIELD_MAPPING_PTR("cage", OPTIONAL_POINTER, struct dvd_device_rule, cage, cage_fields),
     CYAML_FIELD_END};
 static const cyaml_strval_t order_words[] = {{"free", DV_ORDER_FREE}, {"fixed", DV_ORDER_FIXED}};
 static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
@@ -117,37 +117,37 @@ static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
 #define CAPACITY_LEAST (UINT64_C(4) << 10)
 
 static const cyaml_schema_field_t tenant_fields[] = {
-    CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dv_tenant_rule, user, 1, 64),
-    CYAML_FIELD_STRING_PTR("group", OPTIONAL_POINTER, struct dv_tenant_rule, group, 1, 64),
-    CYAML_FIELD_STRING_PTR("cgroup", OPTIONAL_POINTER, struct dv_tenant_rule, cgroup, 1,
-                           DV_LIMIT_PATH - 1),
-    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dv_tenant_rule, name, 1,
-                           DV_LIMIT_TENANT_NAME - 1),
-    CYAML_FIELD_ENUM("refuse", OPTIONAL_ENUM, struct dv_tenant_rule, refuse, yes_no, COUNT(yes_no)),
-    CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dv_tenant_rule, per, per_words,
+    CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dvd_tenant_rule, user, 1, 64),
+    CYAML_FIELD_STRING_PTR("group", OPTIONAL_POINTER, struct dvd_tenant_rule, group, 1, 64),
+    CYAML_FIELD_STRING_PTR("cgroup", OPTIONAL_POINTER, struct dvd_tenant_rule, cgroup, 1,
+                           DV_MAX_PATH - 1),
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_tenant_rule, name, 1,
+                           DV_MAX_TENANT_NAME - 1),
+    CYAML_FIELD_ENUM("refuse", OPTIONAL_ENUM, struct dvd_tenant_rule, refuse, yes_no, COUNT(yes_no)),
+    CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dvd_tenant_rule, per, per_words,
                      COUNT(per_words)),
-    CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dv_tenant_rule, request, 1,
+    CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dvd_tenant_rule, request, 1,
                            SHARE_TEXT_MAX),
-    CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dv_tenant_rule, limit, 1,
+    CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dvd_tenant_rule, limit, 1,
                            SHARE_TEXT_MAX),
-    CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dv_tenant_rule, memory, 1, 32),
-    CYAML_FIELD_STRING_PTR("memory-request", OPTIONAL_POINTER, struct dv_tenant_rule, memory_request, 1,
+    CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dvd_tenant_rule, memory, 1, 32),
+    CYAML_FIELD_STRING_PTR("memory-request", OPTIONAL_POINTER, struct dvd_tenant_rule, memory_request, 1,
                            32),
-    CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dv_tenant_rule, host_memory, 1,
+    CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dvd_tenant_rule, host_memory, 1,
                            32),
-    CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_tenant_rule, weight),
-    CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dv_tenant_rule, class, class_words,
+    CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dvd_tenant_rule, weight),
+    CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dvd_tenant_rule, class, class_words,
                      COUNT(class_words)),
-    CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dv_tenant_rule, may_request, 1,
+    CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dvd_tenant_rule, may_request, 1,
                            SHARE_TEXT_MAX),
-    CYAML_FIELD_UINT_PTR("may-weight", OPTIONAL_POINTER, struct dv_tenant_rule, may_weight),
-    CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dv_tenant_rule, may_class, class_words,
+    CYAML_FIELD_UINT_PTR("may-weight", OPTIONAL_POINTER, struct dvd_tenant_rule, may_weight),
+    CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dvd_tenant_rule, may_class, class_words,
                      COUNT(class_words)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_tenant_rule, tenant_fields)};
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_tenant_rule, tenant_fields)};
 static const cyaml_schema_value_t device_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_device_rule, device_fields)};
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_device_rule, device_fields)};
 static const cyaml_strval_t cage_words[] = {{"yes", DV_CAGE_YES},
                                             {"no", DV_CAGE_NO},
                                             {"true", DV_CAGE_YES},
@@ -155,51 +155,51 @@ static const cyaml_strval_t cage_words[] = {{"yes", DV_CAGE_YES},
                                             {"if-possible", DV_CAGE_IF_POSSIBLE}};
 
 static const cyaml_schema_field_t deadline_fields[] = {
-    CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dv_deadlines, latency, 1, 16),
-    CYAML_FIELD_STRING_PTR("standard", OPTIONAL_POINTER, struct dv_deadlines, standard, 1, 16),
-    CYAML_FIELD_STRING_PTR("batch", OPTIONAL_POINTER, struct dv_deadlines, batch, 1, 16),
-    CYAML_FIELD_STRING_PTR("idle", OPTIONAL_POINTER, struct dv_deadlines, idle, 1, 16),
+    CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dvd_deadlines, latency, 1, 16),
+    CYAML_FIELD_STRING_PTR("standard", OPTIONAL_POINTER, struct dvd_deadlines, standard, 1, 16),
+    CYAML_FIELD_STRING_PTR("batch", OPTIONAL_POINTER, struct dvd_deadlines, batch, 1, 16),
+    CYAML_FIELD_STRING_PTR("idle", OPTIONAL_POINTER, struct dvd_deadlines, idle, 1, 16),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t file_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dv_config_file, devices,
-                               devices_count, &device_schema, 0, DV_LIMIT_DEVICE_RULES),
-    CYAML_FIELD_SEQUENCE_COUNT("tenants", OPTIONAL_POINTER, struct dv_config_file, tenants,
-                               tenants_count, &tenant_schema, 0, DV_LIMIT_TENANT_RULES),
-    CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dv_config_file, arena, 1, 32),
-    CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dv_config_file, vendors,
-                               vendors_count, &path_schema, 1, DV_LIMIT_VENDORS),
-    CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dv_config_file,
+    CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dvd_config_file, devices,
+                               devices_count, &device_schema, 0, DV_MAX_DEVICE_RULES),
+    CYAML_FIELD_SEQUENCE_COUNT("tenants", OPTIONAL_POINTER, struct dvd_config_file, tenants,
+                               tenants_count, &tenant_schema, 0, DV_MAX_TENANT_RULES),
+    CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dvd_config_file, arena, 1, 32),
+    CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dvd_config_file, vendors,
+                               vendors_count, &path_schema, 1, DV_MAX_VENDORS),
+    CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dvd_config_file,
                            operator_group, 1, 64),
-    CYAML_FIELD_STRING_PTR("session-group", OPTIONAL_POINTER, struct dv_config_file, session_group, 1, 64),
-    CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dv_config_file, tenants_see_own,
+    CYAML_FIELD_STRING_PTR("session-group", OPTIONAL_POINTER, struct dvd_config_file, session_group, 1, 64),
+    CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dvd_config_file, tenants_see_own,
                      yes_no, COUNT(yes_no)),
-    CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dv_config_file,
+    CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dvd_config_file,
                          sessions_per_user),
-    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_config_file, device_order, order_words,
+    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dvd_config_file, device_order, order_words,
                      COUNT(order_words)),
-    CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dv_config_file, cage, cage_words,
+    CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dvd_config_file, cage, cage_words,
                      COUNT(cage_words)),
-    CYAML_FIELD_ENUM("allow-uncaged-workers", OPTIONAL_ENUM, struct dv_config_file, allow_uncaged,
+    CYAML_FIELD_ENUM("allow-uncaged-workers", OPTIONAL_ENUM, struct dvd_config_file, allow_uncaged,
                      yes_no, COUNT(yes_no)),
-    CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dv_config_file, deadlines,
+    CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dvd_config_file, deadlines,
                             deadline_fields),
-    CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dv_config_file, lease_sessions, 1,
+    CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dvd_config_file, lease_sessions, 1,
                            64),
-    CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dv_config_file, cache_size, 1, 32),
-    CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dv_config_file, caches_size, 1, 32),
-    CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dv_config_file, restart_within, 1,
+    CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dvd_config_file, cache_size, 1, 32),
+    CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dvd_config_file, caches_size, 1, 32),
+    CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dvd_config_file, restart_within, 1,
                            16),
-    CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dv_config_file, worker_memory, 1,
+    CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dvd_config_file, worker_memory, 1,
                            32),
-    CYAML_FIELD_UINT_PTR("worker-processes", OPTIONAL_POINTER, struct dv_config_file, worker_processes),
-    CYAML_FIELD_STRING_PTR("worker-cgroup", OPTIONAL_POINTER, struct dv_config_file, worker_cgroup, 1,
-                           DV_LIMIT_PATH - 1),
-    CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dv_config_file, worker_users, 1,
+    CYAML_FIELD_UINT_PTR("worker-processes", OPTIONAL_POINTER, struct dvd_config_file, worker_processes),
+    CYAML_FIELD_STRING_PTR("worker-cgroup", OPTIONAL_POINTER, struct dvd_config_file, worker_cgroup, 1,
+                           DV_MAX_PATH - 1),
+    CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dvd_config_file, worker_users, 1,
                            32),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t file_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dv_config_file, file_fields)};
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dvd_config_file, file_fields)};
 
 /* What to write instead, by key. */
 static const struct {
@@ -391,11 +391,11 @@ static uint64_t default_processes(unsigned sessions)
 
     if (count < DV_WORKER_PROCESSES_USUAL)
         return DV_WORKER_PROCESSES_USUAL;
-    return count > DV_WORKER_PROCESSES_MOST ? DV_WORKER_PROCESSES_MOST : count;
+    return count > DV_WORKER_PROCESSES_MAX ? DV_WORKER_PROCESSES_MAX : count;
 }
 
 /* What nobody has set. */
-static void fill_defaults(struct dv_config *config)
+static void fill_defaults(struct dvd_config *config)
 {
     if (!config->worker_memory_bytes)
         config->worker_memory_bytes = machine_memory() / 4 * 3;
@@ -403,7 +403,7 @@ static void fill_defaults(struct dv_config *config)
         config->worker_processes = default_processes(config->sessions_per_user);
 }
 
-static int check_arena(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_arena(struct dvd_config *config, const char *path, const char *data, char *error,
                        size_t error_bytes)
 {
     const char *text = config->file->arena;
@@ -437,10 +437,10 @@ static int find_group(const char *key, const char *name, const char *path, const
     return 0;
 }
 
-static int check_groups(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_groups(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
-    const struct dv_config_file *file = config->file;
+    const struct dvd_config_file *file = config->file;
     int status = 0;
 
     if (file->operator_group) {
@@ -511,7 +511,7 @@ static bool read_number(const char *text, unsigned *number)
     return *end == '\0' && *text != '-' && value < UINT32_MAX;
 }
 
-static int find_people(const struct place *place, struct dv_tenant_rule *rule)
+static int find_people(const struct place *place, struct dvd_tenant_rule *rule)
 {
     const struct passwd *user = rule->user ? getpwnam(rule->user) : NULL;
     const struct group *group = rule->group ? getgrnam(rule->group) : NULL;
@@ -528,13 +528,13 @@ static int find_people(const struct place *place, struct dv_tenant_rule *rule)
 }
 
 static int read_memory(const struct place *place, const char *key, const char *text,
-                       struct dv_memory_size *size)
+                       struct dvd_memory_size *size)
 {
     if (!text)
         return 0;
     if (strchr(text, '%') ? dv_text_parse_share(text, &size->ppm) == 0 && size->ppm > 0
                           : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 &&
-                                size->bytes <= DV_MEMORY_BYTES_MOST)
+                                size->bytes <= DV_MEMORY_BYTES_MAX)
         return 0;
     return wrong(place, key, text);
 }
@@ -542,7 +542,7 @@ static int read_memory(const struct place *place, const char *key, const char *t
 /* Tenants without a name of the operator's are called by a slash or a word and a colon, see name_tenant in
  * tenants.c, and a number is a session. Names that could be one of those would be ambiguous. Who may make
  * cgroups could make tenants without a pattern for them. */
-static int check_identity(const struct place *place, const struct dv_tenant_rule *rule)
+static int check_identity(const struct place *place, const struct dvd_tenant_rule *rule)
 {
     if (rule->name && (rule->name[0] == '/' || strchr(rule->name, ':') ||
                        strspn(rule->name, "0123456789") == strlen(rule->name))) {
@@ -562,11 +562,11 @@ static int check_identity(const struct place *place, const struct dv_tenant_rule
     return 0;
 }
 
-static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
+static int check_tenant(const struct place *place, struct dvd_tenant_rule *rule)
 {
-    struct dv_tenant_terms *terms = &rule->terms;
+    struct dvd_tenant_terms *terms = &rule->terms;
 
-    *terms = (struct dv_tenant_terms){
+    *terms = (struct dvd_tenant_terms){
         .share = {.limit_ppm = DV_PPM,
                   .weight = 1,
                   .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
@@ -585,7 +585,7 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
         status = read_memory(place, "memory-request", rule->memory_request, &terms->memory_request);
     if (status == 0 && rule->host_memory &&
         (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0 ||
-         terms->host_bytes > DV_MEMORY_BYTES_MOST))
+         terms->host_bytes > DV_MEMORY_BYTES_MAX))
         status = wrong(place, "host-memory", rule->host_memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;
@@ -605,33 +605,33 @@ static int check_tenant(const struct place *place, struct dv_tenant_rule *rule)
     return status;
 }
 
-static int check_memory(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_memory(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
     struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
-        struct dv_device_rule *rule = &config->file->devices[i];
+        struct dvd_device_rule *rule = &config->file->devices[i];
         place.line = dv_yaml_find_line(data, rule->match, place.line + 1);
-        rule->matches = dv_device_match_parse(rule->match);
+        rule->matches = dvd_device_match_parse(rule->match);
         if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
                                rule->capacity_bytes < CAPACITY_LEAST ||
-                               rule->capacity_bytes > DV_MEMORY_BYTES_MOST))
+                               rule->capacity_bytes > DV_MEMORY_BYTES_MAX))
             return wrong(&place, "capacity", rule->capacity);
         if (rule->swap_part && (dv_text_parse_share(rule->swap_part, &rule->swap_part_ppm) < 0 ||
                                 rule->swap_part_ppm < DV_PPM / 100 || rule->swap_part_ppm > DV_PPM / 2))
             return wrong(&place, "swap-part", rule->swap_part);
         if (rule->turn_max && (dv_text_parse_time(rule->turn_max, &rule->turn_max_ns) < 0 ||
-                               rule->turn_max_ns < DV_TURN_MAX_LEAST_NS ||
-                               rule->turn_max_ns > DV_TURN_MAX_MOST_NS))
+                               rule->turn_max_ns < DV_TURN_LIMIT_MIN_NS ||
+                               rule->turn_max_ns > DV_TURN_LIMIT_MAX_NS))
             return wrong(&place, "turn-max", rule->turn_max);
         if (rule->room_patience &&
             (dv_text_parse_time(rule->room_patience, &rule->room_patience_ns) < 0 ||
-             rule->room_patience_ns < DV_DEADLINE_LEAST_NS || rule->room_patience_ns > DV_DEADLINE_MOST_NS))
+             rule->room_patience_ns < DV_DEADLINE_MIN_NS || rule->room_patience_ns > DV_DEADLINE_MAX_NS))
             return wrong(&place, "room-patience", rule->room_patience);
         if (rule->per_context &&
             (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
-             rule->per_context_bytes > DV_MEMORY_BYTES_MOST))
+             rule->per_context_bytes > DV_MEMORY_BYTES_MAX))
             return wrong(&place, "per-context", rule->per_context);
     }
     return 0;
@@ -652,17 +652,17 @@ static const struct {
     {"/dev/random", {{0}}}, {"/dev/urandom", {{0}}}, {"/dev/shm/", {{0}}},
 };
 
-static void add_request(struct dv_cage_rule *rule, struct dv_cage_ioctl request)
+static void add_request(struct dvd_cage_rule *rule, struct dv_cage_ioctl request)
 {
     for (uint32_t i = 0; i < rule->request_count; i++)
         if (rule->requests[i].mask == request.mask && rule->requests[i].bits == request.bits)
             return;
-    if (rule->request_count < DV_LIMIT_CAGE_IOCTLS)
+    if (rule->request_count < DV_MAX_CAGE_IOCTLS)
         rule->requests[rule->request_count++] = request;
 }
 
 /* False: it is not known what the node's driver needs. */
-static bool add_known_requests(struct dv_cage_rule *rule, const char *path)
+static bool add_known_requests(struct dvd_cage_rule *rule, const char *path)
 {
     for (size_t i = 0; i < COUNT(known_nodes); i++) {
         if (strncmp(path, known_nodes[i].beginning, strlen(known_nodes[i].beginning)) != 0)
@@ -674,7 +674,7 @@ static bool add_known_requests(struct dv_cage_rule *rule, const char *path)
     return strncmp(path, "/dev", 4) != 0 || (path[4] && path[4] != '/');
 }
 
-static int check_ioctls(const struct place *place, struct dv_cage_rule *rule)
+static int check_ioctls(const struct place *place, struct dvd_cage_rule *rule)
 {
     for (uint64_t i = 0; i < rule->ioctls_count; i++) {
         const char *word = rule->ioctls[i];
@@ -714,7 +714,7 @@ static bool reaches_others(const char *call)
     return false;
 }
 
-static int check_cage(const struct place *place, struct dv_cage_rule *rule)
+static int check_cage(const struct place *place, struct dvd_cage_rule *rule)
 {
     for (uint64_t i = 0; i < rule->calls_count; i++)
         if (reaches_others(rule->calls[i]))
@@ -732,22 +732,22 @@ static int check_cage(const struct place *place, struct dv_cage_rule *rule)
     return check_ioctls(place, rule);
 }
 
-static int check_cages(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_cages(struct dvd_config *config, const char *path, const char *data, char *error,
                        size_t error_bytes)
 {
     struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
-    const struct dv_config_file *file = config->file;
+    const struct dvd_config_file *file = config->file;
     unsigned long first, last;
     char rest;
 
     config->cage = file->cage;
     if (file->worker_memory &&
         (dv_text_parse_size(file->worker_memory, &config->worker_memory_bytes) < 0 ||
-         config->worker_memory_bytes < DV_WORKER_MEMORY_LEAST ||
-         config->worker_memory_bytes > DV_MEMORY_BYTES_MOST))
+         config->worker_memory_bytes < DV_WORKER_MEMORY_MIN ||
+         config->worker_memory_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&place, "worker-memory", file->worker_memory);
-    if (file->worker_processes && (*file->worker_processes < DV_WORKER_PROCESSES_LEAST ||
-                                   *file->worker_processes > DV_WORKER_PROCESSES_MOST)) {
+    if (file->worker_processes && (*file->worker_processes < DV_WORKER_PROCESSES_MIN ||
+                                   *file->worker_processes > DV_WORKER_PROCESSES_MAX)) {
         char text[24];
         snprintf(text, sizeof text, "%llu", (unsigned long long)*file->worker_processes);
         return wrong(&place, "worker-processes", text);
@@ -765,12 +765,12 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
         return -EINVAL;
     }
     if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
-                             config->cache_bytes < DV_CACHE_BYTES_LEAST ||
-                             config->cache_bytes > DV_MEMORY_BYTES_MOST))
+                             config->cache_bytes < DV_CACHE_BYTES_MIN ||
+                             config->cache_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&place, "cache-size", file->cache_size);
     if (file->caches_size && (dv_text_parse_size(file->caches_size, &config->caches_bytes) < 0 ||
                               config->caches_bytes < config->cache_bytes ||
-                              config->caches_bytes > DV_MEMORY_BYTES_MOST))
+                              config->caches_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&place, "caches-size", file->caches_size);
     if (file->worker_users) {
         if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 ||
@@ -790,10 +790,10 @@ static int check_cages(struct dv_config *config, const char *path, const char *d
     return 0;
 }
 
-static int check_deadlines(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_deadlines(struct dvd_config *config, const char *path, const char *data, char *error,
                            size_t error_bytes)
 {
-    const struct dv_deadlines *given = config->file->deadlines;
+    const struct dvd_deadlines *given = config->file->deadlines;
     struct place place = {.path = path,
                           .data = data,
                           .line = dv_yaml_find_line(data, "deadlines", 1),
@@ -808,13 +808,13 @@ static int check_deadlines(struct dv_config *config, const char *path, const cha
         if (texts[i] && strcmp(texts[i], "none") == 0)
             config->deadline_ns[i] = DV_DEADLINE_NONE;
         else if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
-                              config->deadline_ns[i] < DV_DEADLINE_LEAST_NS ||
-                              config->deadline_ns[i] > DV_DEADLINE_MOST_NS))
+                              config->deadline_ns[i] < DV_DEADLINE_MIN_NS ||
+                              config->deadline_ns[i] > DV_DEADLINE_MAX_NS))
             return wrong(&place, dv_class_word((enum dv_class)i), texts[i]);
     return 0;
 }
 
-static int check_lease_sessions(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_lease_sessions(struct dvd_config *config, const char *path, const char *data, char *error,
                                 size_t error_bytes)
 {
     const char *who = config->file->lease_sessions;
@@ -829,26 +829,26 @@ static int check_lease_sessions(struct dv_config *config, const char *path, cons
     return find_group("lease-sessions", who, path, data, &config->lease_group, error, error_bytes);
 }
 
-static int check_restart(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_restart(struct dvd_config *config, const char *path, const char *data, char *error,
                          size_t error_bytes)
 {
     struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
     const char *text = config->file->restart_within;
 
     if (text && (dv_text_parse_time(text, &config->restart_ns) < 0 ||
-                 config->restart_ns < DV_RESTART_LEAST_NS ||
-                 config->restart_ns > DV_RESTART_MOST_NS))
+                 config->restart_ns < DV_RESTART_MIN_NS ||
+                 config->restart_ns > DV_RESTART_MAX_NS))
         return wrong(&place, "restart-within", text);
     return 0;
 }
 
-static int check_slices(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_slices(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
     struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
-        struct dv_device_rule *rule = &config->file->devices[i];
+        struct dvd_device_rule *rule = &config->file->devices[i];
         if (!rule->slice)
             continue;
         place.line = dv_yaml_find_line(data, "slice", place.line + 1);
@@ -860,7 +860,7 @@ static int check_slices(struct dv_config *config, const char *path, const char *
     return 0;
 }
 
-static int check_tenants(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_tenants(struct dvd_config *config, const char *path, const char *data, char *error,
                          size_t error_bytes)
 {
     struct place place = {.path = path,
@@ -879,10 +879,10 @@ static int check_tenants(struct dv_config *config, const char *path, const char 
 }
 
 /* What the schema cannot express. */
-static int check_values(struct dv_config *config, const char *path, const char *data, char *error,
+static int check_values(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
-    struct dv_config_file *file = config->file;
+    struct dvd_config_file *file = config->file;
 
     if (file->arena && check_arena(config, path, data, error, error_bytes) < 0)
         return -EINVAL;
@@ -909,20 +909,20 @@ static int check_values(struct dv_config *config, const char *path, const char *
         const uint64_t *slots = file->devices[i].slots;
         if (slots)
             line = dv_yaml_find_line(data, "slots", line + 1);
-        if (!slots || (*slots >= 1 && *slots <= DV_LIMIT_SLOTS))
+        if (!slots || (*slots >= 1 && *slots <= DV_MAX_SLOTS))
             continue;
         snprintf(error, error_bytes, "%s:%d: slots is %llu; expected a number from 1 to %d", path,
-                 line, (unsigned long long)*slots, DV_LIMIT_SLOTS);
+                 line, (unsigned long long)*slots, DV_MAX_SLOTS);
         return -EINVAL;
     }
     config->devices_fixed = file->device_order == DV_ORDER_FIXED;
     if (!file->sessions_per_user)
         return 0;
-    if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_LIMIT_SESSIONS) {
+    if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_MAX_SESSIONS) {
         snprintf(error, error_bytes,
                  "%s:%d: sessions-per-user is %llu; expected a number from 1 to %d", path,
                  dv_yaml_find_line(data, "sessions-per-user", 1),
-                 (unsigned long long)*file->sessions_per_user, DV_LIMIT_SESSIONS);
+                 (unsigned long long)*file->sessions_per_user, DV_MAX_SESSIONS);
         return -EINVAL;
     }
     config->sessions_per_user = (unsigned)*file->sessions_per_user;
@@ -939,7 +939,7 @@ static int read_file(const char *path, char **data)
         return -errno;
     if (!S_ISREG(info.st_mode))
         return -EINVAL;
-    if (info.st_size > DV_LIMIT_CONFIG_BYTES)
+    if (info.st_size > DV_MAX_CONFIG_BYTES)
         return -EFBIG;
     DV_AUTO_FREE char *text = malloc((size_t)info.st_size + 1);
     if (!text)
@@ -953,15 +953,15 @@ static int read_file(const char *path, char **data)
     return 0;
 }
 
-int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
+int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error,
                    size_t error_bytes)
 {
     DV_AUTO_FREE char *data = NULL;
     struct dv_yaml_complaint complaint = {0};
     const cyaml_config_t settings = dv_yaml_settings(&complaint);
 
-    *config = (struct dv_config){.arena_bytes = default_arena(),
-                                 .sessions_per_user = DV_LIMIT_SESSIONS_PER_UID,
+    *config = (struct dvd_config){.arena_bytes = default_arena(),
+                                 .sessions_per_user = DV_MAX_SESSIONS_PER_UID,
                                  .cache_bytes = DV_CACHE_BYTES_USUAL,
                                  .restart_ns = DV_RESTART_USUAL_NS,
                                  .worker_uid_first = DV_WORKER_UID_FIRST,
@@ -990,11 +990,11 @@ int dv_config_load(struct dv_config *config, const char *path, bool must_exist, 
     status = check_values(config, path, data, error, error_bytes);
     fill_defaults(config);
     if (status < 0)
-        dv_config_fini(config);
+        dvd_config_fini(config);
     return status;
 }
 
-int dv_config_set_mode(struct dv_config *config, const char *path, bool of_user, uid_t owner, char *error,
+int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
                        size_t error_bytes)
 {
     bool is_accepted = of_user || (config->file && config->file->allow_uncaged);
@@ -1018,9 +1018,9 @@ static dv_ns usual_deadline(enum dv_class class)
 }
 
 /* A user's own daemon has no deadline by default: that user can end the programs. */
-struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config)
+struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config)
 {
-    struct dv_ledger_terms terms = {.keeps_order = config->devices_fixed};
+    struct dvd_ledger_terms terms = {.keeps_order = config->devices_fixed};
 
     for (int class = 0; class < DV_CLASS_COUNT; class++) {
         dv_ns given = config->deadline_ns[class];
@@ -1031,7 +1031,7 @@ struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config)
     return terms;
 }
 
-void dv_config_fini(struct dv_config *config)
+void dvd_config_fini(struct dvd_config *config)
 {
     struct dv_yaml_complaint complaint = {0};
     const cyaml_config_t settings = dv_yaml_settings(&complaint);

@@ -16,46 +16,46 @@
 
 #define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
 
-enum dv_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
+enum dvd_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
 /* What a driver needs in the cage of its workers besides what every worker has. */
-struct dv_cage_rule {
+struct dvd_cage_rule {
     char **paths; /* shown read-only; device nodes work as ever */
     uint64_t paths_count;
     char **groups; /* that the worker is a member of */
     uint64_t groups_count;
     char **calls; /* names of system calls */
     uint64_t calls_count;
-    gid_t gids[DV_CAGE_GROUPS_MOST]; /* what the groups' names mean */
+    gid_t gids[DV_CAGE_GROUPS_MAX]; /* what the groups' names mean */
     char **ioctls; /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
     uint64_t ioctls_count;
-    struct dv_cage_ioctl requests[DV_LIMIT_CAGE_IOCTLS]; /* what those mean */
+    struct dv_cage_ioctl requests[DV_MAX_CAGE_IOCTLS]; /* what those mean */
     uint32_t request_count;
 };
 
-enum dv_scrub { DV_SCRUB_AUTO = DV_UNIFIED_AUTO, DV_SCRUB_YES = DV_UNIFIED_YES, DV_SCRUB_NO = DV_UNIFIED_NO };
-enum dv_copy_engine {
+enum dvd_scrub { DV_SCRUB_AUTO = DV_UNIFIED_AUTO, DV_SCRUB_YES = DV_UNIFIED_YES, DV_SCRUB_NO = DV_UNIFIED_NO };
+enum dvd_copy_engine {
     DV_COPY_ENGINE_AUTO = DV_UNIFIED_AUTO,
     DV_COPY_ENGINE_YES = DV_UNIFIED_YES,
     DV_COPY_ENGINE_NO = DV_UNIFIED_NO,
 };
 
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
-struct dv_device_rule {
+struct dvd_device_rule {
     char *match;    /* glob on the device's name */
     char *name;     /* shown instead of the vendor's name; NULL: the vendor's */
     int unified;    /* enum dv_unified */
     int present_as; /* enum dv_present_as */
     int hidden;     /* not offered to anybody */
-    int policy;     /* enum dv_policy_choice */
+    int policy;     /* enum dvd_policy_choice */
     uint64_t *slots; /* NULL: one */
-    int scrub;         /* enum dv_scrub */
-    int copy_engine;   /* enum dv_copy_engine */
+    int scrub;         /* enum dvd_scrub */
+    int copy_engine;   /* enum dvd_copy_engine */
     int pinned;        /* enum dv_pinned */
     int no_swap;       /* objects stay where the driver puts them */
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */
-    struct dv_device_match matches; /* what `match` means */
+    struct dvd_device_match matches; /* what `match` means */
     char *turn_max;         /* "2s": of turns that are longer because memory was moved; NULL: 2s */
     uint64_t turn_max_ns;   /* what that means; 0: absent */
     char *room_patience; /* "30s": those who have room may keep it from others; NULL: 30s */
@@ -63,20 +63,20 @@ struct dv_device_rule {
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
-    struct dv_cage_rule *cage; /* NULL: nothing more than usual */
+    struct dvd_cage_rule *cage; /* NULL: nothing more than usual */
     char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns; /* what that means; 0: learned */
 };
 
 /* Which tenant a program belongs to, and what that tenant has. The first rule that matches a program
  * decides; all of user, group and cgroup that are given must match. */
-struct dv_tenant_rule {
+struct dvd_tenant_rule {
     char *user;   /* name or number */
     char *group;  /* name or number */
     char *cgroup; /* glob on the path of a process's cgroup */
     char *name;   /* all that match are one tenant; NULL: one for each `per` */
     int refuse;   /* they get no session */
-    int per;      /* enum dv_tenant_per */
+    int per;      /* enum dvd_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
     char *memory_request; /* likewise, what others do not take from it; NULL: nothing */
     char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
@@ -86,14 +86,14 @@ struct dv_tenant_rule {
     /* what the texts mean */
     uid_t uid;
     gid_t gid;
-    struct dv_tenant_terms terms;
+    struct dvd_tenant_terms terms;
 };
 
 /* The file's contents, as the schema lays them out. Absent keys are zero. */
-struct dv_config_file {
-    struct dv_device_rule *devices;
+struct dvd_config_file {
+    struct dvd_device_rule *devices;
     uint64_t devices_count;
-    struct dv_tenant_rule *tenants;
+    struct dvd_tenant_rule *tenants;
     uint64_t tenants_count;
     char *arena;
     char **vendors;
@@ -103,7 +103,7 @@ struct dv_config_file {
     int tenants_see_own;
     uint64_t *sessions_per_user; /* NULL: absent */
     int device_order;            /* enum dv_device_order */
-    int cage;                    /* enum dv_cage_choice */
+    int cage;                    /* enum dvd_cage_choice */
     int allow_uncaged;           /* of the system's daemon: `cage` may be no or if-possible */
     char *cache_size;            /* "1GiB" */
     char *caches_size;           /* "10GiB": of all tenants together */
@@ -111,17 +111,17 @@ struct dv_config_file {
     char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
     uint64_t *worker_processes;  /* the same of processes and threads */
     char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
-    struct dv_deadlines *deadlines; /* NULL: the usual ones */
+    struct dvd_deadlines *deadlines; /* NULL: the usual ones */
     char *lease_sessions;           /* "yes", "no" or the name of a group; NULL: yes */
     char *restart_within;           /* "60s" */
 };
 
 /* How long somebody of a class may keep a device after it was asked to give it back. */
-struct dv_deadlines {
+struct dvd_deadlines {
     char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the usual one */
 };
 
-enum dv_cage_choice {
+enum dvd_cage_choice {
     DV_CAGE_BY_MODE, /* yes for the system's daemon, if-possible for a user's own */
     DV_CAGE_YES,
     DV_CAGE_NO,
@@ -129,7 +129,7 @@ enum dv_cage_choice {
 };
 
 /* Who may open sessions. */
-enum dv_sessions_for {
+enum dvd_sessions_for {
     DV_SESSIONS_FOR_WORKERS_GROUPS, /* the default: who is in the groups that workers are put into */
     DV_SESSIONS_FOR_GROUP,
     DV_SESSIONS_FOR_ALL,
@@ -137,14 +137,14 @@ enum dv_sessions_for {
 #define DV_CONFIG_EVERYBODY "everybody"
 
 /* Who may have a session without a worker. */
-enum dv_lease_sessions { DV_LEASE_SESSIONS_ALL, DV_LEASE_SESSIONS_NONE, DV_LEASE_SESSIONS_OF_GROUP };
+enum dvd_lease_sessions { DV_LEASE_SESSIONS_ALL, DV_LEASE_SESSIONS_NONE, DV_LEASE_SESSIONS_OF_GROUP };
 
 enum dv_device_order {
     DV_ORDER_FREE,  /* the default: whichever has most to give first */
     DV_ORDER_FIXED, /* as the vendors list them */
 };
 
-enum dv_policy_choice {
+enum dvd_policy_choice {
     DV_POLICY_ELASTIC, /* the default */
     DV_POLICY_NONE,    /* its time is not shared out */
     DV_POLICY_FAIR,
@@ -152,8 +152,8 @@ enum dv_policy_choice {
     DV_POLICY_BAND,
 };
 
-struct dv_config {
-    struct dv_config_file *file; /* NULL: all defaults */
+struct dvd_config {
+    struct dvd_config_file *file; /* NULL: all defaults */
     bool of_user;                /* of a user's own daemon: all programs are that user's */
     uid_t owner;                 /* of the daemon */
     uint64_t arena_bytes;
@@ -161,16 +161,16 @@ struct dv_config {
     bool devices_fixed; /* every session sees devices in the vendors' order */
     bool has_operator_group;
     gid_t operator_group;
-    enum dv_sessions_for sessions_for;
+    enum dvd_sessions_for sessions_for;
     gid_t session_group;
-    int cage;             /* enum dv_cage_choice */
+    int cage;             /* enum dvd_cage_choice */
     uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
     bool tenants_cgroup;  /* workers go into the cgroup of their program instead */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
     uint64_t caches_bytes; /* and all together; 0: the usual */
     uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
     uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dv_lease_deadline */
-    int lease_sessions;      /* enum dv_lease_sessions */
+    int lease_sessions;      /* enum dvd_lease_sessions */
     gid_t lease_group;
     uint64_t restart_ns; /* so long sessions wait for the next daemon, if this one leaves them */
 };
@@ -180,28 +180,28 @@ struct dv_config {
 #define DV_WORKER_UID_LAST 1879113727u
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
 #define DV_CACHES_BYTES_USUAL (UINT64_C(10) << 30) /* or a tenth of the file system, if that is less */
-#define DV_DEADLINE_LEAST_NS (100 * DV_NS_PER_MS)
-#define DV_DEADLINE_MOST_NS (86400 * DV_NS_PER_S)
+#define DV_DEADLINE_MIN_NS (100 * DV_NS_PER_MS)
+#define DV_DEADLINE_MAX_NS (86400 * DV_NS_PER_S)
 #define DV_DEADLINE_NONE UINT64_MAX
 /* Of the system's daemon, for devices. */
 #define DV_DEADLINE_USUAL_NS (60 * DV_NS_PER_S)
 #define DV_DEADLINE_USUAL_LATENCY_NS (10 * DV_NS_PER_S)
 #define DV_RESTART_USUAL_NS (60 * DV_NS_PER_S)
-#define DV_RESTART_LEAST_NS (1 * DV_NS_PER_S)
-#define DV_RESTART_MOST_NS (3600 * DV_NS_PER_S)
-#define DV_CACHE_BYTES_LEAST (UINT64_C(1) << 20)
+#define DV_RESTART_MIN_NS (1 * DV_NS_PER_S)
+#define DV_RESTART_MAX_NS (3600 * DV_NS_PER_S)
+#define DV_CACHE_BYTES_MIN (UINT64_C(1) << 20)
 
 /* Loads and checks a file. With must_exist false a missing file means the defaults. Returns 0, or a
  * negative errno with a message that names file, line and what was expected. */
-int dv_config_load(struct dv_config *config, const char *path, bool must_exist, char *error,
+int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error,
                    size_t error_bytes);
-const char *dv_config_policy_word(int policy);
+const char *dvd_config_policy_word(int policy);
 /* Completes a configuration for the daemon of a user, or of the system, that runs as `owner`. Returns 0, or -EINVAL
  * with a message: it lacks a word that it needs there. */
-int dv_config_set_mode(struct dv_config *config, const char *path, bool of_user, uid_t owner, char *error,
+int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
                        size_t error_bytes);
 /* What it means for the ledger. */
-struct dv_ledger_terms dv_config_ledger_terms(const struct dv_config *config);
-void dv_config_fini(struct dv_config *config);
+struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config);
+void dvd_config_fini(struct dvd_config *config);
 
 #endif

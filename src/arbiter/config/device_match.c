@@ -52,9 +52,9 @@ static bool read_pci(const char *text, char *address, size_t bytes)
     return true;
 }
 
-struct dv_device_match dv_device_match_parse(const char *text)
+struct dvd_device_match dvd_device_match_parse(const char *text)
 {
-    struct dv_device_match match = {.kind = DV_MATCH_NAME};
+    struct dvd_device_match match = {.kind = DV_MATCH_NAME};
     const char *uuid = find_uuid(text);
 
     if (is_number(text)) {
@@ -71,7 +71,7 @@ struct dv_device_match dv_device_match_parse(const char *text)
     return match;
 }
 
-bool dv_device_match_is(const struct dv_device_match *match, uint32_t number,
+bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
                         const struct dv_device_report *report, const char *name)
 {
     switch (match->kind) {

@@ -7,23 +7,23 @@
 
 #include "src/wire/session/handshake.h"
 
-enum dv_device_match_kind {
+enum dvd_device_match_kind {
     DV_MATCH_NAME,
     DV_MATCH_NUMBER, /* as `divvy devices` shows it */
     DV_MATCH_UUID,
     DV_MATCH_PCI,
 };
 
-struct dv_device_match {
-    enum dv_device_match_kind kind;
+struct dvd_device_match {
+    enum dvd_device_match_kind kind;
     uint32_t number;
     char text[DV_MAX_DEVICE_NAME]; /* as a report has it; a pattern for names */
 };
 
 /* Any text of less than DV_MAX_DEVICE_NAME bytes names something; longer ones are cut. */
-struct dv_device_match dv_device_match_parse(const char *text);
+struct dvd_device_match dvd_device_match_parse(const char *text);
 /* name: what the device is called besides, or NULL. */
-bool dv_device_match_is(const struct dv_device_match *match, uint32_t number,
+bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
                         const struct dv_device_report *report, const char *name);
 
 #endif

@@ -10,16 +10,16 @@
 #include "src/wire/session/handshake.h"
 
 /* Bytes, or a part of a device's memory; both 0: all of it. */
-struct dv_memory_size {
+struct dvd_memory_size {
     uint64_t bytes;
     uint32_t ppm;
 };
 
 /* What a tenant has, and how far it may raise that by itself. */
-struct dv_tenant_terms {
+struct dvd_tenant_terms {
     struct dv_share share;
-    struct dv_memory_size memory;         /* its quota on each device */
-    struct dv_memory_size memory_request; /* what others do not take from it; both 0: nothing */
+    struct dvd_memory_size memory;         /* its quota on each device */
+    struct dvd_memory_size memory_request; /* what others do not take from it; both 0: nothing */
     uint64_t host_bytes;                  /* what it may have in host memory beyond that; 0: no limit */
     uint32_t may_request_ppm;
     uint32_t may_weight;
@@ -38,7 +38,7 @@ struct dvd_share_change {
 #define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
 
 /* A device, as the vendor reports and the configuration shapes it. */
-struct dv_device_terms {
+struct dvd_device_terms {
     char name[DV_MAX_DEVICE_NAME];
     bool is_shared_out;                 /* its time */
     bool is_hidden;                     /* from sessions that begin */
@@ -54,7 +54,7 @@ struct dv_device_terms {
     uint32_t group;     /* the first device that this one is like */
 };
 
-struct dv_ledger_terms {
+struct dvd_ledger_terms {
     bool keeps_order;                             /* sessions see devices in the vendors' order */
     dv_ns deadline_ns[DV_CLASS_COUNT];        /* to give a device back; 0: none */
     dv_ns memory_deadline_ns[DV_CLASS_COUNT]; /* to give memory back; 0: none */

@@ -45,10 +45,10 @@ static const char *read_change(const struct dvd_request *request, struct dvd_sha
     const char *class = argument(request, "class");
 
     *change = (struct dvd_share_change){.has_class = class != NULL};
-    if (!read_number(request, "memory_request", DV_MEMORY_BYTES_MOST, &change->has_memory_request,
+    if (!read_number(request, "memory_request", DV_MEMORY_BYTES_MAX, &change->has_memory_request,
                      &change->memory_request_bytes))
         return "memory_request is a number of bytes";
-    if (!read_number(request, "memory", DV_MEMORY_BYTES_MOST, &change->has_memory, &change->memory_bytes) ||
+    if (!read_number(request, "memory", DV_MEMORY_BYTES_MAX, &change->has_memory, &change->memory_bytes) ||
         (change->has_memory && change->memory_bytes == 0))
         return "memory is a number of bytes, at least 1";
     if (!read_number(request, "request", DV_PPM, &change->has_request, &request_ppm))
@@ -127,7 +127,7 @@ struct dvd_reply dvd_serve_session_share(struct dvd_control *control, const stru
     const char *problem = read_change(request, &change);
     if (problem)
         return dvd_view_error(MHD_HTTP_BAD_REQUEST, problem);
-    const struct dv_session *session = dvd_control_find_session(control, &request->peer, request->name);
+    const struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
     if (session && session->lessee.tenant)
         return set_share(control, request, session->lessee.tenant, &change);
     snprintf(text, sizeof text, "there is no session %.64s; `divvy ps` lists them", request->name);
@@ -140,7 +140,7 @@ static unsigned count_sessions_on(const struct dvd_control *control, uint32_t de
 {
     unsigned count = 0;
 
-    for (const struct dv_session *s = control->sessions->all; s; s = s->hh.next)
+    for (const struct dvd_session *s = control->sessions->all; s; s = s->hh.next)
         for (uint32_t i = 0; i < s->lessee.device_count; i++)
             count += s->lessee.device_indices[i] == device;
     return count;

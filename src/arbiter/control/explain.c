@@ -112,7 +112,7 @@ static struct dvd_reply explain_end(const struct dvd_end_record *end)
 
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request)
 {
-    const struct dv_session *session = dvd_control_find_session(control, &request->peer, request->name);
+    const struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
     const struct dvd_end_record *end = session ? NULL : find_end(control, request);
     char problem[128];
 

@@ -55,7 +55,7 @@ struct dvd_reply dvd_serve_hold(struct dvd_control *control, const struct dvd_re
 
     if (control->idle->after_s == 0)
         return (struct dvd_reply){.status = MHD_HTTP_OK, .body = strdup("{\"held\":false}\n")};
-    if (control->hold_count >= DV_LIMIT_HOLDS)
+    if (control->hold_count >= DV_MAX_HOLDS)
         return dvd_view_error(MHD_HTTP_SERVICE_UNAVAILABLE, "too many holds");
     struct dvd_hold *hold = calloc(1, sizeof *hold);
     if (!hold)

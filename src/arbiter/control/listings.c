@@ -22,7 +22,7 @@ struct dvd_listing {
     bool complete, failed;
     bool has_rows; /* the next one is separated from the last */
 
-    const struct dv_session *session; /* the next one; NULL: that was all */
+    const struct dvd_session *session; /* the next one; NULL: that was all */
     uint64_t last_session;            /* those that come later are not listed */
     const struct dvd_tenant *tenant;   /* the next one, or the one whose devices are listed */
     bool in_tenant, has_places;
@@ -94,7 +94,7 @@ static void separate(struct dvd_listing *listing, bool *has_some)
 
 /* ---- sessions ---- */
 
-static bool may_see(const struct dvd_listing *listing, const struct dv_session *session)
+static bool may_see(const struct dvd_listing *listing, const struct dvd_session *session)
 {
     return session->lessee.id <= listing->last_session &&
            (listing->peer.is_operator || listing->peer.uid == session->lessee.uid);
@@ -103,7 +103,7 @@ static bool may_see(const struct dvd_listing *listing, const struct dv_session *
 /* All steps return false when there is nothing left to do, and do little. */
 static bool step_sessions(struct dvd_listing *listing)
 {
-    const struct dv_session *session = listing->session;
+    const struct dvd_session *session = listing->session;
 
     if (!session)
         return false;
@@ -171,7 +171,7 @@ static bool step_tenants(struct dvd_listing *listing)
 
 /* ---- devices ---- */
 
-static void count_on_devices(struct dvd_listing *listing, const struct dv_session *session)
+static void count_on_devices(struct dvd_listing *listing, const struct dvd_session *session)
 {
     struct dvd_session_figures figures;
 
@@ -183,7 +183,7 @@ static void count_on_devices(struct dvd_listing *listing, const struct dv_sessio
 /* First the sessions are counted, then the devices listed. */
 static bool step_devices(struct dvd_listing *listing)
 {
-    const struct dv_session *session = listing->session;
+    const struct dvd_session *session = listing->session;
     uint32_t device = listing->device;
 
     if (session) {
@@ -207,7 +207,7 @@ static bool step_devices(struct dvd_listing *listing)
 
 static void put_device_note(struct dvd_listing *listing)
 {
-    const struct dv_devices *devices = listing->control->devices;
+    const struct dvd_devices *devices = listing->control->devices;
 
     put(listing, "],\"found\":");
     put_json(listing, json_integer(devices->found));
@@ -318,7 +318,7 @@ struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
     return response;
 }
 
-void dvd_listings_session_goes(struct dvd_control *control, const struct dv_session *session)
+void dvd_listings_session_goes(struct dvd_control *control, const struct dvd_session *session)
 {
     struct dvd_listing *listing;
 

@@ -10,7 +10,7 @@
 struct dvd_control;
 struct dvd_control_peer;
 struct dvd_listing;
-struct dv_session;
+struct dvd_session;
 struct dvd_tenant;
 struct MHD_Response;
 
@@ -29,7 +29,7 @@ struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
 void dvd_listings_turn(struct dvd_listings *listings);
 
 /* It is about to be forgotten: no listing goes on from there. */
-void dvd_listings_session_goes(struct dvd_control *control, const struct dv_session *session);
+void dvd_listings_session_goes(struct dvd_control *control, const struct dvd_session *session);
 void dvd_listings_tenant_goes(struct dvd_control *control, const struct dvd_tenant *tenant);
 
 #endif

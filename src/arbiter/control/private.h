@@ -18,7 +18,7 @@ struct dvd_request {
     struct MHD_Connection *connection;
     int fd;
     struct dvd_control_peer peer;
-    char name[DV_LIMIT_TENANT_NAME]; /* what the path names, such as NAME in /v1/tenants/NAME/share */
+    char name[DV_MAX_TENANT_NAME]; /* what the path names, such as NAME in /v1/tenants/NAME/share */
 };
 
 /* A document with its status, or a listing that is made while it is sent. Both NULL: memory is short. */
@@ -51,7 +51,7 @@ struct dvd_reply dvd_view_error(unsigned status, const char *text);
  * stay the caller's. */
 struct json_t *dvd_view_version(const struct dvd_control *control);
 struct json_t *dvd_view_check(const struct dvd_control *control);
-struct json_t *dvd_view_session(const struct dv_session *session);
+struct json_t *dvd_view_session(const struct dvd_session *session);
 struct json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsigned sessions,
                                struct json_t *warnings);
 struct json_t *dvd_view_warnings(const struct dvd_control *control);
@@ -64,7 +64,7 @@ struct json_t *dvd_view_fares(struct dvd_tenant_device *tenant);
 void dvd_holds_fini(struct dvd_control *control);
 
 /* A session that the peer may see, by its number as text, or NULL. */
-struct dv_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
+struct dvd_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
                                             const char *text);
 
 #endif

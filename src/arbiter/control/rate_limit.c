@@ -8,7 +8,7 @@
 
 /* One for each user who is or was connected: who leaves with a spent rate is remembered, so that leaving
  * and coming back does not renew it. Operators, whom groups make, have another than as tenants. */
-struct dv_caller {
+struct dvd_caller {
     struct {
         uid_t uid;
         uint32_t is_operator;
@@ -19,34 +19,34 @@ struct dv_caller {
     UT_hash_handle hh;
 };
 
-#define QUESTION_US (DV_S / DV_LIMIT_CONTROL_QUESTIONS_PER_S)
+#define QUESTION_US (DV_S / DV_MAX_CONTROL_QUESTIONS_PER_S)
 
-static struct dv_caller *find(const struct dv_callers *callers, uid_t uid, bool is_operator)
+static struct dvd_caller *find(const struct dvd_callers *callers, uid_t uid, bool is_operator)
 {
-    struct dv_caller *caller, wanted = {.key = {.uid = uid, .is_operator = is_operator}};
+    struct dvd_caller *caller, wanted = {.key = {.uid = uid, .is_operator = is_operator}};
 
     HASH_FIND(hh, callers->by_uid, &wanted.key, sizeof wanted.key, caller);
     return caller;
 }
 
-bool dv_callers_have_place(const struct dv_callers *callers, uid_t uid, bool is_operator)
+bool dvd_callers_have_place(const struct dvd_callers *callers, uid_t uid, bool is_operator)
 {
-    if (callers->connections >= DV_LIMIT_CONTROL_CONNECTIONS)
+    if (callers->connections >= DV_MAX_CONTROL_CONNECTIONS)
         return false;
     if (is_operator)
         return true;
-    const struct dv_caller *caller = find(callers, uid, false);
-    return callers->of_tenants < DV_LIMIT_CONTROL_OF_TENANTS &&
-           (!caller || caller->connections < DV_LIMIT_CONTROL_PER_TENANT);
+    const struct dvd_caller *caller = find(callers, uid, false);
+    return callers->of_tenants < DV_MAX_CONTROL_OF_TENANTS &&
+           (!caller || caller->connections < DV_MAX_CONTROL_PER_TENANT);
 }
 
-static void forget(struct dv_callers *callers, struct dv_caller *caller)
+static void forget(struct dvd_callers *callers, struct dvd_caller *caller)
 {
     HASH_DEL(callers->by_uid, caller);
     free(caller);
 }
 
-static void drain(struct dv_caller *caller, uint64_t now_us)
+static void drain(struct dvd_caller *caller, uint64_t now_us)
 {
     uint64_t passed = now_us > caller->counted_at_us ? now_us - caller->counted_at_us : 0;
 
@@ -54,9 +54,9 @@ static void drain(struct dv_caller *caller, uint64_t now_us)
     caller->counted_at_us = now_us;
 }
 
-struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool is_operator)
+struct dvd_caller *dvd_callers_enter(struct dvd_callers *callers, uid_t uid, bool is_operator)
 {
-    struct dv_caller *caller = find(callers, uid, is_operator);
+    struct dvd_caller *caller = find(callers, uid, is_operator);
 
     if (!caller) {
         caller = calloc(1, sizeof *caller);
@@ -73,13 +73,13 @@ struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool i
 }
 
 /* Those who are gone and whose rate has recovered: some are looked at each time, and come last then. */
-static void forget_some(struct dv_callers *callers, uint64_t now_us)
+static void forget_some(struct dvd_callers *callers, uint64_t now_us)
 {
     enum { LOOKED_AT = 8 };
     unsigned count = HASH_COUNT(callers->by_uid);
 
     for (unsigned i = 0; i < LOOKED_AT && i < count; i++) {
-        struct dv_caller *caller = callers->by_uid;
+        struct dvd_caller *caller = callers->by_uid;
         drain(caller, now_us);
         if (caller->connections == 0 && caller->questions_us == 0) {
             forget(callers, caller);
@@ -90,7 +90,7 @@ static void forget_some(struct dv_callers *callers, uint64_t now_us)
     }
 }
 
-void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint64_t now_us)
+void dvd_callers_leave(struct dvd_callers *callers, struct dvd_caller *caller, uint64_t now_us)
 {
     callers->connections--;
     callers->of_tenants -= !caller->key.is_operator;
@@ -98,13 +98,13 @@ void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint
     forget_some(callers, now_us);
 }
 
-static bool within_rate(const struct dv_caller *caller)
+static bool within_rate(const struct dvd_caller *caller)
 {
     return caller->key.is_operator ||
-           caller->questions_us + QUESTION_US <= DV_LIMIT_CONTROL_QUESTIONS_BURST * QUESTION_US;
+           caller->questions_us + QUESTION_US <= DV_MAX_CONTROL_QUESTIONS_BURST * QUESTION_US;
 }
 
-bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us)
+bool dvd_caller_may_ask(struct dvd_caller *caller, uint64_t now_us)
 {
     drain(caller, now_us);
     if (!within_rate(caller))
@@ -114,18 +114,18 @@ bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us)
     return true;
 }
 
-bool dv_callers_may_ask(const struct dv_callers *callers, uid_t uid, bool is_operator, uint64_t now_us)
+bool dvd_callers_may_ask(const struct dvd_callers *callers, uid_t uid, bool is_operator, uint64_t now_us)
 {
-    struct dv_caller *caller = find(callers, uid, is_operator);
+    struct dvd_caller *caller = find(callers, uid, is_operator);
 
     if (caller)
         drain(caller, now_us);
     return !caller || within_rate(caller);
 }
 
-void dv_callers_fini(struct dv_callers *callers)
+void dvd_callers_fini(struct dvd_callers *callers)
 {
-    struct dv_caller *caller, *next;
+    struct dvd_caller *caller, *next;
 
     HASH_ITER (hh, callers->by_uid, caller, next)
         forget(callers, caller);

@@ -7,23 +7,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct dv_caller;
+struct dvd_caller;
 
-struct dv_callers {
-    struct dv_caller *by_uid;
+struct dvd_callers {
+    struct dvd_caller *by_uid;
     unsigned connections, of_tenants;
 };
 
 /* Whether there is place for one more connection. */
-bool dv_callers_have_place(const struct dv_callers *callers, uid_t uid, bool is_operator);
+bool dvd_callers_have_place(const struct dvd_callers *callers, uid_t uid, bool is_operator);
 /* One more, or NULL when memory is short. */
-struct dv_caller *dv_callers_enter(struct dv_callers *callers, uid_t uid, bool is_operator);
-void dv_callers_leave(struct dv_callers *callers, struct dv_caller *caller, uint64_t now_us);
+struct dvd_caller *dvd_callers_enter(struct dvd_callers *callers, uid_t uid, bool is_operator);
+void dvd_callers_leave(struct dvd_callers *callers, struct dvd_caller *caller, uint64_t now_us);
 /* Whether a question is within its rate: it then counts. */
-bool dv_caller_may_ask(struct dv_caller *caller, uint64_t now_us);
+bool dvd_caller_may_ask(struct dvd_caller *caller, uint64_t now_us);
 /* Whether one would be, of a user who may not be connected. */
-bool dv_callers_may_ask(const struct dv_callers *callers, uid_t uid, bool is_operator, uint64_t now_us);
+bool dvd_callers_may_ask(const struct dvd_callers *callers, uid_t uid, bool is_operator, uint64_t now_us);
 
-void dv_callers_fini(struct dv_callers *callers);
+void dvd_callers_fini(struct dvd_callers *callers);
 
 #endif

@@ -76,7 +76,7 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
 
 #define TOO_MANY_QUESTIONS                                                                            \
     "too many questions at once: ask again a little later, and not more often than "                  \
-    NUMBER(DV_LIMIT_CONTROL_QUESTIONS_PER_S) " times a second"
+    NUMBER(DV_MAX_CONTROL_QUESTIONS_PER_S) " times a second"
 #define NUMBER(number) NUMBER_AS_TEXT(number)
 #define NUMBER_AS_TEXT(number) #number
 #define ONLY_OPERATORS "only operators may ask this daemon, and no process in a container is one"
@@ -90,9 +90,9 @@ static bool may_ask_now(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct dv_caller *caller = info ? info->socket_context : NULL;
+    struct dvd_caller *caller = info ? info->socket_context : NULL;
 
-    return caller && dv_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
+    return caller && dvd_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
 }
 
 static enum MHD_Result serve(struct dvd_control *control, struct MHD_Connection *connection, const char *path,
@@ -158,14 +158,14 @@ static void on_coming_and_going(void *userdata, struct MHD_Connection *connectio
                                 enum MHD_ConnectionNotificationCode code)
 {
     struct dvd_control *control = userdata;
-    struct dv_callers *callers = &control->callers;
+    struct dvd_callers *callers = &control->callers;
     struct dvd_control_peer peer;
 
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         if (identify(control, connection_fd(connection), &peer))
-            *context = dv_callers_enter(callers, peer.uid, peer.is_operator);
+            *context = dvd_callers_enter(callers, peer.uid, peer.is_operator);
     } else if (*context) {
-        dv_callers_leave(callers, *context, dv_now() / DV_NS_PER_US);
+        dvd_callers_leave(callers, *context, dv_now() / DV_NS_PER_US);
         *context = NULL;
     }
 }
@@ -196,11 +196,11 @@ static void take_connection(struct dvd_control *control, int accepted_fd)
         turn_away(fd, "403 Forbidden", ONLY_OPERATORS);
         return;
     }
-    if (!dv_callers_have_place(&control->callers, peer.uid, peer.is_operator)) {
+    if (!dvd_callers_have_place(&control->callers, peer.uid, peer.is_operator)) {
         turn_away(fd, "503 Service Unavailable", "too many connections at once: close some of them");
         return;
     }
-    if (!dv_callers_may_ask(&control->callers, peer.uid, peer.is_operator,
+    if (!dvd_callers_may_ask(&control->callers, peer.uid, peer.is_operator,
                             dv_now() / DV_NS_PER_US)) {
         turn_away(fd, "429 Too Many Requests", TOO_MANY_QUESTIONS);
         return;
@@ -241,7 +241,7 @@ static void listen_to_callers(struct dvd_control *control, bool listens)
  * a part of divvyd's time. accepts: so many connections are taken, if there are any. */
 static void run_http(struct dvd_control *control, int accepts)
 {
-    dv_ns began = dv_processor_time();
+    dv_ns began = dvd_processor_time();
 
     for (int accepted; accepts > 0; accepts--) {
         if ((accepted = dvd_socket_accept(control->listening, control->fd)) < 0)
@@ -251,7 +251,7 @@ static void run_http(struct dvd_control *control, int accepts)
     dvd_listings_turn(&control->listings);
     MHD_run(control->http);
     dv_ns now = dv_now();
-    dv_ns pause = dv_budget_spend(&control->budget, dv_processor_time() - began,
+    dv_ns pause = dvd_budget_spend(&control->budget, dvd_processor_time() - began,
                                   dvd_channels_are_quiet(&control->sessions->channels, now), now);
     listen_to_callers(control, pause == 0);
     arm(control, pause);
@@ -262,7 +262,7 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
     (void)source;
     (void)fd;
     (void)events;
-    run_http(userdata, DV_LIMIT_ACCEPTS); /* the first question has often come already */
+    run_http(userdata, DV_MAX_ACCEPTS); /* the first question has often come already */
     return 0;
 }
 
@@ -334,9 +334,9 @@ static int start_http(struct dvd_control *control)
     control->http = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request,
         control, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_NOTIFY_CONNECTION,
-        on_coming_and_going, control, MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_LIMIT_CONTROL_CONNECTIONS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_LIMIT_CONTROL_TIMEOUT_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_LIMIT_CONTROL_MEMORY, MHD_OPTION_END);
+        on_coming_and_going, control, MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_MAX_CONTROL_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_CONTROL_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_MAX_CONTROL_MEMORY, MHD_OPTION_END);
     if (!control->http)
         return -EIO;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(control->http, MHD_DAEMON_INFO_EPOLL_FD);
@@ -383,7 +383,7 @@ void dvd_control_fini(struct dvd_control *control)
     if (control->http)
         MHD_stop_daemon(control->http);
     control->http = NULL;
-    dv_callers_fini(&control->callers);
+    dvd_callers_fini(&control->callers);
     if (control->fd >= 0)
         close(control->fd);
     control->fd = -1;

@@ -17,11 +17,11 @@ struct dvd_hold;
 struct dvd_control {
     /* set by the owner */
     sd_event *event;
-    const struct dv_config *config;
+    const struct dvd_config *config;
     const char *directory, *icd_directory;
     struct dvd_ledger *ledger;
     struct dvd_sessions *sessions;
-    struct dv_devices *devices;
+    struct dvd_devices *devices;
     struct dvd_keeper *keeper;
     struct dvd_idle *idle;
 
@@ -31,8 +31,8 @@ struct dvd_control {
     sd_event_source *listening;
     sd_event_source *io;
     sd_event_source *timer;
-    struct dv_budget budget;
-    struct dv_callers callers;
+    struct dvd_budget budget;
+    struct dvd_callers callers;
     struct dvd_listings listings;
     struct dvd_hold *holds; /* processes for whose sake the daemon does not end when idle */
     unsigned hold_count;

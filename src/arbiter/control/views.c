@@ -62,7 +62,7 @@ json_t *dvd_view_check(const struct dvd_control *control)
     char text[1024];
     unsigned differences = dvd_ledger_check(control->ledger, text, sizeof text);
 
-    for (const struct dv_session *session = control->sessions->all; session; session = session->hh.next) {
+    for (const struct dvd_session *session = control->sessions->all; session; session = session->hh.next) {
         struct dvd_session_figures figures;
         if (session->state != DV_SESSION_SERVED || !session->lessee.leases)
             continue;
@@ -73,21 +73,21 @@ json_t *dvd_view_check(const struct dvd_control *control)
     return json_pack("{s:i, s:s}", "differences", (int)differences, "text", text);
 }
 
-struct dv_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
+struct dvd_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
                                             const char *text)
 {
     uint64_t id;
 
     if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
         return NULL;
-    struct dv_session *session = dvd_session_find(control->sessions, id);
+    struct dvd_session *session = dvd_session_find(control->sessions, id);
     return session && (peer->is_operator || peer->uid == session->lessee.uid) ? session : NULL;
 }
 
 /* ---- sessions ---- */
 
 /* The devices on which a session has work, or null. */
-static json_t *device_names(const struct dv_session *session, uint64_t mask)
+static json_t *device_names(const struct dvd_session *session, uint64_t mask)
 {
     char names[DV_MAX_DEVICES * (DV_MAX_DEVICE_NAME + 2)];
     size_t used = 0;
@@ -99,7 +99,7 @@ static json_t *device_names(const struct dv_session *session, uint64_t mask)
     return used ? json_string(names) : json_null();
 }
 
-json_t *dvd_view_session(const struct dv_session *session)
+json_t *dvd_view_session(const struct dvd_session *session)
 {
     struct dvd_session_figures figures;
     struct tm utc;
@@ -140,7 +140,7 @@ json_t *dvd_view_warnings(const struct dvd_control *control)
     json_t *list = json_array();
     char exposed[1024];
 
-    dv_vendors_list_exposed(control->icd_directory, exposed, sizeof exposed);
+    dvd_vendors_list_exposed(control->icd_directory, exposed, sizeof exposed);
     if (list && exposed[0])
         json_array_append_new(
             list, json_sprintf(
@@ -173,9 +173,9 @@ static json_t *warnings_of(const struct dvd_device *device, json_t *common)
 json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsigned sessions, json_t *warnings)
 {
     const struct dv_device_report *report = &control->devices->reports[index];
-    const struct dv_device_rule *rule = dv_devices_rule(control->devices, index, control->config);
+    const struct dvd_device_rule *rule = dvd_devices_rule(control->devices, index, control->config);
     const struct dvd_device *leases = &control->ledger->devices[index];
-    int choice = dv_devices_policy(control->devices, index, control->config);
+    int choice = dvd_devices_policy(control->devices, index, control->config);
     bool unified = report->host_unified;
 
     if (rule && rule->unified != DV_UNIFIED_AUTO)
@@ -186,13 +186,13 @@ json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsig
                      "vendor", report->vendor, "version", report->version, "driver", report->driver,
                      "platform", report->platform_name, "uuid",
                      report->uuid[0] ? report->uuid : "unknown", "pci",
-                     report->pci[0] ? report->pci : "unknown", "type", dv_devices_type_word(report->type),
+                     report->pci[0] ? report->pci : "unknown", "type", dvd_devices_type_word(report->type),
                      "memory_bytes", number(report->memory_bytes), "compute_units",
                      (int)report->compute_units, "unified", (int)unified, "present_as",
-                     dv_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
+                     dvd_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
                      "hidden", rule && rule->hidden, "sessions", (int)sessions, "warnings",
                      warnings_of(leases, warnings), "policy",
-                     leases->started ? leases->policy.ops->name : dv_config_policy_word(choice),
+                     leases->started ? leases->policy.ops->name : dvd_config_policy_word(choice),
                      "slots",
                      leases->started ? (int)leases->policy.slots
                                      : (int)(rule && rule->slots ? *rule->slots : 1),

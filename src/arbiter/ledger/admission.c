@@ -46,7 +46,7 @@ void dvd_share_change_merge(struct dvd_share_change *change, const struct dvd_sh
 static int check_terms(const struct dvd_tenant *tenant, const struct dv_share *old, const struct dv_share *share,
                        char *text, size_t bytes)
 {
-    const struct dv_tenant_terms *terms = &tenant->terms;
+    const struct dvd_tenant_terms *terms = &tenant->terms;
 
     if (share->request_ppm > old->request_ppm && share->request_ppm > terms->may_request_ppm)
         snprintf(text, bytes,
@@ -205,7 +205,7 @@ static int check_own_memory(const struct dvd_tenant_device *there, uint64_t want
 static int check_memory_change(const struct dvd_tenant_device *there, const struct dvd_share_change *change,
                                bool bounded, char *text, size_t bytes)
 {
-    const struct dv_tenant_terms *terms = &there->tenant->terms;
+    const struct dvd_tenant_terms *terms = &there->tenant->terms;
     int status = 0;
 
     if (bounded && change->has_memory)

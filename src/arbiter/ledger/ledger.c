@@ -21,7 +21,7 @@ static uint64_t read_host_available(void)
     return bytes;
 }
 
-void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dv_state *state,
+void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dvd_state *state,
                      const struct dvd_ledger_events *events, void *owner)
 {
     *ledger = (struct dvd_ledger){.timers = timers,
@@ -47,7 +47,7 @@ void dvd_ledger_fini(struct dvd_ledger *ledger)
     }
 }
 
-void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dv_device_terms *terms, uint32_t count)
+void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dvd_device_terms *terms, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         ledger->devices[i].terms = terms[i];
@@ -56,7 +56,7 @@ void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dv_device_te
     ledger->device_count = count;
 }
 
-void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dv_ledger_terms *terms)
+void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dvd_ledger_terms *terms)
 {
     ledger->terms = *terms;
     ledger->terms_version++;

@@ -23,7 +23,7 @@
 #include "src/wire/lease/message.h"
 #include "src/wire/session/handshake.h"
 
-struct dv_state;
+struct dvd_state;
 struct dv_state_lease;
 struct dv_state_place;
 struct dv_state_session;
@@ -52,8 +52,8 @@ struct dvd_tenant_device {
  * of overuse by leaving and coming back. */
 struct dvd_tenant {
     struct dvd_ledger *ledger;
-    char name[DV_LIMIT_TENANT_NAME];
-    struct dv_tenant_terms terms;   /* as configured, or as an operator has set them since */
+    char name[DV_MAX_TENANT_NAME];
+    struct dvd_tenant_terms terms;   /* as configured, or as an operator has set them since */
     uint32_t terms_version;         /* of the ledger when these terms were taken */
     bool set_by_operator;           /* a reload does not change the terms */
     bool is_shared;                 /* it has several users: none of them changes the share of all */
@@ -70,8 +70,8 @@ struct dvd_tenant {
 
 /* The tenant that a program belongs to. */
 struct dvd_identity {
-    char name[DV_LIMIT_TENANT_NAME];
-    struct dv_tenant_terms terms;
+    char name[DV_MAX_TENANT_NAME];
+    struct dvd_tenant_terms terms;
     bool is_shared;
 };
 
@@ -121,7 +121,7 @@ struct dvd_lessee {
 struct dvd_device {
     struct dvd_ledger *ledger;
     uint32_t index;
-    struct dv_device_terms terms;
+    struct dvd_device_terms terms;
     bool started;
     uint32_t tenants_present; /* with a session */
     uint32_t sessions;        /* of all of them */
@@ -156,8 +156,8 @@ struct dvd_ledger {
     struct dv_timers *timers;
     const struct dvd_ledger_events *events;
     void *owner;
-    struct dv_state *state; /* of records for the next daemon */
-    struct dv_ledger_terms terms;
+    struct dvd_state *state; /* of records for the next daemon */
+    struct dvd_ledger_terms terms;
     uint32_t terms_version; /* how often the terms were set */
     uint32_t device_count;
     struct dvd_device devices[DV_MAX_DEVICES];
@@ -170,7 +170,7 @@ struct dvd_ledger {
     unsigned tenants_gone_count;
 };
 
-void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dv_state *state,
+void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dvd_state *state,
                      const struct dvd_ledger_events *events, void *owner);
 /* No session is left. */
 void dvd_ledger_fini(struct dvd_ledger *ledger);
@@ -181,9 +181,9 @@ static inline dv_ns dvd_ledger_now(const struct dvd_ledger *ledger)
 }
 
 /* After a probe: the devices, and what the configuration makes of them. Sessions on devices that are gone go on. */
-void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dv_device_terms *terms, uint32_t count);
+void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dvd_device_terms *terms, uint32_t count);
 /* After the configuration was loaded: devices follow it at once, tenants when their next session begins. */
-void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dv_ledger_terms *terms);
+void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dvd_ledger_terms *terms);
 void dvd_ledger_apply_device_terms(struct dvd_ledger *ledger);
 
 /* ---- sessions ---- */
@@ -210,7 +210,7 @@ struct dvd_lease *dvd_lease_of(struct dv_policy_session *policy);
 /* How long a holder has not answered a recall that others wait for; 0: not for long. */
 dv_ns dvd_device_unanswered(const struct dvd_device *device);
 /* What a size of the configuration means on a device. */
-uint64_t dvd_device_size(const struct dvd_device *device, const struct dv_memory_size *size);
+uint64_t dvd_device_size(const struct dvd_device *device, const struct dvd_memory_size *size);
 
 /* ---- tenants ---- */
 
@@ -233,7 +233,7 @@ void dvd_tenants_forget_gone(struct dvd_ledger *ledger, bool all);
 /* All records have been checked. These return NULL, false or a negative errno when there is no memory. */
 bool dvd_device_restore(struct dvd_device *device);
 struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state_tenant *record,
-                                      const struct dv_tenant_terms *terms, const struct dvd_share_change *change,
+                                      const struct dvd_tenant_terms *terms, const struct dvd_share_change *change,
                                       bool is_shared);
 int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_place *record,
                               const struct dv_share *share);

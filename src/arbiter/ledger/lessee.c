@@ -62,7 +62,7 @@ static void leave(struct dvd_lease *lease)
         dvd_lease_release(lease);
     else
         dv_policy_cancel(&device->policy, &lease->policy, dvd_ledger_now(device->ledger));
-    dv_state_drop(&lessee->ledger->state->leases, lease->record);
+    dvd_state_drop(&lessee->ledger->state->leases, lease->record);
     lessee->leases[lease->index] = NULL;
     dvd_tenant_go(lease->tenant, lease->promised);
     free(lease);
@@ -243,7 +243,7 @@ int dvd_lessee_admit(struct dvd_lessee *lessee, const struct dvd_identity *ident
 
 static uint64_t plausible(uint64_t ns)
 {
-    return dvd_min(ns, DV_LEASE_ESTIMATE_MOST_NS);
+    return dvd_min(ns, DV_LEASE_ESTIMATE_MAX_NS);
 }
 
 /* Whether a session may speak of a device. What it says before it has answered what it holds was meant for an

@@ -3,7 +3,7 @@
 
 /* ---- sizes ---- */
 
-uint64_t dvd_device_size(const struct dvd_device *device, const struct dv_memory_size *size)
+uint64_t dvd_device_size(const struct dvd_device *device, const struct dvd_memory_size *size)
 {
     uint64_t capacity = device->terms.capacity_bytes;
 
@@ -12,7 +12,7 @@ uint64_t dvd_device_size(const struct dvd_device *device, const struct dv_memory
     return size->ppm ? (uint64_t)((unsigned __int128)capacity * size->ppm / DV_PPM) : capacity;
 }
 
-uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dv_memory_size *request)
+uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dvd_memory_size *request)
 {
     return request->bytes || request->ppm ? dvd_device_size(device, request) : 0;
 }
@@ -35,7 +35,7 @@ void dvd_memory_set_quota(struct dvd_tenant_device *tenant, uint64_t quota)
 
 void dvd_memory_take(struct dvd_lease *lease, const struct dv_memory_message *m)
 {
-    if (m->bytes > DV_MEMORY_BYTES_MOST) {
+    if (m->bytes > DV_MEMORY_BYTES_MAX) {
         if (m->type == DV_MEMORY_RESERVE)
             dvd_memory_send(lease, DV_MEMORY_REFUSED, m->id, m->bytes);
         return;

@@ -80,7 +80,7 @@ void dvd_memory_take(struct dvd_lease *lease, const struct dv_memory_message *m)
 void dvd_memory_sync(struct dvd_lease *lease, const struct dv_sync_message *m);
 void dvd_memory_set_quota(struct dvd_tenant_device *tenant, uint64_t quota);
 void dvd_memory_set_request(struct dvd_tenant_device *tenant, uint64_t request);
-uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dv_memory_size *request);
+uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dvd_memory_size *request);
 
 /* ---- records.c: what the next daemon will know ---- */
 

@@ -12,15 +12,15 @@
 void dvd_record_add_lease(struct dvd_lease *lease)
 {
     struct dvd_lessee *lessee = lease->lessee;
-    struct dv_state *state = lessee->ledger->state;
+    struct dvd_state *state = lessee->ledger->state;
 
-    lease->record = lessee->record ? dv_state_add(&state->leases) : NULL;
+    lease->record = lessee->record ? dvd_state_add(&state->leases) : NULL;
     if (!lease->record)
         return;
-    lease->record->session = dv_state_index(&state->sessions, lessee->record);
+    lease->record->session = dvd_state_index(&state->sessions, lessee->record);
     lease->record->index = lease->index;
     dvd_record_use(lease);
-    dv_state_commit(lease->record);
+    dvd_state_commit(lease->record);
 }
 
 /* A hold begins. Written before the holder hears of it. */
@@ -82,24 +82,24 @@ void dvd_record_add_tenant(struct dvd_tenant *tenant)
 {
     static_assert(sizeof tenant->name == sizeof tenant->record->name, "both hold any name");
 
-    tenant->record = dv_state_add(&tenant->ledger->state->tenants);
+    tenant->record = dvd_state_add(&tenant->ledger->state->tenants);
     if (!tenant->record)
         return;
     memcpy(tenant->record->name, tenant->name, sizeof tenant->name);
     dvd_record_terms(tenant);
-    dv_state_commit(tenant->record);
+    dvd_state_commit(tenant->record);
 }
 
 void dvd_record_terms(struct dvd_tenant *tenant)
 {
-    const struct dv_tenant_terms *terms = &tenant->terms;
+    const struct dvd_tenant_terms *terms = &tenant->terms;
     const struct dvd_share_change *change = &tenant->change;
     struct dv_state_tenant *record = tenant->record;
 
     if (!record)
         return;
     record->set_by_operator = tenant->set_by_operator;
-    record->share = dv_state_share_of(&terms->share);
+    record->share = dvd_state_share_of(&terms->share);
     record->may_request_ppm = terms->may_request_ppm;
     record->may_weight = terms->may_weight;
     record->may_class = terms->may_class;
@@ -127,12 +127,12 @@ void dvd_record_left(struct dvd_tenant *tenant)
 /* The caller commits it. */
 void dvd_record_add_tenant_device(struct dvd_tenant_device *tenant)
 {
-    struct dv_state *state = tenant->tenant->ledger->state;
+    struct dvd_state *state = tenant->tenant->ledger->state;
 
-    tenant->record = tenant->tenant->record ? dv_state_add(&state->places) : NULL;
+    tenant->record = tenant->tenant->record ? dvd_state_add(&state->places) : NULL;
     if (!tenant->record)
         return;
-    tenant->record->tenant = dv_state_index(&state->tenants, tenant->tenant->record);
+    tenant->record->tenant = dvd_state_index(&state->tenants, tenant->tenant->record);
     tenant->record->device = tenant->device->index;
     dvd_record_quota(tenant);
 }
@@ -165,7 +165,7 @@ void dvd_record_account(struct dvd_tenant_device *tenant)
 void dvd_record_share(struct dvd_tenant_device *tenant)
 {
     if (tenant->record) {
-        tenant->record->share = dv_state_share_of(&tenant->share);
+        tenant->record->share = dvd_state_share_of(&tenant->share);
         tenant->record->promised = tenant->users > 0;
     }
     dvd_record_account(tenant);

@@ -48,7 +48,7 @@ static uint64_t available_on_host(struct dvd_ledger *ledger)
  * request that the host cannot keep fails now, so that no process is killed for it later. */
 static bool fits_on_host(const struct dvd_lease *lease, uint64_t bytes)
 {
-    const struct dv_tenant_terms *terms = &lease->tenant->tenant->terms;
+    const struct dvd_tenant_terms *terms = &lease->tenant->tenant->terms;
 
     if (terms->host_bytes &&
         lease->tenant->memory.reserved + bytes > lease->device->terms.capacity_bytes + terms->host_bytes)
@@ -167,7 +167,7 @@ static void call_some(struct dvd_tenant_memory *tenant, dv_ns now)
     const struct dvd_lease *alone = tenant->askers->memory.next_asker ? NULL : tenant->askers;
     struct dvd_lease *lease;
 
-    for (int i = 0; i < DV_LIMIT_BATCH && (lease = next_to_call(tenant)); i++) {
+    for (int i = 0; i < DV_MAX_BATCH && (lease = next_to_call(tenant)); i++) {
         DL_DELETE2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
         DL_APPEND2(tenant->reservers, lease, memory.prev_reserver, memory.next_reserver);
         lease->memory.called_in = tenant->round;
@@ -209,7 +209,7 @@ void dvd_reservations_settle(struct dvd_tenant_device *tenant)
     dv_ns now = dvd_ledger_now(tenant->device->ledger);
 
     for (int answers = 0; memory->askers; answers++) {
-        if (answers == DV_LIMIT_BATCH) {
+        if (answers == DV_MAX_BATCH) {
             look_at(tenant, now);
             return;
         }

@@ -33,7 +33,7 @@ bool dvd_device_restore(struct dvd_device *device)
 /* ---- tenants ---- */
 
 struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state_tenant *record,
-                                      const struct dv_tenant_terms *terms, const struct dvd_share_change *change,
+                                      const struct dvd_tenant_terms *terms, const struct dvd_share_change *change,
                                       bool is_shared)
 {
     struct dvd_tenant *tenant;
@@ -131,8 +131,8 @@ static int restore_lease(struct dvd_lessee *lessee, uint32_t index, struct dv_st
     lease->used_ns = record->used_ns;
     lease->compile_ns = record->compile_ns;
     lease->grants = record->grants;
-    uint64_t reserved = dvd_min(record->reserved, DV_MEMORY_BYTES_MOST);
-    uint64_t placed = dvd_min(record->placed, DV_MEMORY_BYTES_MOST);
+    uint64_t reserved = dvd_min(record->reserved, DV_MEMORY_BYTES_MAX);
+    uint64_t placed = dvd_min(record->placed, DV_MEMORY_BYTES_MAX);
     dvd_reservations_set(lease, reserved);
     dvd_room_restore(lease, placed);
     lease->record = record;

@@ -347,7 +347,7 @@ static bool can_wait(const struct dvd_lease *asking, uint64_t bytes, bool own_te
  * session where the device computes in host memory. */
 static dv_ns longest_move(const struct dvd_lease *lease, dv_ns beside_ns)
 {
-    const struct dv_device_terms *terms = &lease->device->terms;
+    const struct dvd_device_terms *terms = &lease->device->terms;
     uint64_t bytes = dvd_min(lease->memory.brought, terms->capacity_bytes);
 
     if (!lease->lessee->has_worker || !terms->swaps)

@@ -92,7 +92,7 @@ static struct dvd_tenant_device *add_device(struct dvd_tenant *tenant, struct dv
     struct dv_share share = there->share;
     share.request_ppm = 0;
     dvd_device_add_tenant(there, &share);
-    dv_state_commit(there->record);
+    dvd_state_commit(there->record);
     return there;
 }
 
@@ -102,7 +102,7 @@ void dvd_tenant_free_device(struct dvd_tenant_device *tenant)
 
     dvd_device_remove_tenant(tenant);
     dvd_reservations_drop(tenant);
-    dv_state_drop(&ledger->state->places, tenant->record);
+    dvd_state_drop(&ledger->state->places, tenant->record);
     tenant->tenant->devices[tenant->device->index] = NULL;
     free(tenant);
 }
@@ -178,12 +178,12 @@ static void set_devices(struct dvd_tenant *tenant, const struct dvd_device *devi
 }
 
 /* What an operator has lowered on all devices, the tenant cannot raise again. */
-static void lower_terms(struct dv_tenant_terms *terms, const struct dvd_share_change *change)
+static void lower_terms(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
 {
     if (change->has_memory)
-        terms->memory = (struct dv_memory_size){.bytes = change->memory_bytes};
+        terms->memory = (struct dvd_memory_size){.bytes = change->memory_bytes};
     if (change->has_memory_request)
-        terms->memory_request = (struct dv_memory_size){.bytes = change->memory_request_bytes};
+        terms->memory_request = (struct dvd_memory_size){.bytes = change->memory_request_bytes};
     if (change->has_limit && terms->share.limit_ppm > change->limit_ppm)
         terms->share.limit_ppm = change->limit_ppm;
     if (terms->share.request_ppm > terms->share.limit_ppm)
@@ -261,7 +261,7 @@ void dvd_tenant_forget(struct dvd_tenant *tenant)
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         if (tenant->devices[i])
             dvd_tenant_free_device(tenant->devices[i]);
-    dv_state_drop(&ledger->state->tenants, tenant->record);
+    dvd_state_drop(&ledger->state->tenants, tenant->record);
     ledger->events->tenant_freed(ledger->owner, tenant);
     HASH_DEL(ledger->tenants, tenant);
     free(tenant);
@@ -273,8 +273,8 @@ void dvd_tenants_forget_gone(struct dvd_ledger *ledger, bool all)
     struct dvd_tenant *oldest;
 
     while ((oldest = ledger->tenants_gone) &&
-           (all || ledger->tenants_gone_count > DV_LIMIT_TENANTS_GONE ||
-            now - oldest->left_at > DV_LIMIT_TENANT_MEMORY_US * DV_NS_PER_US))
+           (all || ledger->tenants_gone_count > DV_MAX_TENANTS_GONE ||
+            now - oldest->left_at > DV_TENANT_MEMORY_US * DV_NS_PER_US))
         dvd_tenant_forget(oldest);
 }
 

@@ -48,7 +48,7 @@ static _Noreturn void become_keeper(int listen_fd)
         dup2(null_fd, fd);
     dup2(listen_fd, STDERR_FILENO + 1);
     syscall(SYS_close_range, STDERR_FILENO + 2, ~0U, 0);
-    if (chdir("/") < 0 || dv_rights_keep(DV_RIGHTS_NONE) < 0)
+    if (chdir("/") < 0 || dvd_rights_keep(DV_RIGHTS_NONE) < 0)
         _exit(1);
     dv_keeper_run(STDERR_FILENO + 1);
     _exit(0);
@@ -56,7 +56,7 @@ static _Noreturn void become_keeper(int listen_fd)
 
 static int connect_keeper(struct dvd_keeper *keeper)
 {
-    struct timeval patience = {.tv_sec = DV_LIMIT_KEEPER_US / DV_S};
+    struct timeval patience = {.tv_sec = DV_KEEPER_TIMEOUT_US / DV_S};
     int fd = dv_rundir_connect(keeper->directory, DV_KEEPER_SOCKET, SOCK_SEQPACKET);
 
     if (fd >= 0) {
@@ -134,7 +134,7 @@ static int wait_until_it_reads(struct dvd_keeper *keeper)
     int error = sd_event_source_set_io_events(keeper->io, EPOLLIN | (keeper->requests ? EPOLLOUT : 0));
     if (error >= 0 && keeper->requests)
         error = sd_event_add_time_relative(keeper->event, &keeper->patience_timer, CLOCK_MONOTONIC,
-                                           DV_LIMIT_KEEPER_US, 10 * DV_MS, on_impatience, keeper);
+                                           DV_KEEPER_TIMEOUT_US, 10 * DV_MS, on_impatience, keeper);
     return error < 0 ? error : 0;
 }
 
@@ -142,7 +142,7 @@ static int wait_until_it_reads(struct dvd_keeper *keeper)
 static int add_request(struct dvd_keeper *keeper, enum dv_keeper_op op, uint64_t id)
 {
     struct dvd_keeper_request *request =
-        keeper->request_count < DV_LIMIT_KEEPER_REQUESTS ? malloc(sizeof *request) : NULL;
+        keeper->request_count < DV_MAX_KEEPER_REQUESTS ? malloc(sizeof *request) : NULL;
 
     if (!request)
         return -ENOBUFS;
@@ -208,7 +208,7 @@ static void run_requests(struct dvd_keeper *keeper)
 {
     int error = 0;
 
-    for (int i = 0; i < DV_LIMIT_BATCH && keeper->requests && error == 0; i++) {
+    for (int i = 0; i < DV_MAX_BATCH && keeper->requests && error == 0; i++) {
         error = run_request(keeper, keeper->requests);
         if (error == 0)
             remove_request(keeper, keeper->requests);
@@ -281,7 +281,7 @@ static void retry_later(struct dvd_keeper *keeper)
 
     keeper->retry_timer = sd_event_source_disable_unref(keeper->retry_timer);
     if (sd_event_add_time_relative(keeper->event, &keeper->retry_timer, CLOCK_MONOTONIC,
-                                   DV_LIMIT_KEEPER_US, 10 * DV_MS, on_retry, keeper) < 0)
+                                   DV_KEEPER_TIMEOUT_US, 10 * DV_MS, on_retry, keeper) < 0)
         dv_error("the keeper cannot be replaced: sessions will not outlive this daemon");
 }
 
@@ -308,7 +308,7 @@ static void replace_or_retry(struct dvd_keeper *keeper)
 /* It has ended, or does not read. One that does so at once is not replaced at once. */
 static void keeper_lost(struct dvd_keeper *keeper)
 {
-    bool at_once = dv_now() / DV_NS_PER_US - keeper->started_us < DV_LIMIT_KEEPER_US;
+    bool at_once = dv_now() / DV_NS_PER_US - keeper->started_us < DV_KEEPER_TIMEOUT_US;
 
     let_go(keeper);
     if (keeper->is_ending)

@@ -35,7 +35,7 @@ static bool is_sound_report(const struct dv_device_report *report)
            is_text(report->uuid, sizeof report->uuid) && is_text(report->pci, sizeof report->pci);
 }
 
-bool dvd_restore_devices(const struct dv_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
+bool dvd_restore_devices(const struct dvd_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
                          uint32_t *count, uint32_t *found)
 {
     const struct dv_state_header *header = state->header;
@@ -51,7 +51,7 @@ bool dvd_restore_devices(const struct dv_state *state, struct dv_device_report r
     return true;
 }
 
-void dvd_restore_note_devices(struct dv_state *state, const struct dv_device_report reports[DV_MAX_DEVICES],
+void dvd_restore_note_devices(struct dvd_state *state, const struct dv_device_report reports[DV_MAX_DEVICES],
                               uint32_t found_count, uint32_t found)
 {
     struct dv_state_header *header = state->header;
@@ -70,25 +70,25 @@ void dvd_restore_note_devices(struct dv_state *state, const struct dv_device_rep
 
 /* ---- tenants ---- */
 
-static bool read_terms(const struct dv_state_tenant *record, struct dv_tenant_terms *terms)
+static bool read_terms(const struct dv_state_tenant *record, struct dvd_tenant_terms *terms)
 {
-    *terms = (struct dv_tenant_terms){
+    *terms = (struct dvd_tenant_terms){
         .memory = {.bytes = record->memory_bytes, .ppm = record->memory_ppm},
         .memory_request = {.bytes = record->memory_request_bytes, .ppm = record->memory_request_ppm},
         .host_bytes = record->host_bytes,
         .may_request_ppm = record->may_request_ppm,
         .may_weight = record->may_weight,
         .may_class = (enum dv_class)record->may_class};
-    return dv_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
+    return dvd_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
            record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT &&
-           record->memory_ppm <= DV_PPM && record->memory_bytes <= DV_MEMORY_BYTES_MOST &&
+           record->memory_ppm <= DV_PPM && record->memory_bytes <= DV_MEMORY_BYTES_MAX &&
            record->memory_request_ppm <= DV_PPM &&
-           record->memory_request_bytes <= DV_MEMORY_BYTES_MOST &&
-           record->host_bytes <= DV_MEMORY_BYTES_MOST;
+           record->memory_request_bytes <= DV_MEMORY_BYTES_MAX &&
+           record->host_bytes <= DV_MEMORY_BYTES_MAX;
 }
 
 /* Returns false when it makes no sense with the terms. */
-static bool read_change(const struct dv_state_tenant *record, const struct dv_tenant_terms *terms,
+static bool read_change(const struct dv_state_tenant *record, const struct dvd_tenant_terms *terms,
                         struct dvd_share_change *change)
 {
     const struct dv_state_share *wished = &record->wish;
@@ -101,7 +101,7 @@ static bool read_change(const struct dv_state_tenant *record, const struct dv_te
                                    .limit_ppm = wished->limit_ppm,
                                    .weight = wished->weight,
                                    .class = (enum dv_class)wished->class};
-    struct dv_state_share share = dv_state_share_of(&terms->share);
+    struct dv_state_share share = dvd_state_share_of(&terms->share);
     struct dv_share sound;
     if (change->has_request)
         share.request_ppm = wished->request_ppm;
@@ -111,13 +111,13 @@ static bool read_change(const struct dv_state_tenant *record, const struct dv_te
         share.weight = wished->weight;
     if (change->has_class)
         share.class = wished->class;
-    return dv_state_share_to(&share, &sound);
+    return dvd_state_share_to(&share, &sound);
 }
 
 static void *restore_tenant(struct restoring *restoring, struct dv_state_tenant *record)
 {
     const struct dvd_restore *restore = restoring->restore;
-    struct dv_tenant_terms terms;
+    struct dvd_tenant_terms terms;
     struct dvd_share_change change;
 
     if (!is_text(record->name, sizeof record->name) || !record->name[0] || !read_terms(record, &terms) ||
@@ -129,7 +129,7 @@ static void *restore_tenant(struct restoring *restoring, struct dv_state_tenant 
 
 static void *tenant_at(const struct restoring *restoring, uint32_t index)
 {
-    return dv_state_at(&restoring->restore->state->tenants, index) ? restoring->tenants[index] : NULL;
+    return dvd_state_at(&restoring->restore->state->tenants, index) ? restoring->tenants[index] : NULL;
 }
 
 static bool restore_tenant_device(struct restoring *restoring, struct dv_state_place *record)
@@ -138,8 +138,8 @@ static bool restore_tenant_device(struct restoring *restoring, struct dv_state_p
     void *tenant = tenant_at(restoring, record->tenant);
     struct dv_share share;
 
-    return tenant && record->device < restore->device_count && record->quota <= DV_MEMORY_BYTES_MOST &&
-           record->memory_request <= record->quota && dv_state_share_to(&record->share, &share) &&
+    return tenant && record->device < restore->device_count && record->quota <= DV_MEMORY_BYTES_MAX &&
+           record->memory_request <= record->quota && dvd_state_share_to(&record->share, &share) &&
            restore->events->tenant_device(restore->owner, tenant, record, &share);
 }
 
@@ -184,11 +184,11 @@ static bool restore_session(struct restoring *restoring, uint32_t index, struct 
 
 static void find_leases(struct restoring *restoring)
 {
-    const struct dv_state *state = restoring->restore->state;
+    const struct dvd_state *state = restoring->restore->state;
 
     for (uint32_t i = 0; i < state->leases.touched; i++) {
-        struct dv_state_lease *record = dv_state_at(&state->leases, i);
-        if (record && record->index < DV_MAX_DEVICES && dv_state_at(&state->sessions, record->session))
+        struct dv_state_lease *record = dvd_state_at(&state->leases, i);
+        if (record && record->index < DV_MAX_DEVICES && dvd_state_at(&state->sessions, record->session))
             restoring->leases[record->session][record->index] = record;
     }
 }
@@ -197,43 +197,43 @@ static void find_leases(struct restoring *restoring)
 static void drop_leases(struct restoring *restoring)
 {
     const struct dvd_restore *restore = restoring->restore;
-    struct dv_state *state = restore->state;
+    struct dvd_state *state = restore->state;
 
     for (uint32_t i = 0; i < state->leases.touched; i++) {
-        struct dv_state_lease *record = dv_state_at(&state->leases, i);
+        struct dv_state_lease *record = dvd_state_at(&state->leases, i);
         if (!record)
             continue;
-        const struct dv_state_session *session = dv_state_at(&state->sessions, record->session);
+        const struct dv_state_session *session = dvd_state_at(&state->sessions, record->session);
         if (!session || !restore->events->has_lease(restore->owner, session->id, record))
-            dv_state_drop(&state->leases, record);
+            dvd_state_drop(&state->leases, record);
     }
 }
 
 static void restore_records(struct restoring *restoring)
 {
-    struct dv_state *state = restoring->restore->state;
+    struct dvd_state *state = restoring->restore->state;
 
     for (uint32_t i = 0; i < state->tenants.touched; i++) {
-        struct dv_state_tenant *record = dv_state_at(&state->tenants, i);
+        struct dv_state_tenant *record = dvd_state_at(&state->tenants, i);
         if (record && !(restoring->tenants[i] = restore_tenant(restoring, record)))
-            dv_state_drop(&state->tenants, record);
+            dvd_state_drop(&state->tenants, record);
     }
     for (uint32_t i = 0; i < state->places.touched; i++) {
-        struct dv_state_place *record = dv_state_at(&state->places, i);
+        struct dv_state_place *record = dvd_state_at(&state->places, i);
         if (record && !restore_tenant_device(restoring, record))
-            dv_state_drop(&state->places, record);
+            dvd_state_drop(&state->places, record);
     }
     find_leases(restoring);
     for (uint32_t i = 0; i < state->sessions.touched; i++) {
-        struct dv_state_session *record = dv_state_at(&state->sessions, i);
+        struct dv_state_session *record = dvd_state_at(&state->sessions, i);
         if (!record)
             continue;
         if (restore_session(restoring, i, record)) {
             restoring->restored++;
         } else {
             restoring->left_out++;
-            if (dv_state_at(&state->sessions, i)) /* it may be dropped already */
-                dv_state_drop(&state->sessions, record);
+            if (dvd_state_at(&state->sessions, i)) /* it may be dropped already */
+                dvd_state_drop(&state->sessions, record);
         }
     }
     drop_leases(restoring);
@@ -241,7 +241,7 @@ static void restore_records(struct restoring *restoring)
 
 void dvd_restore_all(const struct dvd_restore *restore)
 {
-    struct dv_state *state = restore->state;
+    struct dvd_state *state = restore->state;
     struct restoring restoring = {.restore = restore};
 
     restoring.tenants = calloc(state->tenants.touched + 1, sizeof *restoring.tenants);
@@ -249,7 +249,7 @@ void dvd_restore_all(const struct dvd_restore *restore)
     if (restoring.tenants && restoring.leases && restore->device_count)
         restore_records(&restoring);
     else
-        dv_state_clear(state);
+        dvd_state_clear(state);
     free(restoring.tenants);
     free(restoring.leases);
     if (restoring.restored || restoring.left_out)

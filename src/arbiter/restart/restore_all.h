@@ -13,7 +13,7 @@
 /* Records reach the owner in this order, each one checked. What the owner does not take is dropped from the file. */
 struct dvd_restore_events {
     /* Returns the tenant, for the events below, or NULL. */
-    void *(*tenant)(void *owner, struct dv_state_tenant *record, const struct dv_tenant_terms *terms,
+    void *(*tenant)(void *owner, struct dv_state_tenant *record, const struct dvd_tenant_terms *terms,
                     const struct dvd_share_change *change);
     bool (*tenant_device)(void *owner, void *tenant, struct dv_state_place *record, const struct dv_share *share);
     /* leases: by the session's list of devices; NULL: none. Takes over descriptors of `kept`. */
@@ -24,7 +24,7 @@ struct dvd_restore_events {
 };
 
 struct dvd_restore {
-    struct dv_state *state;
+    struct dvd_state *state;
     struct dvd_keeper *keeper;
     uint32_t device_count;
     uint64_t last_session; /* no session has a higher number */
@@ -36,10 +36,10 @@ struct dvd_restore {
 void dvd_restore_all(const struct dvd_restore *restore);
 
 /* The list of devices that the numbers of sessions refer to. Returns false when there is none. */
-bool dvd_restore_devices(const struct dv_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
+bool dvd_restore_devices(const struct dvd_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
                          uint32_t *count, uint32_t *found);
 /* Devices are known: a successor will know them, too. */
-void dvd_restore_note_devices(struct dv_state *state, const struct dv_device_report reports[DV_MAX_DEVICES],
+void dvd_restore_note_devices(struct dvd_state *state, const struct dv_device_report reports[DV_MAX_DEVICES],
                               uint32_t found_count, uint32_t found);
 
 #endif

@@ -15,18 +15,18 @@
 #include "src/base/rundir.h"
 
 /* Every session of as many tenants has its records, and so have the tenants that are remembered. */
-static_assert(DV_STATE_SESSIONS >= DV_LIMIT_SESSIONS &&
-                  DV_STATE_TENANTS >= DV_LIMIT_SESSIONS + DV_LIMIT_TENANTS_GONE,
+static_assert(DV_STATE_SESSIONS >= DV_MAX_SESSIONS &&
+                  DV_STATE_TENANTS >= DV_MAX_SESSIONS + DV_MAX_TENANTS_GONE,
               "there is room for all");
 
 /* ---- records ---- */
 
-static _Atomic uint32_t *used_word(const struct dv_state_table *table, uint32_t index)
+static _Atomic uint32_t *used_word(const struct dvd_state_table *table, uint32_t index)
 {
     return (_Atomic uint32_t *)(void *)(table->records + (size_t)index * table->record_bytes);
 }
 
-static bool give_back(struct dv_state_table *table, uint32_t index)
+static bool give_back(struct dvd_state_table *table, uint32_t index)
 {
     if (table->free_count == table->free_capacity) {
         uint32_t capacity = table->free_capacity ? table->free_capacity * 2 : 64;
@@ -40,7 +40,7 @@ static bool give_back(struct dv_state_table *table, uint32_t index)
     return true;
 }
 
-void *dv_state_add(struct dv_state_table *table)
+void *dvd_state_add(struct dvd_state_table *table)
 {
     uint32_t index;
 
@@ -57,33 +57,33 @@ void *dv_state_add(struct dv_state_table *table)
     return record;
 }
 
-void dv_state_commit(void *record)
+void dvd_state_commit(void *record)
 {
     if (record)
         atomic_store_explicit((_Atomic uint32_t *)record, 1, memory_order_release);
 }
 
-void dv_state_drop(struct dv_state_table *table, void *record)
+void dvd_state_drop(struct dvd_state_table *table, void *record)
 {
     if (!record)
         return;
     atomic_store_explicit((_Atomic uint32_t *)record, 0, memory_order_release);
-    give_back(table, dv_state_index(table, record));
+    give_back(table, dvd_state_index(table, record));
 }
 
-uint32_t dv_state_index(const struct dv_state_table *table, const void *record)
+uint32_t dvd_state_index(const struct dvd_state_table *table, const void *record)
 {
     return (uint32_t)((size_t)((const uint8_t *)record - table->records) / table->record_bytes);
 }
 
-void *dv_state_at(const struct dv_state_table *table, uint32_t index)
+void *dvd_state_at(const struct dvd_state_table *table, uint32_t index)
 {
     if (index >= table->touched || atomic_load(used_word(table, index)) != 1)
         return NULL;
     return table->records + (size_t)index * table->record_bytes;
 }
 
-struct dv_state_share dv_state_share_of(const struct dv_share *share)
+struct dv_state_share dvd_state_share_of(const struct dv_share *share)
 {
     return (struct dv_state_share){.request_ppm = share->request_ppm,
                                    .limit_ppm = share->limit_ppm,
@@ -91,7 +91,7 @@ struct dv_state_share dv_state_share_of(const struct dv_share *share)
                                    .class = (uint32_t)share->class};
 }
 
-bool dv_state_share_to(const struct dv_state_share *record, struct dv_share *share)
+bool dvd_state_share_to(const struct dv_state_share *record, struct dv_share *share)
 {
     *share = (struct dv_share){.request_ppm = record->request_ppm,
                                .limit_ppm = record->limit_ppm,
@@ -113,15 +113,15 @@ static void read_boot_id(char boot[40])
         boot[0] = '\0';
 }
 
-static struct dv_state_table lay_out(uint8_t *file, uint64_t offset, size_t record_bytes,
+static struct dvd_state_table lay_out(uint8_t *file, uint64_t offset, size_t record_bytes,
                                      uint32_t capacity)
 {
-    return (struct dv_state_table){
+    return (struct dvd_state_table){
         .records = file + offset, .record_bytes = (uint32_t)record_bytes, .capacity = capacity};
 }
 
 /* Finds the last record in use and lists the holes before it. */
-static void find_used(struct dv_state_table *table)
+static void find_used(struct dvd_state_table *table)
 {
     for (uint32_t i = 0; i < table->capacity; i++)
         if (atomic_load(used_word(table, i)) == 1)
@@ -133,14 +133,14 @@ static void find_used(struct dv_state_table *table)
 
 /* Reading a hole of the file would not make it larger, but mapping it page by page takes time: the
  * tables are looked through only as far as the file has data. */
-static void find_all_used(struct dv_state *state, int fd)
+static void find_all_used(struct dvd_state *state, int fd)
 {
-    struct dv_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
+    struct dvd_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
                                        &state->leases};
     uint8_t *file = (uint8_t *)state->header;
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
-        struct dv_state_table table = *tables[i];
+        struct dvd_state_table table = *tables[i];
         off_t begin = table.records - file, end = begin + (off_t)table.capacity * table.record_bytes;
         off_t last = begin;
         for (off_t data = lseek(fd, begin, SEEK_DATA); data >= 0 && data < end;) {
@@ -182,11 +182,11 @@ static int open_file(const char *directory)
     return dv_take_fd(&fd);
 }
 
-int dv_state_open(struct dv_state *state, const char *directory, bool *inherited)
+int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherited)
 {
     char boot[40];
 
-    *state = (struct dv_state){0};
+    *state = (struct dvd_state){0};
     *inherited = false;
     DV_AUTO_CLOSE int fd = open_file(directory);
     if (fd < 0)
@@ -212,7 +212,7 @@ int dv_state_open(struct dv_state *state, const char *directory, bool *inherited
     }
     /* holes again, whatever was there */
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)DV_STATE_BYTES) < 0) {
-        dv_state_close(state);
+        dvd_state_close(state);
         return -errno;
     }
     memcpy(state->header->boot, boot, sizeof boot);
@@ -221,14 +221,14 @@ int dv_state_open(struct dv_state *state, const char *directory, bool *inherited
     return 0;
 }
 
-static void clear_table(struct dv_state_table *table)
+static void clear_table(struct dvd_state_table *table)
 {
     for (uint32_t i = 0; i < table->touched; i++)
         atomic_store(used_word(table, i), 0);
     table->touched = table->free_count = 0;
 }
 
-void dv_state_clear(struct dv_state *state)
+void dvd_state_clear(struct dvd_state *state)
 {
     clear_table(&state->leases);
     clear_table(&state->sessions);
@@ -236,19 +236,19 @@ void dv_state_clear(struct dv_state *state)
     clear_table(&state->tenants);
 }
 
-void dv_state_close(struct dv_state *state)
+void dvd_state_close(struct dvd_state *state)
 {
-    struct dv_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
+    struct dvd_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
                                        &state->leases};
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         free(tables[i]->free);
     if (state->header)
         munmap(state->header, DV_STATE_BYTES);
-    *state = (struct dv_state){0};
+    *state = (struct dvd_state){0};
 }
 
-void dv_state_remove(const char *directory)
+void dvd_state_remove(const char *directory)
 {
     char path[DV_RUNDIR_BYTES + sizeof "/" DV_STATE_NAME];
 

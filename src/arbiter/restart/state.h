@@ -11,39 +11,39 @@
 #include "src/wire/restart/state.h"
 
 /* One kind of records. The first `touched` may be in use; those that were given back are listed. */
-struct dv_state_table {
+struct dvd_state_table {
     uint8_t *records;
     uint32_t record_bytes, capacity, touched;
     uint32_t *free; /* indices */
     uint32_t free_count, free_capacity;
 };
 
-struct dv_state {
+struct dvd_state {
     struct dv_state_header *header; /* NULL: there is no file */
-    struct dv_state_table tenants, places, sessions, leases;
+    struct dvd_state_table tenants, places, sessions, leases;
 };
 
 /* Maps the file in the directory, or makes it. *inherited says whether it is that of an earlier daemon
  * since the machine was started, and then its records are as that one left them. Returns 0 or a
  * negative errno. */
-int dv_state_open(struct dv_state *state, const char *directory, bool *inherited);
+int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherited);
 /* Forgets all records. */
-void dv_state_clear(struct dv_state *state);
-void dv_state_close(struct dv_state *state);
-void dv_state_remove(const char *directory);
+void dvd_state_clear(struct dvd_state *state);
+void dvd_state_close(struct dvd_state *state);
+void dvd_state_remove(const char *directory);
 
-/* A new record, all zero, to be filled; NULL: it cannot be kept. It counts after dv_state_commit. */
-void *dv_state_add(struct dv_state_table *table);
-void dv_state_commit(void *record);
+/* A new record, all zero, to be filled; NULL: it cannot be kept. It counts after dvd_state_commit. */
+void *dvd_state_add(struct dvd_state_table *table);
+void dvd_state_commit(void *record);
 /* The record may be NULL. */
-void dv_state_drop(struct dv_state_table *table, void *record);
+void dvd_state_drop(struct dvd_state_table *table, void *record);
 
-uint32_t dv_state_index(const struct dv_state_table *table, const void *record);
+uint32_t dvd_state_index(const struct dvd_state_table *table, const void *record);
 /* The record at an index that comes from a file: NULL when there is none in use. */
-void *dv_state_at(const struct dv_state_table *table, uint32_t index);
+void *dvd_state_at(const struct dvd_state_table *table, uint32_t index);
 
-struct dv_state_share dv_state_share_of(const struct dv_share *share);
+struct dv_state_share dvd_state_share_of(const struct dv_share *share);
 /* Returns false when it makes no sense. */
-bool dv_state_share_to(const struct dv_state_share *record, struct dv_share *share);
+bool dvd_state_share_to(const struct dv_state_share *record, struct dv_share *share);
 
 #endif

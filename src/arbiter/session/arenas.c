@@ -17,7 +17,7 @@
 /* ---- size ---- */
 
 /* The quotas of all devices of the session together; UINT64_MAX: one of them has none. */
-static uint64_t quota_of(const struct dv_session *session)
+static uint64_t quota_of(const struct dvd_session *session)
 {
     uint64_t sum = 0;
 
@@ -36,7 +36,7 @@ static uint64_t quota_of(const struct dv_session *session)
 }
 
 /* Half as much again is for gaps between objects, the rest for what is no object. */
-uint64_t dvd_arenas_size(const struct dv_session *session)
+uint64_t dvd_arenas_size(const struct dvd_session *session)
 {
     uint64_t most = session->sessions->config->arena_bytes, quota = quota_of(session);
 
@@ -50,7 +50,7 @@ uint64_t dvd_arenas_size(const struct dv_session *session)
 
 /* What may be backed by memory: the rings; each object, and once more for where it is mapped or comes from;
  * what the library keeps of freed memory; staging, replies and sources. */
-static uint64_t bytes_allowed(const struct dv_session *session)
+static uint64_t bytes_allowed(const struct dvd_session *session)
 {
     uint64_t quota = quota_of(session), reserved = 0;
 
@@ -59,13 +59,13 @@ static uint64_t bytes_allowed(const struct dv_session *session)
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
         if (session->lessee.leases[i])
             reserved += session->lessee.leases[i]->memory.reserved;
-    uint64_t warm = quota < DV_ARENA_WARM_MOST ? quota : DV_ARENA_WARM_MOST;
-    if (warm < DV_ARENA_WARM_LEAST)
-        warm = DV_ARENA_WARM_LEAST;
+    uint64_t warm = quota < DV_ARENA_WARM_MAX ? quota : DV_ARENA_WARM_MAX;
+    if (warm < DV_ARENA_WARM_MIN)
+        warm = DV_ARENA_WARM_MIN;
     return DV_SHM_ARENA_OFFSET + 2 * reserved + warm + DV_ARENA_OTHER_BYTES;
 }
 
-static void look_at(struct dv_session *session)
+static void look_at(struct dvd_session *session)
 {
     struct stat info;
     char has[32], may[32], why[sizeof session->ended_because];
@@ -99,12 +99,12 @@ static void arm(struct dvd_sessions *sessions, uint64_t delay_us);
 static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dvd_sessions *sessions = userdata;
-    struct dv_session *session = sessions->arenas.next ? sessions->arenas.next : sessions->all;
+    struct dvd_session *session = sessions->arenas.next ? sessions->arenas.next : sessions->all;
 
     (void)source;
     (void)usec;
-    for (unsigned i = 0; session && i < DV_LIMIT_BATCH; i++) {
-        struct dv_session *next = session->hh.next;
+    for (unsigned i = 0; session && i < DV_MAX_BATCH; i++) {
+        struct dvd_session *next = session->hh.next;
         look_at(session);
         session = next;
     }
@@ -140,7 +140,7 @@ void dvd_arenas_watch(struct dvd_sessions *sessions)
         arm(sessions, DV_ARENA_LOOK_US);
 }
 
-void dvd_arenas_session_goes(struct dvd_sessions *sessions, const struct dv_session *session)
+void dvd_arenas_session_goes(struct dvd_sessions *sessions, const struct dvd_session *session)
 {
     if (sessions->arenas.next == session)
         sessions->arenas.next = session->hh.next;

@@ -22,7 +22,7 @@ struct dvd_talker {
     uid_t uid;
     int fd; /* an epoll of its channels */
     unsigned channels;
-    struct dv_budget budget;
+    struct dvd_budget budget;
     bool is_paused;
     dv_ns heard_again_at;
     struct dvd_talker *prev, *next; /* of those who are paused */
@@ -107,7 +107,7 @@ bool dvd_channels_are_quiet(const struct dvd_channels *channels, dv_ns now)
 static void charge(struct dvd_channels *channels, struct dvd_talker *talker, dv_ns took)
 {
     dv_ns now = dv_now();
-    dv_ns pause = dv_budget_spend(&talker->budget, took, is_alone(channels, talker->uid, now), now);
+    dv_ns pause = dvd_budget_spend(&talker->budget, took, is_alone(channels, talker->uid, now), now);
 
     if (pause && !talker->is_paused)
         put_off(channels, talker, now + pause);
@@ -147,9 +147,9 @@ static void note_cost(struct dvd_channel *channel, unsigned *in_a_row, dv_ns too
 int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes)
 {
     struct dvd_channels *channels = channel->channels;
-    dv_ns began = dv_processor_time();
+    dv_ns began = dvd_processor_time();
     int error = send(channel->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
-    dv_ns took = dv_processor_time() - began;
+    dv_ns took = dvd_processor_time() - began;
 
     if (took > DV_MESSAGE_COST_USUAL_NS && channel->uid != channels->turn_uid) {
         struct dvd_talker *talker = find(channels, channel->uid);
@@ -177,10 +177,10 @@ static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_
             break;
         if (count == 0 && events & EPOLLOUT)
             channels->events->writable(channel);
-        dv_ns began = dv_processor_time();
+        dv_ns began = dvd_processor_time();
         ssize_t bytes = dvd_incoming_receive(channel->fd, &m, sizeof m, MSG_TRUNC);
         bool is_over = bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
-        note_cost(channel, &channel->costly_receives, dv_processor_time() - began);
+        note_cost(channel, &channel->costly_receives, dvd_processor_time() - began);
         if (is_over) {
             dvd_channel_leave(channel);
             channels->events->hung_up(channel);
@@ -199,7 +199,7 @@ static void hear(struct dvd_channels *channels, uid_t uid)
     enum { OF_CHANNEL = 8 };
     struct dvd_talker *talker = find(channels, uid);
     struct epoll_event ready[DV_CHANNEL_TURN];
-    dv_ns began = dv_processor_time();
+    dv_ns began = dvd_processor_time();
     unsigned messages = 0;
 
     channels->turn_uid = uid;
@@ -211,16 +211,16 @@ static void hear(struct dvd_channels *channels, uid_t uid)
     }
     talker = find(channels, uid); /* its last channel may be gone */
     if (talker)
-        charge(channels, talker, dv_processor_time() - began - channels->sent_to_others);
+        charge(channels, talker, dvd_processor_time() - began - channels->sent_to_others);
 }
 
 static int on_channels(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct epoll_event ready[DV_LIMIT_BATCH];
+    struct epoll_event ready[DV_MAX_BATCH];
 
     (void)source;
     (void)events;
-    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    int count = epoll_wait(fd, ready, DV_MAX_BATCH, 0);
     for (int i = 0; i < count; i++)
         hear(userdata, (uid_t)ready[i].data.u64);
     return 0;

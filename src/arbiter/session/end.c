@@ -12,15 +12,15 @@
 
 /* ---- the worker's end ---- */
 
-static void note_end(struct dv_session *session)
+static void note_end(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
 
     if (!sessions->ends)
-        sessions->ends = calloc(DV_LIMIT_ENDINGS, sizeof *sessions->ends);
+        sessions->ends = calloc(DV_MAX_ENDINGS, sizeof *sessions->ends);
     if (!sessions->ends)
         return;
-    struct dvd_end_record *end = &sessions->ends[sessions->end_count++ % DV_LIMIT_ENDINGS];
+    struct dvd_end_record *end = &sessions->ends[sessions->end_count++ % DV_MAX_ENDINGS];
     *end = (struct dvd_end_record){.id = session->lessee.id, .uid = session->lessee.uid, .when = time(NULL)};
     dv_text_copy(end->tenant, sizeof end->tenant, session->lessee.tenant->name);
     dv_text_copy(end->command, sizeof end->command, session->command);
@@ -48,7 +48,7 @@ static void describe_end(char *text, size_t bytes, int status)
 }
 
 /* The session is over: its worker is gone, and so is what it held. */
-static void session_end(struct dv_session *session, const char *how, bool orderly)
+static void session_end(struct dvd_session *session, const char *how, bool orderly)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
@@ -84,7 +84,7 @@ static int on_no_status(sd_event_source *source, uint64_t usec, void *userdata)
 
 static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_session *session = userdata;
+    struct dvd_session *session = userdata;
 
     (void)source;
     (void)fd;
@@ -96,19 +96,19 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     /* Only its parent knows how a process ended. */
     if (session->sessions->zygote->fd >= 0 &&
         session->zygote_generation == session->sessions->zygote->generation)
-        dvd_session_set_timer(session, DV_LIMIT_STATUS_US, on_no_status);
+        dvd_session_set_timer(session, DV_STATUS_TIMEOUT_US, on_no_status);
     else
         session_end(session, "has ended", true);
     return 0;
 }
 
-int dvd_session_watch_worker(struct dv_session *session)
+int dvd_session_watch_worker(struct dvd_session *session)
 {
     return sd_event_add_io(session->sessions->event, &session->worker_io, session->worker_pidfd,
                            EPOLLIN, on_worker_gone, session);
 }
 
-void dvd_session_worker_exited(struct dv_session *session, pid_t pid, int status)
+void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status)
 {
     char how[64];
 
@@ -128,7 +128,7 @@ void dvd_session_worker_exited(struct dv_session *session, pid_t pid, int status
 
 const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id)
 {
-    for (uint64_t i = 0; i < sessions->end_count && i < DV_LIMIT_ENDINGS; i++)
+    for (uint64_t i = 0; i < sessions->end_count && i < DV_MAX_ENDINGS; i++)
         if (sessions->ends[i].id == id)
             return &sessions->ends[i];
     return NULL;
@@ -137,13 +137,13 @@ const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *se
 /* Its program has been told why, or cannot be. */
 static void end_worker(void *owner, uint64_t id)
 {
-    const struct dv_session *session = dvd_session_find(owner, id);
+    const struct dvd_session *session = dvd_session_find(owner, id);
 
     if (session)
         dvd_session_signal_worker(session, SIGKILL);
 }
 
-void dvd_session_end_for(struct dv_session *session, const char *why)
+void dvd_session_end_for(struct dvd_session *session, const char *why)
 {
     if (session->ended_because[0])
         return;
@@ -162,7 +162,7 @@ void dvd_session_end_for(struct dv_session *session, const char *why)
 
 static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_session *session = userdata;
+    struct dvd_session *session = userdata;
 
     (void)source;
     (void)usec;
@@ -172,13 +172,13 @@ static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *user
     return 0;
 }
 
-static void session_orphaned(struct dv_session *session)
+static void session_orphaned(struct dvd_session *session)
 {
     if (session->state == DV_SESSION_SERVED && !session->worker_gone)
-        dvd_session_set_timer(session, DV_LIMIT_ORPHAN_US, on_orphan_deadline);
+        dvd_session_set_timer(session, DV_ORPHAN_TIMEOUT_US, on_orphan_deadline);
 }
 
-void dvd_session_tenant_gone(struct dv_session *session)
+void dvd_session_tenant_gone(struct dvd_session *session)
 {
     session->tenant_gone = true;
     dvd_session_drop_client(session);
@@ -190,7 +190,7 @@ void dvd_session_tenant_gone(struct dv_session *session)
     dvd_session_free(session); /* a worker that is forked after all is killed on arrival */
 }
 
-void dvd_session_hung_up(struct dv_session *session)
+void dvd_session_hung_up(struct dvd_session *session)
 {
     if (session->api == DV_API_LEASE)
         dvd_session_free(session);
@@ -201,7 +201,7 @@ void dvd_session_hung_up(struct dv_session *session)
  * client that leaves before it has its worker wants no session. */
 static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_session *session = userdata;
+    struct dvd_session *session = userdata;
 
     (void)source;
     (void)fd;
@@ -212,7 +212,7 @@ static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *
     return 0;
 }
 
-int dvd_session_watch_client(struct dv_session *session)
+int dvd_session_watch_client(struct dvd_session *session)
 {
     return sd_event_add_io(session->sessions->event, &session->client_io, session->client_fd,
                            EPOLLIN, on_client_io, session);
@@ -222,7 +222,7 @@ int dvd_session_watch_client(struct dv_session *session)
 
 void dvd_sessions_exits_lost(struct dvd_sessions *sessions)
 {
-    struct dv_session *session, *next;
+    struct dvd_session *session, *next;
 
     HASH_ITER (hh, sessions->all, session, next)
         if (session->state == DV_SESSION_SERVED && session->worker_gone)
@@ -231,7 +231,7 @@ void dvd_sessions_exits_lost(struct dvd_sessions *sessions)
 
 void dvd_sessions_stop(struct dvd_sessions *sessions, int signal_number)
 {
-    struct dv_session *session, *next;
+    struct dvd_session *session, *next;
 
     HASH_ITER(hh, sessions->all, session, next)
     {
@@ -246,7 +246,7 @@ void dvd_sessions_stop(struct dvd_sessions *sessions, int signal_number)
 
 void dvd_sessions_forget(struct dvd_sessions *sessions)
 {
-    struct dv_session *session, *next;
+    struct dvd_session *session, *next;
 
     HASH_ITER(hh, sessions->all, session, next)
     {

@@ -18,11 +18,11 @@
  * thousands of rules, so each is only a comparison or two. */
 struct peer_facts {
     const struct dvd_peer *peer;
-    gid_t groups[DV_LIMIT_GROUPS]; /* ascending */
+    gid_t groups[DV_MAX_GROUPS]; /* ascending */
     size_t group_count;
     bool has_groups, has_cgroups;
     char cgroups[8192]; /* lines "N:CONTROLLERS:PATH", each with an end of its own once it is read */
-    const char *paths[DV_LIMIT_HIERARCHIES];
+    const char *paths[DV_MAX_HIERARCHIES];
     size_t path_count;
 };
 
@@ -52,7 +52,7 @@ static void find_paths(struct peer_facts *facts)
 {
     char *rest = facts->cgroups, *line;
 
-    while ((line = strsep(&rest, "\n")) && facts->path_count < DV_LIMIT_HIERARCHIES) {
+    while ((line = strsep(&rest, "\n")) && facts->path_count < DV_MAX_HIERARCHIES) {
         const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
         if (second)
             facts->paths[facts->path_count++] = second + 1;
@@ -121,7 +121,7 @@ static void shorten(const char *path, char *field, size_t bytes)
  * Version 2 has the one line "0::PATH". */
 static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *path, size_t bytes)
 {
-    char found[DV_LIMIT_PATH];
+    char found[DV_MAX_PATH];
 
     read_cgroups(facts);
     for (size_t i = 0; i < facts->path_count; i++) {
@@ -137,9 +137,9 @@ static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *pat
     return false;
 }
 
-static bool matches(const struct dv_tenant_rule *rule, struct peer_facts *facts)
+static bool matches(const struct dvd_tenant_rule *rule, struct peer_facts *facts)
 {
-    char path[DV_LIMIT_TENANT_NAME];
+    char path[DV_MAX_TENANT_NAME];
 
     return (!rule->user || rule->uid == facts->peer->uid) &&
            (!rule->group || in_group(facts, rule->gid)) &&
@@ -147,7 +147,7 @@ static bool matches(const struct dv_tenant_rule *rule, struct peer_facts *facts)
 }
 
 /* The first rule that gives a tenant this name, or NULL. */
-static const struct dv_tenant_rule *find_rule(const struct dv_config_file *file, const char *name)
+static const struct dvd_tenant_rule *find_rule(const struct dvd_config_file *file, const char *name)
 {
     for (uint64_t i = 0; file && i < file->tenants_count; i++)
         if (file->tenants[i].name && strcmp(file->tenants[i].name, name) == 0)
@@ -158,7 +158,7 @@ static const struct dv_tenant_rule *find_rule(const struct dv_config_file *file,
 /* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
  * in theirs, and one that the configuration gives to a tenant is not theirs; cgroups begin with a slash,
  * the others with a word and a colon. */
-static void name_tenant(const struct dv_config *config, enum dv_tenant_per per, const struct dv_tenant_rule *rule,
+static void name_tenant(const struct dvd_config *config, enum dvd_tenant_per per, const struct dvd_tenant_rule *rule,
                         struct peer_facts *facts, char *name, size_t bytes)
 {
     const struct dvd_peer *peer = facts->peer;
@@ -181,9 +181,9 @@ static void name_tenant(const struct dv_config *config, enum dv_tenant_per per, 
 
 /* Without a rule, users are tenants and may not raise their share; where all programs are one user's, each program
  * is a tenant and may ask for anything. */
-static struct dv_tenant_terms default_terms(bool of_user)
+static struct dvd_tenant_terms default_terms(bool of_user)
 {
-    struct dv_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
+    struct dvd_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
                                     .may_weight = 1,
                                     .may_class = DV_CLASS_STANDARD};
 
@@ -196,16 +196,16 @@ static struct dv_tenant_terms default_terms(bool of_user)
 }
 
 /* Whether programs of more than one user may belong to a tenant that this rule names. */
-static bool is_shared(const struct dv_config *config, const struct dv_tenant_rule *rule)
+static bool is_shared(const struct dvd_config *config, const struct dvd_tenant_rule *rule)
 {
     if (config->of_user || rule->user)
         return false;
     return rule->name || rule->per == DV_PER_GROUP || rule->per == DV_PER_CGROUP;
 }
 
-bool dvd_identity_is_shared(const struct dv_config *config, const char *name)
+bool dvd_identity_is_shared(const struct dvd_config *config, const char *name)
 {
-    const struct dv_tenant_rule *rule = find_rule(config->file, name);
+    const struct dvd_tenant_rule *rule = find_rule(config->file, name);
 
     if (config->of_user)
         return false;
@@ -214,7 +214,7 @@ bool dvd_identity_is_shared(const struct dv_config *config, const char *name)
     return name[0] == '/' || strncmp(name, "group:", 6) == 0;
 }
 
-static const struct dv_tenant_rule *find_match(const struct dv_config_file *file, struct peer_facts *facts)
+static const struct dvd_tenant_rule *find_match(const struct dvd_config_file *file, struct peer_facts *facts)
 {
     for (uint64_t i = 0; file && i < file->tenants_count; i++)
         if (matches(&file->tenants[i], facts))
@@ -222,11 +222,11 @@ static const struct dv_tenant_rule *find_match(const struct dv_config_file *file
     return NULL;
 }
 
-bool dvd_identity_find(const struct dv_config *config, const struct dvd_peer *peer, struct dvd_identity *identity)
+bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *peer, struct dvd_identity *identity)
 {
     struct peer_facts facts = {.peer = peer};
-    const struct dv_tenant_rule *rule = find_match(config->file, &facts);
-    enum dv_tenant_per per = config->of_user ? DV_PER_PROGRAM : DV_PER_USER;
+    const struct dvd_tenant_rule *rule = find_match(config->file, &facts);
+    enum dvd_tenant_per per = config->of_user ? DV_PER_PROGRAM : DV_PER_USER;
 
     if (rule && rule->refuse)
         return false;
@@ -235,7 +235,7 @@ bool dvd_identity_find(const struct dv_config *config, const struct dvd_peer *pe
     if (rule && rule->name)
         dv_text_copy(identity->name, sizeof identity->name, rule->name);
     else
-        name_tenant(config, rule ? (enum dv_tenant_per)rule->per : per, rule, &facts, identity->name,
+        name_tenant(config, rule ? (enum dvd_tenant_per)rule->per : per, rule, &facts, identity->name,
                     sizeof identity->name);
     return true;
 }

@@ -16,8 +16,8 @@ struct dvd_peer {
 };
 
 /* Returns false when a rule refuses the program. */
-bool dvd_identity_find(const struct dv_config *config, const struct dvd_peer *peer, struct dvd_identity *identity);
+bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *peer, struct dvd_identity *identity);
 /* Returns whether a tenant of this name may have several users. */
-bool dvd_identity_is_shared(const struct dv_config *config, const char *name);
+bool dvd_identity_is_shared(const struct dvd_config *config, const char *name);
 
 #endif

@@ -8,30 +8,30 @@
 #include "src/arbiter/session/private.h"
 #include "src/arbiter/system/peers.h"
 
-static struct dv_session *of_lessee(const struct dvd_lessee *lessee)
+static struct dvd_session *of_lessee(const struct dvd_lessee *lessee)
 {
-    return (struct dv_session *)((char *)lessee - offsetof(struct dv_session, lessee));
+    return (struct dvd_session *)((char *)lessee - offsetof(struct dvd_session, lessee));
 }
 
 /* ---- the ledger ---- */
 
 int dvd_session_send(struct dvd_lessee *lessee, const void *message, size_t bytes)
 {
-    struct dv_session *session = of_lessee(lessee);
+    struct dvd_session *session = of_lessee(lessee);
 
     return session->channel.fd < 0 ? -ENOTCONN : dvd_channel_send(&session->channel, message, bytes);
 }
 
 bool dvd_session_is_stopped(const struct dvd_lessee *lessee)
 {
-    const struct dv_session *session = of_lessee(lessee);
+    const struct dvd_session *session = of_lessee(lessee);
 
     return dvd_process_is_stopped(session->worker_pid ? session->worker_pid : session->tenant_pid);
 }
 
 void dvd_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *what)
 {
-    struct dv_session *session = of_lessee(lessee);
+    struct dvd_session *session = of_lessee(lessee);
     char why[sizeof session->ended_because];
 
     snprintf(why, sizeof why,
@@ -42,7 +42,7 @@ void dvd_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *
 
 void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *device, dv_ns since, dv_ns deadline)
 {
-    const struct dv_session *session = of_lessee(lessee);
+    const struct dvd_session *session = of_lessee(lessee);
     char then[96] = "nothing ends it, for its class has no deadline (deadlines in divvy.yaml)";
 
     if (deadline)
@@ -55,7 +55,7 @@ void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *
 
 static void answer_late(void *owner, uint64_t id)
 {
-    struct dv_session *session = dvd_session_find(owner, id);
+    struct dvd_session *session = dvd_session_find(owner, id);
 
     if (!session || !session->late_answer.type || session->channel.fd < 0)
         return;
@@ -66,7 +66,7 @@ static void answer_late(void *owner, uint64_t id)
 /* The program, and `divvy explain`, can read the reason. The answer is sent when the program can. */
 bool dvd_session_turned_away(struct dvd_lessee *lessee, const char *reason, const struct dv_lease_message *answer)
 {
-    struct dv_session *session = of_lessee(lessee);
+    struct dvd_session *session = of_lessee(lessee);
 
     if (dv_log_within(&session->sessions->refusals, DV_REFUSALS_PER_S))
         dv_warning("session %llu of %s (process %d, %s) cannot have a device: %s", ID(session), session->command,
@@ -81,7 +81,7 @@ bool dvd_session_turned_away(struct dvd_lessee *lessee, const char *reason, cons
 
 /* ---- lease channels ---- */
 
-void dvd_session_ask_state(struct dv_session *session)
+void dvd_session_ask_state(struct dvd_session *session)
 {
     bool later = dvd_lessee_ask_state(&session->lessee) == -EAGAIN;
 

@@ -164,7 +164,7 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    struct dv_process *process =
+    struct dvd_process *process =
         dvd_process_of_peer(&pending->listener->sessions->processes, pending->fd, pending->peer.pid, pending->peer.uid);
     if (!process) {
         snprintf(text, sizeof text, "the calling process cannot be identified: %s",
@@ -233,11 +233,11 @@ static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
 static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dvd_listener *listener = userdata;
-    struct epoll_event ready[DV_LIMIT_BATCH];
+    struct epoll_event ready[DV_MAX_BATCH];
 
     (void)source;
     (void)events;
-    int count = epoll_wait(fd, ready, DV_LIMIT_BATCH, 0);
+    int count = epoll_wait(fd, ready, DV_MAX_BATCH, 0);
     for (int i = 0; i < count; i++) {
         struct dvd_pending *pending = ready[i].data.ptr;
         epoll_ctl(fd, EPOLL_CTL_DEL, pending->fd, NULL);
@@ -281,7 +281,7 @@ static void add_pending(struct dvd_listener *listener, int accepted_fd)
     DL_APPEND(listener->pending, pending);
     listener->pending_count++;
     dvd_idle_hold(sessions->idle);
-    if (of_user >= DV_LIMIT_PENDING_PER_UID || in_all >= DV_LIMIT_PENDING) {
+    if (of_user >= DV_MAX_PENDING_PER_UID || in_all >= DV_MAX_PENDING) {
         refuse(pending, DV_WELCOME_REFUSED,
                "too many connections wait to become a session; try again a little later");
         return;
@@ -289,7 +289,7 @@ static void add_pending(struct dvd_listener *listener, int accepted_fd)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
     if (epoll_ctl(listener->hellos_fd, EPOLL_CTL_ADD, pending->fd, &event) < 0 ||
         sd_event_add_time_relative(sessions->event, &pending->timer, CLOCK_MONOTONIC,
-                                   DV_LIMIT_HELLO_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
+                                   DV_HELLO_TIMEOUT_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
         pending_destroy(pending);
 }
 
@@ -298,7 +298,7 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
     struct dvd_listener *listener = userdata;
 
     (void)events;
-    for (int i = 0, accepted; i < DV_LIMIT_ACCEPTS; i++) {
+    for (int i = 0, accepted; i < DV_MAX_ACCEPTS; i++) {
         if ((accepted = dvd_socket_accept(source, fd)) < 0)
             break;
         add_pending(listener, accepted);
@@ -310,7 +310,7 @@ static int on_connection(sd_event_source *source, int fd, uint32_t events, void 
 void dvd_listener_apply_config(struct dvd_listener *listener)
 {
     const struct dvd_sessions *sessions = listener->sessions;
-    const struct dv_config *config = sessions->config;
+    const struct dvd_config *config = sessions->config;
     bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
     struct sockaddr_un address;
 

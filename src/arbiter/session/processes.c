@@ -20,13 +20,13 @@
  * process is told again. The last session that goes takes the process with it. */
 static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_process *process = userdata;
+    struct dvd_process *process = userdata;
     bool last = false;
 
     (void)fd;
     (void)events;
-    for (int i = 0; i < DV_LIMIT_ENDS_AT_ONCE && !last; i++) {
-        struct dv_session *session = process->sessions;
+    for (int i = 0; i < DV_MAX_ENDS_AT_ONCE && !last; i++) {
+        struct dvd_session *session = process->sessions;
         if (!session || session->tenant_gone) { /* and so are all the others, which wait for the ends of their workers */
             sd_event_source_set_enabled(source, SD_EVENT_OFF);
             return 0;
@@ -39,22 +39,22 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
     return 0;
 }
 
-static struct dv_process *find(struct dvd_processes *processes, pid_t pid)
+static struct dvd_process *find(struct dvd_processes *processes, pid_t pid)
 {
-    struct dv_process *process;
+    struct dvd_process *process;
 
     /* As long as the process that had this number lives, no other process has it. */
     HASH_FIND(hh, processes->table, &pid, sizeof pid, process);
     return process && pid > 0 && dvd_process_is_alive(process->pidfd) ? process : NULL;
 }
 
-struct dv_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid)
+struct dvd_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid)
 {
     DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, pid, uid);
 
     if (pidfd < 0)
         return NULL;
-    struct dv_process *process = find(processes, pid);
+    struct dvd_process *process = find(processes, pid);
     if (process)
         return process;
     if (*processes->descriptors_free < DV_PROCESS_DESCRIPTORS) {
@@ -64,16 +64,16 @@ struct dv_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, 
     return dvd_process_adopt(processes, pid, &pidfd);
 }
 
-struct dv_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd)
+struct dvd_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd)
 {
-    struct dv_process *process = find(processes, pid);
+    struct dvd_process *process = find(processes, pid);
 
     if (process)
         return process;
     process = calloc(1, sizeof *process);
     if (!process)
         return NULL;
-    *process = (struct dv_process){.processes = processes, .pid = pid, .pidfd = *pidfd};
+    *process = (struct dvd_process){.processes = processes, .pid = pid, .pidfd = *pidfd};
     int status = sd_event_add_io(processes->event, &process->io, process->pidfd, EPOLLIN,
                                  on_exit_of_process, process);
     if (status < 0) {
@@ -87,7 +87,7 @@ struct dv_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid,
     return process;
 }
 
-void dvd_process_drop(struct dv_process *process)
+void dvd_process_drop(struct dvd_process *process)
 {
     struct dvd_processes *processes = process->processes;
 
@@ -100,15 +100,15 @@ void dvd_process_drop(struct dv_process *process)
     free(process);
 }
 
-void dvd_process_attach(struct dv_process *process, struct dv_session *session)
+void dvd_process_attach(struct dvd_process *process, struct dvd_session *session)
 {
     session->process = process;
     DL_APPEND2(process->sessions, session, prev_of_process, next_of_process);
 }
 
-void dvd_process_detach(struct dv_session *session)
+void dvd_process_detach(struct dvd_session *session)
 {
-    struct dv_process *process = session->process;
+    struct dvd_process *process = session->process;
 
     session->process = NULL;
     DL_DELETE2(process->sessions, session, prev_of_process, next_of_process);

@@ -8,35 +8,35 @@
 #include <systemd/sd-event.h>
 #include <uthash.h>
 
-struct dv_session;
+struct dvd_session;
 
 struct dvd_processes {
     sd_event *event;
     uint64_t *descriptors_free;               /* of the daemon, for sessions */
-    void (*on_exit)(struct dv_session *session); /* the process of this session has ended */
-    struct dv_process *table;                 /* hash table by number */
+    void (*on_exit)(struct dvd_session *session); /* the process of this session has ended */
+    struct dvd_process *table;                 /* hash table by number */
 };
 
-struct dv_process {
+struct dvd_process {
     struct dvd_processes *processes;
     pid_t pid;
     int pidfd;
     sd_event_source *io;
-    struct dv_session *sessions; /* linked by their next_of_process */
+    struct dvd_session *sessions; /* linked by their next_of_process */
     UT_hash_handle hh;
 };
 
 /* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
  * set when it cannot be identified. Every call wants a dvd_process_drop in the end, or a
  * dvd_process_attach. */
-struct dv_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid);
+struct dvd_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid);
 /* The same for a process whose descriptor is known; takes it over. */
-struct dv_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd);
+struct dvd_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid, int *pidfd);
 /* Forgets a process that has no session. */
-void dvd_process_drop(struct dv_process *process);
+void dvd_process_drop(struct dvd_process *process);
 
-void dvd_process_attach(struct dv_process *process, struct dv_session *session);
+void dvd_process_attach(struct dvd_process *process, struct dvd_session *session);
 /* The process is forgotten with its last session. */
-void dvd_process_detach(struct dv_session *session);
+void dvd_process_detach(struct dvd_session *session);
 
 #endif

@@ -3,11 +3,11 @@
 
 #include "src/arbiter/session/private.h"
 
-void dvd_session_record(struct dv_session *session)
+void dvd_session_record(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
     struct dv_state_session *record =
-        session->lessee.tenant->record ? dv_state_add(&sessions->state->sessions) : NULL;
+        session->lessee.tenant->record ? dvd_state_add(&sessions->state->sessions) : NULL;
 
     if (!record) {
         dv_debug("session %llu will not outlive this daemon", ID(session));
@@ -19,7 +19,7 @@ void dvd_session_record(struct dv_session *session)
     record->gid = session->gid;
     record->tenant_pid = session->tenant_pid;
     record->worker_pid = session->worker_pid;
-    record->tenant = dv_state_index(&sessions->state->tenants, session->lessee.tenant->record);
+    record->tenant = dvd_state_index(&sessions->state->tenants, session->lessee.tenant->record);
     record->version = session->version;
     record->present_as = session->present_as;
     record->device_count = session->lessee.device_count;
@@ -31,10 +31,10 @@ void dvd_session_record(struct dv_session *session)
     memcpy(record->command, session->command, sizeof record->command);
     session->lessee.record = record;
     dvd_keeper_put(sessions->keeper, session->lessee.id);
-    dv_state_commit(record);
+    dvd_state_commit(record);
 }
 
-int dvd_session_welcome(struct dv_session *session)
+int dvd_session_welcome(struct dvd_session *session)
 {
     bool lease_only = session->api == DV_API_LEASE;
     int error = dvd_session_send_welcome(lease_only ? session->channel.fd : session->client_fd,

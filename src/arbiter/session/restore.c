@@ -7,8 +7,8 @@
 #include "src/arbiter/system/incoming.h"
 #include "src/base/cleanup.h"
 
-static struct dv_session *rebuild(struct dvd_sessions *sessions, struct dv_state_session *record,
-                                  struct dv_process *process)
+static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_state_session *record,
+                                  struct dvd_process *process)
 {
     struct dvd_session_origin origin = {.id = record->id,
                                         .uid = record->uid,
@@ -19,7 +19,7 @@ static struct dv_session *rebuild(struct dvd_sessions *sessions, struct dv_state
                                         .present_as = record->present_as,
                                         .started = (time_t)record->started,
                                         .started_us = record->started_us};
-    struct dv_session *session = dvd_session_new(sessions, process, &origin);
+    struct dvd_session *session = dvd_session_new(sessions, process, &origin);
 
     if (!session)
         return NULL;
@@ -36,7 +36,7 @@ static struct dv_session *rebuild(struct dvd_sessions *sessions, struct dv_state
     return session;
 }
 
-static int restore_worker(struct dv_session *session, struct dvd_kept *kept)
+static int restore_worker(struct dvd_session *session, struct dvd_kept *kept)
 {
     struct dvd_sessions *sessions = session->sessions;
     const struct dvd_tenant *tenant = session->lessee.tenant;
@@ -52,7 +52,7 @@ static int restore_worker(struct dv_session *session, struct dvd_kept *kept)
     dvd_sandbox_restore(sessions->sandboxes, &session->sandbox, &processes);
     int error = dvd_session_make_log(session);
     if (error >= 0)
-        error = dv_worker_log_adopt(session->log, sessions->event, &kept->fds[DV_KEPT_LOG]);
+        error = dvd_worker_log_adopt(session->log, sessions->event, &kept->fds[DV_KEPT_LOG]);
     if (error >= 0)
         error = dvd_session_watch_worker(session);
     if (error >= 0 && session->client_fd >= 0)
@@ -60,7 +60,7 @@ static int restore_worker(struct dv_session *session, struct dvd_kept *kept)
     return error;
 }
 
-static int rejoin_channel(struct dv_session *session)
+static int rejoin_channel(struct dvd_session *session)
 {
     int error = session->lessee.leased_mask ? dvd_channel_enter(&session->sessions->channels, &session->channel) : 0;
 
@@ -73,9 +73,9 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
                         struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dvd_tenant *tenant,
                         struct dvd_kept *kept)
 {
-    struct dv_process *process =
+    struct dvd_process *process =
         dvd_process_adopt(&sessions->processes, record->tenant_pid, &kept->fds[DV_KEPT_TENANT]);
-    struct dv_session *session = process ? rebuild(sessions, record, process) : NULL;
+    struct dvd_session *session = process ? rebuild(sessions, record, process) : NULL;
 
     if (!session)
         return -ENOMEM;

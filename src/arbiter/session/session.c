@@ -61,8 +61,8 @@ static struct known_name {
     bool known;
     uid_t uid;
     struct timespec changed;
-    char name[DV_LIMIT_USER_NAME];
-} known_names[DV_LIMIT_KNOWN_NAMES];
+    char name[DV_MAX_USER_NAME];
+} known_names[DV_MAX_KNOWN_NAMES];
 
 static void read_user(uid_t uid, char *name, size_t bytes)
 {
@@ -82,7 +82,7 @@ static void read_user(uid_t uid, char *name, size_t bytes)
 /* From the file, never from a name service: the event loop would wait for that. */
 static void find_user(uid_t uid, char *name, size_t bytes)
 {
-    struct known_name *known = &known_names[uid % DV_LIMIT_KNOWN_NAMES];
+    struct known_name *known = &known_names[uid % DV_MAX_KNOWN_NAMES];
     struct stat file = {0};
 
     (void)stat("/etc/passwd", &file);
@@ -94,32 +94,32 @@ static void find_user(uid_t uid, char *name, size_t bytes)
     dv_text_copy(name, bytes, known->name);
 }
 
-struct dv_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id)
+struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id)
 {
-    struct dv_session *session;
+    struct dvd_session *session;
 
     HASH_FIND(hh, sessions->all, &id, sizeof id, session);
     return session;
 }
 
-const char *dvd_session_device_name(const struct dv_session *session, uint32_t index)
+const char *dvd_session_device_name(const struct dvd_session *session, uint32_t index)
 {
     return session->sessions->ledger->devices[session->lessee.device_indices[index]].terms.name;
 }
 
 /* ---- one session ---- */
 
-struct dv_session *dvd_session_new(struct dvd_sessions *sessions, struct dv_process *process,
+struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_process *process,
                                    const struct dvd_session_origin *origin)
 {
-    struct dv_session *session = calloc(1, sizeof *session);
+    struct dvd_session *session = calloc(1, sizeof *session);
     bool has_worker = origin->api != DV_API_LEASE;
 
     if (!session) {
         dvd_process_drop(process);
         return NULL;
     }
-    *session = (struct dv_session){
+    *session = (struct dvd_session){
         .sessions = sessions,
         .lessee = {.ledger = sessions->ledger, .id = origin->id, .uid = origin->uid, .has_worker = has_worker},
         .channel = {.channels = &sessions->channels, .id = origin->id, .uid = origin->uid, .fd = -1},
@@ -151,7 +151,7 @@ unsigned dvd_sessions_of_user(const struct dvd_sessions *sessions, uid_t uid)
     return user ? user->sessions : 0;
 }
 
-bool dvd_session_take_descriptors(struct dv_session *session)
+bool dvd_session_take_descriptors(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
     uint32_t wanted = session->lessee.has_worker ? DV_WORKER_DESCRIPTORS : DV_LEASE_DESCRIPTORS;
@@ -161,7 +161,7 @@ bool dvd_session_take_descriptors(struct dv_session *session)
     return session->descriptors == wanted;
 }
 
-bool dvd_session_make_leases(struct dv_session *session)
+bool dvd_session_make_leases(struct dvd_session *session)
 {
     session->lessee.leases = calloc(session->lessee.device_count, sizeof(struct dvd_lease *));
     return session->lessee.leases != NULL;
@@ -169,7 +169,7 @@ bool dvd_session_make_leases(struct dv_session *session)
 
 /* ---- its processes ---- */
 
-int dvd_session_signal_worker(const struct dv_session *session, int number)
+int dvd_session_signal_worker(const struct dvd_session *session, int number)
 {
     if (session->worker_pidfd < 0)
         return -ESRCH;
@@ -211,7 +211,7 @@ static int on_unread(sd_event_source *source, int fd, uint32_t events, void *use
     return 0;
 }
 
-static void keep_unread(struct dv_session *session)
+static void keep_unread(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
     struct dvd_unread *unread = sessions->is_stopping ? NULL : calloc(1, sizeof *unread);
@@ -238,7 +238,7 @@ void dvd_sessions_forget_unread(struct dvd_sessions *sessions)
         forget_unread(unread);
 }
 
-void dvd_session_drop_client(struct dv_session *session)
+void dvd_session_drop_client(struct dvd_session *session)
 {
     session->client_io = sd_event_source_disable_unref(session->client_io);
     if (session->counted && session->shm_fd >= 0 && is_unread(session->client_fd))
@@ -246,7 +246,7 @@ void dvd_session_drop_client(struct dv_session *session)
     dvd_incoming_close(&session->sessions->asides, &session->client_fd);
 }
 
-void dvd_session_set_timer(struct dv_session *session, uint64_t delay_us,
+void dvd_session_set_timer(struct dvd_session *session, uint64_t delay_us,
                           sd_event_time_handler_t handler)
 {
     session->timer = sd_event_source_disable_unref(session->timer);
@@ -269,7 +269,7 @@ int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_st
     return dv_fd_send(client_fd, &welcome, sizeof welcome, &shm_fd, shm_fd >= 0 ? 1 : 0);
 }
 
-void dvd_session_refuse(struct dv_session *session, enum dv_welcome_status status, const char *text)
+void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status status, const char *text)
 {
     if (dv_log_within(&session->sessions->refusals, DV_REFUSALS_PER_S))
         dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session),
@@ -280,7 +280,7 @@ void dvd_session_refuse(struct dv_session *session, enum dv_welcome_status statu
     dvd_session_free(session);
 }
 
-int dvd_session_make_log(struct dv_session *session)
+int dvd_session_make_log(struct dvd_session *session)
 {
     char name[32];
 
@@ -288,20 +288,20 @@ int dvd_session_make_log(struct dv_session *session)
     if (!session->log)
         return -ENOMEM;
     snprintf(name, sizeof name, "session %llu", ID(session));
-    dv_worker_log_init(session->log, name, session->lessee.tenant ? &session->lessee.tenant->log_lines : NULL);
+    dvd_worker_log_init(session->log, name, session->lessee.tenant ? &session->lessee.tenant->log_lines : NULL);
     return 0;
 }
 
 /* ---- its end ---- */
 
-void dvd_session_enter_waiting(struct dv_session *session)
+void dvd_session_enter_waiting(struct dvd_session *session)
 {
     if (!session->in_waiting)
         DL_APPEND2(session->sessions->waiting, session, prev_waiting, next_waiting);
     session->in_waiting = true;
 }
 
-void dvd_session_leave_waiting(struct dv_session *session)
+void dvd_session_leave_waiting(struct dvd_session *session)
 {
     if (session->in_waiting)
         DL_DELETE2(session->sessions->waiting, session, prev_waiting, next_waiting);
@@ -309,7 +309,7 @@ void dvd_session_leave_waiting(struct dv_session *session)
 }
 
 /* Leaves all that it is part of. */
-static void leave_all(struct dv_session *session)
+static void leave_all(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
 
@@ -322,7 +322,7 @@ static void leave_all(struct dv_session *session)
     dvd_sandbox_leave(sessions->sandboxes, &session->sandbox);
 }
 
-static void close_all(struct dv_session *session)
+static void close_all(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
 
@@ -336,16 +336,16 @@ static void close_all(struct dv_session *session)
     dv_close_fd(&session->worker_log_fd);
 }
 
-void dvd_session_free(struct dv_session *session)
+void dvd_session_free(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
     bool is_recorded = session->lessee.record;
 
     leave_all(session);
     if (is_recorded)
-        dv_state_drop(&sessions->state->sessions, session->lessee.record);
+        dvd_state_drop(&sessions->state->sessions, session->lessee.record);
     if (session->log)
-        dv_worker_log_close(session->log);
+        dvd_worker_log_close(session->log);
     free(session->log);
     dvd_lessee_leave(&session->lessee);
     close_all(session);
@@ -374,7 +374,7 @@ static void write_text(int fd, const void *text)
         _exit(1);
 }
 
-bool dvd_session_tell(const struct dv_session *session, const char *text, dvd_aside_done *done)
+bool dvd_session_tell(const struct dvd_session *session, const char *text, dvd_aside_done *done)
 {
     char shown[sizeof((struct dv_shm_header *)0)->text] = "";
 
@@ -385,7 +385,7 @@ bool dvd_session_tell(const struct dv_session *session, const char *text, dvd_as
 
 /* ---- what is shown ---- */
 
-void dvd_session_read_figures(const struct dv_session *session, struct dvd_session_figures *figures)
+void dvd_session_read_figures(const struct dvd_session *session, struct dvd_session_figures *figures)
 {
     struct dv_shm_header header;
 
@@ -408,7 +408,7 @@ void dvd_session_read_figures(const struct dv_session *session, struct dvd_sessi
     figures->device_mask = header.device_mask;
 }
 
-bool dvd_session_fill_kept(const struct dv_session *session, int fds[DV_KEPT_KINDS])
+bool dvd_session_fill_kept(const struct dvd_session *session, int fds[DV_KEPT_KINDS])
 {
     fds[DV_KEPT_TENANT] = session->process->pidfd;
     fds[DV_KEPT_WORKER] = session->worker_pidfd;
@@ -419,7 +419,7 @@ bool dvd_session_fill_kept(const struct dv_session *session, int fds[DV_KEPT_KIN
     return session->lessee.record != NULL;
 }
 
-struct dvd_sandbox_processes dvd_session_processes(const struct dv_session *session)
+struct dvd_sandbox_processes dvd_session_processes(const struct dvd_session *session)
 {
     return (struct dvd_sandbox_processes){.program = session->tenant_pid,
                                           .program_pidfd = session->process->pidfd,

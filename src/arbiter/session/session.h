@@ -26,23 +26,23 @@
 #include "src/wire/lease/lease.h"
 #include "src/wire/session/handshake.h"
 
-struct dv_session;
+struct dvd_session;
 struct dvd_sessions;
 struct dvd_unread;
 struct dvd_user;
 
-enum dv_session_state {
+enum dvd_session_state {
     DV_SESSION_WAITING, /* for the devices to be known and the zygote to run */
     DV_SESSION_FORKING, /* the zygote has been asked, or will be */
     DV_SESSION_SERVED,  /* has a worker */
 };
 
-struct dv_session {
+struct dvd_session {
     struct dvd_sessions *sessions;
     struct dvd_lessee lessee;   /* its part of the ledger */
     struct dvd_channel channel; /* its lease channel */
     struct dvd_sandbox sandbox; /* its worker's */
-    enum dv_session_state state;
+    enum dvd_session_state state;
     bool request_sent; /* to the zygote */
     bool tenant_gone;
     bool worker_gone;
@@ -55,7 +55,7 @@ struct dv_session {
     uint16_t version; /* of the protocol */
     uint32_t api;
     uint32_t present_as;
-    char user[DV_LIMIT_USER_NAME];
+    char user[DV_MAX_USER_NAME];
     char command[DV_MAX_COMMAND_NAME];
     time_t started;
     uint64_t started_us;
@@ -67,18 +67,18 @@ struct dv_session {
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
     char *turned_away;                   /* why it could not have a device that it wanted to use; NULL: it could */
 
-    struct dv_process *process;
-    struct dv_session *prev_of_process, *next_of_process;
+    struct dvd_process *process;
+    struct dvd_session *prev_of_process, *next_of_process;
     int client_fd; /* -1 once the client has closed it */
     int worker_pidfd;
     int shm_fd;
     uint64_t shm_bytes;
     int worker_channel_fd;     /* the worker's end of the lease channel, until it has been sent */
-    struct dv_worker_log *log; /* NULL: it has no worker */
+    struct dvd_worker_log *log; /* NULL: it has no worker */
     int worker_log_fd;         /* the worker's end, likewise */
 
     sd_event_source *client_io;
-    struct dv_session *prev_waiting, *next_waiting; /* sessions that wait for devices or the zygote */
+    struct dvd_session *prev_waiting, *next_waiting; /* sessions that wait for devices or the zygote */
     bool in_waiting;
     sd_event_source *worker_io;
     sd_event_source *timer;  /* what for depends on the state */
@@ -93,13 +93,13 @@ struct dvd_end_record {
     uint64_t id;
     uid_t uid;
     time_t when;
-    char tenant[DV_LIMIT_TENANT_NAME];
+    char tenant[DV_MAX_TENANT_NAME];
     char command[DV_MAX_COMMAND_NAME];
     char why[192];
 };
 
 struct dvd_session_events {
-    void (*freed)(void *owner, const struct dv_session *session); /* it is about to be */
+    void (*freed)(void *owner, const struct dvd_session *session); /* it is about to be */
     void (*none_left)(void *owner);
 };
 
@@ -107,12 +107,12 @@ struct dvd_session_events {
 struct dvd_sessions {
     /* set by the owner */
     sd_event *event;
-    const struct dv_config *config;
+    const struct dvd_config *config;
     const char *directory;
     struct dvd_ledger *ledger;
-    struct dv_state *state;
+    struct dvd_state *state;
     struct dvd_keeper *keeper;
-    struct dv_devices *devices;
+    struct dvd_devices *devices;
     struct dvd_zygote *zygote;
     struct dvd_sandboxes *sandboxes;
     struct dvd_idle *idle;
@@ -121,8 +121,8 @@ struct dvd_sessions {
     void *owner;
 
     bool is_stopping;
-    struct dv_session *all;     /* hash table by id */
-    struct dv_session *waiting; /* of these, which wait for devices or the zygote; a list */
+    struct dvd_session *all;     /* hash table by id */
+    struct dvd_session *waiting; /* of these, which wait for devices or the zygote; a list */
     sd_event_source *advance;   /* for the next of them */
     struct dvd_processes processes;
     struct dvd_user *users;     /* hash table by number: how many sessions each has */
@@ -132,7 +132,7 @@ struct dvd_sessions {
     struct dvd_arenas arenas;
     uint64_t last_id;
     struct dv_log_limit refusals;
-    struct dvd_end_record *ends; /* DV_LIMIT_ENDINGS of them, the next one at end_count modulo that; NULL: none yet */
+    struct dvd_end_record *ends; /* DV_MAX_ENDINGS of them, the next one at end_count modulo that; NULL: none yet */
     uint64_t end_count;
 };
 
@@ -147,7 +147,7 @@ void dvd_sessions_fini(struct dvd_sessions *sessions);
 
 /* Begins a session for a client that has said a correct hello. Owns the descriptor from here on, also when the session
  * is refused. */
-void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dv_process *process,
+void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
                        const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
 /* Starts the sessions that were waiting, as far as that is possible now. */
 void dvd_sessions_advance(struct dvd_sessions *sessions);
@@ -155,10 +155,10 @@ void dvd_sessions_advance(struct dvd_sessions *sessions);
 void dvd_sessions_forks_lost(struct dvd_sessions *sessions);
 /* Fills the request for a worker. Returns false: the session wants none. The last descriptor is the caller's to close,
  * and may be -1. */
-bool dvd_session_fill_fork(struct dv_session *session, struct dv_zygote_request *request, int fds[5]);
-void dvd_session_fork_sent(struct dv_session *session);
-void dvd_session_forked(struct dv_session *session, pid_t pid, int pidfd);
-void dvd_session_fork_failed(struct dv_session *session, int error, const char *text);
+bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[5]);
+void dvd_session_fork_sent(struct dvd_session *session);
+void dvd_session_forked(struct dvd_session *session, pid_t pid, int pidfd);
+void dvd_session_fork_failed(struct dvd_session *session, int error, const char *text);
 
 /* ---- restore.c ---- */
 
@@ -171,9 +171,9 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
 /* ---- end.c ---- */
 
 /* Ends its worker, once. */
-void dvd_session_end_for(struct dv_session *session, const char *why);
+void dvd_session_end_for(struct dvd_session *session, const char *why);
 const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id);
-void dvd_session_worker_exited(struct dv_session *session, pid_t pid, int status);
+void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status);
 /* The zygote has ended: it does not say how workers end. */
 void dvd_sessions_exits_lost(struct dvd_sessions *sessions);
 /* divvyd ends: waiting clients are refused, workers get the signal. */
@@ -193,13 +193,13 @@ struct dvd_session_figures {
     uint64_t device_mask;
 };
 
-struct dv_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id);
-void dvd_session_read_figures(const struct dv_session *session, struct dvd_session_figures *figures);
+struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id);
+void dvd_session_read_figures(const struct dvd_session *session, struct dvd_session_figures *figures);
 /* The name of a device by its number in the session's list. */
-const char *dvd_session_device_name(const struct dv_session *session, uint32_t index);
+const char *dvd_session_device_name(const struct dvd_session *session, uint32_t index);
 /* Fills the descriptors that the keeper keeps. Returns false: the session is not recorded. */
-bool dvd_session_fill_kept(const struct dv_session *session, int fds[DV_KEPT_KINDS]);
-struct dvd_sandbox_processes dvd_session_processes(const struct dv_session *session);
+bool dvd_session_fill_kept(const struct dvd_session *session, int fds[DV_KEPT_KINDS]);
+struct dvd_sandbox_processes dvd_session_processes(const struct dvd_session *session);
 /* Sends a welcome or a refusal. Returns 0 or a negative errno. */
 int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status, uint64_t session,
                              uint64_t shm_bytes, int shm_fd, const char *text);

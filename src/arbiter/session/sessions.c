@@ -4,9 +4,9 @@
 
 #include "src/arbiter/session/private.h"
 
-static struct dv_session *of_channel(struct dvd_channel *channel)
+static struct dvd_session *of_channel(struct dvd_channel *channel)
 {
-    return (struct dv_session *)((char *)channel - offsetof(struct dv_session, channel));
+    return (struct dvd_session *)((char *)channel - offsetof(struct dvd_session, channel));
 }
 
 static void on_message(struct dvd_channel *channel, const union dv_channel_message *message, ssize_t bytes)
@@ -26,7 +26,7 @@ static void on_hung_up(struct dvd_channel *channel)
 
 static void on_costly(struct dvd_channel *channel, dv_ns took)
 {
-    struct dv_session *session = of_channel(channel);
+    struct dvd_session *session = of_channel(channel);
 
     dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait for "
                "its socket; it is ended",

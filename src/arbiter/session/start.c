@@ -24,7 +24,7 @@
 /* ---- getting a worker ---- */
 
 /* Sealed against resizing before another process sees it. */
-static int make_shared_memory(struct dv_session *session)
+static int make_shared_memory(struct dvd_session *session)
 {
     struct dv_shm_header header = {.magic = DV_WIRE_MAGIC,
                                    .version = session->version,
@@ -44,7 +44,7 @@ static int make_shared_memory(struct dv_session *session)
     return 0;
 }
 
-static int make_channel(struct dv_session *session)
+static int make_channel(struct dvd_session *session)
 {
     int pair[2];
 
@@ -56,18 +56,18 @@ static int make_channel(struct dv_session *session)
     return fcntl(session->channel.fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int open_log(struct dv_session *session)
+static int open_log(struct dvd_session *session)
 {
     int error = dvd_session_make_log(session);
 
     if (error < 0)
         return error;
-    session->worker_log_fd = dv_worker_log_open(session->log, session->sessions->event);
+    session->worker_log_fd = dvd_worker_log_open(session->log, session->sessions->event);
     return session->worker_log_fd < 0 ? session->worker_log_fd : 0;
 }
 
 /* Numbers are those of `divvy devices`, hidden ones too; the session may speak of those it has chosen. */
-static void number_as_listed(struct dv_session *session)
+static void number_as_listed(struct dvd_session *session)
 {
     uint64_t leased = 0;
 
@@ -80,16 +80,16 @@ static void number_as_listed(struct dv_session *session)
 }
 
 /* Returns 0, or a negative errno with words. */
-static int choose_devices(struct dv_session *session, char *text, size_t bytes)
+static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sessions *sessions = session->sessions;
-    const struct dv_devices *devices = sessions->devices;
+    const struct dvd_devices *devices = sessions->devices;
 
     session->lessee.device_count =
         session->same_devices
-            ? dv_devices_choose_same(devices, sessions->config, session->choice,
+            ? dvd_devices_choose_same(devices, sessions->config, session->choice,
                                      session->lessee.device_indices, text, bytes)
-            : dv_devices_choose(devices, sessions->config, session->choice,
+            : dvd_devices_choose(devices, sessions->config, session->choice,
                                 session->lessee.device_indices, text, bytes);
     if (session->lessee.device_count == 0)
         return -ENODEV;
@@ -108,14 +108,14 @@ static int choose_devices(struct dv_session *session, char *text, size_t bytes)
 }
 
 /* From now on the session may ask for its devices. Returns 0 or a negative errno. */
-static int join_channel(struct dv_session *session)
+static int join_channel(struct dvd_session *session)
 {
     dvd_lessee_record(&session->lessee);
     return session->lessee.leased_mask ? dvd_channel_enter(&session->sessions->channels, &session->channel) : 0;
 }
 
 /* A session without a worker: its own socket is its lease channel from here on. */
-static void serve_leases_only(struct dv_session *session)
+static void serve_leases_only(struct dvd_session *session)
 {
     session->client_io = sd_event_source_disable_unref(session->client_io);
     session->timer = sd_event_source_disable_unref(session->timer);
@@ -134,16 +134,16 @@ static void serve_leases_only(struct dv_session *session)
 }
 
 /* Whether it may have a session without a worker. */
-static bool may_lease_only(const struct dv_session *session)
+static bool may_lease_only(const struct dvd_session *session)
 {
-    const struct dv_config *config = session->sessions->config;
+    const struct dvd_config *config = session->sessions->config;
 
     if (config->lease_sessions != DV_LEASE_SESSIONS_OF_GROUP)
         return config->lease_sessions == DV_LEASE_SESSIONS_ALL;
     return dvd_peer_is_in_group(session->client_fd, session->gid, config->lease_group);
 }
 
-static int admit(struct dv_session *session, char *text, size_t bytes)
+static int admit(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sessions *sessions = session->sessions;
     struct dvd_peer peer = {.fd = session->client_fd,
@@ -170,7 +170,7 @@ static int admit(struct dv_session *session, char *text, size_t bytes)
 }
 
 /* Makes what a worker needs, and asks for one. Returns 0, or a negative errno. */
-static int prepare_worker(struct dv_session *session)
+static int prepare_worker(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
 
@@ -185,7 +185,7 @@ static int prepare_worker(struct dv_session *session)
     return error < 0 ? error : dvd_zygote_request_fork(sessions->zygote, session->lessee.id, session->lessee.uid);
 }
 
-static void start_worker(struct dv_session *session)
+static void start_worker(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
     const struct dvd_tenant *tenant = session->lessee.tenant;
@@ -204,7 +204,7 @@ static void start_worker(struct dv_session *session)
     }
 }
 
-static void start(struct dv_session *session)
+static void start(struct dvd_session *session)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
@@ -308,7 +308,7 @@ static struct dvd_share_change change_of(const struct dv_hello *hello)
 
 static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct dv_session *session = userdata;
+    struct dvd_session *session = userdata;
 
     (void)source;
     (void)usec;
@@ -322,7 +322,7 @@ static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userd
 }
 
 /* Whether there is room for one more session. Fills in the reason otherwise. */
-static bool has_room(struct dv_session *session, unsigned of_user, char *text, size_t bytes)
+static bool has_room(struct dvd_session *session, unsigned of_user, char *text, size_t bytes)
 {
     struct dvd_sessions *sessions = session->sessions;
     unsigned others = HASH_COUNT(sessions->all) - 1;
@@ -330,7 +330,7 @@ static bool has_room(struct dv_session *session, unsigned of_user, char *text, s
     if (dvd_channels_are_costly(&sessions->channels, session->lessee.uid, dv_now()))
         snprintf(text, bytes,
                  "a session of this user was ended because its messages took divvyd too long; try again in ten seconds");
-    else if (others >= DV_LIMIT_SESSIONS || !dvd_session_take_descriptors(session))
+    else if (others >= DV_MAX_SESSIONS || !dvd_session_take_descriptors(session))
         snprintf(text, bytes, "this machine serves %u sessions already, the most it can; wait until one ends", others);
     else if (of_user >= sessions->config->sessions_per_user)
         snprintf(text, bytes,
@@ -351,7 +351,7 @@ static uint64_t next_id(struct dvd_sessions *sessions)
     return id;
 }
 
-void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dv_process *process,
+void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
                        const struct dv_hello *hello, uint16_t version, const struct ucred *peer)
 {
     struct dvd_session_origin origin = {.id = next_id(sessions),
@@ -364,7 +364,7 @@ void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dv_p
                                         .started = time(NULL),
                                         .started_us = dv_now() / DV_NS_PER_US};
     unsigned of_user = dvd_sessions_of_user(sessions, peer->uid);
-    struct dv_session *session = dvd_session_new(sessions, process, &origin);
+    struct dvd_session *session = dvd_session_new(sessions, process, &origin);
     char text[DV_MAX_MESSAGE_TEXT];
 
     if (!session) {
@@ -389,25 +389,25 @@ void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dv_p
         dvd_session_refuse(session, DV_WELCOME_REFUSED, "divvyd is out of resources; see its log");
         return;
     }
-    dvd_session_set_timer(session, DV_LIMIT_START_US, on_start_deadline);
+    dvd_session_set_timer(session, DV_START_TIMEOUT_US, on_start_deadline);
     start(session);
 }
 
 /* ---- the zygote forks it ---- */
 
-static struct dv_device_grant fill_grant(const struct dv_session *session, uint32_t index)
+static struct dv_device_grant fill_grant(const struct dvd_session *session, uint32_t index)
 {
     const struct dvd_sessions *sessions = session->sessions;
     uint32_t device = session->lessee.device_indices[index];
     struct dv_device_grant grant =
-        dv_devices_grant(sessions->devices, device, sessions->config, session->present_as);
+        dvd_devices_grant(sessions->devices, device, sessions->config, session->present_as);
 
     grant.leased = session->lessee.leased_mask >> index & 1;
     if (!grant.leased)
         return grant;
     const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
-    const struct dv_device_rule *rule =
-        dv_devices_rule(sessions->devices, device, sessions->config);
+    const struct dvd_device_rule *rule =
+        dvd_devices_rule(sessions->devices, device, sessions->config);
     grant.memory_bytes = place ? place->memory.quota
                                : dvd_device_size(&sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
     grant.capacity_bytes = sessions->ledger->devices[device].terms.capacity_bytes;
@@ -416,7 +416,7 @@ static struct dv_device_grant fill_grant(const struct dv_session *session, uint3
     return grant;
 }
 
-bool dvd_session_fill_fork(struct dv_session *session, struct dv_zygote_request *request, int fds[5])
+bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[5])
 {
     if (session->state != DV_SESSION_FORKING || session->request_sent)
         return false;
@@ -434,7 +434,7 @@ bool dvd_session_fill_fork(struct dv_session *session, struct dv_zygote_request 
     return true;
 }
 
-void dvd_session_fork_sent(struct dv_session *session)
+void dvd_session_fork_sent(struct dvd_session *session)
 {
     session->request_sent = true;
     session->zygote_generation = session->sessions->zygote->generation;
@@ -443,7 +443,7 @@ void dvd_session_fork_sent(struct dv_session *session)
 }
 
 /* Bounds the worker. Its client hears if that is not possible. */
-static int bound_worker(struct dv_session *session, char *text, size_t bytes)
+static int bound_worker(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sandbox_processes processes = dvd_session_processes(session);
     int error = dvd_sandbox_bound(session->sessions->sandboxes, &session->sandbox, &processes, text, bytes);
@@ -454,7 +454,7 @@ static int bound_worker(struct dv_session *session, char *text, size_t bytes)
     return error;
 }
 
-void dvd_session_forked(struct dv_session *session, pid_t pid, int pidfd)
+void dvd_session_forked(struct dvd_session *session, pid_t pid, int pidfd)
 {
     if (session->state != DV_SESSION_FORKING) {
         dv_error("session %llu has a worker already: the second is killed", ID(session));
@@ -489,7 +489,7 @@ void dvd_session_forked(struct dv_session *session, pid_t pid, int pidfd)
             session->command, session->tenant_pid, session->user, pid);
 }
 
-void dvd_session_fork_failed(struct dv_session *session, int error, const char *text)
+void dvd_session_fork_failed(struct dvd_session *session, int error, const char *text)
 {
     char reason[DV_MAX_MESSAGE_TEXT];
 
@@ -505,7 +505,7 @@ void dvd_session_fork_failed(struct dv_session *session, int error, const char *
 
 void dvd_sessions_forks_lost(struct dvd_sessions *sessions)
 {
-    struct dv_session *session, *next;
+    struct dvd_session *session, *next;
 
     HASH_ITER (hh, sessions->all, session, next)
         if (session->state == DV_SESSION_FORKING && session->request_sent)

@@ -91,7 +91,7 @@ static int watch(struct dvd_aside_job *job)
         return -errno;
     int error = sd_event_add_io(event, &job->io, job->pidfd, EPOLLIN, on_end, job);
     if (error >= 0)
-        error = sd_event_add_time_relative(event, &job->timer, CLOCK_MONOTONIC, DV_LIMIT_ASIDE_US, DV_MS,
+        error = sd_event_add_time_relative(event, &job->timer, CLOCK_MONOTONIC, DV_ASIDE_TIMEOUT_US, DV_MS,
                                            on_impatience, job);
     return error;
 }
@@ -99,7 +99,7 @@ static int watch(struct dvd_aside_job *job)
 bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
                      uint64_t id)
 {
-    struct dvd_aside_job *job = asides->count < DV_LIMIT_ASIDES ? calloc(1, sizeof *job) : NULL;
+    struct dvd_aside_job *job = asides->count < DV_MAX_ASIDES ? calloc(1, sizeof *job) : NULL;
 
     if (!job)
         return false;

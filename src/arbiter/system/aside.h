@@ -19,7 +19,7 @@ struct dvd_asides {
 
 /* In the process of its own: fd is all that it has. */
 typedef void dvd_aside_work(int fd, const void *data);
-/* It has ended, or has taken DV_LIMIT_ASIDE_US and is not waited for any longer. */
+/* It has ended, or has taken DV_ASIDE_TIMEOUT_US and is not waited for any longer. */
 typedef void dvd_aside_done(void *owner, uint64_t id);
 
 /* Begins work on a descriptor, which stays the caller's. data need not live on. done may be NULL. Returns false

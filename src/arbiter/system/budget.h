@@ -8,13 +8,13 @@
 #include "src/arbiter/limits.h"
 #include "src/base/clock.h"
 
-struct dv_budget {
+struct dvd_budget {
     dv_ns spent_ns; /* so far as it is not made up for by the time passed since */
     dv_ns counted_at;
 };
 
 /* Not the time that passes: while another process has the processor, nobody here has spent it. */
-static inline dv_ns dv_processor_time(void)
+static inline dv_ns dvd_processor_time(void)
 {
     struct timespec time;
 
@@ -24,7 +24,7 @@ static inline dv_ns dv_processor_time(void)
 
 /* So much was spent. Returns for how long it has to pause: 0 while it has less than its part, or when nobody
  * else wants anything; then it does not pay for that later either. */
-static inline dv_ns dv_budget_spend(struct dv_budget *budget, dv_ns took, bool alone, dv_ns now)
+static inline dv_ns dvd_budget_spend(struct dvd_budget *budget, dv_ns took, bool alone, dv_ns now)
 {
     dv_ns made_up = (now - budget->counted_at) / DV_BUDGET_PART;
 

@@ -59,7 +59,7 @@ static void drain(int fd, const void *data)
 /* Whether a message with descriptors is left; those before it are received. */
 static bool has_descriptors(int fd)
 {
-    for (int i = 0; i < DV_LIMIT_UNREAD; i++) {
+    for (int i = 0; i < DV_MAX_UNREAD; i++) {
         bool descriptors;
         char byte;
         if (peek(fd, &descriptors) <= 0)

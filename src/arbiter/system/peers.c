@@ -90,7 +90,7 @@ bool dvd_process_is_stopped(pid_t pid)
 
 bool dvd_peer_is_in_group(int fd, gid_t own_group, gid_t group)
 {
-    gid_t groups[DV_LIMIT_GROUPS];
+    gid_t groups[DV_MAX_GROUPS];
     socklen_t bytes = sizeof groups;
 
     if (own_group == group)
@@ -151,7 +151,7 @@ bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer)
     return pidfd >= 0;
 }
 
-bool dvd_peer_is_operator(const struct dv_config *config, int fd, const struct ucred *peer)
+bool dvd_peer_is_operator(const struct dvd_config *config, int fd, const struct ucred *peer)
 {
     return (peer->uid == 0 || peer->uid == config->owner ||
             (config->has_operator_group && dvd_peer_is_in_group(fd, peer->gid, config->operator_group))) &&
@@ -160,11 +160,11 @@ bool dvd_peer_is_operator(const struct dv_config *config, int fd, const struct u
 
 /* Workers are members of the groups that drivers need. A user who is no member must not gain their rights
  * through a worker. */
-static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, const struct ucred *peer,
+static bool lacks_a_workers_group(const struct dvd_config_file *file, int fd, const struct ucred *peer,
                                   const char **name)
 {
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
-        const struct dv_cage_rule *rule = file->devices[i].cage;
+        const struct dvd_cage_rule *rule = file->devices[i].cage;
         for (uint64_t j = 0; rule && j < rule->groups_count; j++)
             if (!dvd_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
                 *name = rule->groups[j];
@@ -174,7 +174,7 @@ static bool lacks_a_workers_group(const struct dv_config_file *file, int fd, con
     return false;
 }
 
-int dvd_peer_may_open_sessions(const struct dv_config *config, int fd, const struct ucred *peer,
+int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer,
                               char *text, size_t bytes)
 {
     const char *lacking = NULL;

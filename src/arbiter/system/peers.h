@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct dv_config;
+struct dvd_config;
 
 /* A descriptor of the process at the other end of a connected socket, of which the kernel says number and user when
  * it connected; -1 with errno set when it cannot be identified or has ended. */
@@ -25,10 +25,10 @@ bool dvd_peer_is_in_group(int fd, gid_t own_group, gid_t group);
 bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer);
 
 /* Root, the owner of divvyd and members of the operators' group, unless they are in a container. */
-bool dvd_peer_is_operator(const struct dv_config *config, int fd, const struct ucred *peer);
+bool dvd_peer_is_operator(const struct dvd_config *config, int fd, const struct ucred *peer);
 
 /* Whether it may open sessions. Returns 0, or -EACCES with words. */
-int dvd_peer_may_open_sessions(const struct dv_config *config, int fd, const struct ucred *peer,
+int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer,
                               char *text, size_t bytes);
 
 #endif

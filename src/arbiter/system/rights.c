@@ -24,7 +24,7 @@ static const int kept[][8] = {
                             END},
 };
 
-int dv_rights_keep(enum dv_rights rights)
+int dvd_rights_keep(enum dvd_rights rights)
 {
     bool has[CAP_LAST_CAP + 1] = {false};
 

@@ -3,7 +3,7 @@
 #ifndef DVD_SYSTEM_RIGHTS_H
 #define DVD_SYSTEM_RIGHTS_H
 
-enum dv_rights {
+enum dvd_rights {
     DV_RIGHTS_NONE,     /* the keeper */
     DV_RIGHTS_DAEMON,   /* divvyd, which reads what strangers send */
     DV_RIGHTS_LAUNCHER, /* the launcher and the zygotes that it starts, which make cages */
@@ -11,6 +11,6 @@ enum dv_rights {
 
 /* Gives up all other capabilities for good: also programs that this process executes never have them.
  * Returns 0 or a negative errno. */
-int dv_rights_keep(enum dv_rights rights);
+int dvd_rights_keep(enum dvd_rights rights);
 
 #endif

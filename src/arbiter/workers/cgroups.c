@@ -20,7 +20,7 @@
 #define WORKERS "divvy-workers"
 #define DAEMON "divvy-daemon"
 
-const struct dv_cgroups_sources dv_cgroups_kernel = {.mounts = "/proc/self/mounts",
+const struct dvd_cgroups_sources dvd_cgroups_kernel = {.mounts = "/proc/self/mounts",
                                                      .own = "/proc/self/cgroup"};
 
 static const struct {
@@ -94,7 +94,7 @@ static bool lists_controller(const char *mount, const char *controller)
 }
 
 /* Where the controller's hierarchy is mounted. */
-static bool find_mount(const struct dv_cgroups_sources *sources, const char *controller,
+static bool find_mount(const struct dvd_cgroups_sources *sources, const char *controller,
                        char mount[PATH_BYTES], bool *v2)
 {
     FILE *mounts = setmntent(sources->mounts, "re");
@@ -114,7 +114,7 @@ static bool find_mount(const struct dv_cgroups_sources *sources, const char *con
 
 /* divvyd's own cgroup in that hierarchy: lines are NUMBER:CONTROLLERS:PATH, of version 2 without
  * controllers. */
-static bool find_own(const struct dv_cgroups_sources *sources, const char *controller, bool v2,
+static bool find_own(const struct dvd_cgroups_sources *sources, const char *controller, bool v2,
                      char path[PATH_BYTES])
 {
     FILE *file = fopen(sources->own, "re");
@@ -137,7 +137,7 @@ static bool find_own(const struct dv_cgroups_sources *sources, const char *contr
 }
 
 /* Where version 2 is mounted. */
-static bool find_unified(const struct dv_cgroups_sources *sources, char mount[PATH_BYTES])
+static bool find_unified(const struct dvd_cgroups_sources *sources, char mount[PATH_BYTES])
 {
     FILE *mounts = setmntent(sources->mounts, "re");
     bool found = false;
@@ -224,8 +224,8 @@ static bool leave_aside(char path[PATH_BYTES])
     return true;
 }
 
-static int open_bound(const struct dv_cgroups_sources *sources, const char *controller,
-                      const struct dv_cgroups_wish *wish, bool if_possible, bool *v2)
+static int open_bound(const struct dvd_cgroups_sources *sources, const char *controller,
+                      const struct dvd_cgroups_wish *wish, bool if_possible, bool *v2)
 {
     char mount[PATH_BYTES], own[PATH_BYTES];
 
@@ -254,7 +254,7 @@ static int open_bound(const struct dv_cgroups_sources *sources, const char *cont
 
 /* ---- a kind of workers ---- */
 
-static int set_bound(int directory, bool v2, enum dv_bound bound, uint64_t most)
+static int set_bound(int directory, bool v2, enum dvd_bound bound, uint64_t most)
 {
     const char *file = v2 ? kinds[bound].file_v2 : kinds[bound].file_v1;
 
@@ -263,7 +263,7 @@ static int set_bound(int directory, bool v2, enum dv_bound bound, uint64_t most)
     return write_number(directory, file, most);
 }
 
-bool dv_cgroups_wanted(const struct dv_cgroups *cgroups)
+bool dvd_cgroups_wanted(const struct dvd_cgroups *cgroups)
 {
     return cgroups->bounds[DV_BOUND_MEMORY].most || cgroups->bounds[DV_BOUND_PROCESSES].most;
 }
@@ -274,7 +274,7 @@ static bool was_removed(int error)
     return error == -ENODEV || error == -ENOENT;
 }
 
-static int join_once(const struct dv_cgroups_bound *bound, enum dv_bound number, const char *kind, pid_t worker)
+static int join_once(const struct dvd_cgroups_bound *bound, enum dvd_bound number, const char *kind, pid_t worker)
 {
     DV_AUTO_CLOSE int fd = enter(bound->directory, kind);
     int error = fd < 0 ? fd : set_bound(fd, bound->v2, number, bound->most);
@@ -282,16 +282,16 @@ static int join_once(const struct dv_cgroups_bound *bound, enum dv_bound number,
     return error < 0 ? error : write_number(fd, "cgroup.procs", (uint64_t)worker);
 }
 
-int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker)
+int dvd_cgroups_join(const struct dvd_cgroups *cgroups, const char *kind, pid_t worker)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         if (!cgroups->bounds[i].most)
             continue;
         if (!cgroups->bounds[i].kept)
             return -ENOENT;
-        int error = join_once(&cgroups->bounds[i], (enum dv_bound)i, kind, worker);
+        int error = join_once(&cgroups->bounds[i], (enum dvd_bound)i, kind, worker);
         if (was_removed(error))
-            error = join_once(&cgroups->bounds[i], (enum dv_bound)i, kind, worker);
+            error = join_once(&cgroups->bounds[i], (enum dvd_bound)i, kind, worker);
         if (error < 0)
             return error;
     }
@@ -302,7 +302,7 @@ int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t wo
 
 /* The cgroup of one line of /proc/PID/cgroup: NUMBER:CONTROLLERS:PATH. Returns a descriptor or a negative
  * errno; -ENODEV: the hierarchy is not mounted here, or bounds nothing. */
-static int open_programs(const struct dv_cgroups_sources *sources, char *line)
+static int open_programs(const struct dvd_cgroups_sources *sources, char *line)
 {
     char mount[PATH_BYTES], path[2 * PATH_BYTES];
     char *rest = line;
@@ -326,7 +326,7 @@ static int open_programs(const struct dv_cgroups_sources *sources, char *line)
     return fd < 0 ? -errno : fd;
 }
 
-int dv_cgroups_follow(const struct dv_cgroups_sources *sources, const char *program, pid_t worker, char *text,
+int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *program, pid_t worker, char *text,
                       size_t bytes)
 {
     DV_AUTO_FREE char *lines = strdup(program);
@@ -353,14 +353,14 @@ int dv_cgroups_follow(const struct dv_cgroups_sources *sources, const char *prog
     return joined ? 0 : -ENOENT;
 }
 
-void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind)
+void dvd_cgroups_tidy(const struct dvd_cgroups *cgroups, const char *kind)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++)
         if (cgroups->bounds[i].kept)
             unlinkat(cgroups->bounds[i].directory, kind, AT_REMOVEDIR); /* unless somebody is there */
 }
 
-uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind)
+uint64_t dvd_cgroups_starved(const struct dvd_cgroups *cgroups, const char *kind)
 {
     int directory = cgroups->bounds[DV_BOUND_MEMORY].directory;
     char path[PATH_BYTES], text[FILE_BYTES];
@@ -376,7 +376,7 @@ uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind)
 /* ---- all of them ---- */
 
 /* Of cgroups that are there already the empty ones go, and the others get the bound of now. */
-static void settle(int directory, bool v2, enum dv_bound bound, uint64_t most)
+static void settle(int directory, bool v2, enum dvd_bound bound, uint64_t most)
 {
     DV_AUTO_CLOSE int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = again < 0 ? NULL : fdopendir(again);
@@ -403,12 +403,12 @@ static bool same_place(int one, int other)
     return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
-                       const struct dv_cgroups_sources *sources, const struct dv_cgroups_wish *wish)
+static bool keep_bound(struct dvd_cgroups *cgroups, enum dvd_bound bound,
+                       const struct dvd_cgroups_sources *sources, const struct dvd_cgroups_wish *wish)
 {
     bool if_possible = bound == DV_BOUND_MEMORY ? wish->memory_if_possible : wish->processes_if_possible;
     char *text = if_possible ? cgroups->unbounded : cgroups->why_not;
-    struct dv_cgroups_bound *kept = &cgroups->bounds[bound];
+    struct dvd_cgroups_bound *kept = &cgroups->bounds[bound];
     int fd = open_bound(sources, kinds[bound].controller, wish, if_possible, &kept->v2);
 
     if (fd < 0)
@@ -422,7 +422,7 @@ static bool keep_bound(struct dv_cgroups *cgroups, enum dv_bound bound,
     return fd >= 0;
 }
 
-bool dv_cgroups_unified(const struct dv_cgroups_sources *sources)
+bool dvd_cgroups_unified(const struct dvd_cgroups_sources *sources)
 {
     char mount[PATH_BYTES];
     bool v2;
@@ -430,8 +430,8 @@ bool dv_cgroups_unified(const struct dv_cgroups_sources *sources)
     return find_mount(sources, kinds[DV_BOUND_MEMORY].controller, mount, &v2) && v2;
 }
 
-bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
-                     const struct dv_cgroups_wish *wish)
+bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sources *sources,
+                     const struct dvd_cgroups_wish *wish)
 {
     const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory,
                                            [DV_BOUND_PROCESSES] = wish->processes};
@@ -439,15 +439,15 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
 
     cgroups->why_not[0] = cgroups->unbounded[0] = '\0';
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
-        struct dv_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
+        struct dvd_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
         if (most[i]) /* otherwise what was kept for an earlier wish still is, to be tidied */
-            bound->kept = keep_bound(cgroups, (enum dv_bound)i, sources, wish);
+            bound->kept = keep_bound(cgroups, (enum dvd_bound)i, sources, wish);
         bool stays = before.kept && bound->kept && same_place(before.directory, bound->directory);
         if (bound->kept)
-            settle(bound->directory, bound->v2, (enum dv_bound)i, most[i]);
+            settle(bound->directory, bound->v2, (enum dvd_bound)i, most[i]);
         if (before.kept && !stays)
-            settle(before.directory, before.v2, (enum dv_bound)i, most[i]);
+            settle(before.directory, before.v2, (enum dvd_bound)i, most[i]);
         if (before.kept && most[i])
             dv_close_fd(&before.directory);
         elsewhere |= bound->most && bound->kept && !(stays && before.most);
@@ -455,13 +455,13 @@ bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources
     return elsewhere;
 }
 
-void dv_cgroups_close(struct dv_cgroups *cgroups)
+void dvd_cgroups_close(struct dvd_cgroups *cgroups)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
-        struct dv_cgroups_bound *bound = &cgroups->bounds[i];
+        struct dvd_cgroups_bound *bound = &cgroups->bounds[i];
         if (!bound->kept)
             continue;
-        settle(bound->directory, bound->v2, (enum dv_bound)i, bound->most); /* as they are */
+        settle(bound->directory, bound->v2, (enum dvd_bound)i, bound->most); /* as they are */
         dv_close_fd(&bound->directory);
         bound->kept = false;
     }

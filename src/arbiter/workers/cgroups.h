@@ -10,30 +10,30 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum dv_bound { DV_BOUND_MEMORY, DV_BOUND_PROCESSES, DV_BOUND_COUNT };
+enum dvd_bound { DV_BOUND_MEMORY, DV_BOUND_PROCESSES, DV_BOUND_COUNT };
 
-struct dv_cgroups_bound {
+struct dvd_cgroups_bound {
     uint64_t most; /* 0: not bounded */
     bool kept;     /* there is a directory in which each kind has its cgroup */
     bool v2;
     int directory;
 };
 
-struct dv_cgroups {
-    struct dv_cgroups_bound bounds[DV_BOUND_COUNT];
+struct dvd_cgroups {
+    struct dvd_cgroups_bound bounds[DV_BOUND_COUNT];
     char why_not[512]; /* bounds are demanded and cannot be kept; empty: they can */
     char unbounded[512]; /* what would be bounded if it could be; empty: it is */
 };
 
 /* Where the kernel says what there is; the usual files, but for tests. */
-struct dv_cgroups_sources {
+struct dvd_cgroups_sources {
     const char *mounts; /* as /proc/self/mounts */
     const char *own;    /* as /proc/self/cgroup */
 };
-extern const struct dv_cgroups_sources dv_cgroups_kernel;
+extern const struct dvd_cgroups_sources dvd_cgroups_kernel;
 
 /* What is wanted. */
-struct dv_cgroups_wish {
+struct dvd_cgroups_wish {
     uint64_t memory, processes; /* 0: not bounded */
     bool memory_if_possible, processes_if_possible; /* workers run all the same where it is not */
     const char *place;          /* the name of a cgroup; NULL: divvyd's own */
@@ -41,28 +41,28 @@ struct dv_cgroups_wish {
 };
 
 /* Whether bounds would be kept by version 2. */
-bool dv_cgroups_unified(const struct dv_cgroups_sources *sources);
+bool dvd_cgroups_unified(const struct dvd_cgroups_sources *sources);
 
 /* Gets ready for what is wanted, first or anew (first of all zeros); whether that can be kept is told by
  * why_not. Workers that are bounded already get the bounds of now. Processes that are in divvyd's own cgroup
  * may have to move below it. Returns whether workers that run would have to join again, as there are
  * cgroups where there were none. */
-bool dv_cgroups_open(struct dv_cgroups *cgroups, const struct dv_cgroups_sources *sources,
-                     const struct dv_cgroups_wish *wish);
+bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sources *sources,
+                     const struct dvd_cgroups_wish *wish);
 /* Of one that is all zeros, too. */
-void dv_cgroups_close(struct dv_cgroups *cgroups);
+void dvd_cgroups_close(struct dvd_cgroups *cgroups);
 
 /* Whether anything is bounded. */
-bool dv_cgroups_wanted(const struct dv_cgroups *cgroups);
+bool dvd_cgroups_wanted(const struct dvd_cgroups *cgroups);
 /* Puts a worker where the workers of its kind (a file name) are. Returns 0 or a negative errno. */
-int dv_cgroups_join(const struct dv_cgroups *cgroups, const char *kind, pid_t worker);
+int dvd_cgroups_join(const struct dvd_cgroups *cgroups, const char *kind, pid_t worker);
 /* Puts a worker into the cgroups of its program, in every hierarchy: `program` is as /proc/PID/cgroup of it.
  * Returns 0, or a negative errno with words. */
-int dv_cgroups_follow(const struct dv_cgroups_sources *sources, const char *program, pid_t worker, char *text,
+int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *program, pid_t worker, char *text,
                       size_t bytes);
 /* Removes what nobody is in any more. */
-void dv_cgroups_tidy(const struct dv_cgroups *cgroups, const char *kind);
+void dvd_cgroups_tidy(const struct dvd_cgroups *cgroups, const char *kind);
 /* How many processes of this kind the kernel has ended for want of memory. */
-uint64_t dv_cgroups_starved(const struct dv_cgroups *cgroups, const char *kind);
+uint64_t dvd_cgroups_starved(const struct dvd_cgroups *cgroups, const char *kind);
 
 #endif

@@ -33,7 +33,7 @@ static bool are_alike(const struct dv_device_report *a, const struct dv_device_r
            strcmp(a->version, b->version) == 0;
 }
 
-void dv_devices_group(struct dv_devices *devices)
+void dvd_devices_group(struct dvd_devices *devices)
 {
     for (uint32_t i = 0; i < devices->count; i++) {
         uint32_t first = 0;
@@ -43,7 +43,7 @@ void dv_devices_group(struct dv_devices *devices)
     }
 }
 
-bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer,
                      uint64_t now_us)
 {
     if (answer->device_count > DV_MAX_DEVICES)
@@ -57,62 +57,62 @@ bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *
     memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
     for (uint32_t i = 0; i < devices->count; i++)
         clean_report(&devices->reports[i]);
-    dv_devices_group(devices);
+    dvd_devices_group(devices);
     memcpy(devices->text, answer->text, sizeof devices->text);
     dv_text_clean(devices->text, sizeof devices->text);
     return true;
 }
 
-const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
-                                             const struct dv_config *config)
+const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
+                                             const struct dvd_config *config)
 {
-    const struct dv_config_file *file = config->file;
+    const struct dvd_config_file *file = config->file;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++)
-        if (dv_device_match_is(&file->devices[i].matches, index, &devices->reports[index], NULL))
+        if (dvd_device_match_is(&file->devices[i].matches, index, &devices->reports[index], NULL))
             return &file->devices[i];
     return NULL;
 }
 
-int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
-                      const struct dv_config *config)
+int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
+                      const struct dvd_config *config)
 {
-    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
     return rule ? rule->policy : DV_POLICY_ELASTIC;
 }
 
 /* Memory of the host comes from its kernel, which clears it; of a card's nobody promises that. */
-static bool is_scrubbed(const struct dv_device_report *report, const struct dv_device_rule *rule)
+static bool is_scrubbed(const struct dv_device_report *report, const struct dvd_device_rule *rule)
 {
     return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES
                                                 : !report->host_unified;
 }
 
-static bool copies_beside(const struct dv_device_report *report, const struct dv_device_rule *rule)
+static bool copies_beside(const struct dv_device_report *report, const struct dvd_device_rule *rule)
 {
     return rule && rule->copy_engine != DV_COPY_ENGINE_AUTO ? rule->copy_engine == DV_COPY_ENGINE_YES
                                                             : report->copy_engines > 0;
 }
 
-static bool swaps(const struct dv_device_report *report, const struct dv_device_rule *rule)
+static bool swaps(const struct dv_device_report *report, const struct dvd_device_rule *rule)
 {
     bool unified = rule && rule->unified != DV_UNIFIED_AUTO ? rule->unified == DV_UNIFIED_YES : report->host_unified;
 
     return !unified && !(rule && rule->no_swap);
 }
 
-static void fill_terms(const struct dv_device_report *report, const struct dv_device_rule *rule,
-                       struct dv_device_terms *terms)
+static void fill_terms(const struct dv_device_report *report, const struct dvd_device_rule *rule,
+                       struct dvd_device_terms *terms)
 {
-    static const struct dv_device_rule usual;
-    const struct dv_device_rule *given = rule ? rule : &usual;
+    static const struct dvd_device_rule usual;
+    const struct dvd_device_rule *given = rule ? rule : &usual;
     /* a device that has sessions goes on to be shared out */
     int choice = given->policy == DV_POLICY_NONE ? DV_POLICY_ELASTIC : given->policy;
 
-    *terms = (struct dv_device_terms){
+    *terms = (struct dvd_device_terms){
         .is_shared_out = given->policy != DV_POLICY_NONE,
         .is_hidden = given->hidden,
-        .policy = dv_policy_by_name(dv_config_policy_word(choice)),
+        .policy = dv_policy_by_name(dvd_config_policy_word(choice)),
         .slots = given->slots ? (uint32_t)*given->slots : 1,
         .slice_ns = given->slice_ns,
         .moving_part_ppm = given->swap_part_ppm ? given->swap_part_ppm : DV_MOVING_PART_PPM,
@@ -125,40 +125,40 @@ static void fill_terms(const struct dv_device_report *report, const struct dv_de
     dv_text_copy(terms->name, sizeof terms->name, given->name ? given->name : report->name);
 }
 
-void dv_devices_terms(const struct dv_devices *devices, const struct dv_config *config,
-                      struct dv_device_terms terms[DV_MAX_DEVICES])
+void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_config *config,
+                      struct dvd_device_terms terms[DV_MAX_DEVICES])
 {
     for (uint32_t i = 0; i < devices->count; i++) {
-        fill_terms(&devices->reports[i], dv_devices_rule(devices, i, config), &terms[i]);
+        fill_terms(&devices->reports[i], dvd_devices_rule(devices, i, config), &terms[i]);
         terms[i].group = devices->groups[i];
     }
 }
 
-static bool is_offered(const struct dv_devices *devices, uint32_t index,
-                       const struct dv_config *config)
+static bool is_offered(const struct dvd_devices *devices, uint32_t index,
+                       const struct dvd_config *config)
 {
-    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
     return !rule || !rule->hidden;
 }
 
 /* Adds those of the devices that are offered which an item names. Returns false when it names none. */
-static bool choose_item(const struct dv_devices *devices, const struct dv_config *config,
+static bool choose_item(const struct dvd_devices *devices, const struct dvd_config *config,
                         const char *item, bool chosen[DV_MAX_DEVICES])
 {
-    struct dv_device_match match = dv_device_match_parse(item);
+    struct dvd_device_match match = dvd_device_match_parse(item);
     bool any = false;
 
     for (uint32_t i = 0; i < devices->count; i++) {
-        const struct dv_device_rule *rule = dv_devices_rule(devices, i, config);
+        const struct dvd_device_rule *rule = dvd_devices_rule(devices, i, config);
         if (!is_offered(devices, i, config) ||
-            !dv_device_match_is(&match, i, &devices->reports[i], rule ? rule->name : NULL))
+            !dvd_device_match_is(&match, i, &devices->reports[i], rule ? rule->name : NULL))
             continue;
         chosen[i] = any = true;
     }
     return any;
 }
 
-uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
                            const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
                            size_t bytes)
 {
@@ -186,7 +186,7 @@ uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_con
     return count;
 }
 
-uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
                                 const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
                                 size_t bytes)
 {
@@ -208,11 +208,11 @@ uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct d
     return count;
 }
 
-struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
-                                        const struct dv_config *config, uint32_t present_as)
+struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
+                                        const struct dvd_config *config, uint32_t present_as)
 {
     const struct dv_device_report *report = &devices->reports[index];
-    const struct dv_device_rule *rule = dv_devices_rule(devices, index, config);
+    const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
     struct dv_device_grant grant = {.platform = report->platform,
                                     .device = report->device,
                                     .number = index,
@@ -230,7 +230,7 @@ struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32
     return grant;
 }
 
-const char *dv_devices_type_word(uint64_t type)
+const char *dvd_devices_type_word(uint64_t type)
 {
     if (type & TYPE_GPU)
         return "gpu";
@@ -239,7 +239,7 @@ const char *dv_devices_type_word(uint64_t type)
     return type & TYPE_CPU ? "cpu" : "custom";
 }
 
-const char *dv_present_as_word(uint32_t present_as)
+const char *dvd_present_as_word(uint32_t present_as)
 {
     static const char *const words[] = {"as-is", "cpu", "gpu", "accelerator"};
     return present_as < sizeof words / sizeof words[0] ? words[present_as] : "as-is";

@@ -8,7 +8,7 @@
 #include "src/arbiter/config/config.h"
 #include "src/wire/session/handshake.h"
 
-struct dv_devices {
+struct dvd_devices {
     bool known;         /* a probe has answered */
     uint64_t probed_us; /* when it did */
     uint32_t count;
@@ -20,37 +20,37 @@ struct dv_devices {
 };
 
 /* Takes over a probe's answer; false when it makes no sense. */
-bool dv_devices_take(struct dv_devices *devices, const struct dv_zygote_answer *answer,
+bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer,
                      uint64_t now_us);
 
 /* Finds out which of the devices that are reported are alike. */
-void dv_devices_group(struct dv_devices *devices);
+void dvd_devices_group(struct dvd_devices *devices);
 
 /* The rule that decides for a device, or NULL: the defaults. */
-const struct dv_device_rule *dv_devices_rule(const struct dv_devices *devices, uint32_t index,
-                                             const struct dv_config *config);
+const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
+                                             const struct dvd_config *config);
 /* What the vendor and the configuration say of each device, for the ledger. */
-void dv_devices_terms(const struct dv_devices *devices, const struct dv_config *config,
-                      struct dv_device_terms terms[DV_MAX_DEVICES]);
-/* enum dv_policy_choice of a device, by its rule or by default. */
-int dv_devices_policy(const struct dv_devices *devices, uint32_t index,
-                      const struct dv_config *config);
+void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_config *config,
+                      struct dvd_device_terms terms[DV_MAX_DEVICES]);
+/* enum dvd_policy_choice of a device, by its rule or by default. */
+int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
+                      const struct dvd_config *config);
 
 /* Fills the indices of the devices that a session may use: those that it names, with commas between them,
  * as far as they are offered; NULL: all. Returns their number; 0: there is none, for the reason in words. */
-uint32_t dv_devices_choose(const struct dv_devices *devices, const struct dv_config *config,
+uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
                            const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
                            size_t bytes);
 /* Fills exactly those devices that are named by their numbers, in that order. Returns how many they are; 0:
  * one of them is not there, or is named twice. */
-uint32_t dv_devices_choose_same(const struct dv_devices *devices, const struct dv_config *config,
+uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
                                 const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
                                 size_t bytes);
 /* What a session's worker is told of a device. */
-struct dv_device_grant dv_devices_grant(const struct dv_devices *devices, uint32_t index,
-                                        const struct dv_config *config, uint32_t present_as);
+struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
+                                        const struct dvd_config *config, uint32_t present_as);
 
-const char *dv_devices_type_word(uint64_t type);
-const char *dv_present_as_word(uint32_t present_as);
+const char *dvd_devices_type_word(uint64_t type);
+const char *dvd_present_as_word(uint32_t present_as);
 
 #endif

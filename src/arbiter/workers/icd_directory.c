@@ -31,7 +31,7 @@ static bool is_icd_name(const char *name)
 }
 
 /* The one line that an .icd file holds: a driver's file name. */
-static int read_icd(const char *path, char library[DV_LIMIT_ICD_BYTES])
+static int read_icd(const char *path, char library[DV_MAX_ICD_BYTES])
 {
     DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
@@ -40,9 +40,9 @@ static int read_icd(const char *path, char library[DV_LIMIT_ICD_BYTES])
         return -errno;
     if (!S_ISREG(info.st_mode))
         return -EINVAL;
-    if (info.st_size >= DV_LIMIT_ICD_BYTES)
+    if (info.st_size >= DV_MAX_ICD_BYTES)
         return -EFBIG;
-    ssize_t length = read(fd, library, DV_LIMIT_ICD_BYTES - 1);
+    ssize_t length = read(fd, library, DV_MAX_ICD_BYTES - 1);
     if (length < 0)
         return -errno;
     library[length] = '\0';
@@ -54,12 +54,12 @@ static int read_icd(const char *path, char library[DV_LIMIT_ICD_BYTES])
 struct vendors {
     const char *directory;
     int count;
-    char names[DV_LIMIT_VENDORS][NAME_MAX + 1];
+    char names[DV_MAX_VENDORS][NAME_MAX + 1];
 };
 
 static bool says_so_already(const char *path, const char *library)
 {
-    char old[DV_LIMIT_ICD_BYTES];
+    char old[DV_MAX_ICD_BYTES];
     return read_icd(path, old) == 0 && strcmp(old, library) == 0;
 }
 
@@ -67,8 +67,8 @@ static bool says_so_already(const char *path, const char *library)
  * replaced in one step. */
 static int write_icd(struct vendors *vendors, const char *name, const char *library)
 {
-    char path[DV_LIMIT_PATH], new_path[DV_LIMIT_PATH];
-    char line[DV_LIMIT_ICD_BYTES + 1];
+    char path[DV_MAX_PATH], new_path[DV_MAX_PATH];
+    char line[DV_MAX_ICD_BYTES + 1];
     char *own = vendors->names[vendors->count];
 
     /* numbered, for files of one name may come from several directories */
@@ -95,7 +95,7 @@ static int write_icd(struct vendors *vendors, const char *name, const char *libr
 /* Returns 1 when the file was taken, 0 when it was passed over. */
 static int take_icd(struct vendors *vendors, const char *path, char *error, size_t error_bytes)
 {
-    char library[DV_LIMIT_ICD_BYTES];
+    char library[DV_MAX_ICD_BYTES];
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 
     int status = read_icd(path, library);
@@ -126,9 +126,9 @@ static int take_directory(struct vendors *vendors, const char *source, char *err
         return 0;
     }
     for (int i = 0; i < count; i++) {
-        char path[DV_LIMIT_PATH];
+        char path[DV_MAX_PATH];
         int length = snprintf(path, sizeof path, "%s/%s", source, entries[i]->d_name);
-        if (status >= 0 && vendors->count < DV_LIMIT_VENDORS && is_icd_name(entries[i]->d_name) &&
+        if (status >= 0 && vendors->count < DV_MAX_VENDORS && is_icd_name(entries[i]->d_name) &&
             length > 0 && (size_t)length < sizeof path)
             status = take_icd(vendors, path, error, error_bytes);
         free(entries[i]);
@@ -155,7 +155,7 @@ static void remove_others(const struct vendors *vendors)
             unlinkat(dirfd(open_directory), entry->d_name, 0);
 }
 
-void dv_vendors_remove(const char *directory)
+void dvd_vendors_remove(const char *directory)
 {
     struct vendors none = {.directory = directory};
 
@@ -163,7 +163,7 @@ void dv_vendors_remove(const char *directory)
     rmdir(directory);
 }
 
-int dv_vendors_prepare(const char *directory, const struct dv_config *config, char *error,
+int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error,
                        size_t error_bytes)
 {
     const char *source = getenv("DIVVY_VENDORS");
@@ -179,7 +179,7 @@ int dv_vendors_prepare(const char *directory, const struct dv_config *config, ch
         status = take_directory(&vendors, source && source[0] ? source : DV_VENDORS_PUBLIC, error,
                                 error_bytes);
     for (uint64_t i = 0; config->file && i < config->file->vendors_count && status >= 0 &&
-                         vendors.count < DV_LIMIT_VENDORS;
+                         vendors.count < DV_MAX_VENDORS;
          i++)
         status = take_icd(&vendors, config->file->vendors[i], error, error_bytes);
     if (status < 0)
@@ -189,24 +189,24 @@ int dv_vendors_prepare(const char *directory, const struct dv_config *config, ch
 }
 
 /* The next .icd file of a directory that can be read, and the driver it names. */
-static bool next_icd(DIR *directory, const char *name, char path[DV_LIMIT_PATH],
-                     char library[DV_LIMIT_ICD_BYTES])
+static bool next_icd(DIR *directory, const char *name, char path[DV_MAX_PATH],
+                     char library[DV_MAX_ICD_BYTES])
 {
     struct dirent *entry;
 
     while (directory && (entry = readdir(directory))) {
-        int length = snprintf(path, DV_LIMIT_PATH, "%s/%s", name, entry->d_name);
-        if (is_icd_name(entry->d_name) && length < DV_LIMIT_PATH && read_icd(path, library) == 0)
+        int length = snprintf(path, DV_MAX_PATH, "%s/%s", name, entry->d_name);
+        if (is_icd_name(entry->d_name) && length < DV_MAX_PATH && read_icd(path, library) == 0)
             return true;
     }
     return false;
 }
 
-size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes)
+size_t dvd_vendors_list_libraries(const char *directory, char *list, size_t bytes)
 {
     AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
-    char path[DV_LIMIT_PATH];
-    char library[DV_LIMIT_ICD_BYTES];
+    char path[DV_MAX_PATH];
+    char library[DV_MAX_ICD_BYTES];
     size_t used = 0;
 
     while (next_icd(open_directory, directory, path, library)) {
@@ -225,8 +225,8 @@ size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes
 static bool directory_names(const char *directory, const char *library)
 {
     AUTO_CLOSEDIR DIR *open_directory = opendir(directory);
-    char path[DV_LIMIT_PATH];
-    char other[DV_LIMIT_ICD_BYTES];
+    char path[DV_MAX_PATH];
+    char other[DV_MAX_ICD_BYTES];
 
     while (next_icd(open_directory, directory, path, other))
         if (strcmp(library, other) == 0)
@@ -234,11 +234,11 @@ static bool directory_names(const char *directory, const char *library)
     return false;
 }
 
-void dv_vendors_list_exposed(const char *directory, char *list, size_t bytes)
+void dvd_vendors_list_exposed(const char *directory, char *list, size_t bytes)
 {
     AUTO_CLOSEDIR DIR *public_directory = opendir(DV_VENDORS_PUBLIC);
-    char path[DV_LIMIT_PATH];
-    char library[DV_LIMIT_ICD_BYTES];
+    char path[DV_MAX_PATH];
+    char library[DV_MAX_ICD_BYTES];
     size_t used = 0;
 
     list[0] = '\0';

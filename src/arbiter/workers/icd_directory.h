@@ -13,18 +13,18 @@
 /* Fills the directory with copies of the .icd files: those the configuration lists, else those of
  * $DIVVY_VENDORS, else those of DV_VENDORS_PUBLIC; never divvy's own. Other files that were there are removed.
  * Returns their number or a negative errno with words. */
-int dv_vendors_prepare(const char *directory, const struct dv_config *config, char *error,
+int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error,
                        size_t error_bytes);
 
 /* Writes the paths of drivers that are outside of the usual places for libraries, each with its NUL.
  * Returns how many bytes they take. */
-size_t dv_vendors_list_libraries(const char *directory, char *list, size_t bytes);
+size_t dvd_vendors_list_libraries(const char *directory, char *list, size_t bytes);
 
 /* Removes the directory and its files. */
-void dv_vendors_remove(const char *directory);
+void dvd_vendors_remove(const char *directory);
 
 /* Lists, separated by ", ", the files in DV_VENDORS_PUBLIC that name a driver which the private
  * directory names too: with those every program can reach the device without divvy. */
-void dv_vendors_list_exposed(const char *directory, char *list, size_t bytes);
+void dvd_vendors_list_exposed(const char *directory, char *list, size_t bytes);
 
 #endif

@@ -190,7 +190,7 @@ static void forget(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *ca
 {
     move_to(caches, cache, NO_SWEEP, false);
     if (cache->numbered)
-        dv_worker_users_give_back(&caches->users, cache->uid);
+        dvd_worker_users_give_back(&caches->users, cache->uid);
     if (cache->owner) {
         cache->owner->count--;
         drop_owner(caches, cache->owner);
@@ -215,7 +215,7 @@ static int used_before(const struct dvd_kernel_cache *one, const struct dvd_kern
 static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_t uid, time_t used_at)
 {
     struct dvd_kernel_cache *known, *cache;
-    bool numbered = caches->has_users && dv_worker_users_take_this(&caches->users, uid);
+    bool numbered = caches->has_users && dvd_worker_users_take_this(&caches->users, uid);
 
     HASH_FIND_STR(caches->table, name, known);
     if (known && known->uid == uid)
@@ -265,26 +265,26 @@ static void learn_caches(struct dvd_kernel_caches *caches)
 /* The last of the range is for processes without a number, such as a probe. */
 static void number_users(struct dvd_kernel_caches *caches)
 {
-    const struct dv_config *config = caches->config;
+    const struct dvd_config *config = caches->config;
     struct dvd_kernel_cache *cache;
 
     if (!caches->has_users || (caches->users.taken && caches->users.first == config->worker_uid_first &&
                                  caches->users_last == config->worker_uid_last))
         return;
-    if (dv_worker_users_init(&caches->users, config->worker_uid_first, config->worker_uid_last - 1) < 0)
+    if (dvd_worker_users_init(&caches->users, config->worker_uid_first, config->worker_uid_last - 1) < 0)
         dv_error("no memory for the numbers of worker users: no worker is started");
     caches->users_last = config->worker_uid_last;
     for (cache = caches->table; cache; cache = cache->hh.next)
-        cache->numbered = dv_worker_users_take_this(&caches->users, cache->uid);
+        cache->numbered = dvd_worker_users_take_this(&caches->users, cache->uid);
     for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
         DL_FOREACH (*list_of(caches, list), cache)
             if (cache->leaving)
-                cache->numbered = dv_worker_users_take_this(&caches->users, cache->uid);
+                cache->numbered = dvd_worker_users_take_this(&caches->users, cache->uid);
 }
 
 static void open_caches(struct dvd_kernel_caches *caches)
 {
-    char path[DV_LIMIT_PATH];
+    char path[DV_MAX_PATH];
 
     if (!name_caches(caches, path, sizeof path)) {
         dv_warning("no place for compiled kernels (neither XDG_CACHE_HOME nor HOME is set): every "
@@ -305,9 +305,9 @@ static void open_caches(struct dvd_kernel_caches *caches)
 
 static unsigned owners_most(const struct dvd_kernel_caches *caches)
 {
-    return caches->config->sessions_per_user > DV_LIMIT_WORKER_USERS_PER_UID
+    return caches->config->sessions_per_user > DV_MAX_WORKER_USERS_PER_UID
                ? caches->config->sessions_per_user
-               : DV_LIMIT_WORKER_USERS_PER_UID;
+               : DV_MAX_WORKER_USERS_PER_UID;
 }
 
 /* Makes one known that has no directory yet. Returns NULL when there is no number for it. */
@@ -318,7 +318,7 @@ static struct dvd_kernel_cache *make_cache(struct dvd_kernel_caches *caches, con
     if (caches->has_users) {
         struct dvd_cache_owner *owner = owner_of(caches, name);
         bool many = owner && owner->count >= owners_most(caches);
-        bool found = !many && dv_worker_users_take(&caches->users, &uid);
+        bool found = !many && dvd_worker_users_take(&caches->users, &uid);
         if (!found) {
             drop_owner(caches, owner);
             return NULL;
@@ -328,7 +328,7 @@ static struct dvd_kernel_cache *make_cache(struct dvd_kernel_caches *caches, con
     if (cache)
         cache->numbered = caches->has_users;
     else if (caches->has_users)
-        dv_worker_users_give_back(&caches->users, uid);
+        dvd_worker_users_give_back(&caches->users, uid);
     return cache;
 }
 
@@ -478,7 +478,7 @@ static void ask_sweeper(struct dvd_kernel_caches *caches, bool removals_only)
 /* Removes what was not used for longest while numbers or bytes are too many. */
 static void make_room(struct dvd_kernel_caches *caches)
 {
-    const struct dv_worker_users *users = &caches->users;
+    const struct dvd_worker_users *users = &caches->users;
     const struct dvd_kernel_cache *cache;
     uint32_t plenty = users->count - users->count / 4 - 1; /* of a small range one stays free, too */
     uint32_t leaving = 0;
@@ -600,7 +600,7 @@ void dvd_kernel_caches_fini(struct dvd_kernel_caches *caches)
         DL_FOREACH_SAFE (*list_of(caches, list), cache, next)
             forget(caches, cache);
     caches->idle = NULL;
-    dv_worker_users_fini(&caches->users);
+    dvd_worker_users_fini(&caches->users);
     caches->sweep_timer = sd_event_source_disable_unref(caches->sweep_timer);
     dv_close_fd(&caches->fd);
 }

@@ -19,14 +19,14 @@ struct dvd_kernel_cache;
 
 struct dvd_kernel_caches {
     sd_event *event;
-    const struct dv_config *config;
+    const struct dvd_config *config;
     bool has_users; /* workers run as users of their own; false: as divvyd's user */
     void (*request_sweep)(void *owner); /* a directory is to be swept: see dvd_kernel_cache_next_sweep */
     void *owner;
     int fd; /* directory of all tenants' directories, -1: none */
     struct dvd_kernel_cache *table; /* hash table by name */
     struct dvd_cache_owner *owners; /* hash table by number: users of programs */
-    struct dv_worker_users users;
+    struct dvd_worker_users users;
     uid_t users_last;              /* of the range that they are of */
     struct dvd_kernel_cache *idle; /* without sessions, the least recently used first */
     /* Work for the sweeper, what is due first at the beginning: directories that are written to or are to be removed;

@@ -25,7 +25,7 @@ static pid_t fork_sibling(void)
     return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
 }
 
-static _Noreturn void run(int fd, dv_launcher_become *become, const void *argument, bool of_system)
+static _Noreturn void run(int fd, dvd_launcher_become *become, const void *argument, bool of_system)
 {
     uint32_t wish;
     int fds[FD_COUNT], count;
@@ -37,7 +37,7 @@ static _Noreturn void run(int fd, dv_launcher_become *become, const void *argume
         fd = dup2(fd, STDERR_FILENO + 1);
     syscall(SYS_close_range, STDERR_FILENO + 2, ~0U, 0);
     /* "root" of a user's namespace needs more to make another one, and has no right outside */
-    if (fd < 0 || (of_system && dv_rights_keep(DV_RIGHTS_LAUNCHER) < 0))
+    if (fd < 0 || (of_system && dvd_rights_keep(DV_RIGHTS_LAUNCHER) < 0))
         _exit(1);
     while (dv_fd_receive(fd, &wish, sizeof wish, fds, FD_COUNT, &count, 0) > 0) {
         int32_t pid = count == FD_COUNT ? fork_sibling() : -1;
@@ -55,10 +55,10 @@ static _Noreturn void run(int fd, dv_launcher_become *become, const void *argume
     _exit(0);
 }
 
-int dv_launcher_start(struct dv_launcher *launcher, dv_launcher_become *become, const void *argument,
+int dvd_launcher_start(struct dvd_launcher *launcher, dvd_launcher_become *become, const void *argument,
                       bool of_system)
 {
-    struct timeval patience = {.tv_sec = DV_LIMIT_LAUNCH_US / DV_S};
+    struct timeval patience = {.tv_sec = DV_LAUNCH_TIMEOUT_US / DV_S};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -71,11 +71,11 @@ int dv_launcher_start(struct dv_launcher *launcher, dv_launcher_become *become, 
         return -errno;
     if (pid == 0)
         run(theirs, become, argument, of_system);
-    *launcher = (struct dv_launcher){.fd = dv_take_fd(&ours), .pid = pid};
+    *launcher = (struct dvd_launcher){.fd = dv_take_fd(&ours), .pid = pid};
     return 0;
 }
 
-int dv_launcher_launch(const struct dv_launcher *launcher, int socket_fd, int log_fd, pid_t *pid)
+int dvd_launcher_launch(const struct dvd_launcher *launcher, int socket_fd, int log_fd, pid_t *pid)
 {
     const int fds[FD_COUNT] = {[FD_SOCKET] = socket_fd, [FD_LOG] = log_fd};
     uint32_t wish = 1;
@@ -97,7 +97,7 @@ int dv_launcher_launch(const struct dv_launcher *launcher, int socket_fd, int lo
     return answer > 0 ? pidfd : answer;
 }
 
-void dv_launcher_stop(struct dv_launcher *launcher)
+void dvd_launcher_stop(struct dvd_launcher *launcher)
 {
     if (launcher->fd < 0)
         return;

@@ -7,19 +7,19 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct dv_launcher {
+struct dvd_launcher {
     int fd; /* -1: there is none */
     pid_t pid;
 };
 
 /* Becomes the process that is wanted: executes it with these descriptors, or ends. */
-typedef void dv_launcher_become(const void *argument, int socket_fd, int log_fd);
+typedef void dvd_launcher_become(const void *argument, int socket_fd, int log_fd);
 
 /* Returns 0 or a negative errno. */
-int dv_launcher_start(struct dv_launcher *launcher, dv_launcher_become *become, const void *argument,
+int dvd_launcher_start(struct dvd_launcher *launcher, dvd_launcher_become *become, const void *argument,
                       bool of_system);
 /* Starts one, a child of this process. Returns its pidfd, or a negative errno. */
-int dv_launcher_launch(const struct dv_launcher *launcher, int socket_fd, int log_fd, pid_t *pid);
-void dv_launcher_stop(struct dv_launcher *launcher);
+int dvd_launcher_launch(const struct dvd_launcher *launcher, int socket_fd, int log_fd, pid_t *pid);
+void dvd_launcher_stop(struct dvd_launcher *launcher);
 
 #endif

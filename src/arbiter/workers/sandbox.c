@@ -116,7 +116,7 @@ static void add_ioctl(struct dv_cage *cage, struct dv_cage_ioctl request)
     for (uint32_t i = 0; i < cage->ioctl_count; i++)
         if (cage->ioctls[i].mask == request.mask && cage->ioctls[i].bits == request.bits)
             return;
-    if (cage->ioctl_count == DV_CAGE_IOCTLS_MOST)
+    if (cage->ioctl_count == DV_CAGE_IOCTLS_MAX)
         dv_warning("too many ioctls for the cage of a worker: those with the bits 0x%x are left out",
                    request.bits);
     else
@@ -126,13 +126,13 @@ static void add_ioctl(struct dv_cage *cage, struct dv_cage_ioctl request)
 /* The drivers are one for all devices of a worker, so what any of them needs all workers get. */
 static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_cage *cage)
 {
-    const struct dv_config_file *file = sandboxes->config->file;
-    size_t paths = dv_vendors_list_libraries(sandboxes->icd_directory, cage->paths,
+    const struct dvd_config_file *file = sandboxes->config->file;
+    size_t paths = dvd_vendors_list_libraries(sandboxes->icd_directory, cage->paths,
                                              sizeof cage->paths);
     size_t calls = 0;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
-        const struct dv_cage_rule *rule = file->devices[i].cage;
+        const struct dvd_cage_rule *rule = file->devices[i].cage;
         if (!rule)
             continue;
         for (uint64_t j = 0; j < rule->paths_count; j++)
@@ -141,7 +141,7 @@ static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_cage *cage)
             append(cage->calls, sizeof cage->calls, &calls, rule->calls[j]);
         for (uint32_t j = 0; j < rule->request_count; j++)
             add_ioctl(cage, rule->requests[j]);
-        for (uint64_t j = 0; j < rule->groups_count && cage->group_count < DV_CAGE_GROUPS_MOST; j++)
+        for (uint64_t j = 0; j < rule->groups_count && cage->group_count < DV_CAGE_GROUPS_MAX; j++)
             cage->groups[cage->group_count++] = rule->gids[j];
     }
 }
@@ -206,23 +206,23 @@ static int follow_program(const struct dvd_sandbox_processes *processes, char *t
         snprintf(text, bytes, "the program's cgroup cannot be read, and its worker is to be in the same");
         return -ESRCH;
     }
-    return dv_cgroups_follow(&dv_cgroups_kernel, lines, pid, text, bytes);
+    return dvd_cgroups_follow(&dvd_cgroups_kernel, lines, pid, text, bytes);
 }
 
 int dvd_sandbox_bound(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
                       const struct dvd_sandbox_processes *processes, char *text, size_t bytes)
 {
-    const struct dv_cgroups *cgroups = &sandboxes->cgroups;
+    const struct dvd_cgroups *cgroups = &sandboxes->cgroups;
 
     text[0] = '\0';
     if (sandboxes->config->tenants_cgroup)
         return follow_program(processes, text, bytes);
-    if (!dv_cgroups_wanted(cgroups))
+    if (!dvd_cgroups_wanted(cgroups))
         return 0;
     sandbox->is_bounded = true;
-    sandbox->starved_before = dv_cgroups_starved(cgroups, kind_of(sandbox));
+    sandbox->starved_before = dvd_cgroups_starved(cgroups, kind_of(sandbox));
     pid_t pid = pid_of(processes->worker_pidfd);
-    int error = pid <= 0 ? -ESRCH : dv_cgroups_join(cgroups, kind_of(sandbox), pid);
+    int error = pid <= 0 ? -ESRCH : dvd_cgroups_join(cgroups, kind_of(sandbox), pid);
     if (error < 0)
         snprintf(text, bytes, "the worker cannot be put into a cgroup: %s", strerror(-error));
     return error;
@@ -249,13 +249,13 @@ void dvd_sandbox_restore(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sa
 bool dvd_sandbox_starved(const struct dvd_sandboxes *sandboxes, const struct dvd_sandbox *sandbox)
 {
     return sandbox->is_bounded &&
-           dv_cgroups_starved(&sandboxes->cgroups, kind_of(sandbox)) > sandbox->starved_before;
+           dvd_cgroups_starved(&sandboxes->cgroups, kind_of(sandbox)) > sandbox->starved_before;
 }
 
 void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox)
 {
     if (sandbox->is_bounded)
-        dv_cgroups_tidy(&sandboxes->cgroups, kind_of(sandbox));
+        dvd_cgroups_tidy(&sandboxes->cgroups, kind_of(sandbox));
     if (sandbox->cache)
         dvd_kernel_cache_leave(&sandboxes->caches, sandbox->cache);
     sandbox->cache = NULL;
@@ -267,11 +267,11 @@ static void open_scope(struct dvd_sandboxes *sandboxes)
     char name[64] = "divvy-workers";
     struct stat own;
 
-    if (sandboxes->config->of_user || !dv_cgroups_unified(&dv_cgroups_kernel))
+    if (sandboxes->config->of_user || !dvd_cgroups_unified(&dvd_cgroups_kernel))
         return;
     if (strcmp(sandboxes->directory, DV_RUNDIR_SYSTEM) != 0 && stat(sandboxes->directory, &own) == 0)
         snprintf(name, sizeof name, "divvy-workers-%jx", (uintmax_t)own.st_ino); /* not the machine's daemon */
-    int error = dv_scope_open(name, sandboxes->launcher_pid, sandboxes->scope, sizeof sandboxes->scope);
+    int error = dvd_scope_open(name, sandboxes->launcher_pid, sandboxes->scope, sizeof sandboxes->scope);
     if (error < 0)
         sandboxes->scope[0] = '\0';
     if (error < 0 && error != -ENOENT)
@@ -280,13 +280,13 @@ static void open_scope(struct dvd_sandboxes *sandboxes)
 
 static void open_cgroups(struct dvd_sandboxes *sandboxes)
 {
-    const struct dv_config_file *file = sandboxes->config->file;
-    struct dv_cgroups *cgroups = &sandboxes->cgroups;
+    const struct dvd_config_file *file = sandboxes->config->file;
+    struct dvd_cgroups *cgroups = &sandboxes->cgroups;
     bool memory = file && file->worker_memory, processes = file && file->worker_processes;
     /* by themselves in the system's daemon, whose tenants are strangers to each other */
     bool usual = !sandboxes->config->of_user && !sandboxes->config->tenants_cgroup;
     bool scoped = sandboxes->scope[0] && !(file && file->worker_cgroup);
-    const struct dv_cgroups_wish wish = {
+    const struct dvd_cgroups_wish wish = {
         .memory = memory || usual ? sandboxes->config->worker_memory_bytes : 0,
         .processes = processes || usual ? sandboxes->config->worker_processes : 0,
         .memory_if_possible = !memory,
@@ -294,7 +294,7 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
         .place = scoped ? sandboxes->scope : file ? file->worker_cgroup : NULL,
         .member = scoped ? sandboxes->launcher_pid : 0};
 
-    bool elsewhere = dv_cgroups_open(cgroups, &dv_cgroups_kernel, &wish);
+    bool elsewhere = dvd_cgroups_open(cgroups, &dvd_cgroups_kernel, &wish);
     if (cgroups->why_not[0])
         dv_error("no worker is started: %s", cgroups->why_not);
     if (cgroups->unbounded[0])
@@ -381,7 +381,7 @@ static void request_sweep(void *owner)
 
 void dvd_sandboxes_init(struct dvd_sandboxes *sandboxes, sd_event *event)
 {
-    const struct dv_config *config = sandboxes->config;
+    const struct dvd_config *config = sandboxes->config;
     /* "root" of a user namespace that knows no other user is a user's daemon */
     bool is_only_user = config->of_user && !has_users(sandboxes);
 
@@ -403,6 +403,6 @@ void dvd_sandboxes_fini(struct dvd_sandboxes *sandboxes)
     if (!sandboxes->root[0])
         return; /* it was not set up */
     dvd_kernel_caches_fini(&sandboxes->caches);
-    dv_cgroups_close(&sandboxes->cgroups);
+    dvd_cgroups_close(&sandboxes->cgroups);
     rmdir(sandboxes->root);
 }

@@ -23,7 +23,7 @@ struct dvd_sandbox_events {
 };
 
 struct dvd_sandboxes {
-    const struct dv_config *config;
+    const struct dvd_config *config;
     const char *directory, *icd_directory;
     pid_t launcher_pid; /* stays in the scope of workers */
     const struct dvd_sandbox_events *events;
@@ -34,7 +34,7 @@ struct dvd_sandboxes {
     struct dv_cage usual;           /* what all have in common */
     char scope[DV_SCOPE_BYTES];     /* the cgroup that systemd has made for workers; empty: none */
     struct dvd_kernel_caches caches;
-    struct dv_cgroups cgroups;
+    struct dvd_cgroups cgroups;
 };
 
 /* That of one session's worker. The owner embeds it in its record of the session. */

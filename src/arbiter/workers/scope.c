@@ -50,7 +50,7 @@ static int start_scope(sd_bus *bus, const char *unit, pid_t member, bool oom_pol
     if (error >= 0)
         error = sd_bus_message_append(m, "a(sa(sv))", 0);
     if (error >= 0)
-        error = sd_bus_call(bus, m, DV_LIMIT_SCOPE_US, words, NULL);
+        error = sd_bus_call(bus, m, DV_SCOPE_TIMEOUT_US, words, NULL);
     sd_bus_message_unref(m);
     return error;
 }
@@ -98,7 +98,7 @@ static int start_or_find(sd_bus *bus, const char *unit, pid_t member, char *path
     return error;
 }
 
-int dv_scope_open(const char *name, pid_t member, char *path, size_t bytes)
+int dvd_scope_open(const char *name, pid_t member, char *path, size_t bytes)
 {
     char unit[256];
     sd_bus *bus = NULL;
@@ -108,7 +108,7 @@ int dv_scope_open(const char *name, pid_t member, char *path, size_t bytes)
     snprintf(unit, sizeof unit, "%s.scope", name);
     int error = sd_bus_open_system(&bus);
     if (error >= 0)
-        error = sd_bus_set_method_call_timeout(bus, DV_LIMIT_SCOPE_US);
+        error = sd_bus_set_method_call_timeout(bus, DV_SCOPE_TIMEOUT_US);
     if (error >= 0)
         error = start_or_find(bus, unit, member, path, bytes);
     sd_bus_flush_close_unref(bus);

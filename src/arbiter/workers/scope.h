@@ -10,6 +10,6 @@
 /* Makes the scope of this name (NAME.scope), or finds the one that an earlier daemon has made. `member` is a
  * process that moves into it, so that it stays as long as that process. Writes the path of its cgroup from
  * the top of the hierarchy. Returns 0, -ENOENT where systemd does not run, or another negative errno. */
-int dv_scope_open(const char *name, pid_t member, char *path, size_t bytes);
+int dvd_scope_open(const char *name, pid_t member, char *path, size_t bytes);
 
 #endif

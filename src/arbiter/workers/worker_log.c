@@ -24,7 +24,7 @@ static bool fill_up(struct dv_log_bucket *lines, unsigned per_s, unsigned most)
     return lines->left >= 1;
 }
 
-static bool may_show(struct dv_worker_log *log)
+static bool may_show(struct dvd_worker_log *log)
 {
     struct dv_log_bucket *all = log->of_tenant;
 
@@ -39,7 +39,7 @@ static bool may_show(struct dv_worker_log *log)
     return true;
 }
 
-static void show_line(struct dv_worker_log *log)
+static void show_line(struct dvd_worker_log *log)
 {
     if (log->length > 0 && may_show(log)) {
         if (log->dropped)
@@ -53,7 +53,7 @@ static void show_line(struct dv_worker_log *log)
     log->length = 0;
 }
 
-static void take(struct dv_worker_log *log, const char *data, size_t bytes)
+static void take(struct dvd_worker_log *log, const char *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (data[i] == '\n') {
@@ -70,7 +70,7 @@ static void take(struct dv_worker_log *log, const char *data, size_t bytes)
 }
 
 /* Returns whether there may be more. */
-static bool read_some(struct dv_worker_log *log)
+static bool read_some(struct dvd_worker_log *log)
 {
     char data[4096];
     ssize_t bytes = recv(log->fd, data, sizeof data, MSG_DONTWAIT);
@@ -82,7 +82,7 @@ static bool read_some(struct dv_worker_log *log)
 
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    struct dv_worker_log *log = userdata;
+    struct dvd_worker_log *log = userdata;
 
     (void)fd;
     read_some(log); /* the rest in later turns */
@@ -91,26 +91,26 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     return 0;
 }
 
-void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_log_bucket *of_tenant)
+void dvd_worker_log_init(struct dvd_worker_log *log, const char *name, struct dv_log_bucket *of_tenant)
 {
-    *log = (struct dv_worker_log){.fd = -1, .of_tenant = of_tenant};
+    *log = (struct dvd_worker_log){.fd = -1, .of_tenant = of_tenant};
     dv_text_copy(log->name, sizeof log->name, name);
 }
 
-int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd)
+int dvd_worker_log_adopt(struct dvd_worker_log *log, sd_event *event, int *fd)
 {
-    dv_worker_log_close(log);
+    dvd_worker_log_close(log);
     log->fd = dv_take_fd(fd);
     int error = sd_event_add_io(event, &log->io, log->fd, EPOLLIN, on_io, log);
     if (error < 0) {
-        dv_worker_log_close(log);
+        dvd_worker_log_close(log);
         return error;
     }
     sd_event_source_set_ratelimit(log->io, DV_WORKER_READS_US, DV_WORKER_READS);
     return 0;
 }
 
-int dv_worker_log_open(struct dv_worker_log *log, sd_event *event)
+int dvd_worker_log_open(struct dvd_worker_log *log, sd_event *event)
 {
     int ends[2];
 
@@ -120,13 +120,13 @@ int dv_worker_log_open(struct dv_worker_log *log, sd_event *event)
     dv_fd_refuse(ends[0]);
     DV_AUTO_CLOSE int ours = ends[0];
     DV_AUTO_CLOSE int theirs = ends[1];
-    int error = dv_worker_log_adopt(log, event, &ours);
+    int error = dvd_worker_log_adopt(log, event, &ours);
     return error < 0 ? error : dv_take_fd(&theirs);
 }
 
-void dv_worker_log_close(struct dv_worker_log *log)
+void dvd_worker_log_close(struct dvd_worker_log *log)
 {
-    for (int i = 0; log->fd >= 0 && i < DV_LIMIT_BATCH && read_some(log); i++)
+    for (int i = 0; log->fd >= 0 && i < DV_MAX_BATCH && read_some(log); i++)
         ;
     show_line(log);
     log->io = sd_event_source_disable_unref(log->io);

@@ -13,7 +13,7 @@
 
 #define DV_WORKER_LINE_BYTES 1024
 
-struct dv_worker_log {
+struct dvd_worker_log {
     int fd; /* -1: none */
     char name[32]; /* whose they are */
     sd_event_source *io;
@@ -26,14 +26,14 @@ struct dv_worker_log {
 
 /* `name` is whose lines they are; `of_tenant` counts those of all its tenant's workers, and outlives the
  * log. */
-void dv_worker_log_init(struct dv_worker_log *log, const char *name, struct dv_log_bucket *of_tenant);
+void dvd_worker_log_init(struct dvd_worker_log *log, const char *name, struct dv_log_bucket *of_tenant);
 /* Begins to read a new socket of somebody. Returns its end for writing, which the caller closes, or a negative
  * errno. */
-int dv_worker_log_open(struct dv_worker_log *log, sd_event *event);
+int dvd_worker_log_open(struct dvd_worker_log *log, sd_event *event);
 /* Begins to read the socket that an earlier daemon read, and takes its end over. Returns 0 or a negative
  * errno. */
-int dv_worker_log_adopt(struct dv_worker_log *log, sd_event *event, int *fd);
+int dvd_worker_log_adopt(struct dvd_worker_log *log, sd_event *event, int *fd);
 /* Shows what has come and stops. */
-void dv_worker_log_close(struct dv_worker_log *log);
+void dvd_worker_log_close(struct dvd_worker_log *log);
 
 #endif

@@ -8,13 +8,13 @@
 
 #define BITS 64
 
-int dv_worker_users_init(struct dv_worker_users *users, uid_t first, uid_t last)
+int dvd_worker_users_init(struct dvd_worker_users *users, uid_t first, uid_t last)
 {
     uint64_t count = (uint64_t)last - first + 1;
 
-    dv_worker_users_fini(users);
-    if (count > DV_LIMIT_WORKER_USERS)
-        count = DV_LIMIT_WORKER_USERS;
+    dvd_worker_users_fini(users);
+    if (count > DV_MAX_WORKER_USERS)
+        count = DV_MAX_WORKER_USERS;
     users->taken = calloc((count + BITS - 1) / BITS, sizeof *users->taken);
     if (!users->taken)
         return -ENOMEM;
@@ -23,18 +23,18 @@ int dv_worker_users_init(struct dv_worker_users *users, uid_t first, uid_t last)
     return 0;
 }
 
-void dv_worker_users_fini(struct dv_worker_users *users)
+void dvd_worker_users_fini(struct dvd_worker_users *users)
 {
     free(users->taken);
-    *users = (struct dv_worker_users){0};
+    *users = (struct dvd_worker_users){0};
 }
 
-static bool is_in_range(const struct dv_worker_users *users, uid_t uid)
+static bool is_in_range(const struct dvd_worker_users *users, uid_t uid)
 {
     return uid >= users->first && uid - users->first < users->count;
 }
 
-bool dv_worker_users_take_this(struct dv_worker_users *users, uid_t uid)
+bool dvd_worker_users_take_this(struct dvd_worker_users *users, uid_t uid)
 {
     uint32_t at = uid - users->first;
 
@@ -45,7 +45,7 @@ bool dv_worker_users_take_this(struct dv_worker_users *users, uid_t uid)
     return true;
 }
 
-bool dv_worker_users_take(struct dv_worker_users *users, uid_t *uid)
+bool dvd_worker_users_take(struct dvd_worker_users *users, uid_t *uid)
 {
     if (users->used == users->count)
         return false;
@@ -55,14 +55,14 @@ bool dv_worker_users_take(struct dv_worker_users *users, uid_t *uid)
             continue;
         }
         *uid = users->first + at;
-        if (dv_worker_users_take_this(users, *uid)) {
+        if (dvd_worker_users_take_this(users, *uid)) {
             users->next = (at + 1) % users->count;
             return true;
         }
     }
 }
 
-void dv_worker_users_give_back(struct dv_worker_users *users, uid_t uid)
+void dvd_worker_users_give_back(struct dvd_worker_users *users, uid_t uid)
 {
     uint32_t at = uid - users->first;
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct dv_worker_users {
+struct dvd_worker_users {
     uid_t first;
     uint32_t count; /* numbers that can be given out */
     uint32_t used;
@@ -14,15 +14,15 @@ struct dv_worker_users {
     uint64_t *taken; /* a bit for each */
 };
 
-/* All of a range are free, at most DV_LIMIT_WORKER_USERS of them. Of one that is all zeros, or again.
+/* All of a range are free, at most DV_MAX_WORKER_USERS of them. Of one that is all zeros, or again.
  * Returns 0 or -ENOMEM. */
-int dv_worker_users_init(struct dv_worker_users *users, uid_t first, uid_t last);
-void dv_worker_users_fini(struct dv_worker_users *users);
+int dvd_worker_users_init(struct dvd_worker_users *users, uid_t first, uid_t last);
+void dvd_worker_users_fini(struct dvd_worker_users *users);
 
 /* Takes any number. Returns false when all are taken. */
-bool dv_worker_users_take(struct dv_worker_users *users, uid_t *uid);
+bool dvd_worker_users_take(struct dvd_worker_users *users, uid_t *uid);
 /* Takes this one. Returns false when it is taken, or is none of the range. */
-bool dv_worker_users_take_this(struct dv_worker_users *users, uid_t uid);
-void dv_worker_users_give_back(struct dv_worker_users *users, uid_t uid);
+bool dvd_worker_users_take_this(struct dvd_worker_users *users, uid_t uid);
+void dvd_worker_users_give_back(struct dvd_worker_users *users, uid_t uid);
 
 #endif

@@ -308,7 +308,7 @@ static void send_requests(struct dvd_zygote *zygote)
 static int add_request(struct dvd_zygote *zygote, enum dv_zygote_op op, uint64_t session, uid_t uid)
 {
     struct dvd_zygote_request *request =
-        zygote->request_count < DV_LIMIT_ZYGOTE_REQUESTS ? malloc(sizeof *request) : NULL;
+        zygote->request_count < DV_MAX_ZYGOTE_REQUESTS ? malloc(sizeof *request) : NULL;
 
     if (!request)
         return -ENOMEM;
@@ -352,7 +352,7 @@ static void renew(struct dvd_zygote *zygote)
 
 bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
 {
-    const struct dv_devices *devices = zygote->devices;
+    const struct dvd_devices *devices = zygote->devices;
 
     if (zygote->fd < 0)
         return false;
@@ -361,7 +361,7 @@ bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
 
 void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
 {
-    const struct dv_devices *devices = zygote->devices;
+    const struct dvd_devices *devices = zygote->devices;
     uint64_t pause_us = devices->had_some ? DV_PROBE_PAUSE_SHORT_US : DV_PROBE_PAUSE_US;
 
     if (zygote->fd < 0 || zygote->probing || (devices->known && devices->count > 0))
@@ -417,7 +417,7 @@ static void look_again(struct dvd_zygote *zygote)
     }
 }
 
-static void log_devices(const struct dv_devices *devices)
+static void log_devices(const struct dvd_devices *devices)
 {
     for (uint32_t i = 0; i < devices->count; i++)
         dv_info("device %u: %s (%s)", i, devices->reports[i].name, devices->reports[i].platform_name);
@@ -430,7 +430,7 @@ static void log_devices(const struct dv_devices *devices)
 
 static void take_probed(struct dvd_zygote *zygote)
 {
-    struct dv_devices *devices = zygote->devices;
+    struct dvd_devices *devices = zygote->devices;
 
     zygote->probing = false;
     if (zygote->answer.uncaged && dvd_sandboxes_impossible(zygote->sandboxes, zygote->answer.text)) {
@@ -438,7 +438,7 @@ static void take_probed(struct dvd_zygote *zygote)
         return;
     }
     dvd_sandboxes_probed(zygote->sandboxes, zygote->answer.device_count > 0);
-    if (!dv_devices_take(devices, &zygote->answer, now_us())) {
+    if (!dvd_devices_take(devices, &zygote->answer, now_us())) {
         dv_error("the probe's answer makes no sense: ignored");
         return;
     }
@@ -510,7 +510,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     (void)source;
     (void)fd;
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        for (int i = 0; i < DV_LIMIT_BATCH && receive_answer(zygote); i++)
+        for (int i = 0; i < DV_MAX_BATCH && receive_answer(zygote); i++)
             ;
     if (zygote->fd >= 0 && (events & EPOLLOUT))
         send_requests(zygote);
@@ -523,7 +523,7 @@ void dvd_zygote_init(struct dvd_zygote *zygote)
 {
     zygote->fd = zygote->pidfd = -1;
     zygote->launcher.fd = -1;
-    dv_worker_log_init(&zygote->log, "zygote", NULL);
+    dvd_worker_log_init(&zygote->log, "zygote", NULL);
 }
 
 /* Takes both descriptors over, if it succeeds. */
@@ -548,7 +548,7 @@ static int watch_zygote(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *s
 
 int dvd_zygote_prepare(struct dvd_zygote *zygote)
 {
-    return dv_launcher_start(&zygote->launcher, exec_zygote, zygote, !zygote->of_user);
+    return dvd_launcher_start(&zygote->launcher, exec_zygote, zygote, !zygote->of_user);
 }
 
 int dvd_zygote_start(struct dvd_zygote *zygote)
@@ -565,11 +565,11 @@ int dvd_zygote_start(struct dvd_zygote *zygote)
     theirs = pair[1];
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    log_fd = dv_worker_log_open(&zygote->log, zygote->event);
+    log_fd = dvd_worker_log_open(&zygote->log, zygote->event);
     if (log_fd < 0)
         return log_fd;
 
-    DV_AUTO_CLOSE int pidfd = dv_launcher_launch(&zygote->launcher, theirs, log_fd, &pid);
+    DV_AUTO_CLOSE int pidfd = dvd_launcher_launch(&zygote->launcher, theirs, log_fd, &pid);
     if (pidfd < 0)
         return pidfd;
     int error = watch_zygote(zygote, pid, &pidfd, &ours);
@@ -638,7 +638,7 @@ int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *sock
     if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) ||
         poll(&ended, 1, 0) != 0)
         return -ESRCH;
-    int error = dv_worker_log_adopt(&zygote->log, zygote->event, log_fd);
+    int error = dvd_worker_log_adopt(&zygote->log, zygote->event, log_fd);
     if (error == 0)
         error = watch_zygote(zygote, pid, pidfd, socket_fd);
     zygote->adopted = error >= 0;
@@ -656,13 +656,13 @@ void dvd_zygote_fini(struct dvd_zygote *zygote)
     struct dvd_zygote_request *request, *next;
 
     drop_socket(zygote);
-    dv_worker_log_close(&zygote->log);
+    dvd_worker_log_close(&zygote->log);
     zygote->process = sd_event_source_disable_unref(zygote->process);
     zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
     if (zygote->pid > 0) {
         struct pollfd ended = {.fd = zygote->pidfd, .events = POLLIN};
         signal_zygote(zygote, SIGKILL);
-        poll(&ended, 1, DV_LIMIT_STOP_US / DV_MS);
+        poll(&ended, 1, DV_STOP_TIMEOUT_US / DV_MS);
         waitid(P_PIDFD, (id_t)zygote->pidfd, &(siginfo_t){0}, WEXITED | WNOHANG);
         zygote->pid = 0;
     }

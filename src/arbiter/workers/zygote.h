@@ -36,12 +36,12 @@ struct dvd_zygote {
     sd_event *event;
     bool of_user;
     const char *worker_path, *icd_directory, *config_path;
-    struct dv_devices *devices;
+    struct dvd_devices *devices;
     struct dvd_sandboxes *sandboxes;
     const struct dvd_zygote_events *events;
     void *owner;
 
-    struct dv_launcher launcher;
+    struct dvd_launcher launcher;
     int fd;    /* -1: not running */
     pid_t pid; /* 0: ended */
     int pidfd;
@@ -55,7 +55,7 @@ struct dvd_zygote {
     sd_event_source *io;
     sd_event_source *process;
     sd_event_source *restart_timer;
-    struct dv_worker_log log;
+    struct dvd_worker_log log;
     struct dvd_zygote_request *requests; /* not sent yet */
     unsigned request_count;
     uid_t last_uid;                 /* for whom the last worker was asked for */

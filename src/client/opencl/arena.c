@@ -12,7 +12,7 @@
 
 #define SMALLEST_SHIFT 8                /* 256 bytes */
 #define SMALL_CLASSES 4                 /* up to 2 KiB */
-static_assert(DV_ARENA_SMALL_MOST == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1), "classes");
+static_assert(DV_ARENA_SMALL_MAX == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1), "classes");
 #define SLAB_BYTES (UINT64_C(1) << 20)
 
 struct dv_extent {
@@ -112,8 +112,8 @@ static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struc
 
 static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
 {
-    uint64_t most = arena->largest < DV_ARENA_WARM_LEAST  ? DV_ARENA_WARM_LEAST
-                    : arena->largest > DV_ARENA_WARM_MOST ? DV_ARENA_WARM_MOST
+    uint64_t most = arena->largest < DV_ARENA_WARM_MIN  ? DV_ARENA_WARM_MIN
+                    : arena->largest > DV_ARENA_WARM_MAX ? DV_ARENA_WARM_MAX
                                                           : arena->largest;
 
     extent->is_free = true;
@@ -174,7 +174,7 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
     if (bytes > arena->end)
         return 0;
     pthread_mutex_lock(&arena->lock);
-    if (bytes <= DV_ARENA_SMALL_MOST) {
+    if (bytes <= DV_ARENA_SMALL_MAX) {
         int class = 0;
         while ((UINT64_C(1) << (SMALLEST_SHIFT + class)) < bytes)
             class++;

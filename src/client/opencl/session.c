@@ -481,7 +481,7 @@ void dv_flush_output(struct dv_session *s)
     uint64_t made = atomic_load_explicit(&header->output_made, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&header->output_head, memory_order_relaxed);
 
-    if (made - taken > DV_OUTPUT_AHEAD_MOST) /* nonsense, or all of it is taken */
+    if (made - taken > DV_OUTPUT_AHEAD_MAX) /* nonsense, or all of it is taken */
         made = taken;
     if (atomic_load_explicit(&header->output_tail, memory_order_acquire) == taken && made == taken)
         return;

@@ -56,6 +56,6 @@ struct dv_lease_message {
 static_assert(sizeof(struct dv_lease_message) == 80, "wire");
 
 /* Estimates above this are nonsense. */
-#define DV_LEASE_ESTIMATE_MOST_NS (UINT64_C(3600) * 1000000000)
+#define DV_LEASE_ESTIMATE_MAX_NS (UINT64_C(3600) * 1000000000)
 
 #endif

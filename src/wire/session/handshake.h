@@ -127,11 +127,11 @@ struct dv_device_grant {
 };
 static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire");
 
-#define DV_CAGE_GROUPS_MOST 8
+#define DV_CAGE_GROUPS_MAX 8
 #define DV_CAGE_ROOT_BYTES 128
 #define DV_CAGE_PATHS_BYTES 4096
 #define DV_CAGE_CALLS_BYTES 1024
-#define DV_CAGE_IOCTLS_MOST 64
+#define DV_CAGE_IOCTLS_MAX 64
 
 /* Requests of ioctl(2): those whose bits under the mask are these. Mask 0: all. */
 struct dv_cage_ioctl {
@@ -144,16 +144,16 @@ struct dv_cage {
     uint32_t on;   /* 0: no cage, but its user, groups and limits */
     uint32_t uid;  /* who the worker becomes; DV_CAGE_SAME_USER: whoever the zygote is */
     uint32_t gid;
-    uint32_t group_count; /* at most DV_CAGE_GROUPS_MOST */
-    uint32_t groups[DV_CAGE_GROUPS_MOST];
+    uint32_t group_count; /* at most DV_CAGE_GROUPS_MAX */
+    uint32_t groups[DV_CAGE_GROUPS_MAX];
     char root[DV_CAGE_ROOT_BYTES];   /* directory on which its view of the files is put together */
     char paths[DV_CAGE_PATHS_BYTES]; /* what it sees besides what every worker does */
     char calls[DV_CAGE_CALLS_BYTES]; /* system calls it may make besides those of every worker */
     uint64_t file_bytes;             /* no file that it writes becomes longer */
     uint64_t processes;              /* processes and threads of its user, where that is a worker user */
-    uint32_t ioctl_count;            /* at most DV_CAGE_IOCTLS_MOST */
+    uint32_t ioctl_count;            /* at most DV_CAGE_IOCTLS_MAX */
     uint32_t reserved;               /* zero */
-    struct dv_cage_ioctl ioctls[DV_CAGE_IOCTLS_MOST]; /* besides those of every worker */
+    struct dv_cage_ioctl ioctls[DV_CAGE_IOCTLS_MAX]; /* besides those of every worker */
 };
 #define DV_CAGE_SAME_USER UINT32_MAX
 /* A caged process is the first of its pid namespace, for which the kernel ignores signals that it does
@@ -161,7 +161,7 @@ struct dv_cage {
 #define DV_CAGE_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
                                             DV_CAGE_CALLS_BYTES + 24 +
-                                            DV_CAGE_IOCTLS_MOST * sizeof(struct dv_cage_ioctl),
+                                            DV_CAGE_IOCTLS_MAX * sizeof(struct dv_cage_ioctl),
               "wire");
 
 enum dv_zygote_op {

@@ -30,8 +30,8 @@
 #define DV_SHM_OUTPUT_BYTES (UINT64_C(1) << 20) /* a power of two */
 /* What a worker may have made beyond what the client has taken: the ring, what the worker keeps of the rest,
  * and what is in the pipe that the driver writes to. */
-#define DV_OUTPUT_KEPT_MOST (UINT64_C(64) << 20)
-#define DV_OUTPUT_AHEAD_MOST (DV_SHM_OUTPUT_BYTES + DV_OUTPUT_KEPT_MOST + (UINT64_C(2) << 20))
+#define DV_OUTPUT_KEPT_MAX (UINT64_C(64) << 20)
+#define DV_OUTPUT_AHEAD_MAX (DV_SHM_OUTPUT_BYTES + DV_OUTPUT_KEPT_MAX + (UINT64_C(2) << 20))
 #define DV_SHM_QUEUE_OFFSET (DV_SHM_OUTPUT_OFFSET + DV_SHM_OUTPUT_BYTES)
 #define DV_SHM_QUEUE_COUNT UINT64_C(65536)
 #define DV_SHM_QUEUE_BYTES (DV_SHM_QUEUE_COUNT * 64)
@@ -44,12 +44,12 @@
 
 /* Blocks of the arena up to this size share pages. A larger one has pages of its own, and behind them
  * one that nobody uses. */
-#define DV_ARENA_SMALL_MOST (UINT64_C(2) << 10)
+#define DV_ARENA_SMALL_MAX (UINT64_C(2) << 10)
 #define DV_ARENA_GUARD_BYTES DV_PAGE
 /* Freed memory of the arena stays backed up to this much, so that the next buffer needs no page faults; or up to
  * the largest block so far, within reason, for a program that maps one large buffer again and again. */
-#define DV_ARENA_WARM_LEAST (UINT64_C(256) << 20)
-#define DV_ARENA_WARM_MOST (UINT64_C(1) << 30)
+#define DV_ARENA_WARM_MIN (UINT64_C(256) << 20)
+#define DV_ARENA_WARM_MAX (UINT64_C(1) << 30)
 
 /* No record of the command ring is longer; larger data goes through the arena. */
 #define DV_MAX_RECORD_BYTES (DV_SHM_RING_BYTES / 4)

@@ -83,8 +83,8 @@ static bool is_list(const char *list, size_t bytes)
 
 bool dv_cage_is_sound(const struct dv_cage *cage)
 {
-    return cage->group_count <= DV_CAGE_GROUPS_MOST &&
-           cage->ioctl_count <= DV_CAGE_IOCTLS_MOST && cage->root[0] == '/' &&
+    return cage->group_count <= DV_CAGE_GROUPS_MAX &&
+           cage->ioctl_count <= DV_CAGE_IOCTLS_MAX && cage->root[0] == '/' &&
            memchr(cage->root, '\0', sizeof cage->root) &&
            is_list(cage->paths, sizeof cage->paths) && is_list(cage->calls, sizeof cage->calls);
 }
@@ -381,7 +381,7 @@ static int set_limits(const struct view *view, const struct dv_cage *cage)
 
 static int drop_rights(const struct view *view, const struct dv_cage *cage)
 {
-    gid_t groups[DV_CAGE_GROUPS_MOST];
+    gid_t groups[DV_CAGE_GROUPS_MAX];
     int error;
 
     for (uint32_t i = 0; i < cage->group_count; i++)

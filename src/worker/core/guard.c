@@ -48,9 +48,9 @@ int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes)
         }
         guard->counts = counts;
     }
-    guard->piece = (guard->pages + DV_GUARD_PIECES_MOST - 1) / DV_GUARD_PIECES_MOST;
-    if (guard->piece < DV_GUARD_PIECE_LEAST)
-        guard->piece = DV_GUARD_PIECE_LEAST;
+    guard->piece = (guard->pages + DV_GUARD_PIECES_MAX - 1) / DV_GUARD_PIECES_MAX;
+    if (guard->piece < DV_GUARD_PIECE_MIN)
+        guard->piece = DV_GUARD_PIECE_MIN;
     pthread_mutex_init(&guard->lock, NULL);
     return 0;
 }
@@ -132,7 +132,7 @@ static void close_oldest(struct dv_guard *guard)
 void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
 {
     uint64_t first = offset / DV_PAGE, end = (offset + (bytes ? bytes : 1) - 1) / DV_PAGE + 1;
-    bool for_good = bytes <= DV_ARENA_SMALL_MOST;
+    bool for_good = bytes <= DV_ARENA_SMALL_MAX;
     int error = 0;
 
     if (end > guard->pages)
@@ -140,9 +140,9 @@ void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
     if (!guard->counts)
         return guard->view + offset;
     pthread_mutex_lock(&guard->lock);
-    while (guard->ranges >= DV_GUARD_RANGES_MOST && guard->lingering_count)
+    while (guard->ranges >= DV_GUARD_RANGES_MAX && guard->lingering_count)
         close_oldest(guard);
-    if (guard->ranges >= DV_GUARD_RANGES_MOST) {
+    if (guard->ranges >= DV_GUARD_RANGES_MAX) {
         first = first / guard->piece * guard->piece;
         end = (end + guard->piece - 1) / guard->piece * guard->piece;
         if (first * DV_PAGE < DV_SHM_ARENA_OFFSET)
@@ -160,7 +160,7 @@ void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
 {
     uint64_t first = offset / DV_PAGE, end = (offset + (bytes ? bytes : 1) - 1) / DV_PAGE + 1;
 
-    if (!guard->counts || end > guard->pages || bytes <= DV_ARENA_SMALL_MOST)
+    if (!guard->counts || end > guard->pages || bytes <= DV_ARENA_SMALL_MAX)
         return;
     pthread_mutex_lock(&guard->lock);
     if (guard->lingering_count == DV_GUARD_LINGERING)

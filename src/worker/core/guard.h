@@ -11,10 +11,10 @@
 
 /* Ranges of open pages are mappings of the kernel's, and a process may have 65530 of those by default
  * (vm.max_map_count). With more ranges than this whole pieces are opened, without guards in them. */
-#define DV_GUARD_RANGES_MOST 16384
-/* No view has more such pieces, and none is smaller than DV_GUARD_PIECE_LEAST pages. */
-#define DV_GUARD_PIECES_MOST 4096
-#define DV_GUARD_PIECE_LEAST 16384
+#define DV_GUARD_RANGES_MAX 16384
+/* No view has more such pieces, and none is smaller than DV_GUARD_PIECE_MIN pages. */
+#define DV_GUARD_PIECES_MAX 4096
+#define DV_GUARD_PIECE_MIN 16384
 
 /* So many objects that are gone keep their pages open until others follow them: a program that creates
  * and releases one buffer after the other comes back to the same pages, and needs no system call. */

@@ -13,7 +13,7 @@
 #include "src/worker/core/runtime.h"
 
 #define PIPE_BYTES (1 << 20)
-/* The worker keeps up to DV_OUTPUT_KEPT_MOST of what the ring does not hold. Beyond that kernels wait for the
+/* The worker keeps up to DV_OUTPUT_KEPT_MAX of what the ring does not hold. Beyond that kernels wait for the
  * reader, as they do without divvy, and only a deadline frees the device. */
 #define KEPT_STEP ((size_t)1 << 20)
 /* Pause between two looks at whether the client has made room in the ring. */
@@ -62,7 +62,7 @@ static bool make_room(size_t bytes)
 {
     size_t kept = output.kept_end - output.kept_at;
 
-    if (kept + bytes > DV_OUTPUT_KEPT_MOST)
+    if (kept + bytes > DV_OUTPUT_KEPT_MAX)
         return false;
     if (output.kept_end + bytes <= output.kept_capacity)
         return true;

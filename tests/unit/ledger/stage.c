@@ -145,7 +145,7 @@ void stage_set_devices(struct stage *stage, uint32_t devices)
 
 void stage_start(struct stage *stage, uint32_t devices)
 {
-    struct dv_ledger_terms terms = {0};
+    struct dvd_ledger_terms terms = {0};
 
     memset(stage, 0, sizeof *stage);
     stage->timers = (struct dv_timers){.now = stage_now, .set = stage_set, .drop = stage_drop};
@@ -155,7 +155,7 @@ void stage_start(struct stage *stage, uint32_t devices)
     stage->ledger.read_host_available = read_host_available;
     dvd_ledger_set_terms(&stage->ledger, &terms);
     for (uint32_t i = 0; i < devices; i++) {
-        stage->devices[i] = (struct dv_device_terms){.is_shared_out = true,
+        stage->devices[i] = (struct dvd_device_terms){.is_shared_out = true,
                                                      .policy = dv_policy_by_name("elastic"),
                                                      .slots = 1,
                                                      .moving_part_ppm = DV_MOVING_PART_PPM,

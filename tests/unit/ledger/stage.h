@@ -38,8 +38,8 @@ struct stage {
     } set[TIMERS_MAX];
     unsigned set_count;
     struct dvd_ledger ledger;
-    struct dv_state state; /* without a file unless a test opens one */
-    struct dv_device_terms devices[DV_MAX_DEVICES];
+    struct dvd_state state; /* without a file unless a test opens one */
+    struct dvd_device_terms devices[DV_MAX_DEVICES];
     unsigned tenants_freed;
 };
 

@@ -220,7 +220,7 @@ static void estimates_are_bounded(void **state)
     peer_begin(&stage, &a, "a");
     say(&a, &m, sizeof m);
     const struct dv_burst *burst = &a.lessee.leases[0]->policy.burst;
-    assert_int_equal(burst->kernel_ns, DV_LEASE_ESTIMATE_MOST_NS);
+    assert_int_equal(burst->kernel_ns, DV_LEASE_ESTIMATE_MAX_NS);
     assert_int_equal(burst->p90_ns, 7);
     hear_lease(&a, DV_LEASE_GRANT);
     m.type = DV_LEASE_RELEASE;
@@ -228,7 +228,7 @@ static void estimates_are_bounded(void **state)
     m.compile_ns = m.busy_ns = UINT64_MAX;
     m.flags = DV_LEASE_AGAIN;
     say(&a, &m, sizeof m);
-    assert_int_equal(a.lessee.leases[0]->compile_ns, DV_LEASE_ESTIMATE_MOST_NS);
+    assert_int_equal(a.lessee.leases[0]->compile_ns, DV_LEASE_ESTIMATE_MAX_NS);
     peer_end(&a);
     stage_end(&stage);
 }
@@ -237,7 +237,7 @@ static void estimates_are_bounded(void **state)
 
 static void set_deadline(dv_ns deadline, dv_ns for_memory)
 {
-    struct dv_ledger_terms terms = {0};
+    struct dvd_ledger_terms terms = {0};
 
     for (int i = 0; i < DV_CLASS_COUNT; i++) {
         terms.deadline_ns[i] = deadline;
@@ -319,7 +319,7 @@ static void a_deadline_runs_only_while_others_wait(void **state)
 /* A tenant cannot get a later deadline by asking for a lower class. */
 static void the_shorter_deadline_of_two_classes_counts(void **state)
 {
-    struct dv_ledger_terms terms = {.deadline_ns = {[DV_CLASS_STANDARD] = DV_NS_PER_S}};
+    struct dvd_ledger_terms terms = {.deadline_ns = {[DV_CLASS_STANDARD] = DV_NS_PER_S}};
     struct dvd_share_change change = {.has_class = true, .class = DV_CLASS_IDLE};
     struct dvd_identity identity = tenant_named("a");
 

@@ -28,7 +28,7 @@ static void a_reservation_within_the_quota_is_granted(void **state)
     say_memory(&a, DV_MEMORY_RETURN, 0, 100 * MIB, 0); /* more than it has */
     assert_int_equal(device()->memory.reserved, 0);
     hear_nothing(&a);
-    say_memory(&a, DV_MEMORY_RESERVE, 7, DV_MEMORY_BYTES_MOST + 1, 0);
+    say_memory(&a, DV_MEMORY_RESERVE, 7, DV_MEMORY_BYTES_MAX + 1, 0);
     assert_int_equal(hear_memory(&a, DV_MEMORY_REFUSED)->id, 7);
     say_memory(&a, DV_MEMORY_RETURN, 0, UINT64_MAX, 0);
     say_memory(&a, 99, 1, 1, 0);
@@ -143,7 +143,7 @@ static void a_crowd_is_asked_in_steps(void **state)
     int asked = 0;
     for (int i = 0; i < CROWD; i++)
         asked += crowd[i].first < crowd[i].count;
-    assert_int_equal(asked, DV_LIMIT_BATCH);
+    assert_int_equal(asked, DV_MAX_BATCH);
     stage_pass(&stage, 10 * MS);
     for (int i = 0; i < CROWD; i++) {
         hear_memory(&crowd[i], DV_MEMORY_CALL_BACK);
@@ -379,7 +379,7 @@ static void progress_is_measured_in_bytes(void **state)
 
 static void set_deadlines(dv_ns time, dv_ns memory)
 {
-    struct dv_ledger_terms terms = {0};
+    struct dvd_ledger_terms terms = {0};
 
     for (int i = 0; i < DV_CLASS_COUNT; i++) {
         terms.deadline_ns[i] = time;

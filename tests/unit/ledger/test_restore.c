@@ -13,7 +13,7 @@ static void open_state(struct stage *stage, bool expected)
 {
     bool inherited;
 
-    assert_int_equal(dv_state_open(&stage->state, directory, &inherited), 0);
+    assert_int_equal(dvd_state_open(&stage->state, directory, &inherited), 0);
     assert_int_equal(inherited, expected);
 }
 
@@ -24,10 +24,10 @@ static int begin(struct stage *stage, struct peer *peer, const struct dvd_identi
 
     if (status < 0)
         return status;
-    peer->lessee.record = dv_state_add(&stage->state.sessions);
+    peer->lessee.record = dvd_state_add(&stage->state.sessions);
     peer->lessee.record->id = peer->lessee.id;
-    peer->lessee.record->tenant = dv_state_index(&stage->state.tenants, peer->lessee.tenant->record);
-    dv_state_commit(peer->lessee.record);
+    peer->lessee.record->tenant = dvd_state_index(&stage->state.tenants, peer->lessee.tenant->record);
+    dvd_state_commit(peer->lessee.record);
     dvd_lessee_record(&peer->lessee);
     return 0;
 }
@@ -39,30 +39,30 @@ static void restart(void)
     after.now = before.now + DV_NS_PER_S;
     memcpy(after.devices, before.devices, sizeof after.devices);
     stage_set_devices(&after, 1);
-    dv_state_close(&before.state);
+    dvd_state_close(&before.state);
     open_state(&after, true);
 }
 
 static struct dvd_tenant *restore_tenant(uint32_t index)
 {
-    struct dv_state_tenant *record = dv_state_at(&after.state.tenants, index);
-    struct dv_tenant_terms terms = {.may_request_ppm = record->may_request_ppm,
+    struct dv_state_tenant *record = dvd_state_at(&after.state.tenants, index);
+    struct dvd_tenant_terms terms = {.may_request_ppm = record->may_request_ppm,
                                     .may_weight = record->may_weight,
                                     .may_class = (enum dv_class)record->may_class};
     struct dvd_share_change change = {.has_request = record->wishes & DV_STATE_WISH_REQUEST,
                                       .request_ppm = record->wish.request_ppm};
 
-    assert_true(dv_state_share_to(&record->share, &terms.share));
+    assert_true(dvd_state_share_to(&record->share, &terms.share));
     return dvd_tenant_restore(&after.ledger, record, &terms, &change, false);
 }
 
 static void restore_on_device(struct dvd_tenant *tenant, uint32_t place)
 {
-    struct dv_state_place *record = dv_state_at(&after.state.places, place);
+    struct dv_state_place *record = dvd_state_at(&after.state.places, place);
     struct dv_share share;
 
     assert_non_null(record);
-    assert_true(dv_state_share_to(&record->share, &share));
+    assert_true(dvd_state_share_to(&record->share, &share));
     assert_true(dvd_device_restore(&after.ledger.devices[record->device]));
     assert_int_equal(
         dvd_tenant_restore_device(tenant, &after.ledger.devices[record->device], record, &share), 0);
@@ -71,7 +71,7 @@ static void restore_on_device(struct dvd_tenant *tenant, uint32_t place)
 static void restore_session(struct peer *peer, const struct peer *old, struct dvd_tenant *tenant, uint32_t session,
                             uint32_t lease)
 {
-    struct dv_state_lease *records[DV_MAX_DEVICES] = {dv_state_at(&after.state.leases, lease)};
+    struct dv_state_lease *records[DV_MAX_DEVICES] = {dvd_state_at(&after.state.leases, lease)};
 
     memset(peer, 0, sizeof *peer);
     peer->lessee = (struct dvd_lessee){.ledger = &after.ledger,
@@ -81,7 +81,7 @@ static void restore_session(struct peer *peer, const struct peer *old, struct dv
                                        .device_count = 1,
                                        .leased_mask = 1,
                                        .leases = peer->leases,
-                                       .record = dv_state_at(&after.state.sessions, session)};
+                                       .record = dvd_state_at(&after.state.sessions, session)};
     peer->serial = old->serial;
     assert_non_null(peer->lessee.record);
     assert_int_equal(dvd_lessee_restore(&peer->lessee, tenant, records), 0);
@@ -127,11 +127,11 @@ static void end(void)
     peer_end(&a);
     peer_end(&b);
     stage_end(&after);
-    dv_state_close(&after.state);
-    dv_state_remove(directory);
+    dvd_state_close(&after.state);
+    dvd_state_remove(directory);
     rmdir(directory);
     /* the daemon before has ended without a word: its memory is freed for the sake of the leak check */
-    before.state = (struct dv_state){0};
+    before.state = (struct dvd_state){0};
     for (int i = 0; i < 2; i++) {
         struct peer *peer = i ? &old_b : &old_a;
         peer->lessee.record = NULL;

@@ -242,7 +242,7 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
     identity.terms.share.request_ppm = PERCENT(20);
     assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), 0);
-    const struct dv_tenant_terms *terms = &a.lessee.tenant->terms;
+    const struct dvd_tenant_terms *terms = &a.lessee.tenant->terms;
     assert_int_equal(terms->may_request_ppm, PERCENT(5));
     assert_int_equal(terms->share.limit_ppm, PERCENT(10));
     assert_int_equal(terms->share.request_ppm, PERCENT(10)); /* never above the limit */
@@ -358,7 +358,7 @@ static void a_tenant_that_comes_back_has_its_debts_and_its_usual_share(void **st
     assert_int_equal(share_of(&a)->weight, 1);
     assert_true(a.lessee.leases[0]->tenant->policy.used_ns >= DV_NS_PER_S);
     peer_end(&a);
-    stage_pass(&stage, (DV_LIMIT_TENANT_MEMORY_US + 1) * DV_NS_PER_US);
+    stage_pass(&stage, (DV_TENANT_MEMORY_US + 1) * DV_NS_PER_US);
     assert_int_equal(peer_begin(&stage, &b, "y"), 0); /* which forgets it */
     assert_int_equal(stage.tenants_freed, 1);
     peer_end(&b);
@@ -380,13 +380,13 @@ static void only_so_many_tenants_are_remembered(void **state)
 {
     (void)state;
     stage_start(&stage, 1);
-    for (unsigned i = 0; i < DV_LIMIT_TENANTS_GONE + 10; i++) {
+    for (unsigned i = 0; i < DV_MAX_TENANTS_GONE + 10; i++) {
         char name[32];
         snprintf(name, sizeof name, "tenant %u", i);
         assert_int_equal(peer_begin(&stage, &a, name), 0);
         peer_end(&a);
     }
-    assert_int_equal(stage.ledger.tenants_gone_count, DV_LIMIT_TENANTS_GONE);
+    assert_int_equal(stage.ledger.tenants_gone_count, DV_MAX_TENANTS_GONE);
     assert_int_equal(stage.tenants_freed, 10);
     stage_end(&stage);
 }
