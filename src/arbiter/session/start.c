@@ -242,13 +242,14 @@ static void arm_advance(struct dvd_sessions *sessions);
 static int on_advance(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dvd_sessions *sessions = userdata;
+    struct dvd_session *first = sessions->waiting;
 
     (void)source;
     (void)usec;
     dvd_zygote_refresh_devices(sessions->zygote);
-    if (!sessions->waiting || !dvd_zygote_is_ready(sessions->zygote))
+    if (!first || !dvd_zygote_is_ready(sessions->zygote))
         return 0;
-    start(sessions->waiting);
+    start(first);
     if (sessions->waiting)
         arm_advance(sessions);
     return 0;
