@@ -114,7 +114,7 @@ static bool read_change(const struct dv_state_tenant *record, const struct dvd_t
     return dvd_state_share_to(&share, &sound);
 }
 
-static void *restore_tenant(struct restoring *restoring, struct dv_state_tenant *record)
+static bool restore_tenant(struct restoring *restoring, uint32_t index, struct dv_state_tenant *record)
 {
     const struct dvd_restore *restore = restoring->restore;
     struct dvd_tenant_terms terms;
@@ -122,9 +122,10 @@ static void *restore_tenant(struct restoring *restoring, struct dv_state_tenant 
 
     if (!is_text(record->name, sizeof record->name) || !record->name[0] || !read_terms(record, &terms) ||
         !read_change(record, &terms, &change))
-        return NULL;
+        return false;
     dv_text_clean(record->name, sizeof record->name);
-    return restore->events->tenant(restore->owner, record, &terms, &change);
+    restoring->tenants[index] = restore->events->tenant(restore->owner, record, &terms, &change);
+    return restoring->tenants[index] != NULL;
 }
 
 static void *tenant_at(const struct restoring *restoring, uint32_t index)
@@ -215,7 +216,7 @@ static void restore_records(struct restoring *restoring)
 
     for (uint32_t i = 0; i < state->tenants.touched; i++) {
         struct dv_state_tenant *record = dvd_state_at(&state->tenants, i);
-        if (record && !(restoring->tenants[i] = restore_tenant(restoring, record)))
+        if (record && !restore_tenant(restoring, i, record))
             dvd_state_drop(&state->tenants, record);
     }
     for (uint32_t i = 0; i < state->places.touched; i++) {
