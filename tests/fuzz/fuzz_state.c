@@ -30,7 +30,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     stage_start();
-    dv_adopt_note_devices(&stage);
+    dvd_restore_note_devices(&stage.state, stage.devices.reports, stage.devices.count, stage.devices.found);
     return 0;
 }
 
@@ -70,7 +70,7 @@ static void find_descriptors(uint64_t id, int number, uint8_t lacks)
     int pair[2], pipe_ends[2];
 
     kept->id = id;
-    if (dv_keeper_found(&stage, id) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ||
+    if (dvd_keeper_found(&stage.keeper, id) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ||
         pipe2(pipe_ends, O_CLOEXEC) < 0)
         abort();
     close(pipe_ends[1]);
@@ -213,6 +213,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     stage.state.header->magic = DV_STATE_MAGIC;
     stage.state.header->version = DV_STATE_VERSION;
     stage_know_devices();
-    dv_adopt_note_devices(&stage);
+    dvd_restore_note_devices(&stage.state, stage.devices.reports, stage.devices.count, stage.devices.found);
     return 0;
 }
