@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,19 +57,19 @@ static bool escape(char *into, size_t bytes, const char *name)
 /* Strangers may be members of one tenant, so its users are kept apart, too. */
 void dvd_sandbox_init(struct dvd_sandbox *sandbox, const char *tenant, bool is_program, uid_t uid)
 {
-    char escaped[DVD_CACHE_NAME_BYTES - 16];
+    char escaped[DVD_CACHE_NAME_BYTES - 16] = "user", name[DVD_CACHE_NAME_BYTES];
 
     *sandbox = (struct dvd_sandbox){.uid = uid};
-    if (is_program)
-        snprintf(sandbox->name, sizeof sandbox->name, "user.%u", (unsigned)uid);
-    else if (escape(escaped, sizeof escaped, tenant))
-        snprintf(sandbox->name, sizeof sandbox->name, "%s.%u", escaped, (unsigned)uid);
+    if (!is_program && !escape(escaped, sizeof escaped, tenant))
+        return;
+    snprintf(name, sizeof name, "%s.%u", escaped, (unsigned)uid);
+    sandbox->name = strdup(name);
 }
 
 /* Workers that are bounded together. */
 static const char *kind_of(const struct dvd_sandbox *sandbox)
 {
-    return sandbox->name[0] ? sandbox->name : "others";
+    return sandbox->name ? sandbox->name : "others";
 }
 
 static void use_cache(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dvd_kernel_cache *cache)
@@ -88,7 +89,7 @@ int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandb
     }
     if (!sandboxes->caches.has_users) /* it runs as divvyd's own user, with a directory or without */
         return 0;
-    if (!sandbox->name[0]) {
+    if (!sandbox->name) {
         snprintf(text, bytes,
                  "the name of the tenant '%.64s' is too long for a worker: ask the operator for a shorter one", tenant);
         return -ENAMETOOLONG;
@@ -156,7 +157,7 @@ int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbo
         return -1;
     }
     const char *name = sandbox ? sandbox->name : PROBE_NAME;
-    struct dvd_kernel_cache *cache = name[0] ? dvd_kernel_cache_find(&sandboxes->caches, name) : NULL;
+    struct dvd_kernel_cache *cache = name ? dvd_kernel_cache_find(&sandboxes->caches, name) : NULL;
     dvd_kernel_cache_fill_user(&sandboxes->caches, cache, cage);
     if (sandbox)
         use_cache(sandboxes, sandbox, cache);
@@ -241,7 +242,7 @@ void dvd_sandbox_bound_again(struct dvd_sandboxes *sandboxes, struct dvd_sandbox
 void dvd_sandbox_restore(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
                          const struct dvd_sandbox_processes *processes)
 {
-    if (has_caches(sandboxes) && sandbox->name[0])
+    if (has_caches(sandboxes) && sandbox->name)
         use_cache(sandboxes, sandbox, dvd_kernel_cache_find(&sandboxes->caches, sandbox->name));
     dvd_sandbox_bound_again(sandboxes, sandbox, processes); /* the daemon before may have had other bounds, or none */
 }
@@ -259,6 +260,8 @@ void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sand
     if (sandbox->cache)
         dvd_kernel_cache_leave(&sandboxes->caches, sandbox->cache);
     sandbox->cache = NULL;
+    free(sandbox->name);
+    sandbox->name = NULL;
 }
 
 /* Where systemd rules cgroups of version 2 it is asked for one that outlives the daemon. */

@@ -39,7 +39,7 @@ struct dvd_sandboxes {
 
 /* That of one session's worker. The owner embeds it in its record of the session. */
 struct dvd_sandbox {
-    char name[DVD_CACHE_NAME_BYTES]; /* of its directory and cgroup; empty: the tenant's name is too long for one */
+    char *name;                      /* of its directory and cgroup; NULL: the tenant's name is too long for one */
     uid_t uid;                       /* of its program */
     struct dvd_kernel_cache *cache;  /* NULL: none */
     bool is_bounded;                 /* its worker is in a cgroup of ours, or should be */
