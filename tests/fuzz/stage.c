@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 struct dvd_arbiter stage;
+struct stage_zygote stage_zygote;
 
 /* ---- in place of the zygote ---- */
 
@@ -58,9 +59,10 @@ void dvd_zygote_fini(struct dvd_zygote *zygote)
 int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid)
 {
     (void)zygote;
-    (void)session;
     (void)uid;
-    return 0;
+    stage_zygote.forks++;
+    stage_zygote.last_session = session;
+    return stage_zygote.fork_error;
 }
 
 void dvd_zygote_request_sweep(struct dvd_zygote *zygote)
@@ -76,7 +78,7 @@ int dvd_zygote_request_probe(struct dvd_zygote *zygote)
 
 bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
 {
-    return zygote->devices->count > 0;
+    return !stage_zygote.is_unready && zygote->devices->known;
 }
 
 void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)

@@ -11,6 +11,14 @@
 
 extern struct dvd_arbiter stage;
 
+/* The zygote is the test's: this is what it does, and what it was asked for. */
+extern struct stage_zygote {
+    bool is_unready;
+    int fork_error;
+    unsigned forks;
+    uint64_t last_session; /* for which a worker was asked */
+} stage_zygote;
+
 void stage_start(void);
 /* Tells it (again) of its two devices. */
 void stage_know_devices(void);

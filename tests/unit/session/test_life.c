@@ -1,0 +1,680 @@
+/* The life of a session: divvyd itself in the test's process (tests/fuzz/stage.h), programs that are scripted, and
+ * workers that are processes which do nothing. The test is the zygote. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/arbiter/session/private.h"
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
+#include "src/wire/session/shm.h"
+#include "tests/fuzz/stage.h"
+#include "tests/unit/unit.h"
+
+static char heard[DV_MAX_MESSAGE_TEXT]; /* the text of the last welcome */
+
+static const struct dvd_zygote_events *zygote(void)
+{
+    return stage.zygote.events;
+}
+
+/* ---- programs ---- */
+
+static struct dv_hello hello_of(uint32_t api)
+{
+    return (struct dv_hello){.magic = DV_WIRE_MAGIC,
+                             .version = DV_WIRE_VERSION,
+                             .version_oldest = DV_WIRE_VERSION_OLDEST,
+                             .api = api};
+}
+
+static int connect_with(const struct dv_hello *hello, size_t bytes)
+{
+    int fd = stage_connect(DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
+
+    assert_true(fd >= 0);
+    assert_int_equal(send(fd, hello, bytes, MSG_NOSIGNAL), bytes);
+    stage_run(20);
+    return fd;
+}
+
+static int connect_as(uint32_t api)
+{
+    struct dv_hello hello = hello_of(api);
+    return connect_with(&hello, sizeof hello);
+}
+
+/* The next welcome on a socket; -1: there is none. shm_fd may be NULL. */
+static int welcome(int fd, int *shm_fd)
+{
+    struct dv_welcome m = {0};
+    int got = -1, count = 0;
+    ssize_t bytes = dv_fd_receive(fd, &m, sizeof m, &got, 1, &count, MSG_DONTWAIT);
+
+    if (bytes != (ssize_t)sizeof m)
+        return -1;
+    assert_int_equal(m.magic, DV_WIRE_MAGIC);
+    snprintf(heard, sizeof heard, "%s", m.text);
+    if (shm_fd)
+        *shm_fd = count ? got : -1;
+    else if (count)
+        close(got);
+    return m.status;
+}
+
+static struct dvd_session *only_session(void)
+{
+    assert_non_null(stage.sessions.all);
+    assert_null(stage.sessions.all->hh.next);
+    return stage.sessions.all;
+}
+
+/* A session is refused with these words. */
+static void refused(const struct dv_hello *hello, int status, const char *words)
+{
+    int fd = connect_with(hello, sizeof *hello);
+
+    assert_int_equal(welcome(fd, NULL), status);
+    if (!strstr(heard, words))
+        fail_msg("'%s' does not say '%s'", heard, words);
+    close(fd);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+}
+
+/* ---- workers ---- */
+
+static pid_t start_worker(void)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL); /* divvyd takes signals from its event loop */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    return pid;
+}
+
+/* The zygote has forked the worker that was asked for last. */
+static pid_t fork_worker(void)
+{
+    struct dv_zygote_request request = {0};
+    int fds[5];
+    pid_t pid = start_worker();
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    assert_true(zygote()->fill_fork(stage.zygote.owner, stage_zygote.last_session, &request, fds));
+    dv_close_fd(&fds[4]);
+    assert_int_equal(request.session, stage_zygote.last_session);
+    assert_true(request.device_count == 2 && request.devices[0].leased);
+    assert_true(fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0 && fds[3] >= 0);
+    zygote()->fork_sent(stage.zygote.owner, stage_zygote.last_session);
+    zygote()->forked(stage.zygote.owner, stage_zygote.last_session, pid, &pidfd);
+    assert_int_equal(pidfd, -1); /* it is the session's */
+    return pid;
+}
+
+static void end_worker(pid_t pid, int number)
+{
+    kill(pid, number);
+    waitpid(pid, NULL, 0);
+    stage_run(20);
+}
+
+/* A session with a worker, whose client has been welcomed. */
+static int serve(pid_t *worker)
+{
+    int fd = connect_as(DV_API_OPENCL), shm_fd;
+
+    *worker = fork_worker();
+    assert_int_equal(welcome(fd, &shm_fd), DV_WELCOME_OK);
+    assert_true(shm_fd >= 0);
+    close(shm_fd);
+    return fd;
+}
+
+static void wait_ms(int ms)
+{
+    for (int i = 0; i < ms; i += 5) {
+        poll(NULL, 0, 5);
+        stage_run(20);
+    }
+}
+
+static void fire_timer(struct dvd_session *session)
+{
+    assert_non_null(session->timer);
+    sd_event_source_set_time(session->timer, 0);
+    stage_run(20);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    stage_start();
+    return 0;
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    stage_zygote = (struct stage_zygote){0};
+    stage_know_devices();
+    dvd_sessions_forget(&stage.sessions);
+    dvd_sessions_forget_unread(&stage.sessions);
+    assert_null(stage.sessions.processes.table);
+    return 0;
+}
+
+/* ---- without a worker ---- */
+
+static void a_session_without_a_worker_lives_with_its_socket(void **state)
+{
+    struct dv_lease_message want = {.magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = DV_LEASE_WANT}, grant;
+
+    (void)state;
+    int fd = connect_as(DV_API_LEASE);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    const struct dvd_session *session = only_session();
+    assert_int_equal(session->state, DV_SESSION_SERVED);
+    assert_int_equal(session->tenant_pid, getpid());
+    assert_int_equal(send(fd, &want, sizeof want, 0), sizeof want);
+    stage_run(20);
+    assert_int_equal(recv(fd, &grant, sizeof grant, MSG_DONTWAIT), sizeof grant);
+    assert_int_equal(grant.type, DV_LEASE_GRANT);
+    close(fd);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+}
+
+static void sessions_without_a_worker_may_be_forbidden(void **state)
+{
+    struct dv_hello hello = hello_of(DV_API_LEASE);
+
+    (void)state;
+    stage.config.lease_sessions = DV_LEASE_SESSIONS_NONE;
+    refused(&hello, DV_WELCOME_NO_WORKER, "lease-sessions");
+    stage.config.lease_sessions = DV_LEASE_SESSIONS_OF_GROUP;
+    stage.config.lease_group = getegid();
+    int fd = connect_with(&hello, sizeof hello);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    close(fd);
+    stage_run(20);
+    stage.config.lease_sessions = DV_LEASE_SESSIONS_ALL;
+}
+
+/* ---- with a worker ---- */
+
+static void a_session_ends_with_its_worker(void **state)
+{
+    pid_t worker;
+    struct dvd_session_figures figures;
+
+    (void)state;
+    int fd = serve(&worker);
+    struct dvd_session *session = only_session();
+    dvd_session_read_figures(session, &figures);
+    assert_string_equal(figures.state, "starting");
+    assert_string_equal(dvd_session_device_name(session, 0), "device 0");
+    end_worker(worker, SIGTERM);
+    assert_true(session->worker_gone); /* and the zygote will say how */
+    zygote()->exited(stage.zygote.owner, session->lessee.id, worker + 1, 0); /* of another */
+    assert_non_null(stage.sessions.all);
+    zygote()->exited(stage.zygote.owner, session->lessee.id, worker, SIGTERM);
+    assert_null(stage.sessions.all);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_GONE);
+    assert_non_null(strstr(heard, "signal 15 (SIGTERM)"));
+    close(fd);
+}
+
+static void a_session_ends_without_the_zygotes_word(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    int fd = serve(&worker);
+    end_worker(worker, SIGKILL);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(fd);
+    fd = serve(&worker); /* or as soon as there is no zygote */
+    end_worker(worker, SIGKILL);
+    zygote()->lost(stage.zygote.owner);
+    assert_null(stage.sessions.all);
+    close(fd);
+    fd = serve(&worker); /* or at once, if it was another's */
+    only_session()->zygote_generation = stage.zygote.generation + 1;
+    end_worker(worker, SIGKILL);
+    assert_null(stage.sessions.all);
+    close(fd);
+}
+
+static void a_fork_can_fail(void **state)
+{
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL);
+    zygote()->fork_failed(stage.zygote.owner, stage_zygote.last_session, -ENOMEM, "");
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
+    assert_non_null(strstr(heard, "Cannot allocate memory"));
+    close(fd);
+    fd = connect_as(DV_API_OPENCL);
+    zygote()->fork_failed(stage.zygote.owner, stage_zygote.last_session, 0, "no room");
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
+    assert_non_null(strstr(heard, "no room"));
+    zygote()->fork_failed(stage.zygote.owner, stage_zygote.last_session, 0, "twice"); /* it is gone */
+    close(fd);
+    stage_zygote.fork_error = -ENOMEM;
+    struct dv_hello hello = hello_of(DV_API_OPENCL);
+    refused(&hello, DV_WELCOME_NO_WORKER, "could not be made");
+}
+
+static void a_lost_zygote_refuses_the_workers_it_was_asked_for(void **state)
+{
+    struct dv_zygote_request request = {0};
+    int fds[5];
+
+    (void)state;
+    int sent = connect_as(DV_API_OPENCL);
+    assert_true(zygote()->fill_fork(stage.zygote.owner, stage_zygote.last_session, &request, fds));
+    dv_close_fd(&fds[4]);
+    zygote()->fork_sent(stage.zygote.owner, stage_zygote.last_session);
+    assert_false(zygote()->fill_fork(stage.zygote.owner, stage_zygote.last_session, &request, fds)); /* once */
+    int unsent = connect_as(DV_API_OPENCL);
+    zygote()->lost(stage.zygote.owner);
+    assert_int_equal(welcome(sent, NULL), DV_WELCOME_NO_WORKER);
+    assert_int_equal(welcome(unsent, NULL), -1); /* its request is for the next zygote */
+    close(sent);
+    close(unsent);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+}
+
+static void a_client_that_leaves_early_has_no_session(void **state)
+{
+    pid_t worker = start_worker();
+    int pidfd = (int)syscall(SYS_pidfd_open, worker, 0);
+
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL);
+    close(fd);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+    zygote()->forked(stage.zygote.owner, stage_zygote.last_session, worker, &pidfd);
+    assert_true(pidfd >= 0); /* the zygote's side ends it */
+    close(pidfd);
+    end_worker(worker, SIGKILL);
+}
+
+static void a_second_worker_is_killed(void **state)
+{
+    pid_t worker, second = start_worker();
+    int pidfd = (int)syscall(SYS_pidfd_open, second, 0), status;
+
+    (void)state;
+    int fd = serve(&worker);
+    dv_log_set_level(DV_LOG_ERROR);
+    zygote()->forked(stage.zygote.owner, only_session()->lessee.id, second, &pidfd);
+    waitpid(second, &status, 0);
+    assert_true(WIFSIGNALED(status));
+    close(fd);
+    end_worker(worker, SIGKILL);
+}
+
+/* ---- refusals ---- */
+
+static void hellos_are_checked(void **state)
+{
+    struct dv_hello hello = hello_of(DV_API_OPENCL);
+
+    (void)state;
+    hello.magic = 0;
+    refused(&hello, DV_WELCOME_REFUSED, "no hello");
+    hello = hello_of(99);
+    refused(&hello, DV_WELCOME_REFUSED, "api 99");
+    hello = hello_of(DV_API_OPENCL);
+    hello.version = hello.version_oldest = DV_WIRE_VERSION + 1;
+    refused(&hello, DV_WELCOME_VERSION, "protocol versions");
+    hello = hello_of(DV_API_OPENCL);
+    hello.version_oldest = hello.version + 1;
+    refused(&hello, DV_WELCOME_VERSION, "protocol versions");
+    hello = hello_of(DV_API_OPENCL);
+    hello.request = DV_PPM + 2;
+    refused(&hello, DV_WELCOME_REFUSED, "does not know");
+    hello = hello_of(DV_API_OPENCL);
+    hello.flags = DV_HELLO_SAME_DEVICES; /* of none */
+    refused(&hello, DV_WELCOME_REFUSED, "does not know");
+    hello = hello_of(DV_API_OPENCL);
+    snprintf(hello.devices, sizeof hello.devices, "nothing");
+    refused(&hello, DV_WELCOME_REFUSED, "no device is offered that 'nothing' names");
+    hello.flags = DV_HELLO_SAME_DEVICES;
+    refused(&hello, DV_WELCOME_REFUSED, "does not offer those devices");
+    hello = hello_of(DV_API_OPENCL);
+    hello.limit = 2; /* a millionth */
+    refused(&hello, DV_WELCOME_REFUSED, "a limit is from 1%");
+    int fd = connect_with(&hello, 8);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_REFUSED);
+    close(fd);
+    fd = stage_connect(DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
+    stage_run(20);
+    close(fd); /* without a word */
+    stage_run(20);
+    assert_int_equal(stage.listener.pending_count, 0);
+}
+
+static void devices_are_chosen_by_the_program(void **state)
+{
+    struct dv_hello hello = hello_of(DV_API_LEASE);
+
+    (void)state;
+    snprintf(hello.devices, sizeof hello.devices, "1");
+    int fd = connect_with(&hello, sizeof hello);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    assert_int_equal(only_session()->lessee.leased_mask, 2); /* numbered as listed */
+    close(fd);
+    stage_run(20);
+    hello = hello_of(DV_API_OPENCL);
+    snprintf(hello.devices, sizeof hello.devices, "1,0");
+    hello.flags = DV_HELLO_SAME_DEVICES;
+    fd = connect_with(&hello, sizeof hello);
+    assert_int_equal(only_session()->lessee.device_indices[0], 1);
+    close(fd);
+    stage_run(20);
+    struct dv_hello old = hello_of(DV_API_OPENCL); /* of version 1, which knows no choice */
+    old.version = old.version_oldest = 1;
+    fd = connect_with(&old, DV_HELLO_BYTES_1);
+    assert_int_equal(only_session()->version, 1);
+    close(fd);
+}
+
+static void there_is_room_for_so_many(void **state)
+{
+    struct dv_hello hello = hello_of(DV_API_LEASE);
+    uint64_t descriptors = stage.sessions.descriptors_free;
+    unsigned per_user = stage.config.sessions_per_user;
+
+    (void)state;
+    stage.config.sessions_per_user = 0;
+    refused(&hello, DV_WELCOME_REFUSED, "sessions-per-user");
+    stage.config.sessions_per_user = per_user;
+    stage.sessions.descriptors_free = DV_PROCESS_DESCRIPTORS;
+    refused(&hello, DV_WELCOME_REFUSED, "the most it can");
+    stage.sessions.descriptors_free = 0;
+    refused(&hello, DV_WELCOME_REFUSED, "cannot be identified");
+    stage.sessions.descriptors_free = descriptors;
+    stage.sessions.channels.costly[0].uid = getuid();
+    stage.sessions.channels.costly[0].until = dv_now() + DV_NS_PER_S;
+    refused(&hello, DV_WELCOME_REFUSED, "took divvyd too long");
+    stage.sessions.channels.costly[0].until = 0;
+    assert_int_equal(stage.sessions.descriptors_free, descriptors);
+}
+
+static void a_machine_without_devices_refuses(void **state)
+{
+    struct dv_hello hello = hello_of(DV_API_OPENCL);
+
+    (void)state;
+    stage.devices.count = 0;
+    snprintf(stage.devices.text, sizeof stage.devices.text, "no driver");
+    refused(&hello, DV_WELCOME_NO_WORKER, "no driver");
+}
+
+/* ---- waiting ---- */
+
+static void sessions_wait_for_devices_one_after_the_other(void **state)
+{
+    (void)state;
+    stage_zygote.is_unready = true;
+    int first = connect_as(DV_API_LEASE), second = connect_as(DV_API_LEASE), gone = connect_as(DV_API_LEASE);
+    assert_int_equal(welcome(first, NULL), -1);
+    assert_int_equal(HASH_COUNT(stage.sessions.all), 3);
+    dvd_sessions_advance(&stage.sessions);
+    stage_run(20);
+    assert_int_equal(welcome(first, NULL), -1);
+    close(gone);
+    stage_run(20);
+    assert_int_equal(HASH_COUNT(stage.sessions.all), 2);
+    stage_zygote.is_unready = false;
+    zygote()->look_again(stage.zygote.owner);
+    stage_run(20);
+    assert_int_equal(welcome(first, NULL), DV_WELCOME_OK);
+    assert_int_equal(welcome(second, NULL), DV_WELCOME_OK);
+    close(first);
+    close(second);
+    stage_run(20);
+}
+
+static void a_session_does_not_wait_for_ever(void **state)
+{
+    int zygote_fd = stage.zygote.fd;
+
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL);
+    fire_timer(only_session());
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
+    assert_non_null(strstr(heard, "no worker could be started in time"));
+    close(fd);
+    stage_zygote.is_unready = true;
+    fd = connect_as(DV_API_OPENCL);
+    fire_timer(only_session());
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
+    assert_non_null(strstr(heard, "devices did not answer in time"));
+    close(fd);
+    fd = connect_as(DV_API_OPENCL);
+    stage.zygote.fd = -1;
+    fire_timer(only_session());
+    stage.zygote.fd = zygote_fd;
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
+    assert_non_null(strstr(heard, "does not run"));
+    close(fd);
+}
+
+/* ---- ended by divvyd ---- */
+
+static void a_worker_is_ended_and_its_program_told_why(void **state)
+{
+    pid_t worker;
+    int status;
+
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL), shm_fd;
+    worker = fork_worker();
+    assert_int_equal(welcome(fd, &shm_fd), DV_WELCOME_OK);
+    struct dvd_session *session = only_session();
+    uint64_t id = session->lessee.id;
+    dvd_session_overdue(&session->lessee, DV_NS_PER_S, "a device");
+    dvd_session_end_for(session, "twice"); /* only the first reason counts */
+    wait_ms(100);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    struct dv_shm_header header;
+    assert_int_equal(pread(shm_fd, &header, sizeof header, 0), sizeof header);
+    assert_non_null(strstr(header.text, "it kept a device for 1.0 s"));
+    stage_run(20);
+    zygote()->exited(stage.zygote.owner, id, worker, SIGKILL);
+    const struct dvd_end_record *end = dvd_sessions_find_end(&stage.sessions, id);
+    assert_non_null(end);
+    assert_non_null(strstr(end->why, "it kept a device"));
+    assert_null(dvd_sessions_find_end(&stage.sessions, id + 1));
+    close(shm_fd);
+    close(fd);
+}
+
+static void a_program_without_a_worker_is_not_divvyds_to_end(void **state)
+{
+    (void)state;
+    int fd = connect_as(DV_API_LEASE);
+    struct dvd_session *session = only_session();
+    dvd_session_overdue(&session->lessee, DV_NS_PER_S, "a device");
+    stage_run(20);
+    assert_non_null(stage.sessions.all);
+    assert_false(dvd_session_is_stopped(&session->lessee));
+    dvd_session_unanswered(&session->lessee, &stage.ledger.devices[0], 11 * DV_NS_PER_S, 0);
+    dvd_session_unanswered(&session->lessee, &stage.ledger.devices[0], 11 * DV_NS_PER_S, DV_NS_PER_S);
+    close(fd);
+    stage_run(20);
+}
+
+/* ---- the program's end ---- */
+
+/* A process that opens a session, and what divvyd says to it. */
+static pid_t start_program(uint32_t api)
+{
+    int ready[2];
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct dv_hello hello = hello_of(api);
+        int fd = stage_connect(DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
+        if (fd < 0 || send(fd, &hello, sizeof hello, 0) < 0 || write(ready[1], "1", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    stage_run(20);
+    return pid;
+}
+
+static void a_worker_does_not_outlive_its_program_for_long(void **state)
+{
+    int status;
+
+    (void)state;
+    pid_t program = start_program(DV_API_OPENCL);
+    pid_t worker = fork_worker();
+    uint64_t id = only_session()->lessee.id;
+    end_worker(program, SIGKILL);
+    assert_true(only_session()->tenant_gone);
+    fire_timer(only_session());
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_true(WIFSIGNALED(status));
+    stage_run(20);
+    zygote()->exited(stage.zygote.owner, id, worker, SIGKILL);
+    assert_null(stage.sessions.all);
+}
+
+static void a_session_without_a_worker_ends_with_its_program(void **state)
+{
+    (void)state;
+    pid_t program = start_program(DV_API_LEASE);
+    assert_non_null(stage.sessions.all);
+    end_worker(program, SIGKILL);
+    assert_null(stage.sessions.all);
+    assert_null(stage.sessions.processes.table);
+}
+
+static void a_welcome_that_is_not_read_still_counts(void **state)
+{
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL);
+    pid_t worker = fork_worker(); /* the welcome carries a descriptor, and is not read */
+    end_worker(worker, SIGKILL);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    assert_non_null(stage.sessions.unread);
+    assert_int_equal(dvd_sessions_of_user(&stage.sessions, getuid()), 1);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    while (welcome(fd, NULL) >= 0)
+        ;
+    stage_run(20);
+    assert_null(stage.sessions.unread);
+    assert_int_equal(dvd_sessions_of_user(&stage.sessions, getuid()), 0);
+    close(fd);
+}
+
+/* ---- shared memory ---- */
+
+static void shared_memory_holds_no_more_than_was_reserved(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    int fd = connect_as(DV_API_OPENCL), shm_fd;
+    worker = fork_worker();
+    assert_int_equal(welcome(fd, &shm_fd), DV_WELCOME_OK);
+    struct dvd_session *session = only_session();
+    assert_true(session->shm_bytes >= DV_SHM_BYTES_MIN);
+    sd_event_source *timer = stage.sessions.arenas.timer;
+    for (int i = 0; i < DV_ARENA_LOOKS + 1; i++) {
+        sd_event_source_set_time(timer, 0);
+        stage_run(20);
+    }
+    assert_int_equal(session->arena_over, 0);
+    assert_int_equal(fallocate(shm_fd, 0, 0, (off_t)session->shm_bytes - 4096), 0);
+    for (int i = 0; i < DV_ARENA_LOOKS + 1; i++) {
+        sd_event_source_set_time(timer, 0);
+        stage_run(20);
+    }
+    assert_non_null(strstr(session->ended_because, "shares with its program"));
+    close(shm_fd);
+    close(fd);
+    wait_ms(50);
+    end_worker(worker, SIGKILL);
+}
+
+/* ---- the end of all ---- */
+
+static void a_daemon_that_ends_takes_its_sessions_along(void **state)
+{
+    pid_t worker;
+    int status;
+
+    (void)state;
+    int served = serve(&worker), forking = connect_as(DV_API_OPENCL), leased = connect_as(DV_API_LEASE);
+    dvd_sessions_stop(&stage.sessions, SIGTERM);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    assert_int_equal(welcome(forking, NULL), DV_WELCOME_REFUSED);
+    assert_non_null(strstr(heard, "divvyd is ending"));
+    stage_run(20);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(served);
+    close(forking);
+    close(leased);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_session_without_a_worker_lives_with_its_socket, reset),
+        cmocka_unit_test_setup(sessions_without_a_worker_may_be_forbidden, reset),
+        cmocka_unit_test_setup(a_session_ends_with_its_worker, reset),
+        cmocka_unit_test_setup(a_session_ends_without_the_zygotes_word, reset),
+        cmocka_unit_test_setup(a_fork_can_fail, reset),
+        cmocka_unit_test_setup(a_lost_zygote_refuses_the_workers_it_was_asked_for, reset),
+        cmocka_unit_test_setup(a_client_that_leaves_early_has_no_session, reset),
+        cmocka_unit_test_setup(a_second_worker_is_killed, reset),
+        cmocka_unit_test_setup(hellos_are_checked, reset),
+        cmocka_unit_test_setup(devices_are_chosen_by_the_program, reset),
+        cmocka_unit_test_setup(there_is_room_for_so_many, reset),
+        cmocka_unit_test_setup(a_machine_without_devices_refuses, reset),
+        cmocka_unit_test_setup(sessions_wait_for_devices_one_after_the_other, reset),
+        cmocka_unit_test_setup(a_session_does_not_wait_for_ever, reset),
+        cmocka_unit_test_setup(a_worker_is_ended_and_its_program_told_why, reset),
+        cmocka_unit_test_setup(a_program_without_a_worker_is_not_divvyds_to_end, reset),
+        cmocka_unit_test_setup(a_worker_does_not_outlive_its_program_for_long, reset),
+        cmocka_unit_test_setup(a_session_without_a_worker_ends_with_its_program, reset),
+        cmocka_unit_test_setup(a_welcome_that_is_not_read_still_counts, reset),
+        cmocka_unit_test_setup(shared_memory_holds_no_more_than_was_reserved, reset),
+        cmocka_unit_test_setup(a_daemon_that_ends_takes_its_sessions_along, reset),
+    };
+
+    return cmocka_run_group_tests(tests, start, NULL);
+}
