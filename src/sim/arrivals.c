@@ -132,7 +132,7 @@ static void count_for_sla(struct dv_sim_session *session, dv_ns latency_ns)
 {
     struct dv_sim_tenant *tenant = session->tenant;
 
-    if (!tenant->spec->sla_ns || session->leaving)
+    if (!tenant->spec->sla_ns || session->abandoned)
         return;
     tenant->sla_requests++;
     tenant->sla_met += latency_ns <= tenant->spec->sla_ns;
@@ -147,7 +147,7 @@ void dv_arrivals_abandon(struct dv_engine *engine, struct dv_sim_session *sessio
         if (age_ns > session->tenant->spec->sla_ns)
             count_for_sla(session, age_ns);
     }
-    session->leaving = true;
+    session->abandoned = true;
 }
 
 static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)

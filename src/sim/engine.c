@@ -2,6 +2,7 @@
  * it has something to run, runs one kernel after the other, and gives back when it has nothing for
  * longer than it may linger, when what is left of the slice is shorter than a kernel, or when it is
  * recalled. What it is charged for is grant to release. */
+#include "src/sim/daemon.h"
 #include "src/sim/memory.h"
 #include "src/sim/random.h"
 
@@ -77,7 +78,7 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     const struct dv_sim_tenant_spec *spec = session->tenant->spec;
     dv_ns left = session->slice_ends > engine->now ? session->slice_ends - engine->now : 0;
 
-    if (session->lease.recalled || session->leaving) {
+    if (session->recalled) {
         give_back(engine, session);
     } else if (!session->arrivals_count) {
         dv_ns keep = spec->keep == DV_KEEP_NOTHING ? 0
@@ -100,91 +101,133 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     }
 }
 
+/* A move stops between two pieces. */
+static bool must_stop_moving(const struct dv_sim_session *session)
+{
+    return session->state == DV_WORKER_MOVING && session->memory.copy == DV_COPY_NONE &&
+           (session->recalled || dv_sim_memory_is_stuck(session));
+}
+
+static void stop_moving(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    dv_sim_memory_end(engine, session, false);
+    give_back(engine, session);
+}
+
+/* Moves memory as far as possible: evicts for others, brings the set in, and goes on when that is there. */
+static void move(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (must_stop_moving(session))
+        stop_moving(engine, session);
+    dv_sim_memory_step(engine, session);
+    if (session->state == DV_WORKER_MOVING && dv_sim_memory_is_there(session)) {
+        dv_sim_memory_end(engine, session, true);
+        go_on(engine, session);
+        dv_sim_memory_ahead(engine, session->tenant->device);
+    } else if (must_stop_moving(session)) {
+        stop_moving(engine, session);
+    }
+}
+
 /* The worker has the grant: its slice runs from now on. */
 static void begin_turn(struct dv_engine *engine, struct dv_sim_session *session)
 {
     session->slice_ends = engine->now + session->slice_ns;
-    if (session->lease.recalled || session->leaving) {
+    if (session->recalled) {
         give_back(engine, session);
-        return;
-    }
-    if (!dv_sim_memory_bring(engine, session))
+    } else if (dv_sim_memory_is_there(session)) {
         go_on(engine, session);
-}
-
-/* A holder that computes goes on to the end of its kernel. */
-static void stop_holding(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    if (session->state == DV_WORKER_LINGERING)
-        give_back(engine, session);
-    else if (session->state == DV_WORKER_MOVING)
-        dv_sim_memory_stop(engine, session);
-}
-
-static void recall(struct dv_engine *engine, struct dv_policy_session *lease)
-{
-    struct dv_sim_session *session = dv_sim_session_of(lease);
-
-    session->tenant->recalls++;
-    stop_holding(engine, session);
-}
-
-/* Whether the device should come back soon, as divvyd tells the worker with the grant. */
-static bool is_contended(const struct dv_policy *policy, const struct dv_sim_session *session)
-{
-    return policy->waiting_tenants > 0 || session->tenant->spec->share.limit_ppm < DV_PPM;
-}
-
-/* What divvyd does after every message. */
-static void decide(struct dv_engine *engine, struct dv_sim_device *device)
-{
-    struct dv_policy *policy = &device->policy;
-    struct dv_policy_session *lease;
-    struct dv_decision decision;
-    dv_ns again;
-
-    while ((decision = dv_policy_next(policy, engine->now)).session) {
-        struct dv_sim_session *session = dv_sim_session_of(decision.session);
-        device->decisions++;
-        dv_livelock_granted(engine, session->tenant);
-        session->tenant->slices++;
-        dv_sim_sample(engine, &session->tenant->waits,
-                      engine->now - decision.session->waiting_since);
-        session->slice_ns = decision.slice_ns;
-        session->bridge_ns = decision.linger_ns;
-        session->contended = is_contended(policy, session);
-        session->linger_ns = session->contended                     ? decision.linger_ns
-                             : decision.linger_ns > LINGER_ALONE_NS ? decision.linger_ns
-                                                                    : LINGER_ALONE_NS;
-        session->short_linger_ns = session->linger_ns;
-        session->lease_kernels = 0;
-        session->busy_ns = 0;
-        dv_sim_set_state(session, DV_WORKER_STARTING);
-        dv_sim_later(engine, session, vary(engine, engine->sim.workload->grant_ns), DV_EVENT_START);
-    }
-    while ((lease = dv_policy_recall(policy, engine->now, &again)))
-        recall(engine, lease);
-    if (decision.ask_again_ns && (!again || decision.ask_again_ns < again))
-        again = decision.ask_again_ns;
-    if (again && again < engine->now)
-        again = engine->now;
-    if (again && (!device->poll_at || again < device->poll_at)) {
-        device->poll_at = again;
-        dv_events_push(&engine->events, again, DV_EVENT_POLL, device, 0);
+        dv_sim_memory_ahead(engine, session->tenant->device);
+    } else {
+        dv_sim_set_state(session, DV_WORKER_MOVING);
+        dv_sim_memory_begin(engine, session);
+        move(engine, session);
     }
 }
 
 static void ask(struct dv_engine *engine, struct dv_sim_session *session)
 {
     dv_sim_set_state(session, DV_WORKER_WAITING);
-    dv_policy_wait(&session->tenant->device->policy, &session->lease, engine->now);
+    session->asked_at = engine->now;
+}
+
+/* ---- what the daemon says ---- */
+
+/* It is called in the middle of a decision: whatever is to be done about it is done in an event. */
+static void tell(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    if (session->told)
+        return;
+    session->told = true;
+    dv_events_push(&engine->events, engine->now, DV_EVENT_TOLD, session, 0);
+}
+
+static void on_grant(struct dv_engine *engine, struct dv_sim_session *session, const struct dv_lease_message *m)
+{
+    session->tenant->device->decisions++;
+    dv_livelock_granted(engine, session->tenant);
+    session->tenant->slices++;
+    dv_sim_sample(engine, &session->tenant->waits, engine->now - session->asked_at);
+    session->serial = m->serial;
+    session->recalled = false;
+    session->granted_at = engine->now;
+    session->slice_ns = m->slice_ns;
+    session->bridge_ns = m->linger_ns;
+    session->contended = m->flags & DV_LEASE_CONTENDED;
+    session->linger_ns = session->contended || m->linger_ns > LINGER_ALONE_NS ? m->linger_ns : LINGER_ALONE_NS;
+    session->short_linger_ns = session->linger_ns;
+    session->lease_kernels = 0;
+    session->busy_ns = 0;
+    dv_sim_set_state(session, DV_WORKER_STARTING);
+    dv_sim_later(engine, session, vary(engine, engine->sim.workload->grant_ns), DV_EVENT_START);
+}
+
+static void on_lease_message(struct dv_engine *engine, struct dv_sim_session *session,
+                             const struct dv_lease_message *m)
+{
+    switch (m->type) {
+    case DV_LEASE_GRANT:
+        on_grant(engine, session, m);
+        break;
+    case DV_LEASE_EXTEND:
+        session->slice_ends = engine->now + m->slice_ns;
+        if (m->linger_ns > session->linger_ns)
+            session->linger_ns = m->linger_ns;
+        break;
+    case DV_LEASE_RECALL:
+        session->tenant->recalls++;
+        session->recalled = true;
+        tell(engine, session);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_memory_message(struct dv_engine *engine, struct dv_sim_session *session,
+                              const struct dv_memory_message *m)
+{
+    dv_sim_memory_hear(session, m);
+    tell(engine, session);
+}
+
+static const struct dv_daemon_events daemon_events = {
+    .lease = on_lease_message, .memory = on_memory_message, .asked_again = dv_livelock_asked_again};
+
+/* A holder that computes goes on to the end of its kernel. */
+static void on_told(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    session->told = false;
+    if (session->state == DV_WORKER_LINGERING && session->recalled)
+        give_back(engine, session);
+    move(engine, session);
 }
 
 /* ---- what happens ---- */
 
 static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    if (session->leaving || session->state == DV_WORKER_ABSENT)
+    if (session->state == DV_WORKER_ABSENT)
         return;
     dv_arrivals_add(engine, session);
     dv_arrivals_set_next(engine, session);
@@ -198,38 +241,37 @@ static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
         go_on(engine, session);
     } else if (session->state == DV_WORKER_IDLE) {
         ask(engine, session);
-        decide(engine, session->tenant->device);
+        dv_daemon_want(session);
         dv_sim_memory_ahead(engine, session->tenant->device);
     }
 }
 
-static void depart_if_done(struct dv_sim_tenant *tenant)
+/* The session ends, and a hold with it. */
+static void leave(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    if (tenant->policy.waiting_count || tenant->policy.holding_count || !tenant->present)
-        return;
-    tenant->present = false;
-    dv_policy_tenant_remove(&tenant->device->policy, &tenant->policy);
-    dv_devices_remove(tenant);
+    if (session->state >= DV_WORKER_STARTING)
+        record_hold(engine, session->tenant, session->granted_at, engine->now);
+    dv_arrivals_abandon(engine, session);
+    dv_sim_set_state(session, DV_WORKER_ABSENT);
+    dv_sim_memory_forget(session);
+    dv_daemon_leave(session);
 }
 
 static void on_leave(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
-    if (!tenant->present || tenant->left)
+    struct dv_sim_tenant **link = tenant->device ? &tenant->device->tenants : NULL;
+
+    if (!tenant->present)
         return;
+    tenant->present = false;
     tenant->left = true;
-    dv_devices_leave(tenant);
     if (engine->now < tenant->leave_ns)
         tenant->leave_ns = engine->now;
-    for (unsigned i = 0; i < tenant->spec->session_count; i++) {
-        struct dv_sim_session *session = &tenant->sessions[i];
-        dv_arrivals_abandon(engine, session);
-        dv_policy_cancel(&tenant->device->policy, &session->lease, engine->now);
-        stop_holding(engine, session);
-        if (!session->lease.holding)
-            dv_sim_memory_forget(engine, session);
-    }
-    depart_if_done(tenant);
-    decide(engine, tenant->device);
+    for (unsigned i = 0; i < tenant->spec->session_count; i++)
+        leave(engine, &tenant->sessions[i]);
+    while (*link != tenant)
+        link = &(*link)->next_there;
+    *link = tenant->next_there;
 }
 
 static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *session)
@@ -246,82 +288,53 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     dv_arrivals_kernel_done(engine, session);
     if (tenant->work_ns && tenant->kernels_ns >= tenant->work_ns)
         on_leave(engine, tenant);
-    go_on(engine, session);
+    else
+        go_on(engine, session);
 }
 
 static void on_released(struct dv_engine *engine, struct dv_sim_session *session)
 {
     struct dv_sim_tenant *tenant = session->tenant;
-    struct dv_policy_session *lease = &session->lease;
 
-    record_hold(engine, tenant, lease->granted_at, engine->now);
+    record_hold(engine, tenant, session->granted_at, engine->now);
     if (engine->now > session->slice_ends)
         tenant->overuse_ns += engine->now - session->slice_ends;
-    lease->burst = dv_burst_report(&session->monitor);
-    lease->busy_ns = session->arrivals_count ? session->busy_ns : 0;
-    dv_policy_release(&tenant->device->policy, lease, engine->now);
-    session->memory.used_at = engine->now;
-    if (session->leaving) {
-        dv_sim_set_state(session, DV_WORKER_ABSENT);
-        dv_sim_memory_forget(engine, session);
-        depart_if_done(tenant);
-    } else if (session->arrivals_count) {
+    if (session->arrivals_count)
         ask(engine, session);
-    } else {
+    else
         dv_sim_set_state(session, DV_WORKER_IDLE);
-    }
-    decide(engine, tenant->device);
+    dv_daemon_release(session, session->arrivals_count > 0);
     dv_sim_memory_ahead(engine, tenant->device);
-}
-
-static void on_moved(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    dv_sim_memory_is_there(engine, session);
-    go_on(engine, session);
-    decide(engine, session->tenant->device);
-}
-
-static void on_stopped(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    dv_sim_memory_stopped(engine, session);
-    give_back(engine, session);
-}
-
-static void on_ahead(struct dv_engine *engine, struct dv_sim_device *device, uint64_t number)
-{
-    if (number == device->memory.ahead_number && device->memory.ahead)
-        dv_sim_memory_ahead_done(engine, device);
 }
 
 static void on_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
-    if (!dv_devices_admit(engine, tenant)) {
-        tenant->refused = true;
+    int status = dv_daemon_join(engine, tenant);
+
+    tenant->refused = status < 0;
+    engine->out_of_memory |= status == -ENOMEM;
+    if (status < 0)
         return;
-    }
     tenant->bins = calloc(engine->sim.bin_count, sizeof *tenant->bins);
     if (!tenant->bins) {
         engine->out_of_memory = true;
         return;
     }
     tenant->present = true;
-    dv_policy_tenant_add(&tenant->device->policy, &tenant->policy, &tenant->spec->share,
-                         engine->now);
+    tenant->next_there = tenant->device->tenants;
+    tenant->device->tenants = tenant;
     for (unsigned i = 0; i < tenant->spec->session_count; i++) {
         struct dv_sim_session *session = &tenant->sessions[i];
-        dv_policy_session_init(&session->lease, &tenant->policy);
-        dv_sim_memory_join(engine, session);
         session->next_kernel_ns = dv_arrivals_kernel(session);
         dv_sim_set_state(session, DV_WORKER_IDLE);
         dv_arrivals_begin(engine, session);
     }
 }
 
-static void on_poll(struct dv_engine *engine, struct dv_sim_device *device)
+static void on_copied(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    device->poll_at = 0;
-    dv_livelock_asked_again(engine, device);
-    decide(engine, device);
+    dv_sim_memory_copied(engine, session);
+    move(engine, session);
 }
 
 /* What happens to a session in the state that the event was made for. */
@@ -331,15 +344,6 @@ static void handle_session(struct dv_engine *engine, enum dv_event_type type,
     switch (type) {
     case DV_EVENT_START:
         begin_turn(engine, session);
-        break;
-    case DV_EVENT_ROOM:
-        dv_sim_memory_has_room(engine, session);
-        break;
-    case DV_EVENT_MOVED:
-        on_moved(engine, session);
-        break;
-    case DV_EVENT_STOPPED:
-        on_stopped(engine, session);
         break;
     case DV_EVENT_KERNEL_END:
         on_kernel_end(engine, session);
@@ -367,11 +371,15 @@ static void handle(struct dv_engine *engine, const struct dv_event *event)
     case DV_EVENT_ARRIVAL:
         on_arrival(engine, session);
         break;
-    case DV_EVENT_POLL:
-        on_poll(engine, event->subject);
+    case DV_EVENT_TIMER:
+        dv_daemon_timer(engine, event);
         break;
-    case DV_EVENT_AHEAD:
-        on_ahead(engine, event->subject, event->generation);
+    case DV_EVENT_TOLD:
+        on_told(engine, session);
+        break;
+    case DV_EVENT_COPIED:
+        if (event->generation == session->memory.copy_number)
+            on_copied(engine, session);
         break;
     default:
         if (event->generation == session->generation)
@@ -434,9 +442,8 @@ static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spe
             snprintf(device->name, sizeof device->name, "%s-%u", spec->name, copy + 1);
         else
             snprintf(device->name, sizeof device->name, "%s", spec->name);
-        dv_policy_init(&device->policy, ops ? ops : spec->ops, spec->slot_count, 0);
-        device->policy.may_run_beside = dv_sim_memory_fits_beside;
-        device->policy.fixed_slice_ns = slice_ns ? slice_ns : spec->slice_ns;
+        device->ops = ops ? ops : spec->ops;
+        device->slice_ns = slice_ns ? slice_ns : spec->slice_ns;
     }
 }
 
@@ -463,6 +470,7 @@ struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv
     for (uint64_t i = 0; i < workload->tenants_count; i++)
         if (add_tenants(sim, &workload->tenants[i]) < 0)
             goto failed;
+    dv_daemon_start(engine, &daemon_events);
     return sim;
 failed:
     dv_sim_destroy(sim);
@@ -472,11 +480,11 @@ failed:
 /* What is held when time is up counts until then. */
 static void record_open_holds(struct dv_engine *engine)
 {
-    for (unsigned i = 0; i < engine->sim.device_count; i++) {
-        struct dv_policy_session *lease = engine->sim.devices[i].policy.holders.first;
-        for (; lease; lease = lease->next)
-            record_hold(engine, dv_sim_session_of(lease)->tenant, lease->granted_at,
-                        engine->sim.workload->duration_ns);
+    for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
+        struct dv_sim_tenant *tenant = &engine->sim.tenants[i];
+        for (unsigned j = 0; j < tenant->spec->session_count; j++)
+            if (tenant->sessions[j].state >= DV_WORKER_STARTING)
+                record_hold(engine, tenant, tenant->sessions[j].granted_at, engine->sim.workload->duration_ns);
     }
 }
 
@@ -541,6 +549,7 @@ void dv_sim_destroy(struct dv_sim *sim)
 
     if (!sim)
         return;
+    dv_daemon_stop(engine);
     for (unsigned i = 0; sim->tenants && i < sim->tenant_count; i++) {
         struct dv_sim_tenant *tenant = &sim->tenants[i];
         for (unsigned j = 0; tenant->sessions && j < tenant->spec->session_count; j++)

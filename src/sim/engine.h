@@ -1,5 +1,4 @@
-/* The simulation: workers with work of random shape, the policies that divvyd runs, virtual time.
- */
+/* The simulation: workers with work of random shape, and divvyd's ledger with its policies, at virtual time. */
 #ifndef DV_SIM_ENGINE_H
 #define DV_SIM_ENGINE_H
 
@@ -17,7 +16,6 @@ struct dv_sim_device;
 struct dv_sim_session;
 
 struct dv_sim_tenant {
-    struct dv_policy_tenant policy;
     const struct dv_sim_tenant_spec *spec;
     char name[96];
     struct dv_sim_device *device; /* NULL: it has not come yet, or was refused */
@@ -41,26 +39,21 @@ struct dv_sim_tenant {
 };
 
 struct dv_sim_device {
-    struct dv_policy policy;
     const struct dv_sim_device_spec *spec;
+    const struct dv_policy_ops *ops;
+    dv_ns slice_ns; /* 0: learned */
     char name[96];
     struct dv_sim_tenant *tenants; /* that are there */
-    /* their sums, without those that only finish their last kernel */
-    uint64_t requested_ppm, session_count, set_bytes;
     /* what it did */
     unsigned tenants_placed;
     dv_ns kernels_ns, held_ns; /* the sum of its slots */
     uint64_t decisions;
     struct dv_sim_memory {
-        uint64_t placed; /* the sum of all sessions' */
         uint64_t moves, moved_bytes, evicted_bytes;
         dv_ns moving_ns;
-        dv_ns copies_until;           /* a holder's move goes on */
+        dv_ns free_at[2];             /* when the next copy in, or out, can begin */
         struct dv_sim_session *ahead; /* whose set is brought in before its turn; NULL: none */
-        dv_ns ahead_since;
-        uint64_t ahead_number; /* of events that are not stale */
     } memory;
-    dv_ns poll_at; /* 0: no wake-up is set */
     /* decisions since a kernel last ended, and which kernel that was, and when */
     unsigned idle_decisions;
     uint64_t kernel_epoch;

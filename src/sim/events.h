@@ -13,14 +13,12 @@ enum dv_event_type {
     DV_EVENT_LEAVE,
     DV_EVENT_ARRIVAL,
     DV_EVENT_START,
-    DV_EVENT_ROOM,
-    DV_EVENT_MOVED,
-    DV_EVENT_STOPPED,
-    DV_EVENT_AHEAD,
+    DV_EVENT_TOLD,   /* the daemon has said something to a session */
+    DV_EVENT_COPIED, /* a piece of its set is copied */
     DV_EVENT_KERNEL_END,
     DV_EVENT_LINGER_END,
     DV_EVENT_RELEASED,
-    DV_EVENT_POLL
+    DV_EVENT_TIMER
 };
 
 struct dv_event {

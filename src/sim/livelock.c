@@ -37,7 +37,7 @@ static void complain(struct dv_engine *engine, const struct dv_sim_device *devic
     int used = snprintf(sim->problem, sizeof sim->problem,
                         "policy '%s' on device '%s' decides without end: at %.9f s, after %u "
                         "decisions in %.9f s between which no kernel ran; turns went to ",
-                        device->policy.ops->name, device->name, (double)engine->now / 1e9,
+                        device->ops->name, device->name, (double)engine->now / 1e9,
                         device->idle_decisions, (double)(engine->now - device->kernel_at) / 1e9);
 
     put_tenants(sim, device, used > 0 ? (size_t)used : 0);

@@ -1,171 +1,184 @@
-/* Sets that move (see memory.h). Room is booked when a move begins (`placed`); what is really there
- * follows (`resident`). Both change in place, unplace, count_move and the two functions of moves
- * ahead only. */
+/* Sets that move (see memory.h). */
 #include "src/sim/memory.h"
 
-/* As in divvyd, which does not believe that bringing memory in is slower. */
-#define MOVED_AT_LEAST_BYTES_PER_US 128
-#define MOVING_COSTS_BESIDE_NS (5 * DV_NS_PER_MS)
-#define MOVING_MAY_BE_LATE_NS (100 * DV_NS_PER_MS)
-/* A move can be stopped between two pieces. */
-#define PIECE_BYTES (UINT64_C(8) << 20)
+#include "src/sim/daemon.h"
 
-static uint64_t least(uint64_t a, uint64_t b)
+/* A set is copied in this many pieces, unless they would be tiny: out of the device and into it can overlap. */
+#define PIECES 16
+#define PIECE_MIN_BYTES (UINT64_C(1) << 20)
+
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
 static uint64_t set_of(const struct dv_sim_session *session)
 {
-    return session->tenant->spec->set_bytes;
+    return session->tenant->device->spec->memory_bytes ? session->tenant->spec->set_bytes : 0;
 }
 
-static dv_ns copy_ns(const struct dv_sim_device *device, uint64_t bytes)
+static uint64_t lacks(const struct dv_sim_session *session)
 {
-    return (dv_ns)((dv_wide)bytes * DV_NS_PER_S / (dv_wide)device->spec->copy_bytes_per_s);
+    return set_of(session) - session->memory.resident;
 }
 
-/* In whole pieces. */
-static uint64_t copied_bytes(const struct dv_sim_device *device, dv_ns ns)
+static uint64_t piece_of(const struct dv_sim_session *session)
 {
-    uint64_t bytes =
-        (uint64_t)((dv_wide)ns * (dv_wide)device->spec->copy_bytes_per_s / DV_NS_PER_S);
-    return bytes / PIECE_BYTES * PIECE_BYTES;
+    uint64_t piece = set_of(session) / PIECES;
+
+    return piece > PIECE_MIN_BYTES ? piece : PIECE_MIN_BYTES;
 }
 
-static void place(struct dv_sim_session *session, uint64_t bytes)
+bool dv_sim_memory_is_there(const struct dv_sim_session *session)
 {
-    session->memory.placed += bytes;
-    session->tenant->device->memory.placed += bytes;
+    return lacks(session) == 0 && session->memory.copy == DV_COPY_NONE;
 }
 
-/* Tells the policy, which prefers sessions whose sets are there. */
-static void set_resident(struct dv_engine *engine, struct dv_sim_session *session, uint64_t bytes)
+static bool has_turn(const struct dv_sim_session *session)
 {
-    session->memory.resident = bytes;
-    dv_policy_set_away(&session->tenant->device->policy, &session->lease, bytes < set_of(session),
-                       engine->now);
+    return session->state >= DV_WORKER_STARTING;
 }
 
-static void unplace(struct dv_engine *engine, struct dv_sim_session *session, uint64_t bytes)
-{
-    session->memory.placed -= bytes;
-    session->tenant->device->memory.placed -= bytes;
-    set_resident(engine, session, least(session->memory.resident, session->memory.placed));
-}
+/* ---- copies ---- */
 
-void dv_sim_memory_join(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    if (session->tenant->device->spec->memory_bytes)
-        set_resident(engine, session, 0);
-}
-
-/* ---- whose set goes ---- */
-
-static bool can_lose(const struct dv_sim_session *session, const struct dv_sim_session *asking)
-{
-    return session != asking && session->memory.placed > 0 && !session->lease.holding;
-}
-
-/* What is brought in ahead of a turn takes nothing from those who may need it first. */
-static bool may_take(const struct dv_sim_session *session, const struct dv_sim_session *asking,
-                     bool ahead)
-{
-    if (ahead && (session->state != DV_WORKER_IDLE ||
-                  session->tenant->spec->share.class < asking->tenant->spec->share.class))
-        return false;
-    return can_lose(session, asking);
-}
-
-/* The lower class first, then idle before waiting, then the one that has not run for longest. */
-static bool goes_before(const struct dv_sim_session *a, const struct dv_sim_session *b)
-{
-    enum dv_class class_a = a->tenant->spec->share.class, class_b = b->tenant->spec->share.class;
-
-    if (class_a != class_b)
-        return class_a > class_b;
-    if (a->lease.waiting != b->lease.waiting)
-        return b->lease.waiting;
-    return a->memory.used_at < b->memory.used_at;
-}
-
-static struct dv_sim_session *find_victim(const struct dv_sim_device *device,
-                                          const struct dv_sim_session *asking, bool ahead)
-{
-    struct dv_sim_session *best = NULL;
-
-    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
-        for (unsigned j = 0; j < tenant->spec->session_count; j++) {
-            struct dv_sim_session *session = &tenant->sessions[j];
-            if (may_take(session, asking, ahead) && (!best || goes_before(session, best)))
-                best = session;
-        }
-    }
-    return best;
-}
-
-static void evict(struct dv_engine *engine, struct dv_sim_session *victim, uint64_t bytes)
-{
-    struct dv_sim_tenant *tenant = victim->tenant;
-    /* room that is booked and empty costs nothing to give up */
-    uint64_t empty = victim->memory.placed - victim->memory.resident;
-
-    bytes = least(bytes, victim->memory.placed);
-    tenant->evicted_bytes += bytes > empty ? bytes - empty : 0;
-    tenant->device->memory.evicted_bytes += bytes > empty ? bytes - empty : 0;
-    unplace(engine, victim, bytes);
-}
-
-/* Books room for the whole set. Returns false when it cannot be had now: nothing is evicted then.
- */
-static bool make_room(struct dv_engine *engine, struct dv_sim_session *session, bool ahead)
+/* Begins to copy a piece as soon as the device can. */
+static void begin_copy(struct dv_engine *engine, struct dv_sim_session *session, enum dv_copy copy, uint64_t bytes)
 {
     struct dv_sim_device *device = session->tenant->device;
-    uint64_t needs = set_of(session) - session->memory.placed, stays = 0;
-    struct dv_sim_session *victim;
+    bool both_ways = device->spec->has_copy_engine;
+    dv_ns *free_at = &device->memory.free_at[both_ways && copy == DV_COPY_OUT];
+    dv_ns takes = (dv_ns)((dv_wide)bytes * DV_NS_PER_S / (dv_wide)device->spec->copy_bytes_per_s);
 
-    for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
-        for (unsigned j = 0; j < tenant->spec->session_count; j++)
-            if (&tenant->sessions[j] != session && !may_take(&tenant->sessions[j], session, ahead))
-                stays += tenant->sessions[j].memory.placed;
-    }
-    if (stays + set_of(session) > device->spec->memory_bytes)
-        return false;
-    while (device->memory.placed + needs > device->spec->memory_bytes &&
-           (victim = find_victim(device, session, ahead)))
-        evict(engine, victim, device->memory.placed + needs - device->spec->memory_bytes);
-    place(session, needs);
-    return true;
+    session->memory.copy = copy;
+    session->memory.copy_bytes = bytes;
+    *free_at = (*free_at > engine->now ? *free_at : engine->now) + takes;
+    dv_events_push(&engine->events, *free_at, DV_EVENT_COPIED, session, ++session->memory.copy_number);
 }
 
-bool dv_sim_memory_fits_beside(const struct dv_policy *policy,
-                               const struct dv_policy_session *lease)
+void dv_sim_memory_copied(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    const struct dv_sim_session *session = (const void *)lease;
-    uint64_t most = session->tenant->device->spec->memory_bytes, needs = set_of(session);
+    struct dv_sim_tenant *tenant = session->tenant;
+    struct dv_sim_memory *device = &tenant->device->memory;
+    uint64_t bytes = session->memory.copy_bytes;
 
-    for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next)
-        needs += set_of(dv_sim_session_of(holder));
-    return !most || needs <= most;
+    if (session->memory.copy == DV_COPY_IN) {
+        session->memory.resident += bytes;
+        tenant->moved_bytes += bytes;
+        device->moved_bytes += bytes;
+    } else {
+        session->memory.resident -= bytes;
+        tenant->evicted_bytes += bytes;
+        device->evicted_bytes += bytes;
+    }
+    session->memory.copy = DV_COPY_NONE;
+    if (device->ahead == session && lacks(session) == 0) {
+        device->ahead = NULL;
+        tenant->moves_ahead++;
+        dv_sim_memory_ahead(engine, tenant->device);
+    }
+}
+
+/* ---- room ---- */
+
+void dv_sim_memory_hear(struct dv_sim_session *session, const struct dv_memory_message *m)
+{
+    switch (m->type) {
+    case DV_MEMORY_PLACED:
+        session->memory.room += m->bytes;
+        session->memory.asked &= m->id != session->memory.place_id;
+        break;
+    case DV_MEMORY_NO_ROOM:
+        session->memory.refused |= m->id == session->memory.place_id;
+        session->memory.asked &= m->id != session->memory.place_id;
+        break;
+    case DV_MEMORY_EVICT:
+        session->memory.evict_due += m->bytes;
+        session->memory.evict_id = m->id;
+        break;
+    default:
+        break;
+    }
+}
+
+static void ask_for_room(struct dv_sim_session *session, uint64_t bytes, uint32_t flags)
+{
+    session->memory.asked = bytes > 0; /* without a need for room it tells the daemon that it moves */
+    session->memory.refused = false;
+    dv_daemon_memory(session, DV_MEMORY_PLACE, ++session->memory.place_id, bytes, flags);
+}
+
+static void give_room_back(struct dv_sim_session *session, uint64_t bytes, uint64_t evict_id)
+{
+    session->memory.room -= bytes;
+    dv_daemon_memory(session, DV_MEMORY_UNPLACE, evict_id, bytes, 0);
+}
+
+/* Room without data costs nothing to give up. A session in its turn needs all that it has. */
+static void evict(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    uint64_t due = session->memory.evict_due;
+    uint64_t spare = smaller(session->memory.room - session->memory.resident, due);
+
+    if (has_turn(session) || (!spare && !session->memory.resident)) {
+        session->memory.evict_due = 0;
+        dv_daemon_memory(session, DV_MEMORY_KEEPS, session->memory.evict_id, due, 0);
+        return;
+    }
+    if (spare) {
+        session->memory.evict_due -= spare;
+        give_room_back(session, spare, session->memory.evict_id);
+    }
+    if (session->memory.evict_due)
+        begin_copy(engine, session, DV_COPY_OUT,
+                   smaller(smaller(session->memory.evict_due, session->memory.resident), piece_of(session)));
+}
+
+static void bring_in(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    uint64_t ready = smaller(session->memory.room - session->memory.resident, lacks(session));
+
+    if (ready)
+        begin_copy(engine, session, DV_COPY_IN, smaller(ready, piece_of(session)));
+}
+
+/* Asks for the next piece while this one is copied. A session that was refused queues for the whole rest. */
+static void ask_for_next(struct dv_sim_session *session)
+{
+    uint64_t needs = set_of(session) - smaller(set_of(session), session->memory.room);
+
+    if (session->memory.asked || needs == 0 || dv_sim_memory_is_stuck(session))
+        return;
+    session->memory.queues |= session->memory.refused;
+    ask_for_room(session, session->memory.queues ? needs : smaller(needs, piece_of(session)),
+                 session->memory.queues ? DV_MEMORY_WAITS : 0);
+}
+
+bool dv_sim_memory_is_stuck(const struct dv_sim_session *session)
+{
+    return session->memory.refused && session->memory.queues;
+}
+
+void dv_sim_memory_step(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    bool moves = session->state == DV_WORKER_MOVING;
+
+    if (session->state == DV_WORKER_ABSENT)
+        return;
+    if (moves)
+        ask_for_next(session);
+    if (session->memory.copy != DV_COPY_NONE)
+        return;
+    if (session->memory.evict_due)
+        evict(engine, session);
+    else if (moves || session->tenant->device->memory.ahead == session)
+        bring_in(engine, session);
 }
 
 /* ---- ahead of a turn ---- */
 
-/* What has been brought in so far stays. */
-static void stop_ahead(struct dv_engine *engine, struct dv_sim_device *device)
+static bool is_before(const struct dv_sim_session *session, const struct dv_sim_session *other)
 {
-    struct dv_sim_session *session = device->memory.ahead;
-
-    if (!session)
-        return;
-    uint64_t bytes = copied_bytes(device, engine->now - device->memory.ahead_since);
-    bytes = least(bytes, session->memory.placed - session->memory.resident);
-    set_resident(engine, session, session->memory.resident + bytes);
-    device->memory.moved_bytes += bytes;
-    session->tenant->moved_bytes += bytes;
-    unplace(engine, session, session->memory.placed - session->memory.resident);
-    device->memory.ahead = NULL;
-    device->memory.ahead_number++;
+    return !other || session->asked_at < other->asked_at;
 }
 
 static struct dv_sim_session *longest_waiting(const struct dv_sim_device *device)
@@ -175,8 +188,7 @@ static struct dv_sim_session *longest_waiting(const struct dv_sim_device *device
     for (struct dv_sim_tenant *tenant = device->tenants; tenant; tenant = tenant->next_there) {
         for (unsigned j = 0; j < tenant->spec->session_count; j++) {
             struct dv_sim_session *session = &tenant->sessions[j];
-            if (session->lease.waiting && session->memory.resident < set_of(session) &&
-                (!best || session->lease.waiting_since < best->lease.waiting_since))
+            if (session->state == DV_WORKER_WAITING && lacks(session) && is_before(session, best))
                 best = session;
         }
     }
@@ -185,152 +197,56 @@ static struct dv_sim_session *longest_waiting(const struct dv_sim_device *device
 
 void dv_sim_memory_ahead(struct dv_engine *engine, struct dv_sim_device *device)
 {
-    struct dv_sim_memory *memory = &device->memory;
+    struct dv_sim_session *ahead = device->memory.ahead;
 
-    if (!device->spec->has_copy_engine || memory->ahead || memory->copies_until > engine->now)
+    if (!device->spec->has_copy_engine || !device->spec->memory_bytes)
         return;
-    struct dv_sim_session *session = longest_waiting(device);
-    uint64_t evicted = memory->evicted_bytes;
-    if (!session || !make_room(engine, session, true))
+    if (ahead && ahead->state == DV_WORKER_WAITING && (ahead->memory.asked || ahead->memory.copy != DV_COPY_NONE))
         return;
-    uint64_t in = set_of(session) - session->memory.resident;
-    uint64_t out = memory->evicted_bytes - evicted;
-    memory->ahead = session;
-    memory->ahead_since = engine->now;
-    dv_events_push(&engine->events, engine->now + copy_ns(device, in > out ? in : out),
-                   DV_EVENT_AHEAD, device, ++memory->ahead_number);
+    device->memory.ahead = ahead = longest_waiting(device);
+    if (!ahead)
+        return;
+    if (ahead->memory.room < set_of(ahead))
+        ask_for_room(ahead, set_of(ahead) - ahead->memory.room, DV_MEMORY_AHEAD);
+    dv_sim_memory_step(engine, ahead);
 }
 
-void dv_sim_memory_ahead_done(struct dv_engine *engine, struct dv_sim_device *device)
+/* ---- turns ---- */
+
+void dv_sim_memory_begin(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    struct dv_sim_session *session = device->memory.ahead;
-    uint64_t bytes = set_of(session) - session->memory.resident;
-
-    set_resident(engine, session, session->memory.resident + bytes);
-    session->tenant->moved_bytes += bytes;
-    session->tenant->moves_ahead++;
-    device->memory.moved_bytes += bytes;
-    device->memory.ahead = NULL;
-    dv_sim_memory_ahead(engine, device);
-}
-
-/* ---- in a turn ---- */
-
-/* How long a session can take to bring in as much as it has on the device, itself. */
-static dv_ns longest_move(const struct dv_sim_session *session, dv_ns beside_ns)
-{
-    return beside_ns + session->memory.waited_ns +
-           session->memory.placed / MOVED_AT_LEAST_BYTES_PER_US * DV_NS_PER_US;
-}
-
-/* Room is booked. Others' sets leave first; a copy engine moves both ways at once. Moves of several
- * holders follow one another. */
-static void begin_move(struct dv_engine *engine, struct dv_sim_session *session, uint64_t out_bytes)
-{
-    struct dv_sim_device *device = session->tenant->device;
-    dv_ns queue_ns =
-        device->memory.copies_until > engine->now ? device->memory.copies_until - engine->now : 0;
-    dv_ns out_ns = copy_ns(device, out_bytes);
-    dv_ns in_ns = copy_ns(device, set_of(session) - session->memory.resident);
-    dv_ns all_ns = !device->spec->has_copy_engine ? out_ns + in_ns
-                   : out_ns > in_ns               ? out_ns
-                                                  : in_ns;
-
-    dv_sim_set_state(session, DV_WORKER_MOVING);
-    session->memory.bring_since = engine->now + queue_ns + all_ns - in_ns;
-    device->memory.copies_until = engine->now + queue_ns + all_ns;
-    dv_sim_later(engine, session, queue_ns + all_ns - in_ns, DV_EVENT_ROOM);
-    dv_sim_later(engine, session, queue_ns + all_ns, DV_EVENT_MOVED);
-}
-
-bool dv_sim_memory_bring(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    struct dv_sim_device *device = session->tenant->device;
-
-    if (!device->spec->memory_bytes)
-        return false;
-    if (device->memory.ahead == session)
-        stop_ahead(engine, device);
-    if (session->memory.resident == set_of(session)) {
-        dv_sim_memory_ahead(engine, device);
-        return false;
-    }
-    stop_ahead(engine, device);
-    uint64_t evicted = device->memory.evicted_bytes;
-    make_room(engine, session,
-              false); /* there is room beside the other holders, or it had no turn */
     session->memory.moves_since = engine->now;
-    session->memory.waited_ns = 0;
-    dv_policy_moves(&session->lease, DV_MOVING_MAX_NS, engine->now);
-    begin_move(engine, session, device->memory.evicted_bytes - evicted);
-    return true;
+    session->memory.asked = session->memory.refused = session->memory.queues = false;
+    if (session->tenant->device->memory.ahead == session)
+        session->tenant->device->memory.ahead = NULL;
+    if (session->memory.room >= set_of(session))
+        ask_for_room(session, 0, 0);
+    dv_sim_memory_step(engine, session);
 }
 
-void dv_sim_memory_has_room(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    session->memory.waited_ns = engine->now - session->memory.moves_since;
-    dv_policy_moves(&session->lease, longest_move(session, MOVING_MAY_BE_LATE_NS), engine->now);
-}
-
-static void count_move(struct dv_engine *engine, struct dv_sim_session *session, uint64_t bytes)
+void dv_sim_memory_end(struct dv_engine *engine, struct dv_sim_session *session, bool is_there)
 {
     struct dv_sim_tenant *tenant = session->tenant;
-    dv_ns lost_ns = engine->now - session->memory.moves_since;
+    dv_ns lost = engine->now - session->memory.moves_since;
 
     tenant->moves++;
-    tenant->moved_bytes += bytes;
-    tenant->moving_ns += lost_ns;
+    tenant->moving_ns += lost;
     tenant->device->memory.moves++;
-    tenant->device->memory.moved_bytes += bytes;
-    tenant->device->memory.moving_ns += lost_ns;
-    set_resident(engine, session, session->memory.resident + bytes);
+    tenant->device->memory.moving_ns += lost;
+    if (!is_there)
+        return;
+    dv_daemon_memory(session, DV_MEMORY_IN_PLACE, 0, lost, 0);
+    if (session->memory.room > set_of(session))
+        give_room_back(session, session->memory.room - set_of(session), 0);
 }
 
-void dv_sim_memory_is_there(struct dv_engine *engine, struct dv_sim_session *session)
+void dv_sim_memory_forget(struct dv_sim_session *session)
 {
-    count_move(engine, session, set_of(session) - session->memory.resident);
-    dv_ns took_ns = least(engine->now - session->memory.moves_since,
-                          longest_move(session, MOVING_COSTS_BESIDE_NS));
-    struct dv_decision decision =
-        dv_policy_moved(&session->tenant->device->policy, &session->lease, took_ns, engine->now);
-    if (decision.session) {
-        session->slice_ends = engine->now + decision.slice_ns;
-        if (decision.linger_ns > session->linger_ns)
-            session->linger_ns = decision.linger_ns;
-    }
-    dv_sim_memory_ahead(engine, session->tenant->device);
-}
+    struct dv_sim_memory *device = &session->tenant->device->memory;
 
-void dv_sim_memory_stop(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    struct dv_sim_device *device = session->tenant->device;
-    dv_ns piece_ns = copy_ns(device, PIECE_BYTES) + 1;
-    dv_ns since = session->memory.bring_since;
-    dv_ns into_ns = engine->now > since ? (engine->now - since) % piece_ns : 0;
-
-    dv_sim_set_state(session, DV_WORKER_STOPPING);
-    dv_sim_later(engine, session, into_ns ? piece_ns - into_ns : 0, DV_EVENT_STOPPED);
-}
-
-void dv_sim_memory_stopped(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    struct dv_sim_device *device = session->tenant->device;
-    dv_ns since = session->memory.bring_since;
-    uint64_t bytes = engine->now > since ? copied_bytes(device, engine->now - since) : 0;
-
-    count_move(engine, session, least(bytes, set_of(session) - session->memory.resident));
-    if (device->memory.copies_until > engine->now)
-        device->memory.copies_until = engine->now;
-    unplace(engine, session, session->memory.placed - session->memory.resident);
-}
-
-/* ---- after a turn ---- */
-
-void dv_sim_memory_forget(struct dv_engine *engine, struct dv_sim_session *session)
-{
-    struct dv_sim_device *device = session->tenant->device;
-
-    if (device->memory.ahead == session)
-        stop_ahead(engine, device);
-    unplace(engine, session, session->memory.placed);
+    if (device->ahead == session)
+        device->ahead = NULL;
+    session->memory.room = session->memory.resident = session->memory.evict_due = 0;
+    session->memory.copy = DV_COPY_NONE;
+    session->memory.copy_number++;
 }

@@ -98,7 +98,7 @@ int dv_report_write_svg(const struct dv_sim_report *report, const char *path)
         double top = TOP + d * (double)(TOP + PANEL_HEIGHT + BOTTOM);
         unsigned number = 0;
         draw_axes(file, top, (double)sim->workload->duration_ns / 1e9, sim->devices[d].name,
-                  sim->devices[d].policy.ops->name);
+                  sim->devices[d].ops->name);
         for (unsigned i = 0; i < sim->tenant_count; i++)
             if (sim->tenants[i].device == &sim->devices[d])
                 draw_tenant(file, sim, &sim->tenants[i], top, number++);

@@ -2,6 +2,8 @@
 #ifndef DV_SIM_PRIVATE_H
 #define DV_SIM_PRIVATE_H
 
+#include "src/arbiter/ledger/ledger.h"
+#include "src/arbiter/restart/state.h"
 #include "src/policy/pauses.h"
 #include "src/sim/engine.h"
 #include "src/sim/events.h"
@@ -11,20 +13,26 @@ enum dv_worker_state {
     DV_WORKER_IDLE,
     DV_WORKER_WAITING,
     DV_WORKER_STARTING,
-    DV_WORKER_MOVING,
-    DV_WORKER_STOPPING, /* ends a move that it was recalled from */
+    DV_WORKER_MOVING, /* holds the device and brings its set in */
     DV_WORKER_RUNNING,
     DV_WORKER_LINGERING,
     DV_WORKER_RELEASING
 };
 
+enum dv_copy { DV_COPY_NONE, DV_COPY_IN, DV_COPY_OUT };
+
 struct dv_sim_session {
-    struct dv_policy_session lease; /* first: the policy's pointers lead back to the session */
+    struct dvd_lessee lessee; /* first: the ledger's pointers lead back to the session */
     struct dv_sim_tenant *tenant;
+    uint32_t device_index; /* in its list of devices */
+    uint64_t serial;       /* of the present or last grant */
+    bool recalled;         /* that grant */
+    bool told;             /* an event for what the daemon has said is in the queue */
+    dv_ns asked_at, granted_at;
     uint64_t random;
     enum dv_worker_state state;
     uint64_t generation;
-    bool leaving;
+    bool abandoned; /* it takes no more work */
     dv_ns *arrivals; /* of bursts not yet done, in a ring */
     size_t arrivals_first, arrivals_count, arrivals_capacity;
     uint64_t trace_next;
@@ -41,11 +49,16 @@ struct dv_sim_session {
     dv_ns busy_ns;          /* the same, their time */
     struct dv_burst_monitor monitor;
     struct {
-        uint64_t placed, resident; /* room that it has; of that, what holds its data */
-        dv_ns used_at;             /* its last turn ended */
-        dv_ns moves_since;         /* in this turn */
-        dv_ns bring_since;         /* the same without waiting for others to leave */
-        dv_ns waited_ns;           /* for that */
+        uint64_t room, resident;     /* bytes that the daemon has granted; of those, with its data */
+        uint64_t evict_due, evict_id; /* what it was asked to evict, and by which request */
+        uint64_t place_id;           /* of its newest request for room */
+        bool asked;                  /* that has no answer yet */
+        bool refused;                /* it was answered with no */
+        bool queues;                 /* it asks for the rest at once, and waits */
+        enum dv_copy copy;           /* of a piece, under way */
+        uint64_t copy_bytes;
+        uint64_t copy_number;        /* of the copy whose event counts */
+        dv_ns moves_since;           /* in this turn */
     } memory;
 };
 
@@ -53,14 +66,15 @@ struct dv_engine {
     struct dv_sim sim; /* first: what users see */
     struct dv_event_queue events;
     dv_ns now;
+    struct dvd_ledger ledger; /* its clock, and its records, which are in no file */
+    struct dv_timers timers;
+    struct dvd_state state;
+    struct dv_sim_timer *timers_all, *timers_free;
+    const struct dv_daemon_events *daemon_events;
+    uint64_t last_session_id;
     uint64_t random; /* for overheads */
     bool out_of_memory;
 };
-
-static inline struct dv_sim_session *dv_sim_session_of(struct dv_policy_session *lease)
-{
-    return (struct dv_sim_session *)(void *)lease;
-}
 
 /* An event of the session in its present state: it lapses when the session moves on before. */
 static inline void dv_sim_later(struct dv_engine *engine, struct dv_sim_session *session,
@@ -82,14 +96,6 @@ void dv_sim_sample(struct dv_engine *engine, struct dv_samples *samples, dv_ns v
 void dv_livelock_granted(struct dv_engine *engine, struct dv_sim_tenant *tenant);
 void dv_livelock_asked_again(struct dv_engine *engine, struct dv_sim_device *device);
 void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *device);
-
-/* ---- devices.c: which device a tenant goes to ---- */
-
-/* Sets tenant->device. Returns false when there is none that can take it. */
-bool dv_devices_admit(struct dv_engine *engine, struct dv_sim_tenant *tenant);
-/* What it was promised is free again; later, its last kernel is done, and it is gone. */
-void dv_devices_leave(struct dv_sim_tenant *tenant);
-void dv_devices_remove(struct dv_sim_tenant *tenant);
 
 /* ---- arrivals.c: what a session has to do, and when more comes ---- */
 

@@ -259,7 +259,7 @@ static void print_device(const struct dv_sim_report *report, const struct dv_sim
 {
     double capacity = (double)report->sim->workload->duration_ns * device->spec->slot_count;
 
-    fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu", device->name, device->policy.ops->name,
+    fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu", device->name, device->ops->name,
             device->tenants_placed, 100 * (double)device->kernels_ns / capacity,
             100 * (double)device->held_ns / capacity, (unsigned long long)device->decisions);
     if (report->has_memory)

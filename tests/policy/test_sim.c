@@ -216,23 +216,25 @@ static void random_workload(char *text, size_t bytes)
 
 static void check_memory(const struct dv_sim *sim, const struct dv_sim_device *device)
 {
-    uint64_t placed = 0;
+    const struct dv_engine *engine = (const struct dv_engine *)(const void *)sim;
+    const struct dvd_device *known = &engine->ledger.devices[device - sim->devices];
+    uint64_t room = 0;
 
     for (unsigned i = 0; i < sim->tenant_count; i++) {
         const struct dv_sim_tenant *tenant = &sim->tenants[i];
         for (unsigned j = 0; tenant->device == device && j < tenant->spec->session_count; j++) {
             const struct dv_sim_session *session = &tenant->sessions[j];
-            assert_true(session->memory.resident <= session->memory.placed);
-            assert_true(session->memory.placed <= tenant->spec->set_bytes);
+            assert_true(session->memory.resident <= session->memory.room);
+            assert_true(session->memory.resident <= tenant->spec->set_bytes);
             if (session->state == DV_WORKER_RUNNING || session->state == DV_WORKER_LINGERING)
                 assert_int_equal(session->memory.resident, tenant->spec->set_bytes);
-            if (tenant->left && session->state == DV_WORKER_ABSENT)
-                assert_int_equal(session->memory.placed, 0);
-            placed += session->memory.placed;
+            if (tenant->left)
+                assert_int_equal(session->memory.room, 0);
+            room += session->memory.room;
         }
     }
-    assert_int_equal(placed, device->memory.placed);
-    assert_true(placed <= device->spec->memory_bytes);
+    assert_int_equal(room, known->memory.placed);
+    assert_true(room <= device->spec->memory_bytes);
     assert_true(device->kernels_ns <= device->held_ns);
     assert_true(device->held_ns <= sim->workload->duration_ns * device->spec->slot_count);
 }
@@ -256,6 +258,9 @@ static void test_random_memory(void **state)
         int status = dv_sim_run(sim, NULL);
         if (status != 0)
             fail_msg("%s\n%s", sim->problem, text);
+        char wrong[256];
+        if (dvd_ledger_check(&((struct dv_engine *)(void *)sim)->ledger, wrong, sizeof wrong) != 0)
+            fail_msg("%s\n%s", wrong, text);
         for (unsigned d = 0; d < sim->device_count; d++) {
             check_memory(sim, &sim->devices[d]);
             kernels += sim->devices[d].kernel_epoch;
