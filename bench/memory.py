@@ -58,10 +58,10 @@ class Plan:
         self.small_buffers = 20_000 if quick else SMALL_BUFFERS
 
 
-def config(capacity, slice_text=None, swap=True, turn_max=None):
+def config(capacity, slice_text=None, swap=True, slice_max=None):
     text = f'devices:\n  - match: "*"\n    unified: no\n    capacity: {capacity}\n'
-    if turn_max:
-        text += f"    turn-max: {turn_max}\n"
+    if slice_max:
+        text += f"    slice-max: {slice_max}\n"
     if slice_text:
         text += f"    slice: {slice_text}\n"
     if not swap:
@@ -204,7 +204,7 @@ class Bench:
                 Figure(f"makespan_{key}", f"{name}: two programs together, of one after the other",
                        ("<=", bar), "s", optimum=(">=", optimum_of_two(device_part, plan.rounds)),
                        strict=True),
-                self.config(turn_max=LONG_TURNS), works(plan.rounds), plan.repetitions)
+                self.config(slice_max=LONG_TURNS), works(plan.rounds), plan.repetitions)
             self.makespan(
                 Figure(f"fixed_{key}", f"  the same with fixed slices of {FIXED_SLICE}", unit="s"),
                 self.config(slice_text=FIXED_SLICE), works(plan.fixed_rounds), 1)
@@ -296,7 +296,7 @@ class Bench:
         """The median of the milliseconds that requests took, beside a batch tenant or alone, and what
         that tenant did a second."""
         service = Instance(
-            self.side_of(daemon, "--request", "30%", "--priority", "latency"),
+            self.side_of(daemon, "--request", "30%", "--class", "latency"),
             [self.program, "serve", "--set", str(SERVICE_SET),
              "--buffers", str(SERVICE_SET // SERVICE_BUFFER), "--every", str(10**6 // REQUESTS_PER_S),
              "--requests", str(self.plan.requests)])
@@ -306,7 +306,7 @@ class Bench:
             if batch_set:
                 passes = BATCH_ROUND_S * 1e9 / (self.pass_ns * SERVICE_BUFFER / self.plan.buffer)
                 batch = Instance(
-                    self.side_of(daemon, "--priority", "batch"),
+                    self.side_of(daemon, "--class", "batch"),
                     [self.program, "phases", "--set", str(batch_set),
                      "--buffers", str(batch_set // SERVICE_BUFFER),
                      "--passes", str(max(1, round(passes))), "--rounds", "0"])

@@ -364,7 +364,7 @@ class Bench:
             (["set", "long", "--limit", "10%"], 90),
             (["set", "long", "--limit", "100%"], 75),
             (["set", "short", "--weight", "1"], 50),
-            (["set", "long", "--priority", "batch"], 50),
+            (["set", "long", "--class", "batch"], 50),
             (["set", "long", "--request", "70%"], 30),
             (["policy", "0", "fair"], 50),
             (["policy", "0", "elastic"], 30),

@@ -196,15 +196,15 @@ static void on_bounds_changed(void *owner)
     }
 }
 
-static void on_sweep_wanted(void *owner)
+static void on_trim_wanted(void *owner)
 {
     struct dvd_arbiter *arbiter = owner;
 
-    dvd_zygote_request_sweep(&arbiter->zygote);
+    dvd_zygote_request_trim(&arbiter->zygote);
 }
 
 static const struct dvd_sandbox_events sandbox_events = {.bounds_changed = on_bounds_changed,
-                                                         .sweep_wanted = on_sweep_wanted};
+                                                         .trim_wanted = on_trim_wanted};
 
 /* ---- the zygote ---- */
 
@@ -262,7 +262,7 @@ static void note_devices(struct dvd_arbiter *arbiter)
         return;
     header->zygote_identity = 0;
     dvd_restore_note_devices(&arbiter->state, devices->reports, devices->count, devices->found);
-    header->uncaged = arbiter->sandboxes.off;
+    header->unsandboxed = arbiter->sandboxes.off;
     header->zygote_pid = arbiter->zygote.pid;
     /* that no device was found is no reason not to look again */
     header->zygote_identity = devices->count ? dvd_zygote_identity(&arbiter->zygote) : 0;

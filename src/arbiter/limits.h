@@ -99,9 +99,9 @@
 #define DV_MAX_TENANT_NAME 96 /* bytes, the ending NUL included */
 #define DV_MAX_SLOTS 64 /* sessions that may keep one device busy at a time */
 #define DV_MAX_VENDORS 64
-#define DV_MAX_CAGE_PATHS 64
-#define DV_MAX_CAGE_CALLS 64
-#define DV_MAX_CAGE_IOCTLS 16
+#define DV_MAX_SANDBOX_PATHS 64
+#define DV_MAX_SANDBOX_CALLS 64
+#define DV_MAX_SANDBOX_IOCTLS 16
 #define DV_MAX_ICD_BYTES 4096
 #define DV_WORKER_MEMORY_MIN (UINT64_C(64) << 20) /* a worker needs some before it does anything */
 #define DV_WORKER_PROCESSES_MIN 16
@@ -123,10 +123,10 @@
 
 /* How often a tenant's compiled kernels are counted while it has sessions, and how many tenants' at
  * once. */
-#define DV_SWEEP_PAUSE_US (20 * DV_S)
-#define DV_SWEEP_LOOK_US (5 * DV_S)
-#define DV_SWEEPS_AT_ONCE 8
-#define DV_SWEEP_LOST_US (40 * DV_S) /* who has not answered by then does not answer any more */
+#define DV_TRIM_PAUSE_US (20 * DV_S)
+#define DV_TRIM_LOOK_US (5 * DV_S)
+#define DV_TRIMS_AT_ONCE 8
+#define DV_TRIM_LOST_US (40 * DV_S) /* who has not answered by then does not answer any more */
 
 /* Users that workers run as: in all, and for each user of programs (or as many as it may have sessions).
  * Of those whose sessions are over, half of a user's stay, and all stay while a quarter of the range is

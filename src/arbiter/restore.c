@@ -28,7 +28,7 @@ bool dvd_arbiter_restore_zygote(struct dvd_arbiter *arbiter)
     if (!arbiter->is_restart || !restore_devices(arbiter) || !kept ||
         header->zygote_identity != dvd_zygote_identity(&arbiter->zygote))
         return false;
-    if (header->uncaged == 1 && arbiter->config.cage == DV_CAGE_IF_POSSIBLE)
+    if (header->unsandboxed == 1 && arbiter->config.sandbox == DV_SANDBOX_IF_POSSIBLE)
         arbiter->sandboxes.off = true;
     if (dvd_zygote_adopt(&arbiter->zygote, header->zygote_pid, &kept->fds[DV_KEPT_ZYGOTE],
                          &kept->fds[DV_KEPT_ZYGOTE_SOCKET], &kept->fds[DV_KEPT_ZYGOTE_LOG]) < 0)
@@ -47,7 +47,7 @@ static void *on_tenant(void *owner, struct dv_state_tenant *record, const struct
                               dvd_identity_is_shared(&arbiter->config, record->name));
 }
 
-static bool on_tenant_device(void *owner, void *tenant, struct dv_state_place *record, const struct dv_share *share)
+static bool on_tenant_device(void *owner, void *tenant, struct dv_state_tenant_device *record, const struct dv_share *share)
 {
     struct dvd_arbiter *arbiter = owner;
     struct dvd_device *device = &arbiter->ledger.devices[record->device];

@@ -15,14 +15,14 @@ static void take_complaint(cyaml_log_t level, void *context, const char *format,
     vsnprintf(text, sizeof text, format, args);
     text[strcspn(text, "\n")] = '\0';
     const char *body = strncmp(text, "Load: ", 6) == 0 ? text + 6 : text;
-    const char *place = strstr(body, "(line: ");
+    const char *position = strstr(body, "(line: ");
     if (strncmp(body, "  in ", 5) != 0) {
         if (!complaint->what[0])
             snprintf(complaint->what, sizeof complaint->what, "%s", body);
         return;
     }
-    if (complaint->line == 0 && place)
-        complaint->line = atoi(place + strlen("(line: "));
+    if (complaint->line == 0 && position)
+        complaint->line = atoi(position + strlen("(line: "));
     if (complaint->key_count < DV_YAML_DEPTH &&
         sscanf(body, "  in mapping field '%63[^']'", complaint->keys[complaint->key_count]) == 1)
         complaint->key_count++;

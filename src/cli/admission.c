@@ -16,11 +16,11 @@
 
 #define ANSWER_TIMEOUT_S 30 /* a daemon that has just started may still look for its devices */
 
-static uint16_t class_of(const char *priority)
+static uint16_t class_of(const char *word)
 {
     enum dv_class class;
 
-    return priority && dv_class_by_word(priority, &class) ? (uint16_t)(class + 1) : 0;
+    return word && dv_class_by_word(word, &class) ? (uint16_t)(class + 1) : 0;
 }
 
 /* Waits until the daemon has closed the session too, so that it is not counted beside the
@@ -44,7 +44,7 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
                              .request = share->request.from ? share->request.value + 1 : 0,
                              .limit = share->limit.from ? share->limit.value + 1 : 0,
                              .weight = (uint16_t)share->weight.value,
-                             .class = class_of(share->priority)};
+                             .class = class_of(share->class)};
     struct dv_welcome welcome;
     const struct timeval timeout = {.tv_sec = ANSWER_TIMEOUT_S};
     int fd_count;

@@ -59,7 +59,7 @@ static void print_state(const json_t *device)
     print_line("why", dv_http_text(device, "why", ""));
 }
 
-static void print_last_turn(const json_t *device)
+static void print_last_slice(const json_t *device)
 {
     const char *rule = dv_http_text(device, "rule", "");
     char slice[32];
@@ -104,8 +104,8 @@ static void print_memory(const json_t *device)
     dv_value_format_duration(moving, sizeof moving, moving_s);
     printf("  %-11s room for %s on the device, %s spent on bringing memory in", "memory", placed, moving);
     if (moving_s > 0 && held_s > 0) { /* what it costs this session, and what it costs others */
-        dv_value_format_duration(most, sizeof most, number_of(device, "turn_max_s"));
-        printf(", %.0f%% of its time:\n  %-11s turns are longer for it, and others wait for up to %s (turn-max)",
+        dv_value_format_duration(most, sizeof most, number_of(device, "slice_max_s"));
+        printf(", %.0f%% of its time:\n  %-11s turns are longer for it, and others wait for up to %s (slice-max)",
                moving_s < held_s ? 100 * moving_s / held_s : 100.0, "", most);
     }
     putchar('\n');
@@ -119,7 +119,7 @@ static void print_share(const json_t *device)
                           json_integer_value(json_object_get(device, "request_ppm")));
     dv_value_format_share(limit, sizeof limit,
                           json_integer_value(json_object_get(device, "limit_ppm")));
-    printf("  %-11s request %s, limit %s, weight %" PRId64 ", priority %s\n", "tenant has", request,
+    printf("  %-11s request %s, limit %s, weight %" PRId64 ", class %s\n", "tenant has", request,
            limit, (int64_t)json_integer_value(json_object_get(device, "weight")),
            dv_http_text(device, "class", "?"));
 }
@@ -172,7 +172,7 @@ static void print_device(const json_t *device)
            (int64_t)json_integer_value(json_object_get(device, "index")),
            dv_http_text(device, "device", "?"), dv_http_text(device, "policy", "none"));
     print_state(device);
-    print_last_turn(device);
+    print_last_slice(device);
     printf("  %-11s %.0f turns, %.0f recalled before their end\n", "so far",
            number_of(device, "grants"), number_of(device, "recalls"));
     print_estimates(device);

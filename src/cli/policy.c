@@ -22,7 +22,7 @@ static const char usage[] =
     "\n"
     "DEVICE is its number, or a pattern such as '*RTX*' that fits the name of one device only\n"
     "(see `divvy devices`). NAME is\n"
-    "  elastic   guaranteed shares, limits, weights and priorities (the one to use)\n"
+    "  elastic   guaranteed shares, limits, weights and classes (the one to use)\n"
     "  fair      the least device time for its weight goes next; weights only\n"
     "  fifo      turns by arrival, whatever their length\n"
     "  band      equal shares by credit, with an idle window\n"

@@ -40,7 +40,7 @@ static const char usage[] =
     "  divvy run -- clinfo\n"
     "  divvy run --present-as gpu -- hashcat -b\n"
     "  divvy run --device 0 --device 2 -- ./simulate\n"
-    "  divvy run --request 30% --priority latency -- ./serve\n"
+    "  divvy run --request 30% --class latency -- ./serve\n"
     "\n"
     "Exit codes of divvy itself: 125 it failed, 126 PROGRAM cannot be executed,\n"
     "127 PROGRAM is not there.\n";

@@ -30,7 +30,7 @@ static const char usage[] =
     "\n"
     "Examples:\n"
     "  divvy set alice --request 30% --limit 60%\n"
-    "  divvy set 7 --priority batch\n";
+    "  divvy set 7 --class batch\n";
 
 struct set_options {
     struct dv_cli_view view;
@@ -101,7 +101,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
         return DV_EXIT_USAGE;
     }
     if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes && !set->has_memory_request) {
-        dv_cli_error("what is to change? Give --request, --limit, --weight, --priority, --memory or "
+        dv_cli_error("what is to change? Give --request, --limit, --weight, --class, --memory or "
                      "--memory-request. "
                      "Example: "
                      "divvy set %s --weight 2",
@@ -141,8 +141,8 @@ static char *compose_path(const struct set_options *set)
     add_amount(path, "request", &set->share.request, &separator);
     add_amount(path, "limit", &set->share.limit, &separator);
     add_amount(path, "weight", &set->share.weight, &separator);
-    if (set->share.priority) {
-        fprintf(path, "%sclass=%s", separator, set->share.priority);
+    if (set->share.class) {
+        fprintf(path, "%sclass=%s", separator, set->share.class);
         separator = "&";
     }
     if (set->memory_bytes) {
@@ -158,7 +158,7 @@ static char *compose_path(const struct set_options *set)
 static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"TENANT", "DEVICE",   "REQUEST", "LIMIT",
-                                          "WEIGHT", "PRIORITY", "MEMORY",  "KEPT",
+                                          "WEIGHT", "CLASS", "MEMORY",  "KEPT",
                                           "NAME"};
     static const bool right[] = {false, true, true, true, true, false, true, true, false};
     const json_t *devices = json_object_get(document, "devices");

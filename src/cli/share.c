@@ -39,7 +39,7 @@ static int take_weight(struct dv_cli_amount *amount, const char *from, const cha
     return 0;
 }
 
-static int take_priority(const char **priority, const char *from, const char *text)
+static int take_class(const char **taken, const char *from, const char *text)
 {
     enum dv_class class;
 
@@ -47,7 +47,7 @@ static int take_priority(const char **priority, const char *from, const char *te
         dv_cli_error("%s is " DV_CLASS_WORDS ", not '%s'.", from, text);
         return -1;
     }
-    *priority = text;
+    *taken = text;
     return 0;
 }
 
@@ -61,7 +61,7 @@ int dv_cli_share_option(struct dv_cli_share *share, int option, const char *text
     case 'w':
         return take_weight(&share->weight, "--weight", text);
     case 'P':
-        return take_priority(&share->priority, "--priority", text);
+        return take_class(&share->class, "--class", text);
     default:
         return 1;
     }
@@ -94,15 +94,15 @@ static int inherit_ppm(struct dv_cli_amount *amount, const char *name, const cha
 int dv_cli_share_inherit(struct dv_cli_share *share)
 {
     const char *weight = variable("DIVVY_WEIGHT");
-    const char *priority = variable("DIVVY_PRIORITY");
+    const char *class = variable("DIVVY_CLASS");
 
     if (inherit_ppm(&share->request, "DIVVY_REQUEST", "--request") < 0 ||
         inherit_ppm(&share->limit, "DIVVY_LIMIT", "--limit") < 0)
         return -1;
     if (!share->weight.from && weight && take_weight(&share->weight, "DIVVY_WEIGHT", weight) < 0)
         return -1;
-    if (!share->priority && priority)
-        return take_priority(&share->priority, "DIVVY_PRIORITY", priority);
+    if (!share->class && class)
+        return take_class(&share->class, "DIVVY_CLASS", class);
     return 0;
 }
 
@@ -130,7 +130,7 @@ int dv_cli_share_check(const struct dv_cli_share *share)
 
 bool dv_cli_share_is_empty(const struct dv_cli_share *share)
 {
-    return !share->request.from && !share->limit.from && !share->weight.from && !share->priority;
+    return !share->request.from && !share->limit.from && !share->weight.from && !share->class;
 }
 
 static void export_amount(const char *name, const struct dv_cli_amount *amount)
@@ -150,8 +150,8 @@ void dv_cli_share_export(const struct dv_cli_share *share)
     export_amount("DIVVY_REQUEST", &share->request);
     export_amount("DIVVY_LIMIT", &share->limit);
     export_amount("DIVVY_WEIGHT", &share->weight);
-    if (share->priority)
-        setenv("DIVVY_PRIORITY", share->priority, 1);
+    if (share->class)
+        setenv("DIVVY_CLASS", share->class, 1);
     else
-        unsetenv("DIVVY_PRIORITY");
+        unsetenv("DIVVY_CLASS");
 }

@@ -15,7 +15,7 @@ struct dv_cli_amount {
 struct dv_cli_share {
     struct dv_cli_amount request, limit; /* parts per million */
     struct dv_cli_amount weight;
-    const char *priority; /* NULL: not given */
+    const char *class; /* NULL: not given */
 };
 
 /* For the long options of a command; the letters are not offered as short ones. */
@@ -24,14 +24,14 @@ struct dv_cli_share {
     {"request", required_argument, NULL, 'r'},   \
     {"limit", required_argument, NULL, 'l'},     \
     {"weight", required_argument, NULL, 'w'},    \
-    {"priority", required_argument, NULL, 'P'}
+    {"class", required_argument, NULL, 'P'}
 /* clang-format on */
 
 #define DV_CLI_SHARE_HELP                                                                          \
     "  --request P%      the guaranteed share of the device's time, such as 30%\n"                 \
     "  --limit P%        the most it may have, even when nobody else wants the device\n"           \
     "  --weight N        its part of what nobody is guaranteed: 1 (as others) to 10000\n"          \
-    "  --priority CLASS  latency, standard or batch: which goes first within the shares;\n"        \
+    "  --class CLASS  latency, standard or batch: which goes first within the shares;\n"        \
     "                    idle: only what others leave over\n"
 
 /* Takes one of these options. Returns 1 when it was none of them, 0 when it was good, or -1 after a

@@ -21,10 +21,10 @@ static const char usage[] =
     "  --help         print this help\n"
     "\n"
     "Columns: name, sessions, the device's number, its guaranteed share (request), the most it\n"
-    "may have (limit), its weight for the rest and its priority; the share it is entitled to\n"
+    "may have (limit), its weight for the rest and its class; the share it is entitled to\n"
     "now, the share it had over the last 1, 10 and 60 seconds, and the device's time it has\n"
     "used in all; the memory that its programs have reserved, its quota, and how much others do\n"
-    "not take from it (kept). `divvy set` changes request, limit, weight, priority, quota and\n"
+    "not take from it (kept). `divvy set` changes request, limit, weight, class, quota and\n"
     "what is kept.\n";
 
 static void add_device(struct dv_table *table, const json_t *device)
@@ -80,7 +80,7 @@ static void add_tenant(struct dv_table *table, const json_t *tenant)
 static void print_table(const json_t *document)
 {
     static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST",
-                                          "LIMIT",  "WEIGHT",   "PRIORITY", "ENTITLED",
+                                          "LIMIT",  "WEIGHT",   "CLASS", "ENTITLED",
                                           "1s",     "10s",      "60s",      "USED",
                                           "MEMORY", "QUOTA",    "KEPT"};
     static const bool right[] = {false, true, true, true, true, true, false,

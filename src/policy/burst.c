@@ -53,10 +53,10 @@ static dv_ns percentile_90(const dv_ns *values, unsigned count)
     if (count == 0)
         return 0;
     for (unsigned i = 0; i < count; i++) {
-        unsigned place = i;
-        for (; place > 0 && sorted[place - 1] > values[i]; place--)
-            sorted[place] = sorted[place - 1];
-        sorted[place] = values[i];
+        unsigned index = i;
+        for (; index > 0 && sorted[index - 1] > values[i]; index--)
+            sorted[index] = sorted[index - 1];
+        sorted[index] = values[i];
     }
     return sorted[(count * 9 + 9) / 10 - 1];
 }

@@ -36,14 +36,14 @@ static bool is_idle_class(const struct dv_policy_tenant *tenant)
     return tenant->share.class == DV_CLASS_IDLE;
 }
 
-static struct dv_policy_tenant *tenant_by_request(struct dv_policy_place *place)
+static struct dv_policy_tenant *tenant_by_request(struct dv_line_entry *entry)
 {
-    return place ? DV_TENANT_OF(place, by_request) : NULL;
+    return entry ? DV_TENANT_OF(entry, by_request) : NULL;
 }
 
-static struct dv_policy_tenant *tenant_by_fair(struct dv_policy_place *place)
+static struct dv_policy_tenant *tenant_by_fair(struct dv_line_entry *entry)
 {
-    return place ? DV_TENANT_OF(place, by_fair) : NULL;
+    return entry ? DV_TENANT_OF(entry, by_fair) : NULL;
 }
 
 /* ---- sharing by weight ---- */
@@ -182,13 +182,13 @@ static uint64_t furthest_behind(const struct dv_policy *policy,
     int64_t weight = tenant->share.weight;
     int64_t others = policy->total_weight - (tenant->counted ? weight : 0);
     int64_t clock_of = tenant->counted ? others + weight : others;
-    int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
+    int64_t slice_ns = (int64_t)(tenant->slice_ns / policy->slots);
     int64_t holds_ns = (int64_t)usual_hold(policy) * (policy->demanding_tenants + 1);
 
     if (!others)
         return tenant->fair_time;
-    dv_wide turn = (dv_wide)dv_weighted(turn_ns, tenant->share.weight) * (others + weight);
-    return policy->fair_clock - (uint64_t)((turn + dv_weighted(holds_ns, 1)) / clock_of);
+    dv_wide slice = (dv_wide)dv_weighted(slice_ns, tenant->share.weight) * (others + weight);
+    return policy->fair_clock - (uint64_t)((slice + dv_weighted(holds_ns, 1)) / clock_of);
 }
 
 /* A tenant that is further behind cannot use what its weight entitles it to: it pauses, or has
@@ -241,8 +241,8 @@ static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *t
  * others owe it. What has been made up for is owed no longer. */
 static dv_ns due_time(const struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
-    int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
-    dv_ns usual = now - (dv_ns)dv_at_share(turn_ns, tenant->share.request_ppm) -
+    int64_t slice_ns = (int64_t)(tenant->slice_ns / policy->slots);
+    dv_ns usual = now - (dv_ns)dv_at_share(slice_ns, tenant->share.request_ppm) -
                   2 * usual_hold(policy) * policy->slots;
 
     note_owed(policy, tenant, true, now);
@@ -313,10 +313,10 @@ static void forget_debts(struct dv_policy *policy)
     if (policy->total_weight)
         return;
     for (int i = 0; i < DV_CLASS_IDLE; i++) {
-        struct dv_policy_place *place = dv_line_first_ahead(&policy->by_fair[i]);
-        if (place && (!any || dv_before(tenant_by_fair(place)->fair_time, first)))
-            first = tenant_by_fair(place)->fair_time;
-        any |= place != NULL;
+        struct dv_line_entry *entry = dv_line_first_ahead(&policy->by_fair[i]);
+        if (entry && (!any || dv_before(tenant_by_fair(entry)->fair_time, first)))
+            first = tenant_by_fair(entry)->fair_time;
+        any |= entry != NULL;
     }
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
         if (!holder->tenant->in_debt)
@@ -393,7 +393,7 @@ static uint64_t may_be_ahead(const struct dv_policy_tenant *tenant)
 static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     const struct dv_share *share = &tenant->share;
-    int64_t turn_ns = (int64_t)(tenant->slice_ns / policy->slots);
+    int64_t slice_ns = (int64_t)(tenant->slice_ns / policy->slots);
 
     if (share->request_ppm) {
         /* Guarantees go by due time, whatever the class; only latency work is put first. */
@@ -401,16 +401,16 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
         dv_ns due = due_time(policy, tenant, now);
         tenant->request_time = due;
         dv_line_insert(&policy->by_request[line], &tenant->by_request, due,
-                       due + (uint64_t)dv_at_share(turn_ns, share->request_ppm), now);
+                       due + (uint64_t)dv_at_share(slice_ns, share->request_ppm), now);
     }
     if (!is_idle_class(tenant))
         bound_lag(policy, tenant);
     share_if_due(policy, tenant);
     dv_line_insert(&policy->by_fair[share->class], &tenant->by_fair,
                    tenant->fair_time - may_be_ahead(tenant),
-                   tenant->fair_time + (uint64_t)dv_weighted(turn_ns, share->weight),
+                   tenant->fair_time + (uint64_t)dv_weighted(slice_ns, share->weight),
                    is_idle_class(tenant) ? tenant->fair_time : policy->fair_clock);
-    if (!is_idle_class(tenant) && tenant->turns.count && !tenant->in_debt)
+    if (!is_idle_class(tenant) && tenant->order.count && !tenant->in_debt)
         dv_tree_insert(&policy->by_resident[share->class], &tenant->by_resident, tenant->fair_time);
 }
 
@@ -464,9 +464,9 @@ static void advance(struct dv_policy *policy, dv_ns now)
 
 /* What is first in line at one moment. NULL: nothing is ready there. */
 struct front {
-    struct dv_policy_place *latency_due, *other_due; /* guarantees */
-    struct dv_policy_place *fair[DV_CLASS_IDLE];     /* by weight, in each class */
-    struct dv_policy_place *late; /* of them, the one that should have been over first by now */
+    struct dv_line_entry *latency_due, *other_due; /* guarantees */
+    struct dv_line_entry *fair[DV_CLASS_IDLE];     /* by weight, in each class */
+    struct dv_line_entry *late; /* of them, the one that should have been over first by now */
     bool guarantee_late;          /* other_due should be over by now */
 };
 
@@ -479,11 +479,11 @@ static struct front look(struct dv_policy *policy, dv_ns now)
 
     front.guarantee_late = front.other_due && dv_before(front.other_due->finish, now);
     for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++) {
-        struct dv_policy_place *place = dv_line_first_ready(&policy->by_fair[i], clock);
-        front.fair[i] = place;
-        if (place && dv_before(place->finish, clock) &&
-            (!front.late || dv_before(place->finish, front.late->finish)))
-            front.late = place;
+        struct dv_line_entry *entry = dv_line_first_ready(&policy->by_fair[i], clock);
+        front.fair[i] = entry;
+        if (entry && dv_before(entry->finish, clock) &&
+            (!front.late || dv_before(entry->finish, front.late->finish)))
+            front.late = entry;
     }
     return front;
 }
@@ -492,7 +492,7 @@ static struct front look(struct dv_policy *policy, dv_ns now)
  * and no other tenant is late, or not as late. */
 static struct dv_pick pick_latency(const struct front *front)
 {
-    struct dv_policy_place *by_weight = front->fair[DV_CLASS_LATENCY];
+    struct dv_line_entry *by_weight = front->fair[DV_CLASS_LATENCY];
     struct dv_pick pick = {.rule = DV_RULE_CLASS};
     bool first =
         front->latency_due &&
@@ -509,9 +509,9 @@ static struct dv_pick pick_latency(const struct front *front)
 
 /* By weight: who is late, else who has not had its share yet, by class; else who is ahead least,
  * because the device does not idle for that. */
-static struct dv_policy_place *first_by_weight(struct dv_policy *policy, const struct front *front)
+static struct dv_line_entry *first_by_weight(struct dv_policy *policy, const struct front *front)
 {
-    struct dv_policy_place *least = NULL;
+    struct dv_line_entry *least = NULL;
 
     if (front->late)
         return front->late;
@@ -519,9 +519,9 @@ static struct dv_policy_place *first_by_weight(struct dv_policy *policy, const s
         if (front->fair[i])
             return front->fair[i];
     for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++) {
-        struct dv_policy_place *place = dv_line_first_ahead(&policy->by_fair[i]);
-        if (place && (!least || dv_before(place->start, least->start)))
-            least = place;
+        struct dv_line_entry *entry = dv_line_first_ahead(&policy->by_fair[i]);
+        if (entry && (!least || dv_before(entry->start, least->start)))
+            least = entry;
     }
     return least;
 }
@@ -572,13 +572,13 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
         pick = (struct dv_pick){.tenant = tenant_by_request(front.other_due),
                                 .rule = DV_RULE_REQUEST,
                                 .guaranteed = true,
-                                .keeps_turn = front.guarantee_late};
+                                .keeps_slice = front.guarantee_late};
     }
     if (!pick.tenant) {
-        struct dv_policy_place *place = first_by_weight(policy, &front);
-        pick = (struct dv_pick){.tenant = tenant_by_fair(place),
+        struct dv_line_entry *entry = first_by_weight(policy, &front);
+        pick = (struct dv_pick){.tenant = tenant_by_fair(entry),
                                 .rule = DV_RULE_LEAST_SERVED,
-                                .keeps_turn = place && place == front.late};
+                                .keeps_slice = entry && entry == front.late};
         struct dv_policy_tenant *there =
             pick.tenant ? with_memory_there(policy, pick.tenant, now) : NULL;
         if (there)

@@ -47,25 +47,25 @@ void dv_line_init(struct dv_policy_line *line)
     *line = (struct dv_policy_line){0};
 }
 
-static struct dv_policy_place *place_of(struct dv_policy_node *node)
+static struct dv_line_entry *place_of(struct dv_policy_node *node)
 {
-    return (struct dv_policy_place *)(void *)node; /* the node is its first member */
+    return (struct dv_line_entry *)(void *)node; /* the node is its first member */
 }
 
-void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
+void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start,
                     uint64_t finish, uint64_t clock)
 {
-    place->start = start;
-    place->finish = finish;
+    entry->start = start;
+    entry->finish = finish;
     if (dv_before(clock, start))
-        dv_tree_insert(&line->ahead, &place->node, start);
+        dv_tree_insert(&line->ahead, &entry->node, start);
     else
-        dv_tree_insert(&line->ready, &place->node, finish);
+        dv_tree_insert(&line->ready, &entry->node, finish);
 }
 
-void dv_line_remove(struct dv_policy_place *place)
+void dv_line_remove(struct dv_line_entry *entry)
 {
-    dv_tree_remove(&place->node);
+    dv_tree_remove(&entry->node);
 }
 
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock)
@@ -77,7 +77,7 @@ void dv_line_advance(struct dv_policy_line *line, uint64_t clock)
     }
 }
 
-struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock)
+struct dv_line_entry *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock)
 {
     struct dv_policy_node *node;
 
@@ -86,7 +86,7 @@ struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_
     return node ? place_of(node) : NULL;
 }
 
-struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line)
+struct dv_line_entry *dv_line_first_ahead(struct dv_policy_line *line)
 {
     struct dv_policy_node *node = dv_tree_first(&line->ahead);
     return node ? place_of(node) : NULL;

@@ -45,7 +45,7 @@ static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
 
 #define DV_SESSION_OF(node_pointer)                                                                \
     ((struct dv_policy_session *)(void *)((char *)(node_pointer)-offsetof(                         \
-        struct dv_policy_session, by_turn)))
+        struct dv_policy_session, in_order)))
 
 /* ---- policy.c ---- */
 
@@ -60,15 +60,15 @@ struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree);
 struct dv_policy_node *dv_tree_next(struct dv_policy_node *node);
 
 void dv_line_init(struct dv_policy_line *line);
-void dv_line_insert(struct dv_policy_line *line, struct dv_policy_place *place, uint64_t start,
+void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start,
                     uint64_t finish, uint64_t clock);
-void dv_line_remove(struct dv_policy_place *place);
+void dv_line_remove(struct dv_line_entry *entry);
 /* Makes ready whoever's start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
 /* The first of those who may be served at this time: a clock that went back takes some out again.
  */
-struct dv_policy_place *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
-struct dv_policy_place *dv_line_first_ahead(struct dv_policy_line *line);
+struct dv_line_entry *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
+struct dv_line_entry *dv_line_first_ahead(struct dv_policy_line *line);
 
 /* ---- slice.c ---- */
 

@@ -176,8 +176,8 @@ static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant
  * first, but not for long. */
 struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant, dv_ns now)
 {
-    struct dv_policy_node *there = dv_tree_first(&tenant->turns);
-    struct dv_policy_node *away = dv_tree_first(&tenant->turns_away);
+    struct dv_policy_node *there = dv_tree_first(&tenant->order);
+    struct dv_policy_node *away = dv_tree_first(&tenant->order_away);
 
     if (!there)
         return away ? DV_SESSION_OF(away) : NULL;
@@ -187,12 +187,12 @@ struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant
     return DV_SESSION_OF(away);
 }
 
-static void into_turns(struct dv_policy_session *session)
+static void into_order(struct dv_policy_session *session)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
-    dv_tree_insert(session->away ? &tenant->turns_away : &tenant->turns, &session->by_turn,
-                   session->turn_time);
+    dv_tree_insert(session->away ? &tenant->order_away : &tenant->order, &session->in_order,
+                   session->served_time);
 }
 
 /* Sessions of a tenant take turns by device time. A session that comes back begins where the last
@@ -202,9 +202,9 @@ static void start_waiting(struct dv_policy_session *session)
     struct dv_policy_tenant *tenant = session->tenant;
 
     session->waiting = true;
-    session->turn_time = dv_later(session->turn_time, tenant->turn_clock);
+    session->served_time = dv_later(session->served_time, tenant->served_clock);
     tenant->waiting_count++;
-    into_turns(session);
+    into_order(session);
 }
 
 /* Takes a session out of its tenant's turn order. The tenant is in no queue of the policy. */
@@ -212,7 +212,7 @@ static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *ses
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
-    dv_tree_remove(&session->by_turn);
+    dv_tree_remove(&session->in_order);
     tenant->waiting_count--;
     session->waiting = false;
     policy->latency_work_ns -= session->latency_work_ns;
@@ -230,7 +230,7 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
                                  .longest_hold_ns = DV_SLICE_MAX_NS,
                                  .hand_over_ns = HAND_OVER_START_NS,
                                  .moving_part_ppm = DV_MOVING_PART_PPM,
-                                 .turn_max_ns = DV_TURN_MAX_NS,
+                                 .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
                                  .hold_max_ns = DV_HOLD_MOVING_MAX_NS,
                                  .latency_target_ns = LATENCY_TARGET_NS};
     ops->init(policy, now);
@@ -320,11 +320,11 @@ static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy
     dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
     dv_ns burst = session->burst.p90_ns; /* learned_ns follows too slowly for bursts of seconds */
 
-    burst = burst < policy->turn_max_ns ? burst + burst / 20 : 0;
+    burst = burst < policy->moved_slice_max_ns ? burst + burst / 20 : 0;
     if (burst > fair && fair > 0)
         fair = burst / ((burst + fair / 2) / fair);
     /* Others wait meanwhile. But a turn shorter than the moving for it would be worth nothing. */
-    dv_ns most = policy->turn_max_ns > session->moved_ns ? policy->turn_max_ns : session->moved_ns;
+    dv_ns most = policy->moved_slice_max_ns > session->moved_ns ? policy->moved_slice_max_ns : session->moved_ns;
     return fair < most ? fair : most;
 }
 
@@ -347,7 +347,7 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
 
     leave(policy, tenant);
     stop_waiting(policy, session);
-    session->turn_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
+    session->own_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
     dv_ns alone_ns =
         tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
     if (alone && !policy->fixed_slice_ns && session->slice_ns < alone_ns)
@@ -358,15 +358,15 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     session->granted_at = now;
     session->rule = tenant->last_rule = pick->rule;
     session->guaranteed = pick->guaranteed;
-    session->keeps_ns = pick->keeps_turn ? session->turn_ns : HOLD_MIN_NS;
-    tenant->turn_clock = session->turn_time;
+    session->keeps_ns = pick->keeps_slice ? session->own_ns : HOLD_MIN_NS;
+    tenant->served_clock = session->served_time;
     queue_append(&policy->holders, session);
     tenant->holding_count++;
     policy->free_slots--;
     policy->last_tenant = tenant;
     if (policy->ops->hold_began)
         policy->ops->hold_began(policy, session, now);
-    session->charged_ns = (int64_t)device_time(policy, session->turn_ns);
+    session->charged_ns = (int64_t)device_time(policy, session->own_ns);
     policy->ops->charge(policy, session, session->charged_ns, now);
     enter(policy, tenant, now);
     return (struct dv_decision){.session = session,
@@ -404,7 +404,7 @@ static void learn_hand_over(struct dv_policy *policy, const struct dv_policy_ses
     dv_ns idle_ns = held_ns > session->busy_ns ? held_ns - session->busy_ns : 0;
     dv_ns known = policy->hand_over_ns;
 
-    if (!session->busy_ns || session->moved_ns || held_ns < session->turn_ns / 2)
+    if (!session->busy_ns || session->moved_ns || held_ns < session->own_ns / 2)
         return;
     if (idle_ns < known)
         policy->hand_over_ns -= known / HAND_OVER_FALLS;
@@ -426,7 +426,7 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     tenant->used_ns += device_ns;
     tenant->last_hold_ns = held_ns;
     tenant->overran = session->recalled && now - session->recalled_at > DV_OVERRUN_FROM_NS;
-    session->turn_time += device_ns;
+    session->served_time += device_ns;
     policy->longest_hold_ns -= policy->longest_hold_ns / 1024; /* forgotten in time */
     if (policy->longest_hold_ns < DV_SLICE_MAX_NS)
         policy->longest_hold_ns = DV_SLICE_MAX_NS;
@@ -455,7 +455,7 @@ void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *sess
     leave(policy, session->tenant);
     session->away = away;
     if (session->waiting)
-        into_turns(session);
+        into_order(session);
     enter(policy, session->tenant, now);
 }
 
@@ -519,21 +519,21 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     session->moved_ns += took_ns;
     /* What was left of the slice is left still, */
     dv_ns slice = beyond(session->slice_ns, used_ns - took_ns);
-    dv_ns turn = beyond(session->turn_ns, used_ns - took_ns), linger = dv_slice_linger(session);
+    dv_ns own = beyond(session->own_ns, used_ns - took_ns), linger = dv_slice_linger(session);
     if (!policy->fixed_slice_ns) {
         /* and there may be more, so that it was worth it. */
         dv_ns more = beyond(worth_moving(policy, session), used_ns - session->moved_ns);
         dv_ns most = beyond(policy->hold_max_ns, used_ns);
         more = more < most ? more : most;
-        turn = turn > more ? turn : more;
-        slice = slice > turn ? slice : turn;
+        own = own > more ? own : more;
+        slice = slice > own ? slice : own;
         /* who leaves in a pause shorter than what coming back costs loses by it */
         if (linger < session->moved_ns)
             linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns
                                                                  : DV_LINGER_MOVING_MAX_NS;
     }
     session->slice_ns = used_ns + slice;
-    session->turn_ns = session->tenant->slice_ns = used_ns + turn;
+    session->own_ns = session->tenant->slice_ns = used_ns + own;
     return (struct dv_decision){
         .session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
 }
@@ -559,8 +559,8 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
         if (its < class || holder->recalled || (best && its <= class_of(best)))
             continue;
         dv_ns from = holder->granted_at + holder->keeps_ns;
-        dv_ns turn_ends = holder->granted_at + holder->turn_ns;
-        if (!holder->moving && dv_before(now, turn_ends) && turn_ends - now < policy->hand_over_ns)
+        dv_ns own_ends = holder->granted_at + holder->own_ns;
+        if (!holder->moving && dv_before(now, own_ends) && own_ends - now < policy->hand_over_ns)
             continue; /* a recall would not be faster */
         if (!dv_before(now, from))
             best = holder;
@@ -574,7 +574,7 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
  * the end of its slice gives back by itself, and is told only if it does not. */
 static dv_ns end_of_hold(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
-    dv_ns end = holder->slice_ns > holder->turn_ns ? holder->granted_at + holder->turn_ns
+    dv_ns end = holder->slice_ns > holder->own_ns ? holder->granted_at + holder->own_ns
                                                    : holder->granted_at + holder->slice_ns + GRACE_NS;
 
     /* somebody who can wait for less may have come since it was given a long one */
@@ -752,7 +752,7 @@ struct dv_policy_hold dv_policy_hold(const struct dv_policy_session *session)
 {
     return (struct dv_policy_hold){.granted_at = session->granted_at,
                                    .slice_ns = session->slice_ns,
-                                   .turn_ns = session->turn_ns,
+                                   .own_ns = session->own_ns,
                                    .charged_ns = session->charged_ns,
                                    .fair_at_grant = session->fair_at_grant,
                                    .guaranteed = session->guaranteed};
@@ -762,11 +762,11 @@ void dv_policy_adopt_hold(struct dv_policy *policy, struct dv_policy_session *se
                           const struct dv_policy_hold *hold, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
-    bool sound = hold->slice_ns <= DV_HOLD_MOVING_MAX_NS && hold->turn_ns <= hold->slice_ns;
+    bool sound = hold->slice_ns <= DV_HOLD_MOVING_MAX_NS && hold->own_ns <= hold->slice_ns;
 
     session->granted_at = dv_earlier(near_now(hold->granted_at, now), now);
     session->slice_ns = sound ? hold->slice_ns : DV_SLICE_START_NS;
-    session->turn_ns = sound ? hold->turn_ns : DV_SLICE_START_NS;
+    session->own_ns = sound ? hold->own_ns : DV_SLICE_START_NS;
     session->charged_ns = bounded(hold->charged_ns);
     session->fair_at_grant = near_clock(policy, hold->fair_at_grant);
     session->guaranteed = hold->guaranteed;
@@ -790,6 +790,6 @@ struct dv_decision dv_policy_rest(const struct dv_policy_session *session, dv_ns
 
 dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns)
 {
-    dv_ns turn_ns = slice_ns > kernel_ns ? slice_ns : kernel_ns;
-    return turn_ns * 5 / 2;
+    dv_ns own_ns = slice_ns > kernel_ns ? slice_ns : kernel_ns;
+    return own_ns * 5 / 2;
 }

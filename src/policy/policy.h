@@ -54,11 +54,11 @@
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
 /* A turn for which memory had to be brought in lasts at most so long from then on, unless bringing it in
  * took longer; and the whole hold, however long that took. */
-#define DV_TURN_MAX_NS (2 * DV_NS_PER_S)
+#define DV_MOVED_SLICE_MAX_NS (2 * DV_NS_PER_S)
 #define DV_HOLD_MOVING_MAX_NS (60 * DV_NS_PER_S)
 /* What an operator may set it to. */
-#define DV_TURN_LIMIT_MIN_NS (10 * DV_NS_PER_MS)
-#define DV_TURN_LIMIT_MAX_NS (60 * DV_NS_PER_S)
+#define DV_MOVED_SLICE_LIMIT_MIN_NS (10 * DV_NS_PER_MS)
+#define DV_MOVED_SLICE_LIMIT_MAX_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
 /* Bringing memory in cannot take longer, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
@@ -146,7 +146,7 @@ struct dv_policy_line {
 };
 /* Guarantees of latency work are in a line of their own, all others in one. */
 enum { DV_REQUEST_LATENCY, DV_REQUEST_OTHERS, DV_REQUEST_LINES };
-struct dv_policy_place {
+struct dv_line_entry {
     struct dv_policy_node node;
     uint64_t start, finish;
 };
@@ -169,14 +169,14 @@ struct dv_policy_session {
     dv_ns moved_ns;       /* while holding: what that has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
-    dv_ns turn_ns;              /* while holding: the part of the slice that is its own even when
+    dv_ns own_ns;              /* while holding: the part of the slice that is its own even when
                                    others begin to wait */
     enum dv_rule rule;          /* of its last grant */
     dv_ns learned_ns;           /* burst estimate behind its slices; 0: nothing known */
     /* the policy's own */
     struct dv_policy_session *next, *prev; /* the device's holders */
-    struct dv_policy_node by_turn;         /* while waiting: key is turn_time */
-    uint64_t turn_time;                    /* device time had, for the turns inside its tenant */
+    struct dv_policy_node in_order;         /* while waiting: key is served_time */
+    uint64_t served_time;                    /* device time had, for the turns inside its tenant */
     int64_t charged_ns;                    /* for the present hold so far */
     uint64_t fair_at_grant;
     dv_ns latency_work_ns;
@@ -194,9 +194,9 @@ struct dv_policy_tenant {
     struct dv_share share;
     /* Its sessions that wait, those with the least device time first: with their memory on the
      * device, and without. */
-    struct dv_policy_tree turns, turns_away;
+    struct dv_policy_tree order, order_away;
     uint32_t waiting_count;
-    uint64_t turn_clock; /* turn_time of the session that it served last */
+    uint64_t served_clock; /* served_time of the session that it served last */
     uint32_t holding_count;
     dv_ns used_ns;  /* held so far by all its sessions, without the present holds */
     dv_ns slice_ns; /* length of its last turn */
@@ -220,7 +220,7 @@ struct dv_policy_tenant {
     dv_ns request_time; /* when its guaranteed share is due next */
     dv_ns limit_time;   /* when its limit allows more */
     int64_t credit_ns, period_ns;
-    struct dv_policy_place by_request, by_fair;
+    struct dv_line_entry by_request, by_fair;
     struct dv_policy_node by_other; /* limit or arrival */
     struct dv_policy_node by_resident;
 };
@@ -239,7 +239,7 @@ struct dv_pick {
     struct dv_policy_tenant *tenant; /* NULL: nobody now */
     enum dv_rule rule;
     bool guaranteed;
-    bool keeps_turn; /* it was late, see struct dv_policy_session */
+    bool keeps_slice; /* it was late, see struct dv_policy_session */
     dv_ns ask_again_ns;
 };
 
@@ -286,7 +286,7 @@ struct dv_policy {
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
-    dv_ns turn_max_ns;          /* of turns that are longer for that; the same */
+    dv_ns moved_slice_max_ns;          /* of turns that are longer for that; the same */
     dv_ns hold_max_ns;          /* of whole holds that are; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
     /* Of several slots: whether a session that waits may run beside the present holders, which are some;
@@ -357,7 +357,7 @@ void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *sessi
 bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class);
 /* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
  * that moving memory stays a small part of the hold (policy->moving_part_ppm), up to
- * policy->turn_max_ns. */
+ * policy->moved_slice_max_ns. */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
 /* A holder that should give back now, each one once: latency work waits, or its time is over (the
@@ -368,7 +368,7 @@ struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, 
 /* How long the tenant's limit still keeps it from running; 0: not at all. */
 dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
                           dv_ns now);
-/* Replaces the policy under running tenants. Nobody loses its place as a waiting one; accounts
+/* Replaces the policy under running tenants. Waiting sessions keep their order; accounts
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
 
@@ -383,7 +383,7 @@ struct dv_policy_account {
     bool in_demand;
 };
 struct dv_policy_hold {
-    dv_ns granted_at, slice_ns, turn_ns;
+    dv_ns granted_at, slice_ns, own_ns;
     int64_t charged_ns;
     uint64_t fair_at_grant;
     bool guaranteed;

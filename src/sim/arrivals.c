@@ -78,9 +78,9 @@ void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session)
         engine->out_of_memory = true;
         return;
     }
-    size_t place =
+    size_t index =
         (session->arrivals_first + session->arrivals_count++) % session->arrivals_capacity;
-    session->arrivals[place] = engine->now;
+    session->arrivals[index] = engine->now;
     if (session->arrivals_count == 1)
         session->kernels_left = random_burst(session);
 }

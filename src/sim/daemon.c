@@ -200,7 +200,7 @@ static void describe(const struct dv_sim *sim, unsigned index, struct dvd_device
                                        .slots = device->spec->slot_count,
                                        .slice_ns = device->slice_ns,
                                        .moving_part_ppm = DV_MOVING_PART_PPM,
-                                       .turn_max_ns = DV_TURN_MAX_NS,
+                                       .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
                                        .room_patience_ns = DV_ROOM_PATIENCE_NS,
                                        .capacity_bytes = bytes ? bytes : UNLIMITED_BYTES,
                                        .swaps = bytes > 0,

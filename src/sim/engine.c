@@ -130,7 +130,7 @@ static void move(struct dv_engine *engine, struct dv_sim_session *session)
 }
 
 /* The worker has the grant: its slice runs from now on. */
-static void begin_turn(struct dv_engine *engine, struct dv_sim_session *session)
+static void begin_slice(struct dv_engine *engine, struct dv_sim_session *session)
 {
     session->slice_ends = engine->now + session->slice_ns;
     if (session->recalled) {
@@ -343,7 +343,7 @@ static void handle_session(struct dv_engine *engine, enum dv_event_type type,
 {
     switch (type) {
     case DV_EVENT_START:
-        begin_turn(engine, session);
+        begin_slice(engine, session);
         break;
     case DV_EVENT_KERNEL_END:
         on_kernel_end(engine, session);

@@ -30,33 +30,33 @@ void dv_events_push(struct dv_event_queue *queue, dv_ns at, enum dv_event_type t
         return;
     }
     struct dv_event event = {at, queue->order++, type, subject, generation};
-    size_t place = queue->count++;
-    while (place && earlier(&event, &queue->heap[(place - 1) / 2])) {
-        queue->heap[place] = queue->heap[(place - 1) / 2];
-        place = (place - 1) / 2;
+    size_t index = queue->count++;
+    while (index && earlier(&event, &queue->heap[(index - 1) / 2])) {
+        queue->heap[index] = queue->heap[(index - 1) / 2];
+        index = (index - 1) / 2;
     }
-    queue->heap[place] = event;
+    queue->heap[index] = event;
 }
 
 struct dv_event dv_events_pop(struct dv_event_queue *queue)
 {
     struct dv_event first = queue->heap[0];
     struct dv_event last = queue->heap[--queue->count];
-    size_t place = 0;
+    size_t index = 0;
 
     for (;;) {
-        size_t child = 2 * place + 1;
+        size_t child = 2 * index + 1;
         if (child >= queue->count)
             break;
         if (child + 1 < queue->count && earlier(&queue->heap[child + 1], &queue->heap[child]))
             child++;
         if (!earlier(&queue->heap[child], &last))
             break;
-        queue->heap[place] = queue->heap[child];
-        place = child;
+        queue->heap[index] = queue->heap[child];
+        index = child;
     }
     if (queue->count)
-        queue->heap[place] = last;
+        queue->heap[index] = last;
     return first;
 }
 

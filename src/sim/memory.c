@@ -34,7 +34,7 @@ bool dv_sim_memory_is_there(const struct dv_sim_session *session)
     return lacks(session) == 0 && session->memory.copy == DV_COPY_NONE;
 }
 
-static bool has_turn(const struct dv_sim_session *session)
+static bool holds_device(const struct dv_sim_session *session)
 {
     return session->state >= DV_WORKER_STARTING;
 }
@@ -119,7 +119,7 @@ static void evict(struct dv_engine *engine, struct dv_sim_session *session)
     uint64_t due = session->memory.evict_due;
     uint64_t spare = smaller(session->memory.room - session->memory.resident, due);
 
-    if (has_turn(session) || (!spare && !session->memory.resident)) {
+    if (holds_device(session) || (!spare && !session->memory.resident)) {
         session->memory.evict_due = 0;
         dv_daemon_memory(session, DV_MEMORY_KEEPS, session->memory.evict_id, due, 0);
         return;

@@ -26,8 +26,8 @@ static dv_ns percentile(const struct dv_samples *sorted, unsigned percent)
 {
     if (!sorted->count)
         return 0;
-    size_t place = (sorted->count * percent + 99) / 100;
-    return sorted->values[place ? place - 1 : 0];
+    size_t index = (sorted->count * percent + 99) / 100;
+    return sorted->values[index ? index - 1 : 0];
 }
 
 double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
@@ -97,20 +97,20 @@ static void look_at_window(struct dv_sim_report *report, const struct dv_sim_dev
     }
     dv_policy_entitlements(w->shares, count, w->ppm);
     for (uint32_t i = 0; i < count; i++) {
-        size_t place = (size_t)(w->present[i] - sim->tenants);
-        struct dv_sim_row *row = &report->rows[place];
+        size_t index = (size_t)(w->present[i] - sim->tenants);
+        struct dv_sim_row *row = &report->rows[index];
         double entitled = (double)w->ppm[i] / DV_PPM;
         double off = w->got[i] - entitled;
         if (!always_wants(w->present[i]))
             continue;
         if (fabs(off) > fabs(row->worst))
             row->worst = off;
-        row->least = w->count[place] && row->least < w->got[i] ? row->least : w->got[i];
+        row->least = w->count[index] && row->least < w->got[i] ? row->least : w->got[i];
         row->most = row->most > w->got[i] ? row->most : w->got[i];
-        w->entitled_sum[place] += entitled;
-        w->got_sum[place] += w->got[i];
-        w->within[place] += fabs(off) <= TOLERATED;
-        w->count[place]++;
+        w->entitled_sum[index] += entitled;
+        w->got_sum[index] += w->got[i];
+        w->within[index] += fabs(off) <= TOLERATED;
+        w->count[index]++;
     }
 }
 
@@ -326,7 +326,7 @@ void dv_report_print_load(const struct dv_sim_report *report, FILE *out)
     const struct dv_sim *sim = report->sim;
     const struct dv_workload *workload = sim->workload;
     uint64_t requests = 0, met = 0;
-    unsigned place = 0; /* tenants come in the order of their entries */
+    unsigned index = 0; /* tenants come in the order of their entries */
 
     for (unsigned i = 0; i < sim->tenant_count; i++) {
         requests += sim->tenants[i].sla_requests;
@@ -336,10 +336,10 @@ void dv_report_print_load(const struct dv_sim_report *report, FILE *out)
     print_met(met, requests, 9, out);
     for (uint64_t i = 0; i < workload->tenants_count; i++) {
         const struct dv_sim_tenant_spec *spec = &workload->tenants[i];
-        for (requests = met = 0; place < sim->tenant_count && sim->tenants[place].spec == spec;
-             place++) {
-            requests += sim->tenants[place].sla_requests;
-            met += sim->tenants[place].sla_met;
+        for (requests = met = 0; index < sim->tenant_count && sim->tenants[index].spec == spec;
+             index++) {
+            requests += sim->tenants[index].sla_requests;
+            met += sim->tenants[index].sla_met;
         }
         if (spec->sla_ns)
             print_met(met, requests, 16, out);

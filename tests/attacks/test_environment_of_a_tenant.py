@@ -7,7 +7,7 @@ import sys
 import divvytest
 
 sys.path.insert(0, os.path.join(divvytest.REPOSITORY, "tests", "system"))
-from test_cage import Scene  # noqa: E402
+from test_sandbox import Scene  # noqa: E402
 
 
 def test_a_worker_has_nothing_of_its_tenants_environment(program):

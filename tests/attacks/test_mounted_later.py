@@ -1,5 +1,5 @@
 """A worker waits until the operator mounts something below a directory that it sees: nothing of it must
-come into its cage. All of it happens in a mount namespace of the test's own."""
+come into its sandbox. All of it happens in a mount namespace of the test's own."""
 
 import os
 import subprocess

@@ -30,7 +30,7 @@ def group_number():
 
 def test_a_worker_brings_nobody_into_a_group():
     """Default: who may not open the card's nodes does not get them by way of a worker."""
-    config = 'devices:\n  - match: "*"\n    cage:\n      groups: [%s]\n' % GROUP
+    config = 'devices:\n  - match: "*"\n    sandbox:\n      groups: [%s]\n' % GROUP
     with divvytest.Daemon(config, system=True) as daemon:
         assert say_hello(daemon, MEMBER, [group_number()]) == "0"
         answer = say_hello(daemon, STRANGER)
@@ -38,7 +38,7 @@ def test_a_worker_brings_nobody_into_a_group():
 
 
 def test_an_operator_can_let_everybody_in():
-    config = 'session-group: everybody\ndevices:\n  - match: "*"\n    cage:\n      groups: [%s]\n' % GROUP
+    config = 'session-group: everybody\ndevices:\n  - match: "*"\n    sandbox:\n      groups: [%s]\n' % GROUP
     with divvytest.Daemon(config, system=True) as daemon:
         assert say_hello(daemon, STRANGER) == "0"
 

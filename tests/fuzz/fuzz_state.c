@@ -52,7 +52,7 @@ static void write_tenants(struct input *input, unsigned count)
         tenant->may_weight = 1;
         change(input, tenant, sizeof *tenant);
         dvd_state_commit(tenant);
-        struct dv_state_place *place = dvd_state_add(&stage.state.places);
+        struct dv_state_tenant_device *place = dvd_state_add(&stage.state.tenant_devices);
         place->tenant = i;
         place->device = take_byte(input) & 3;
         place->share = tenant->share;
@@ -158,7 +158,7 @@ static void open_again(struct input *input)
     for (uint8_t count = take_byte(input) & 3; count > 0; count--)
         change(input, &stage.state.header->reports[take_byte(input) % DV_MAX_DEVICES],
                sizeof stage.state.header->reports[0]);
-    struct dvd_state_table *tables[] = {&stage.state.tenants, &stage.state.places,
+    struct dvd_state_table *tables[] = {&stage.state.tenants, &stage.state.tenant_devices,
                                        &stage.state.sessions, &stage.state.leases};
     for (uint8_t count = take_byte(input) & 3; count > 0; count--) {
         struct dvd_state_table *table = tables[take_byte(input) & 3];

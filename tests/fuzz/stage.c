@@ -65,7 +65,7 @@ int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t u
     return stage_zygote.fork_error;
 }
 
-void dvd_zygote_request_sweep(struct dvd_zygote *zygote)
+void dvd_zygote_request_trim(struct dvd_zygote *zygote)
 {
     (void)zygote;
 }

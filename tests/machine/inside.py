@@ -126,7 +126,7 @@ def test_attacks_on_this_kernel():
                            "faulthandler_timeout=%d" % SLOW_S, *(
         os.path.join(SOURCE, "tests", "attacks", "test_%s.py" % name) for name in (
             "descriptors_that_linger", "descriptors_on_every_socket", "jammed_log", "fork_bomb", "capabilities",
-            "root_without_a_cage"))], timeout=900, check=False)
+            "root_without_a_sandbox"))], timeout=900, check=False)
     assert done.returncode == 0
 
 

@@ -190,8 +190,8 @@ static void decide(struct world *world)
         assert_int_equal(actor->phase, PHASE_WAITING);
         assert_true(decision.slice_ns > 0 && decision.linger_ns > 0);
         assert_int_equal(decision.slice_ns, decision.session->slice_ns);
-        if (decision.session->turn_ns > world->longest_slice)
-            world->longest_slice = decision.session->turn_ns;
+        if (decision.session->own_ns > world->longest_slice)
+            world->longest_slice = decision.session->own_ns;
         if (waited > peer->longest_wait)
             peer->longest_wait = waited;
         peer->grants++;

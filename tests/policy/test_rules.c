@@ -477,7 +477,7 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
     (void)state;
     int who = one_of_two(&stage);
     struct dv_policy_session *holder = &stage.sessions[who];
-    stage.policy.turn_max_ns = DV_TURN_LIMIT_MAX_NS;
+    stage.policy.moved_slice_max_ns = DV_MOVED_SLICE_LIMIT_MAX_NS;
     dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
     assert_null(dv_policy_recall(&stage.policy, stage.now, &again));
@@ -495,7 +495,7 @@ static void test_nobody_is_recalled_while_it_brings_memory_in(void **state)
 
     /* The next one has all it needs: its turn is short again. */
     who = grant(&stage, DV_RULE_ONLY_ONE);
-    assert_true(stage.sessions[who].turn_ns <= DV_SLICE_MAX_NS);
+    assert_true(stage.sessions[who].own_ns <= DV_SLICE_MAX_NS);
 }
 
 static void test_moving_again_and_again_is_no_way_to_stay(void **state)
@@ -539,7 +539,7 @@ static void test_turns_are_worth_what_was_moved(void **state)
     for (int known = 0; known < 2; known++) {
         set_stage(&stage, &dv_policy_elastic, 1);
         stage.policy.fixed_slice_ns = 0;
-        stage.policy.turn_max_ns = DV_TURN_LIMIT_MAX_NS;
+        stage.policy.moved_slice_max_ns = DV_MOVED_SLICE_LIMIT_MAX_NS;
         if (known)
             stage.sessions[0].burst = stage.sessions[1].burst = burst;
         wait_for(&stage, 0);
@@ -549,17 +549,17 @@ static void test_turns_are_worth_what_was_moved(void **state)
         stage.now += 100 * MS;
         dv_policy_moved(&stage.policy, holder, 100 * MS, stage.now);
         if (known) /* all of it, and 5 % */
-            assert_in_range(holder->turn_ns, 2600 * MS, 2640 * MS);
+            assert_in_range(holder->own_ns, 2600 * MS, 2640 * MS);
         else /* nineteen parts of twenty */
-            assert_in_range(holder->turn_ns, 1990 * MS, 2010 * MS);
+            assert_in_range(holder->own_ns, 1990 * MS, 2010 * MS);
     }
 }
 
 static void test_a_turn_for_which_memory_was_moved_has_an_end(void **state)
 {
     static const struct {
-        dv_ns moved_ns, turn_ns;
-    } cases[] = {{300 * MS, DV_TURN_MAX_NS}, {5 * DV_NS_PER_S, 5 * DV_NS_PER_S}};
+        dv_ns moved_ns, own_ns;
+    } cases[] = {{300 * MS, DV_MOVED_SLICE_MAX_NS}, {5 * DV_NS_PER_S, 5 * DV_NS_PER_S}};
     struct stage stage;
 
     (void)state;
@@ -569,7 +569,7 @@ static void test_a_turn_for_which_memory_was_moved_has_an_end(void **state)
         stage.now += cases[i].moved_ns;
         struct dv_decision decision =
             dv_policy_moved(&stage.policy, holder, cases[i].moved_ns, stage.now);
-        assert_int_equal(decision.slice_ns, cases[i].turn_ns);
+        assert_int_equal(decision.slice_ns, cases[i].own_ns);
     }
 }
 
@@ -804,8 +804,8 @@ static void hold_at_a_cost(struct stage *stage, dv_ns cost)
     struct dv_policy_session *session = &stage->sessions[who];
 
     session->burst = (struct dv_burst){.kernel_ns = MS, .p90_ns = 900 * MS, .last_ns = 900 * MS};
-    session->busy_ns = session->turn_ns - cost;
-    hold_again(stage, who, session->turn_ns);
+    session->busy_ns = session->own_ns - cost;
+    hold_again(stage, who, session->own_ns);
 }
 
 /* A session whose memory is away lets others go first, for a second at most. */
@@ -867,20 +867,20 @@ static void test_turns_follow_the_cost_of_handing_over(void **state)
     wait_for(&stage, 1);
     for (unsigned i = 0; i < 2000; i++)
         hold_at_a_cost(&stage, MS / 20);
-    assert_in_range(stage.sessions[0].turn_ns, 9 * MS, DV_SLICE_MAX_NS);
+    assert_in_range(stage.sessions[0].own_ns, 9 * MS, DV_SLICE_MAX_NS);
     for (unsigned i = 0; i < 2000; i++) /* a card whose contexts are dear to change */
         hold_at_a_cost(&stage, MS);
     assert_in_range(stage.policy.hand_over_ns, 9 * MS / 10, 11 * MS / 10);
-    assert_in_range(stage.sessions[0].turn_ns, 40 * MS, 55 * MS);
+    assert_in_range(stage.sessions[0].own_ns, 40 * MS, 55 * MS);
     for (unsigned i = 0; i < 2000; i++) /* gaps between kernels have no effect */
-        hold_at_a_cost(&stage, i % 4 ? stage.sessions[0].turn_ns / 2 : MS);
+        hold_at_a_cost(&stage, i % 4 ? stage.sessions[0].own_ns / 2 : MS);
     assert_in_range(stage.policy.hand_over_ns, 9 * MS / 10, 12 * MS / 10);
     for (unsigned i = 0; i < 20000; i++) /* nor do turns grow without end if there is nothing else */
-        hold_at_a_cost(&stage, stage.sessions[0].turn_ns / 2);
+        hold_at_a_cost(&stage, stage.sessions[0].own_ns / 2);
     assert_true(dv_slice_max(&stage.policy) <= DV_SLICE_DEAR_MAX_NS);
     for (unsigned i = 0; i < 2000; i++)
         hold_at_a_cost(&stage, MS / 20);
-    assert_in_range(stage.sessions[0].turn_ns, 9 * MS, DV_SLICE_MAX_NS);
+    assert_in_range(stage.sessions[0].own_ns, 9 * MS, DV_SLICE_MAX_NS);
 }
 
 static void test_burst_monitor(void **state)

@@ -61,7 +61,7 @@ def test_without_a_deadline_nobody_is_ended(program, endless):
 def test_a_lower_class_sheds_no_deadline(program, endless):
     with divvytest.Daemon(DEADLINE) as daemon:
         tenant = endless(daemon)
-        daemon.cli("set", str(daemon.session_of(tenant.pid)["id"]), "--priority", "batch")
+        daemon.cli("set", str(daemon.session_of(tenant.pid)["id"]), "--class", "batch")
         done = daemon.run([program("compute"), "1", "0"], timeout=60)
         assert done.returncode == 0, done.stderr
         daemon.await_log("it kept a device for 1.0 s")
@@ -73,6 +73,6 @@ def test_deadlines_are_of_a_class(program, endless):
         waiting = daemon.popen([program("compute"), "1", "0"], stdout=subprocess.PIPE)
         time.sleep(2)
         assert tenant.poll() is None and waiting.poll() is None
-        daemon.cli("set", str(daemon.session_of(tenant.pid)["id"]), "--priority", "batch")
+        daemon.cli("set", str(daemon.session_of(tenant.pid)["id"]), "--class", "batch")
         assert waiting.wait(timeout=30) == 0
         waiting.stdout.close()

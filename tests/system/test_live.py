@@ -223,19 +223,19 @@ def test_users_change_their_own_share_within_their_terms(machine):
     # what ben may not have
     for option, value, words in (("--request", "10%", "may request at most 0%"),
                                  ("--weight", "2", "weight of at most 1"),
-                                 ("--priority", "latency", "may not run in class latency")):
+                                 ("--class", "latency", "may not run in class latency")):
         complaint = machine.ask("set", "ben", option, value, uid=BEN, code=1)
         assert words in complaint and "divvy.yaml" in complaint
     assert share_of(machine.on_device("ben")) == {
         "request_ppm": 0, "limit_ppm": 1000000, "weight": 1, "class": "standard"}
     # but may lower itself
-    machine.ask("set", "ben", "--priority", "batch", "--limit", "50%", uid=BEN)
+    machine.ask("set", "ben", "--class", "batch", "--limit", "50%", uid=BEN)
     machine.ask("set", str(ben), "--limit", "70%", uid=BEN)
     assert share_of(machine.on_device("ben")) == {
         "request_ppm": 0, "limit_ppm": 700000, "weight": 1, "class": "batch"}
 
     # ann may more, up to a point
-    machine.ask("set", "ann", "--request", "60%", "--weight", "4", "--priority", "latency", uid=ANN)
+    machine.ask("set", "ann", "--request", "60%", "--weight", "4", "--class", "latency", uid=ANN)
     assert "at most 60%" in machine.ask("set", "ann", "--request", "61%", uid=ANN, code=1)
     assert share_of(machine.on_device("ann")) == {
         "request_ppm": 600000, "limit_ppm": 1000000, "weight": 4, "class": "latency"}
@@ -389,7 +389,7 @@ def test_listings_show_shares(machine):
 
 def test_run_asks_for_a_share(own):
     session = own.start("--request", "30%", "--limit", "60.5%", "--weight", "5",
-                        "--priority", "latency")
+                        "--class", "latency")
     tenant = json.loads(own.ask("explain", str(session), "--json"))
     assert share_of(tenant["devices"][0]) == {
         "request_ppm": 300000, "limit_ppm": 605000, "weight": 5, "class": "latency"}
@@ -435,7 +435,7 @@ def test_run_keeps_to_the_terms_of_its_user(machine):
     (["--limit", "120%"], "from 0% to 100%"),
     (["--request", "50%", "--limit", "40%"], "limit of 40% (--limit) is below the request of 50%"),
     (["--weight", "0"], "from 1 to 10000"),
-    (["--priority", "urgent"], "latency, standard, batch or idle, not 'urgent'"),
+    (["--class", "urgent"], "latency, standard, batch or idle, not 'urgent'"),
 ])
 def test_wrong_shares_are_refused_by_the_command_line(options, words, tmp_path):
     nobody = str(tmp_path)  # no daemon is asked

@@ -1047,8 +1047,8 @@ def serve_beside(program, buffers, requests):
                                "    may-request: 100%\n    may-class: latency\n")
     over, rounds = threading.Event(), []
     with divvytest.Daemon(text) as daemon:
-        service = Tenant(daemon, program, ["--priority", "latency", "--request", "30%"])
-        batch = Tenant(daemon, program, ["--priority", "batch"])
+        service = Tenant(daemon, program, ["--class", "latency", "--request", "30%"])
+        batch = Tenant(daemon, program, ["--class", "batch"])
         service.do("alloc", 0, 32 * MIB)
         service.do("fill", 0, 1)
         for number in range(buffers):
@@ -1100,8 +1100,8 @@ def test_frequent_interruptions_do_not_keep_a_large_object_away(program):
     script = "complete clEnqueueWriteBuffer * delay 30ms\n"
     with dirty_card("tenants:\n  - per: program\n    memory: 4GiB\n    may-class: latency\n", script,
                     "512MiB") as daemon:
-        service = Tenant(daemon, program, ["--priority", "latency"])
-        batch = Tenant(daemon, program, ["--priority", "batch"])
+        service = Tenant(daemon, program, ["--class", "latency"])
+        batch = Tenant(daemon, program, ["--class", "batch"])
         service.do("alloc", 0, MIB)
         service.do("fill", 0, 1)
         for number in range(2):   # the first leaves
@@ -1122,7 +1122,7 @@ def test_frequent_interruptions_do_not_keep_a_large_object_away(program):
 
 def test_explain_shows_what_long_turns_cost_both_sides(program):
     """How much of its time a session spends on moving, and how long others wait for that."""
-    with divvytest.Daemon(config("64MiB", more="    turn-max: 700ms\n")) as daemon:
+    with divvytest.Daemon(config("64MiB", more="    slice-max: 700ms\n")) as daemon:
         both = [Tenant(daemon, program) for _ in range(2)]
         for tenant in both:
             tenant.do("alloc", 0, 52 * MIB)
@@ -1130,7 +1130,7 @@ def test_explain_shows_what_long_turns_cost_both_sides(program):
         for tenant in both:
             tenant.send("bumps", 0, 0, 2000)
         ids = [daemon.session_of(tenant.child.pid)["id"] for tenant in both]
-        expected = ["spent on bringing memory in, ", "others wait for up to 700.0 ms (turn-max)",
+        expected = ["spent on bringing memory in, ", "others wait for up to 700.0 ms (slice-max)",
                     "so its turn lasts until"]
         seen = set()
 

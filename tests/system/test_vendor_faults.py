@@ -97,7 +97,7 @@ class Innocent:
     def __init__(self, daemon, program):
         self.child = daemon.popen([program("faults"), "steady"], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  env={"DIVVY_PRIORITY": "latency"})
+                                  env={"DIVVY_CLASS": "latency"})
         self.rounds = 0
         self.longest_s = 0.0
         self._ended = False
@@ -145,7 +145,7 @@ class Stage:
 
     A worker reads its script, and opens its log, when its driver begins. Both names lead through the
     link `current`, so that each worker has its own though the environment is the same for all. In the
-    cage the directory is read-only; a log that is a pipe can be written all the same.
+    sandbox the directory is read-only; a log that is a pipe can be written all the same.
     """
 
     def __init__(self, stack, config):
@@ -160,7 +160,7 @@ class Stage:
         os.symlink("/dev/null", os.path.join(self._quiet, "log"))
         self._point_to(self._quiet)
         current = os.path.join(self.place, "current")
-        config = ('devices:\n  - match: "*"\n    cage:\n      paths: [%s]\n%s'
+        config = ('devices:\n  - match: "*"\n    sandbox:\n      paths: [%s]\n%s'
                   "tenants:\n  - per: program\n    may-class: latency\n    memory: 64MiB\n%s"
                   % (self.place, config, DEADLINES))
         self.daemon = stack.enter_context(divvytest.Daemon(config, env={
@@ -308,7 +308,7 @@ class Stage:
     def run_hanging(self, case):
         """Until it ends, or until it waits while the other tenant goes on, who cannot while the
         device is kept from it."""
-        child, log = self._start(case.rule, env={"DIVVY_PRIORITY": "batch"})
+        child, log = self._start(case.rule, env={"DIVVY_CLASS": "batch"})
         deadline = time.monotonic() + PROGRAM_LIMIT_S
         while child.poll() is None and not case.took_place and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -431,7 +431,7 @@ def script():
 def test_who_runs_goes_on_when_no_device_is_found_any_more(script):
     """The driver lists nothing at the moment; what it said before is good for those who are there, also
     for a divvyd that is started anew, which looks again for those who come."""
-    text = 'devices:\n  - match: "*"\n    unified: no\n    cage:\n      paths: [%s]\n' % script.parent
+    text = 'devices:\n  - match: "*"\n    unified: no\n    sandbox:\n      paths: [%s]\n' % script.parent
     with divvytest.Daemon(text, env={
             "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
             "DIVVY_VENDOR_SCRIPT": str(script)}) as daemon:

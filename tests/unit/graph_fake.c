@@ -49,7 +49,7 @@ static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *str
 
     if (fake->no_fence)
         return NULL;
-    struct fake_command *c = fake_command(fake, queue, DV_PLACE_DEVICE);
+    struct fake_command *c = fake_command(fake, queue, DV_RUNS_ON_DEVICE);
     fake->traces[c->id].is_fence = true;
     fake->traces[c->id].refusal = fake->fence_refusal;
     fake->traces[c->id].plan = fake->fence_plan;
@@ -173,7 +173,7 @@ void fake_fini(struct fake *fake)
 }
 
 struct fake_command *fake_command(struct fake *fake, struct dv_graph_queue *queue,
-                                  enum dv_place place)
+                                  enum dv_runs_on runs_on)
 {
     struct fake_command *c = calloc(1, sizeof *c);
 
@@ -182,7 +182,7 @@ struct fake_command *fake_command(struct fake *fake, struct dv_graph_queue *queu
     c->fake = fake;
     c->id = ++fake->count;
     c->node.queue = queue;
-    c->node.place = place;
+    c->node.runs_on = runs_on;
     c->node.stream = queue ? &queue->main : NULL;
     fake->traces[c->id].command = c;
     pthread_mutex_unlock(&fake->lock);

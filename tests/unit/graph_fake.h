@@ -68,7 +68,7 @@ void fake_fini(struct fake *fake);
 
 /* A command with a new id, not yet added. */
 struct fake_command *fake_command(struct fake *fake, struct dv_graph_queue *queue,
-                                  enum dv_place place);
+                                  enum dv_runs_on runs_on);
 
 /* The vendor executes a command, if it may; answers whether it did. */
 bool fake_may_execute(struct fake *fake, uint32_t id);

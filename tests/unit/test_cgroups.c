@@ -177,7 +177,7 @@ static void at_a_place_that_was_named(void **state)
     make_cgroup(at("%s", "cg/divvy/divvy-workers"));
     snprintf(mounts, sizeof mounts, "cgroup2 %s/cg cgroup2 rw 0 0\n", place);
     struct dvd_cgroups_sources there = sources(mounts, "0::/elsewhere\n");
-    const struct dvd_cgroups_wish wish = {.memory = 1 << 30, .place = "divvy"};
+    const struct dvd_cgroups_wish wish = {.memory = 1 << 30, .cgroup = "divvy"};
     dvd_cgroups_open(&cgroups, &there, &wish);
     assert_string_equal(cgroups.why_not, "");
     assert_string_equal(get(at("%s", "cg/cgroup.subtree_control")), "+memory");

@@ -221,7 +221,7 @@ static void memory_has_sizes(void **state)
                                    "    swap: no\n"
                                    "    swap-part: 10%\n"
                                    "    room-patience: 5s\n"
-                                   "    turn-max: 500ms\n"
+                                   "    slice-max: 500ms\n"
                                    "  - match: x\n"
                                    "tenants:\n"
                                    "  - memory: 2GiB\n"
@@ -235,7 +235,7 @@ static void memory_has_sizes(void **state)
     assert_int_equal(rules[0].no_swap, 1);
     assert_int_equal(rules[0].swap_part_ppm, 100000);
     assert_true(rules[0].room_patience_ns == 5 * DV_NS_PER_S);
-    assert_true(rules[0].turn_max_ns == 500 * DV_NS_PER_MS);
+    assert_true(rules[0].moved_slice_max_ns == 500 * DV_NS_PER_MS);
     assert_int_equal(rules[1].no_swap, 0);
     assert_true(rules[1].capacity_bytes == 0);
     assert_true(config.file->tenants[0].terms.memory.bytes == UINT64_C(2) << 30);
@@ -258,29 +258,29 @@ static void memory_has_sizes(void **state)
     REFUSED("worker-cgroup: tenant\nworker-memory: 1GiB\n", 1, "the program's own cgroup", "no worker-memory");
     REFUSED("worker-users: 7-7\n", 1, "worker-users is '7-7'", "FIRST-LAST");
     REFUSED("worker-users: 0-5\n", 1, "worker-users is '0-5'", "FIRST-LAST");
-    REFUSED("cage: maybe\n", 1, "maybe", "if-possible");
-    REFUSED("cage: no\nallow-uncaged-workers: perhaps\n", 2, "perhaps", "yes or no");
-    REFUSED("devices:\n  - match: x\n    cage:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
-    REFUSED("devices:\n  - match: x\n    cage:\n      calls: [personality, shmat]\n", 4, "shmat", "none of System V");
-    REFUSED("devices:\n  - match: x\n    cage:\n      path: []\n", 4, "path", "paths, groups, calls");
-    assert_int_equal(load(&config, "devices:\n  - match: x\n    cage:\n      paths: [/dev/nvidia0, "
+    REFUSED("sandbox: maybe\n", 1, "maybe", "if-possible");
+    REFUSED("sandbox: no\nallow-unsandboxed-workers: perhaps\n", 2, "perhaps", "yes or no");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      calls: [personality, shmat]\n", 4, "shmat", "none of System V");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      path: []\n", 4, "path", "paths, groups, calls");
+    assert_int_equal(load(&config, "devices:\n  - match: x\n    sandbox:\n      paths: [/dev/nvidia0, "
                                    "/dev/nvidia-uvm, /dev/nvidiactl, /dev/null]\n"
-                                   "  - match: y\n    cage:\n      ioctls: [d, \"0x4601\", all]\n"),
+                                   "  - match: y\n    sandbox:\n      ioctls: [d, \"0x4601\", all]\n"),
                      0);
     rules = config.file->devices;
-    assert_int_equal(rules[0].cage->request_count, 4);
-    assert_int_equal(rules[0].cage->requests[0].bits, 'F' << 8);
-    assert_int_equal(rules[1].cage->request_count, 3);
-    assert_int_equal(rules[1].cage->requests[1].bits, 0x4601);
-    assert_int_equal(rules[1].cage->requests[2].mask, 0);
+    assert_int_equal(rules[0].sandbox->request_count, 4);
+    assert_int_equal(rules[0].sandbox->requests[0].bits, 'F' << 8);
+    assert_int_equal(rules[1].sandbox->request_count, 3);
+    assert_int_equal(rules[1].sandbox->requests[1].bits, 0x4601);
+    assert_int_equal(rules[1].sandbox->requests[2].mask, 0);
     dvd_config_fini(&config);
-    REFUSED("devices:\n  - match: x\n    cage:\n      paths: [/dev/odd0]\n", 4, "/dev/odd0", "ioctls");
-    REFUSED("devices:\n  - match: x\n    cage:\n      ioctls: [many]\n", 4, "many", "letters or numbers");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      paths: [/dev/odd0]\n", 4, "/dev/odd0", "ioctls");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      ioctls: [many]\n", 4, "many", "letters or numbers");
     REFUSED("devices:\n  - match: x\n    capacity: 1\n", 3, "capacity is '1'", "4KiB");
     REFUSED("devices:\n  - match: x\n  - match: y\n    capacity: much\n", 4, "much", "such as 8GiB");
     REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");
     REFUSED("devices:\n  - match: x\n    swap-part: 60%\n", 3, "60%", "1% to 50%");
-    REFUSED("devices:\n  - match: x\n    turn-max: 61s\n", 3, "61s", "10ms to 60s");
+    REFUSED("devices:\n  - match: x\n    slice-max: 61s\n", 3, "61s", "10ms to 60s");
     REFUSED("devices:\n  - match: x\n    room-patience: 5ms\n", 3, "5ms", "100ms to 86400s");
     REFUSED("tenants:\n  - memory: 150%\n", 2, "150%", ""); /* a part is at most the whole */
     REFUSED("tenants:\n  - memory: 0\n", 2, "memory is '0'", "2GiB");

@@ -178,7 +178,7 @@ static void enqueue(int count, bool quick)
         commands[i]->quick = quick;
         commands[i]->node.queue = &queue;
         commands[i]->node.stream = &queue.main;
-        commands[i]->node.place = DV_PLACE_DEVICE;
+        commands[i]->node.runs_on = DV_RUNS_ON_DEVICE;
     }
     for (int i = 0; i < count; i++)
         dv_graph_add(&runtime.graph, &commands[i]->node, NULL, 0);

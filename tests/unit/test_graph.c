@@ -16,7 +16,7 @@ struct table {
 
 /* What a command is to be. */
 struct want {
-    enum dv_place place;
+    enum dv_runs_on runs_on;
     uint32_t event;
     bool everything, barrier, by_helper, lane;
     int32_t plan;    /* what the vendor ends it with */
@@ -57,7 +57,7 @@ static int tear_down(void **state)
 
 static uint32_t add(struct table *t, int queue, struct want want)
 {
-    struct fake_command *c = fake_command(&t->fake, &t->queues[queue], want.place);
+    struct fake_command *c = fake_command(&t->fake, &t->queues[queue], want.runs_on);
     struct fake_trace *trace = &t->fake.traces[c->id];
     uint32_t id = c->id;
 
@@ -81,7 +81,7 @@ static uint32_t add(struct table *t, int queue, struct want want)
 
 static uint32_t add_user_event(struct table *t, uint32_t event)
 {
-    struct fake_command *c = fake_command(&t->fake, NULL, DV_PLACE_NOWHERE);
+    struct fake_command *c = fake_command(&t->fake, NULL, DV_RUNS_NOWHERE);
     c->node.event = event;
     atomic_store(&fake_event_slot(&t->fake, event)->status, 2);
     assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &c->node), 0);
@@ -99,7 +99,7 @@ static void finish_host(struct table *t, uint32_t id, int32_t status)
 {
     struct dv_node *node = &t->fake.traces[id].command->node;
     assert_ptr_equal(dv_graph_find(node->queue, node->number), node);
-    assert_true(dv_graph_has_turn(node));
+    assert_true(dv_graph_is_ready(node));
     dv_graph_finish(&t->fake.graph, node, status);
 }
 
@@ -205,7 +205,7 @@ static void a_marker_waits_for_everything_before_it(void **state)
     struct table *t = *state;
     uint32_t a = ADD(t, OUT_OF_ORDER), b = ADD(t, OUT_OF_ORDER);
     uint32_t marker =
-        ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
+        ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
     uint32_t later = ADD(t, OUT_OF_ORDER);
     assert_true(submitted(t, later)); /* a marker holds nothing back */
     complete(t, a);
@@ -222,7 +222,7 @@ static void a_marker_with_a_list_waits_for_the_list_only(void **state)
 {
     struct table *t = *state;
     uint32_t a = ADD(t, OUT_OF_ORDER, .event = 1), b = ADD(t, OUT_OF_ORDER);
-    ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .event = 5, WAIT(1));
+    ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .event = 5, WAIT(1));
     complete(t, a);
     assert_int_equal(status_of(t, 5), 0);
     assert_int_equal(completed(t, OUT_OF_ORDER), 1);
@@ -234,7 +234,7 @@ static void a_barrier_holds_later_commands_back(void **state)
 {
     struct table *t = *state;
     uint32_t a = ADD(t, OUT_OF_ORDER);
-    ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .barrier = true);
+    ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .barrier = true);
     uint32_t b = ADD(t, OUT_OF_ORDER), c = ADD(t, OUT_OF_ORDER);
     uint32_t other = ADD(t, OUT_OF_ORDER_2);
     assert_false(submitted(t, b) || submitted(t, c));
@@ -252,7 +252,7 @@ static void a_barrier_with_a_list_waits_for_the_list_only(void **state)
     struct table *t = *state;
     add_user_event(t, 1);
     uint32_t a = ADD(t, OUT_OF_ORDER);
-    ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .barrier = true, WAIT(1));
+    ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .barrier = true, WAIT(1));
     uint32_t b = ADD(t, OUT_OF_ORDER);
     assert_false(submitted(t, b));
     set_user_event(t, 1, 0);
@@ -266,8 +266,8 @@ static void barriers_follow_each_other(void **state)
     struct table *t = *state;
     add_user_event(t, 1);
     add_user_event(t, 2);
-    ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .barrier = true, WAIT(1));
-    ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .barrier = true, WAIT(2));
+    ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .barrier = true, WAIT(1));
+    ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .barrier = true, WAIT(2));
     uint32_t a = ADD(t, OUT_OF_ORDER);
     set_user_event(t, 2, 0);
     assert_false(submitted(t, a)); /* the second barrier is behind the first */
@@ -321,7 +321,7 @@ static void the_vendor_never_waits_for_user_events_or_the_host(void **state)
 {
     struct table *t = *state;
     add_user_event(t, 1);
-    uint32_t host = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_HOST, .event = 2);
+    uint32_t host = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_ON_HOST, .event = 2);
     uint32_t a = ADD(t, IN_ORDER, WAIT(1, 2));
     assert_true(turned(t, host));
     assert_false(submitted(t, a));
@@ -402,8 +402,8 @@ static void failure_spreads_through_wait_lists(void **state)
     add_user_event(t, 1);
     uint32_t a = ADD(t, OUT_OF_ORDER, .event = 2, WAIT(1));
     uint32_t b = ADD(t, IN_ORDER, .event = 3, WAIT(2));
-    uint32_t host = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_HOST, .event = 4, WAIT(3));
-    uint32_t marker = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .event = 5, WAIT(4));
+    uint32_t host = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_ON_HOST, .event = 4, WAIT(3));
+    uint32_t marker = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .event = 5, WAIT(4));
     set_user_event(t, 1, -77);
     assert_int_equal(status_of(t, 1), -77);
     for (uint32_t event = 2; event <= 5; event++)
@@ -421,7 +421,7 @@ static void failure_does_not_spread_through_queue_order(void **state)
     struct table *t = *state;
     uint32_t a = ADD(t, IN_ORDER, .event = 1, .plan = -5);
     uint32_t b = ADD(t, IN_ORDER, .event = 2);
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .event = 3);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .event = 3);
     complete(t, a);
     assert_int_equal(status_of(t, 1), -5);
     assert_int_equal(t->fake.traces[a].failure, -5);
@@ -435,7 +435,7 @@ static void failure_does_not_spread_through_queue_order(void **state)
     assert_int_equal(status_of(t, 4), 0);
     uint32_t d = ADD(t, OUT_OF_ORDER, .plan = -5);
     uint32_t marker =
-        ADD(t, OUT_OF_ORDER, .place = DV_PLACE_NOWHERE, .everything = true, .event = 5);
+        ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
     complete(t, d);
     assert_true(visible(t, marker));
     assert_int_equal(status_of(t, 5), 0);
@@ -524,8 +524,8 @@ static void a_doomed_host_command_does_not_overtake_the_helper(void **state)
     struct table *t = *state;
     add_user_event(t, 1);
     set_user_event(t, 1, -1);
-    uint32_t a = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
-    ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true, .event = 2, WAIT(1));
+    uint32_t a = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true);
+    ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true, .event = 2, WAIT(1));
     assert_true(turned(t, a));
     assert_int_equal(completed(t, IN_ORDER), 0); /* the helper has not done a yet */
     finish_host(t, a, 0);
@@ -576,7 +576,7 @@ static void a_host_command_has_its_turn_when_all_before_it_is_complete(void **st
 {
     struct table *t = *state;
     uint32_t a = ADD(t, IN_ORDER);
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .event = 1);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .event = 1);
     uint32_t b = ADD(t, IN_ORDER);
     assert_false(turned(t, host) || submitted(t, b));
     complete(t, a);
@@ -596,7 +596,7 @@ static void a_host_command_behind_an_unreported_one_comes_with_the_fence(void **
     t->fake.more = true;
     uint32_t a = ADD(t, IN_ORDER);
     assert_false(t->fake.traces[a].reports);
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     dv_graph_fence(&t->fake.graph);
     assert_int_equal(t->fake.fences, 1);
     fake_drain(&t->fake);
@@ -608,9 +608,9 @@ static void helper_commands_are_given_without_waiting_for_each_other(void **stat
 {
     struct table *t = *state;
     uint32_t a = ADD(t, IN_ORDER);
-    uint32_t h1 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
-    uint32_t h2 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
-    uint32_t own = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t h1 = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true);
+    uint32_t h2 = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true);
+    uint32_t own = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     assert_int_equal(t->fake.turns, 0);
     complete(t, a);
     assert_int_equal(t->fake.turns, 2);
@@ -628,8 +628,8 @@ static void the_helper_has_its_turn_before_the_main_thread_knows(void **state)
 {
     struct table *t = *state;
     uint32_t a = ADD(t, IN_ORDER);
-    uint32_t h1 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
-    uint32_t h2 = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true);
+    uint32_t h1 = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true);
+    uint32_t h2 = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true);
     fake_complete(&t->fake, a); /* reported, not reaped */
     assert_true(turned(t, h1));
     assert_false(turned(t, h2));
@@ -647,7 +647,7 @@ static void no_early_turn_while_something_else_is_waited_for(void **state)
     struct table *t = *state;
     uint32_t other = ADD(t, IN_ORDER_2, .event = 1);
     uint32_t a = ADD(t, IN_ORDER);
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST, .by_helper = true, WAIT(1));
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true, WAIT(1));
     fake_complete(&t->fake, a);
     dv_graph_reap(&t->fake.graph);
     assert_false(turned(t, host));
@@ -659,7 +659,7 @@ static void no_early_turn_while_something_else_is_waited_for(void **state)
 static void those_that_waited_together_are_reported_together(void **state)
 {
     struct table *t = *state;
-    struct fake_command *user = fake_command(&t->fake, NULL, DV_PLACE_NOWHERE);
+    struct fake_command *user = fake_command(&t->fake, NULL, DV_RUNS_NOWHERE);
     uint32_t ids[10];
 
     user->node.event = 1;
@@ -678,8 +678,8 @@ static void those_that_waited_together_are_reported_together(void **state)
 static void a_helper_command_waits_for_listed_helper_commands(void **state)
 {
     struct table *t = *state;
-    uint32_t h1 = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_HOST, .by_helper = true, .event = 1);
-    uint32_t h2 = ADD(t, OUT_OF_ORDER, .place = DV_PLACE_HOST, .by_helper = true, WAIT(1));
+    uint32_t h1 = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true, .event = 1);
+    uint32_t h2 = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true, WAIT(1));
     assert_false(turned(t, h2)); /* it must know whether the first failed */
     finish_host(t, h1, 0);
     assert_true(turned(t, h2));
@@ -689,7 +689,7 @@ static void a_helper_command_waits_for_listed_helper_commands(void **state)
 static void commands_are_found_by_number(void **state)
 {
     struct table *t = *state;
-    uint32_t a = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t a = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     ADD(t, IN_ORDER);
     assert_ptr_equal(dv_graph_find(&t->queues[IN_ORDER], 1), t->fake.traces[a].command);
     assert_null(dv_graph_find(&t->queues[IN_ORDER], 3));
@@ -704,7 +704,7 @@ static void commands_are_found_by_number(void **state)
 static void a_lane_runs_beside_its_queue(void **state)
 {
     struct table *t = *state;
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     uint32_t blocked = ADD(t, IN_ORDER);
     uint32_t lane = ADD(t, IN_ORDER, .lane = true, .event = 7);
     assert_true(submitted(t, lane));
@@ -778,7 +778,7 @@ static void what_somebody_waits_for_is_reported(void **state)
     assert_true(t->fake.traces[ADD(t, IN_ORDER, .lane = true)].reports);
     add_user_event(t, 9);
     uint32_t blocked = ADD(t, IN_ORDER, WAIT(9));
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     set_user_event(t, 9, 0);
     assert_true(t->fake.traces[blocked].reports); /* the host command waits for its end */
     fake_drain(&t->fake);
@@ -865,7 +865,7 @@ static void the_main_thread_is_woken_only_if_it_is_needed(void **state)
     assert_true(atomic_load(really));
     dv_graph_reap(&t->fake.graph);
     uint32_t b = ADD(t, IN_ORDER);
-    uint32_t host = ADD(t, IN_ORDER, .place = DV_PLACE_HOST);
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     fake_complete(&t->fake, b);
     assert_int_equal(atomic_load(asleep), 0);
     assert_false(atomic_load(really));

@@ -15,7 +15,7 @@
 /* What the rules say of one command, worked out without the graph. */
 struct plan {
     int queue; /* -1: user event */
-    enum dv_place place;
+    enum dv_runs_on runs_on;
     bool lane, by_helper, everything, barrier;
     uint64_t number;
     uint32_t event;
@@ -66,10 +66,10 @@ static bool kept_by_others(struct world *w, uint32_t id, uint32_t need)
     const struct plan *a = &w->plans[id], *b = &w->plans[need];
     const struct fake_trace *ta = &w->fake.traces[id], *tb = &w->fake.traces[need];
 
-    if (a->place == DV_PLACE_HOST)
-        return a->by_helper && b->by_helper && b->place == DV_PLACE_HOST && tb->turned &&
+    if (a->runs_on == DV_RUNS_ON_HOST)
+        return a->by_helper && b->by_helper && b->runs_on == DV_RUNS_ON_HOST && tb->turned &&
                !is_listed(a, need);
-    if (b->place != DV_PLACE_DEVICE || !tb->submitted)
+    if (b->runs_on != DV_RUNS_ON_DEVICE || !tb->submitted)
         return false;
     if (ta->stream == tb->stream && !is_listed(a, need))
         return true;
@@ -89,9 +89,9 @@ static void check_submission(struct fake *fake, uint32_t id)
     for (uint32_t i = 0; i < plan->need_count; i++)
         if (!is_done(w, plan->needs[i]) && !kept_by_others(w, id, plan->needs[i]))
             complain(w, "was handed over before", id, plan->needs[i]);
-    if (plan->place == DV_PLACE_HOST)
+    if (plan->runs_on == DV_RUNS_ON_HOST)
         w->hosts[w->host_count++] = id;
-    if (plan->place == DV_PLACE_NOWHERE)
+    if (plan->runs_on == DV_RUNS_NOWHERE)
         complain(w, "was handed over though it runs nowhere", id, 0);
 }
 
@@ -115,7 +115,7 @@ static void check_visibility(struct fake *fake, uint32_t id)
     if (fake->traces[id].is_fence || plan->queue < 0)
         return;
     bool in_order = w->queues[plan->queue].in_order && !plan->lane;
-    bool nowhere = plan->place == DV_PLACE_NOWHERE && fake->traces[id].final >= 0;
+    bool nowhere = plan->runs_on == DV_RUNS_NOWHERE && fake->traces[id].final >= 0;
     for (uint32_t i = 0; (in_order || nowhere) && i < plan->need_count; i++) {
         uint32_t earlier = plan->needs[i];
         bool in_line = w->plans[earlier].queue == plan->queue && !w->plans[earlier].lane;
@@ -165,9 +165,9 @@ static void add_user_event(struct world *w)
     uint32_t event = pick_event(w);
     if (!event)
         return;
-    struct fake_command *c = fake_command(&w->fake, NULL, DV_PLACE_NOWHERE);
+    struct fake_command *c = fake_command(&w->fake, NULL, DV_RUNS_NOWHERE);
     c->node.event = event;
-    w->plans[c->id] = (struct plan){.queue = -1, .place = DV_PLACE_NOWHERE};
+    w->plans[c->id] = (struct plan){.queue = -1, .runs_on = DV_RUNS_NOWHERE};
     take_event(w, event, c->id);
     w->users[w->user_count++] = c->id;
     assert_int_equal(dv_graph_add_user_event(&w->fake.graph, &c->node), 0);
@@ -178,7 +178,7 @@ static void add_command(struct world *w)
     struct random *r = &w->random;
     int queue = (int)random_below(r, QUEUES);
     bool in_order = w->queues[queue].in_order;
-    struct fake_command *c = fake_command(&w->fake, &w->queues[queue], DV_PLACE_DEVICE);
+    struct fake_command *c = fake_command(&w->fake, &w->queues[queue], DV_RUNS_ON_DEVICE);
     uint32_t id = c->id, waits[8], wait_count = 0;
     struct plan *plan = &w->plans[id];
     struct fake_trace *trace = &w->fake.traces[id];
@@ -186,17 +186,17 @@ static void add_command(struct world *w)
     *plan = (struct plan){.queue = queue};
     uint64_t kind = random_below(r, 100);
     if (kind < 15) {
-        plan->place = DV_PLACE_HOST;
+        plan->runs_on = DV_RUNS_ON_HOST;
         plan->by_helper = random_chance(r, 60);
         plan->host_status = random_chance(r, 15) ? -61 : 0;
     } else if (kind < 30) { /* marker or barrier */
-        plan->place = in_order && random_chance(r, 70) ? DV_PLACE_DEVICE : DV_PLACE_NOWHERE;
+        plan->runs_on = in_order && random_chance(r, 70) ? DV_RUNS_ON_DEVICE : DV_RUNS_NOWHERE;
         plan->everything = random_chance(r, 60);
         plan->barrier = random_chance(r, 50);
     } else if (kind < 38) {
         plan->lane = true;
     }
-    if (plan->place == DV_PLACE_DEVICE) {
+    if (plan->runs_on == DV_RUNS_ON_DEVICE) {
         trace->plan = random_chance(r, 10) ? -62 : 0;
         trace->refusal = random_chance(r, 6) ? -63 : 0;
     }
@@ -228,7 +228,7 @@ static void add_command(struct world *w)
         if (event)
             take_event(w, event, id);
     }
-    c->node.place = plan->place;
+    c->node.runs_on = plan->runs_on;
     c->node.by_helper = plan->by_helper;
     c->node.everything = plan->everything;
     c->node.barrier = plan->barrier;
@@ -258,7 +258,7 @@ static bool finish_a_host_command(struct world *w)
     pthread_mutex_unlock(&w->fake.lock);
     const struct plan *plan = &w->plans[id];
     struct dv_node *node = dv_graph_find(&w->queues[plan->queue], plan->number);
-    if (!node || !dv_graph_has_turn(node))
+    if (!node || !dv_graph_is_ready(node))
         complain(w, "had its turn but is not to be found as", id, (uint32_t)plan->number);
     else
         dv_graph_finish(&w->fake.graph, node, plan->host_status);
@@ -306,9 +306,9 @@ static bool may_end_with(struct world *w, uint32_t id)
         return trace->final == DV_STATUS_DEPENDENCY_FAILED;
     if (trace->refusal)
         return false;
-    if (plan->place == DV_PLACE_HOST)
+    if (plan->runs_on == DV_RUNS_ON_HOST)
         return trace->final == plan->host_status;
-    if (plan->place == DV_PLACE_NOWHERE)
+    if (plan->runs_on == DV_RUNS_NOWHERE)
         return trace->final == 0;
     return trace->final == trace->plan;
 }
@@ -333,7 +333,7 @@ static void describe(struct world *w)
             "%u: queue %d%s number %llu place %d%s%s%s%s event %u; plan %d refusal %d host "
             "%d; submitted %u executed %u turned %u visible %u %s; ended %d; waits for",
             id, plan->queue, plan->lane ? " lane" : "", (unsigned long long)plan->number,
-            plan->place, plan->by_helper ? " helper" : "", plan->everything ? " everything" : "",
+            plan->runs_on, plan->by_helper ? " helper" : "", plan->everything ? " everything" : "",
             plan->barrier ? " barrier" : "", t->is_fence ? " fence" : "", plan->event, t->plan,
             t->refusal, plan->host_status, t->submitted, t->executed, t->turned,
             atomic_load(&t->visible), t->reports ? "reports" : "", t->final);

@@ -110,7 +110,7 @@ static void ten_thousand_sessions_on_eight_devices_are_kept(void **state)
         assert_int_equal(((struct dv_state_lease *)dvd_state_at(&second.leases, i))->session, i);
     /* and all that there can be have their place */
     assert_int_equal(second.leases.capacity, DV_MAX_SESSIONS * DV_MAX_DEVICES);
-    assert_int_equal(second.places.capacity, DV_STATE_TENANTS * DV_MAX_DEVICES);
+    assert_int_equal(second.tenant_devices.capacity, DV_STATE_TENANTS * DV_MAX_DEVICES);
     assert_true(second.leases.records + (size_t)second.leases.capacity * 128 <=
                 (uint8_t *)second.header + DV_STATE_BYTES);
     dvd_state_clear(&second);

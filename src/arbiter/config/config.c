@@ -63,15 +63,15 @@ static const cyaml_schema_value_t path_schema = {
 static const cyaml_schema_value_t word_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, 64)};
 
-static const cyaml_schema_field_t cage_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dvd_cage_rule, paths, paths_count,
-                               &path_schema, 0, DV_MAX_CAGE_PATHS),
-    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dvd_cage_rule, groups,
-                               groups_count, &word_schema, 0, DV_CAGE_GROUPS_MAX),
-    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dvd_cage_rule, calls, calls_count,
-                               &word_schema, 0, DV_MAX_CAGE_CALLS),
-    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dvd_cage_rule, ioctls, ioctls_count,
-                               &word_schema, 1, DV_MAX_CAGE_IOCTLS),
+static const cyaml_schema_field_t sandbox_fields[] = {
+    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dvd_sandbox_rule, paths, paths_count,
+                               &path_schema, 0, DV_MAX_SANDBOX_PATHS),
+    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dvd_sandbox_rule, groups,
+                               groups_count, &word_schema, 0, DV_SANDBOX_GROUPS_MAX),
+    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dvd_sandbox_rule, calls, calls_count,
+                               &word_schema, 0, DV_MAX_SANDBOX_CALLS),
+    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dvd_sandbox_rule, ioctls, ioctls_count,
+                               &word_schema, 1, DV_MAX_SANDBOX_IOCTLS),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t device_fields[] = {
@@ -95,14 +95,14 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dvd_device_rule, no_swap, swap_words,
                      COUNT(swap_words)),
     CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dvd_device_rule, swap_part, 1, 16),
-    CYAML_FIELD_STRING_PTR("turn-max", OPTIONAL_POINTER, struct dvd_device_rule, turn_max, 1, 16),
+    CYAML_FIELD_STRING_PTR("slice-max", OPTIONAL_POINTER, struct dvd_device_rule, slice_max, 1, 16),
     CYAML_FIELD_STRING_PTR("room-patience", OPTIONAL_POINTER, struct dvd_device_rule, room_patience, 1, 16),
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dvd_device_rule, capacity, 1, 32),
     CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dvd_device_rule, per_context, 1,
                            32),
     CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dvd_device_rule, slice, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dvd_device_rule, hidden, yes_no, COUNT(yes_no)),
-    CYAML_FIELD_MAPPING_PTR("cage", OPTIONAL_POINTER, struct dvd_device_rule, cage, cage_fields),
+    CYAML_FIELD_MAPPING_PTR("sandbox", OPTIONAL_POINTER, struct dvd_device_rule, sandbox, sandbox_fields),
     CYAML_FIELD_END};
 static const cyaml_strval_t order_words[] = {{"free", DV_ORDER_FREE}, {"fixed", DV_ORDER_FIXED}};
 static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
@@ -148,11 +148,11 @@ static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_tenant_rule, tenant_fields)};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_device_rule, device_fields)};
-static const cyaml_strval_t cage_words[] = {{"yes", DV_CAGE_YES},
-                                            {"no", DV_CAGE_NO},
-                                            {"true", DV_CAGE_YES},
-                                            {"false", DV_CAGE_NO},
-                                            {"if-possible", DV_CAGE_IF_POSSIBLE}};
+static const cyaml_strval_t sandbox_words[] = {{"yes", DV_SANDBOX_YES},
+                                            {"no", DV_SANDBOX_NO},
+                                            {"true", DV_SANDBOX_YES},
+                                            {"false", DV_SANDBOX_NO},
+                                            {"if-possible", DV_SANDBOX_IF_POSSIBLE}};
 
 static const cyaml_schema_field_t deadline_fields[] = {
     CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dvd_deadlines, latency, 1, 16),
@@ -178,9 +178,9 @@ static const cyaml_schema_field_t file_fields[] = {
                          sessions_per_user),
     CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dvd_config_file, device_order, order_words,
                      COUNT(order_words)),
-    CYAML_FIELD_ENUM("cage", OPTIONAL_ENUM, struct dvd_config_file, cage, cage_words,
-                     COUNT(cage_words)),
-    CYAML_FIELD_ENUM("allow-uncaged-workers", OPTIONAL_ENUM, struct dvd_config_file, allow_uncaged,
+    CYAML_FIELD_ENUM("sandbox", OPTIONAL_ENUM, struct dvd_config_file, sandbox, sandbox_words,
+                     COUNT(sandbox_words)),
+    CYAML_FIELD_ENUM("allow-unsandboxed-workers", OPTIONAL_ENUM, struct dvd_config_file, allow_unsandboxed,
                      yes_no, COUNT(yes_no)),
     CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dvd_config_file, deadlines,
                             deadline_fields),
@@ -219,7 +219,7 @@ static const struct {
     {"pinned", "yes, no or auto"},
     {"swap", "yes or no"},
     {"swap-part", "a part of the time from 1% to 50%"},
-    {"turn-max", "a time from 10ms to 60s, such as 2s"},
+    {"slice-max", "a time from 10ms to 60s, such as 2s"},
     {"room-patience", "a time from 100ms to 86400s, such as 30s"},
     {"capacity", "a size from 4KiB to 256TiB, such as 8GiB"},
     {"per-context", "a size of at most 256TiB, such as 64MiB"},
@@ -233,8 +233,8 @@ static const struct {
     {"session-group", "the name of a group, or " DV_CONFIG_EVERYBODY},
     {"refuse", "yes or no"},
     {"tenants-see-own", "yes or no"},
-    {"cage", "yes, no or if-possible; in a device rule a mapping of paths, groups, calls and ioctls"},
-    {"allow-uncaged-workers", "yes or no"},
+    {"sandbox", "yes, no or if-possible; in a device rule a mapping of paths, groups, calls and ioctls"},
+    {"allow-unsandboxed-workers", "yes or no"},
     {"paths", "a list of at most 64 absolute paths"},
     {"groups", "a list of at most 8 names or numbers of groups"},
     {"calls", "a list of at most 64 names of system calls, none of System V or POSIX memory, semaphores and queues"},
@@ -327,7 +327,7 @@ static const struct {
     const cyaml_schema_field_t *fields;
 } parts[] = {
     {"deadlines", " among the deadlines", deadline_fields},
-    {"cage", " in a device's cage", cage_fields},
+    {"sandbox", " in a device's sandbox", sandbox_fields},
     {"devices", " in a device rule", device_fields},
     {"tenants", " in a tenant rule", tenant_fields},
 };
@@ -345,7 +345,7 @@ static void explain(struct dv_yaml_complaint *complaint, const char *path, const
         return;
     }
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
-        /* libcyaml gives the place where it began to look for a key, not the key's own */
+        /* libcyaml gives the line where it began to look for a key, not the key's own */
         size_t part = 0;
         while (part < COUNT(parts) && !dv_yaml_is_in(complaint, parts[part].key))
             part++;
@@ -462,33 +462,33 @@ static int check_groups(struct dvd_config *config, const char *path, const char 
 /* ---- tenants ---- */
 
 /* Where in the file a value stands that is wrong. */
-struct place {
+struct position {
     const char *path, *data;
     int line; /* from here on */
     char *error;
     size_t error_bytes;
 };
 
-static int wrong(const struct place *place, const char *key, const char *value)
+static int wrong(const struct position *position, const char *key, const char *value)
 {
     const char *hint = hint_for(key);
 
-    snprintf(place->error, place->error_bytes, "%s:%d: %s is '%s'; expected %s", place->path,
-             dv_yaml_find_line(place->data, key, place->line), key, value, hint ? hint : "something else");
+    snprintf(position->error, position->error_bytes, "%s:%d: %s is '%s'; expected %s", position->path,
+             dv_yaml_find_line(position->data, key, position->line), key, value, hint ? hint : "something else");
     return -EINVAL;
 }
 
-static int read_share(const struct place *place, const char *key, const char *text, uint32_t least,
+static int read_share(const struct position *position, const char *key, const char *text, uint32_t least,
                       uint32_t *ppm)
 {
     if (!text)
         return 0;
     if (dv_text_parse_share(text, ppm) < 0 || *ppm < least)
-        return wrong(place, key, text);
+        return wrong(position, key, text);
     return 0;
 }
 
-static int read_weight(const struct place *place, const char *key, const uint64_t *number,
+static int read_weight(const struct position *position, const char *key, const uint64_t *number,
                        uint32_t *weight)
 {
     char text[24];
@@ -497,7 +497,7 @@ static int read_weight(const struct place *place, const char *key, const uint64_
         return 0;
     snprintf(text, sizeof text, "%llu", (unsigned long long)*number);
     if (*number < 1 || *number > DV_WEIGHT_MAX)
-        return wrong(place, key, text);
+        return wrong(position, key, text);
     *weight = (uint32_t)*number;
     return 0;
 }
@@ -511,7 +511,7 @@ static bool read_number(const char *text, unsigned *number)
     return *end == '\0' && *text != '-' && value < UINT32_MAX;
 }
 
-static int find_people(const struct place *place, struct dvd_tenant_rule *rule)
+static int find_people(const struct position *position, struct dvd_tenant_rule *rule)
 {
     const struct passwd *user = rule->user ? getpwnam(rule->user) : NULL;
     const struct group *group = rule->group ? getgrnam(rule->group) : NULL;
@@ -519,15 +519,15 @@ static int find_people(const struct place *place, struct dvd_tenant_rule *rule)
     if (user)
         rule->uid = user->pw_uid;
     else if (rule->user && !read_number(rule->user, &rule->uid))
-        return wrong(place, "user", rule->user);
+        return wrong(position, "user", rule->user);
     if (group)
         rule->gid = group->gr_gid;
     else if (rule->group && !read_number(rule->group, &rule->gid))
-        return wrong(place, "group", rule->group);
+        return wrong(position, "group", rule->group);
     return 0;
 }
 
-static int read_memory(const struct place *place, const char *key, const char *text,
+static int read_memory(const struct position *position, const char *key, const char *text,
                        struct dvd_memory_size *size)
 {
     if (!text)
@@ -536,33 +536,33 @@ static int read_memory(const struct place *place, const char *key, const char *t
                           : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 &&
                                 size->bytes <= DV_MEMORY_BYTES_MAX)
         return 0;
-    return wrong(place, key, text);
+    return wrong(position, key, text);
 }
 
 /* Tenants without a name of the operator's are called by a slash or a word and a colon, see name_tenant in
  * tenants.c, and a number is a session. Names that could be one of those would be ambiguous. Who may make
  * cgroups could make tenants without a pattern for them. */
-static int check_identity(const struct place *place, const struct dvd_tenant_rule *rule)
+static int check_identity(const struct position *position, const struct dvd_tenant_rule *rule)
 {
     if (rule->name && (rule->name[0] == '/' || strchr(rule->name, ':') ||
                        strspn(rule->name, "0123456789") == strlen(rule->name))) {
-        snprintf(place->error, place->error_bytes,
+        snprintf(position->error, position->error_bytes,
                  "%s:%d: a tenant cannot be called '%s'; expected a name without a colon, that does "
                  "not begin with a slash and is no number",
-                 place->path, dv_yaml_find_line(place->data, "name", place->line), rule->name);
+                 position->path, dv_yaml_find_line(position->data, "name", position->line), rule->name);
         return -EINVAL;
     }
     if (rule->per == DV_PER_CGROUP && !rule->name && !rule->cgroup) {
-        snprintf(place->error, place->error_bytes,
+        snprintf(position->error, position->error_bytes,
                  "%s:%d: per: cgroup needs a pattern, or every user could make tenants by making "
                  "cgroups; expected for example cgroup: \"/slurm/uid_*/job_*\" beside it",
-                 place->path, dv_yaml_find_line(place->data, "per", place->line));
+                 position->path, dv_yaml_find_line(position->data, "per", position->line));
         return -EINVAL;
     }
     return 0;
 }
 
-static int check_tenant(const struct place *place, struct dvd_tenant_rule *rule)
+static int check_tenant(const struct position *position, struct dvd_tenant_rule *rule)
 {
     struct dvd_tenant_terms *terms = &rule->terms;
 
@@ -570,35 +570,35 @@ static int check_tenant(const struct place *place, struct dvd_tenant_rule *rule)
         .share = {.limit_ppm = DV_PPM,
                   .weight = 1,
                   .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
-    int status = check_identity(place, rule);
+    int status = check_identity(position, rule);
     if (status == 0)
-        status = find_people(place, rule);
+        status = find_people(position, rule);
     if (status == 0)
-        status = read_share(place, "request", rule->request, 0, &terms->share.request_ppm);
+        status = read_share(position, "request", rule->request, 0, &terms->share.request_ppm);
     if (status == 0)
-        status = read_share(place, "limit", rule->limit, DV_PPM / 100, &terms->share.limit_ppm);
+        status = read_share(position, "limit", rule->limit, DV_PPM / 100, &terms->share.limit_ppm);
     if (status == 0)
-        status = read_weight(place, "weight", rule->weight, &terms->share.weight);
+        status = read_weight(position, "weight", rule->weight, &terms->share.weight);
     if (status == 0)
-        status = read_memory(place, "memory", rule->memory, &terms->memory);
+        status = read_memory(position, "memory", rule->memory, &terms->memory);
     if (status == 0)
-        status = read_memory(place, "memory-request", rule->memory_request, &terms->memory_request);
+        status = read_memory(position, "memory-request", rule->memory_request, &terms->memory_request);
     if (status == 0 && rule->host_memory &&
         (dv_text_parse_size(rule->host_memory, &terms->host_bytes) < 0 || terms->host_bytes == 0 ||
          terms->host_bytes > DV_MEMORY_BYTES_MAX))
-        status = wrong(place, "host-memory", rule->host_memory);
+        status = wrong(position, "host-memory", rule->host_memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;
     terms->may_class =
         rule->may_class ? (enum dv_class)(rule->may_class - 1) : terms->share.class;
     if (status == 0)
-        status = read_share(place, "may-request", rule->may_request, 0, &terms->may_request_ppm);
+        status = read_share(position, "may-request", rule->may_request, 0, &terms->may_request_ppm);
     if (status == 0)
-        status = read_weight(place, "may-weight", rule->may_weight, &terms->may_weight);
+        status = read_weight(position, "may-weight", rule->may_weight, &terms->may_weight);
     if (status == 0 && terms->share.request_ppm > terms->share.limit_ppm) {
-        snprintf(place->error, place->error_bytes,
+        snprintf(position->error, position->error_bytes,
                  "%s:%d: the request of %s is above the limit of %s; expected at most the limit",
-                 place->path, dv_yaml_find_line(place->data, "request", place->line), rule->request,
+                 position->path, dv_yaml_find_line(position->data, "request", position->line), rule->request,
                  rule->limit);
         status = -EINVAL;
     }
@@ -608,31 +608,31 @@ static int check_tenant(const struct place *place, struct dvd_tenant_rule *rule)
 static int check_memory(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
-    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
         struct dvd_device_rule *rule = &config->file->devices[i];
-        place.line = dv_yaml_find_line(data, rule->match, place.line + 1);
+        position.line = dv_yaml_find_line(data, rule->match, position.line + 1);
         rule->matches = dvd_device_match_parse(rule->match);
         if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
                                rule->capacity_bytes < CAPACITY_LEAST ||
                                rule->capacity_bytes > DV_MEMORY_BYTES_MAX))
-            return wrong(&place, "capacity", rule->capacity);
+            return wrong(&position, "capacity", rule->capacity);
         if (rule->swap_part && (dv_text_parse_share(rule->swap_part, &rule->swap_part_ppm) < 0 ||
                                 rule->swap_part_ppm < DV_PPM / 100 || rule->swap_part_ppm > DV_PPM / 2))
-            return wrong(&place, "swap-part", rule->swap_part);
-        if (rule->turn_max && (dv_text_parse_time(rule->turn_max, &rule->turn_max_ns) < 0 ||
-                               rule->turn_max_ns < DV_TURN_LIMIT_MIN_NS ||
-                               rule->turn_max_ns > DV_TURN_LIMIT_MAX_NS))
-            return wrong(&place, "turn-max", rule->turn_max);
+            return wrong(&position, "swap-part", rule->swap_part);
+        if (rule->slice_max && (dv_text_parse_time(rule->slice_max, &rule->moved_slice_max_ns) < 0 ||
+                               rule->moved_slice_max_ns < DV_MOVED_SLICE_LIMIT_MIN_NS ||
+                               rule->moved_slice_max_ns > DV_MOVED_SLICE_LIMIT_MAX_NS))
+            return wrong(&position, "slice-max", rule->slice_max);
         if (rule->room_patience &&
             (dv_text_parse_time(rule->room_patience, &rule->room_patience_ns) < 0 ||
              rule->room_patience_ns < DV_DEADLINE_MIN_NS || rule->room_patience_ns > DV_DEADLINE_MAX_NS))
-            return wrong(&place, "room-patience", rule->room_patience);
+            return wrong(&position, "room-patience", rule->room_patience);
         if (rule->per_context &&
             (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
              rule->per_context_bytes > DV_MEMORY_BYTES_MAX))
-            return wrong(&place, "per-context", rule->per_context);
+            return wrong(&position, "per-context", rule->per_context);
     }
     return 0;
 }
@@ -641,7 +641,7 @@ static int check_memory(struct dvd_config *config, const char *path, const char 
 #define OF_LETTER(letter) {.mask = 0xff00, .bits = (uint32_t)(letter) << 8}
 static const struct {
     const char *beginning;
-    struct dv_cage_ioctl requests[3]; /* mask 0 ends them */
+    struct dv_sandbox_ioctl requests[3]; /* mask 0 ends them */
 } known_nodes[] = {
     {"/dev/nvidia-uvm", {{UINT32_MAX ^ 0xff, 0}, {UINT32_MAX, 0x30000001}, {UINT32_MAX, 0x30000002}}},
     {"/dev/nvidia", {OF_LETTER('F')}},
@@ -652,17 +652,17 @@ static const struct {
     {"/dev/random", {{0}}}, {"/dev/urandom", {{0}}}, {"/dev/shm/", {{0}}},
 };
 
-static void add_request(struct dvd_cage_rule *rule, struct dv_cage_ioctl request)
+static void add_request(struct dvd_sandbox_rule *rule, struct dv_sandbox_ioctl request)
 {
     for (uint32_t i = 0; i < rule->request_count; i++)
         if (rule->requests[i].mask == request.mask && rule->requests[i].bits == request.bits)
             return;
-    if (rule->request_count < DV_MAX_CAGE_IOCTLS)
+    if (rule->request_count < DV_MAX_SANDBOX_IOCTLS)
         rule->requests[rule->request_count++] = request;
 }
 
 /* False: it is not known what the node's driver needs. */
-static bool add_known_requests(struct dvd_cage_rule *rule, const char *path)
+static bool add_known_requests(struct dvd_sandbox_rule *rule, const char *path)
 {
     for (size_t i = 0; i < COUNT(known_nodes); i++) {
         if (strncmp(path, known_nodes[i].beginning, strlen(known_nodes[i].beginning)) != 0)
@@ -674,28 +674,28 @@ static bool add_known_requests(struct dvd_cage_rule *rule, const char *path)
     return strncmp(path, "/dev", 4) != 0 || (path[4] && path[4] != '/');
 }
 
-static int check_ioctls(const struct place *place, struct dvd_cage_rule *rule)
+static int check_ioctls(const struct position *position, struct dvd_sandbox_rule *rule)
 {
     for (uint64_t i = 0; i < rule->ioctls_count; i++) {
         const char *word = rule->ioctls[i];
         char *end;
         unsigned long number = strtoul(word, &end, 0);
         if (strcmp(word, "all") == 0)
-            add_request(rule, (struct dv_cage_ioctl){0});
+            add_request(rule, (struct dv_sandbox_ioctl){0});
         else if (word[0] && !word[1] && !(word[0] >= '0' && word[0] <= '9'))
-            add_request(rule, (struct dv_cage_ioctl)OF_LETTER((unsigned char)word[0]));
+            add_request(rule, (struct dv_sandbox_ioctl)OF_LETTER((unsigned char)word[0]));
         else if (word[0] >= '0' && word[0] <= '9' && !*end && number <= UINT32_MAX)
-            add_request(rule, (struct dv_cage_ioctl){UINT32_MAX, (uint32_t)number});
+            add_request(rule, (struct dv_sandbox_ioctl){UINT32_MAX, (uint32_t)number});
         else
-            return wrong(place, "ioctls", word);
+            return wrong(position, "ioctls", word);
     }
     for (uint64_t i = 0; rule->ioctls_count == 0 && i < rule->paths_count; i++) {
         if (add_known_requests(rule, rule->paths[i]))
             continue;
-        snprintf(place->error, place->error_bytes,
+        snprintf(position->error, position->error_bytes,
                  "%s:%d: it is not known which ioctl requests the driver of '%s' makes; name them with "
                  "`ioctls` beside `paths`: %s",
-                 place->path, dv_yaml_find_line(place->data, rule->paths[i], place->line),
+                 position->path, dv_yaml_find_line(position->data, rule->paths[i], position->line),
                  rule->paths[i], hint_for("ioctls"));
         return -EINVAL;
     }
@@ -714,48 +714,48 @@ static bool reaches_others(const char *call)
     return false;
 }
 
-static int check_cage(const struct place *place, struct dvd_cage_rule *rule)
+static int check_sandbox(const struct position *position, struct dvd_sandbox_rule *rule)
 {
     for (uint64_t i = 0; i < rule->calls_count; i++)
         if (reaches_others(rule->calls[i]))
-            return wrong(place, "calls", rule->calls[i]);
+            return wrong(position, "calls", rule->calls[i]);
     for (uint64_t i = 0; i < rule->paths_count; i++)
         if (rule->paths[i][0] != '/' || strstr(rule->paths[i], "/.."))
-            return wrong(place, "paths", rule->paths[i]);
+            return wrong(position, "paths", rule->paths[i]);
     for (uint64_t i = 0; i < rule->groups_count; i++) {
         const struct group *group = getgrnam(rule->groups[i]);
         if (group)
             rule->gids[i] = group->gr_gid;
         else if (!read_number(rule->groups[i], &rule->gids[i]))
-            return wrong(place, "groups", rule->groups[i]);
+            return wrong(position, "groups", rule->groups[i]);
     }
-    return check_ioctls(place, rule);
+    return check_ioctls(position, rule);
 }
 
-static int check_cages(struct dvd_config *config, const char *path, const char *data, char *error,
+static int check_sandboxs(struct dvd_config *config, const char *path, const char *data, char *error,
                        size_t error_bytes)
 {
-    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
     const struct dvd_config_file *file = config->file;
     unsigned long first, last;
     char rest;
 
-    config->cage = file->cage;
+    config->sandbox = file->sandbox;
     if (file->worker_memory &&
         (dv_text_parse_size(file->worker_memory, &config->worker_memory_bytes) < 0 ||
          config->worker_memory_bytes < DV_WORKER_MEMORY_MIN ||
          config->worker_memory_bytes > DV_MEMORY_BYTES_MAX))
-        return wrong(&place, "worker-memory", file->worker_memory);
+        return wrong(&position, "worker-memory", file->worker_memory);
     if (file->worker_processes && (*file->worker_processes < DV_WORKER_PROCESSES_MIN ||
                                    *file->worker_processes > DV_WORKER_PROCESSES_MAX)) {
         char text[24];
         snprintf(text, sizeof text, "%llu", (unsigned long long)*file->worker_processes);
-        return wrong(&place, "worker-processes", text);
+        return wrong(&position, "worker-processes", text);
     }
     if (file->worker_processes)
         config->worker_processes = *file->worker_processes;
     if (file->worker_cgroup && strstr(file->worker_cgroup, ".."))
-        return wrong(&place, "worker-cgroup", file->worker_cgroup);
+        return wrong(&position, "worker-cgroup", file->worker_cgroup);
     config->tenants_cgroup = file->worker_cgroup && strcmp(file->worker_cgroup, "tenant") == 0;
     if (config->tenants_cgroup && (file->worker_memory || file->worker_processes)) {
         snprintf(error, error_bytes,
@@ -767,23 +767,23 @@ static int check_cages(struct dvd_config *config, const char *path, const char *
     if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
                              config->cache_bytes < DV_CACHE_BYTES_MIN ||
                              config->cache_bytes > DV_MEMORY_BYTES_MAX))
-        return wrong(&place, "cache-size", file->cache_size);
+        return wrong(&position, "cache-size", file->cache_size);
     if (file->caches_size && (dv_text_parse_size(file->caches_size, &config->caches_bytes) < 0 ||
                               config->caches_bytes < config->cache_bytes ||
                               config->caches_bytes > DV_MEMORY_BYTES_MAX))
-        return wrong(&place, "caches-size", file->caches_size);
+        return wrong(&position, "caches-size", file->caches_size);
     if (file->worker_users) {
         if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 ||
             last <= first || last >= UINT32_MAX)
-            return wrong(&place, "worker-users", file->worker_users);
+            return wrong(&position, "worker-users", file->worker_users);
         config->worker_uid_first = (uid_t)first;
         config->worker_uid_last = (uid_t)last;
     }
     for (uint64_t i = 0; i < file->devices_count; i++) {
-        if (!file->devices[i].cage)
+        if (!file->devices[i].sandbox)
             continue;
-        place.line = dv_yaml_find_line(data, "cage", place.line + 1);
-        int status = check_cage(&place, file->devices[i].cage);
+        position.line = dv_yaml_find_line(data, "sandbox", position.line + 1);
+        int status = check_sandbox(&position, file->devices[i].sandbox);
         if (status < 0)
             return status;
     }
@@ -794,7 +794,7 @@ static int check_deadlines(struct dvd_config *config, const char *path, const ch
                            size_t error_bytes)
 {
     const struct dvd_deadlines *given = config->file->deadlines;
-    struct place place = {.path = path,
+    struct position position = {.path = path,
                           .data = data,
                           .line = dv_yaml_find_line(data, "deadlines", 1),
                           .error = error,
@@ -810,7 +810,7 @@ static int check_deadlines(struct dvd_config *config, const char *path, const ch
         else if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
                               config->deadline_ns[i] < DV_DEADLINE_MIN_NS ||
                               config->deadline_ns[i] > DV_DEADLINE_MAX_NS))
-            return wrong(&place, dv_class_word((enum dv_class)i), texts[i]);
+            return wrong(&position, dv_class_word((enum dv_class)i), texts[i]);
     return 0;
 }
 
@@ -832,30 +832,30 @@ static int check_lease_sessions(struct dvd_config *config, const char *path, con
 static int check_restart(struct dvd_config *config, const char *path, const char *data, char *error,
                          size_t error_bytes)
 {
-    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
     const char *text = config->file->restart_within;
 
     if (text && (dv_text_parse_time(text, &config->restart_ns) < 0 ||
                  config->restart_ns < DV_RESTART_MIN_NS ||
                  config->restart_ns > DV_RESTART_MAX_NS))
-        return wrong(&place, "restart-within", text);
+        return wrong(&position, "restart-within", text);
     return 0;
 }
 
 static int check_slices(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
-    struct place place = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
+    struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
         struct dvd_device_rule *rule = &config->file->devices[i];
         if (!rule->slice)
             continue;
-        place.line = dv_yaml_find_line(data, "slice", place.line + 1);
+        position.line = dv_yaml_find_line(data, "slice", position.line + 1);
         if (strcmp(rule->slice, "learned") != 0 &&
             (dv_text_parse_time(rule->slice, &rule->slice_ns) < 0 ||
              rule->slice_ns < DV_SLICE_FIXED_MIN_NS || rule->slice_ns > DV_SLICE_FIXED_MAX_NS))
-            return wrong(&place, "slice", rule->slice);
+            return wrong(&position, "slice", rule->slice);
     }
     return 0;
 }
@@ -863,15 +863,15 @@ static int check_slices(struct dvd_config *config, const char *path, const char 
 static int check_tenants(struct dvd_config *config, const char *path, const char *data, char *error,
                          size_t error_bytes)
 {
-    struct place place = {.path = path,
+    struct position position = {.path = path,
                           .data = data,
                           .line = dv_yaml_find_line(data, "tenants:", 1),
                           .error = error,
                           .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->tenants_count; i++) {
-        place.line = dv_yaml_find_line(data, "- ", place.line + 1); /* of the rule, near enough */
-        int status = check_tenant(&place, &config->file->tenants[i]);
+        position.line = dv_yaml_find_line(data, "- ", position.line + 1); /* of the rule, near enough */
+        int status = check_tenant(&position, &config->file->tenants[i]);
         if (status < 0)
             return status;
     }
@@ -889,7 +889,7 @@ static int check_values(struct dvd_config *config, const char *path, const char 
     if (check_groups(config, path, data, error, error_bytes) < 0 ||
         check_slices(config, path, data, error, error_bytes) < 0 ||
         check_memory(config, path, data, error, error_bytes) < 0 ||
-        check_cages(config, path, data, error, error_bytes) < 0 ||
+        check_sandboxs(config, path, data, error, error_bytes) < 0 ||
         check_deadlines(config, path, data, error, error_bytes) < 0 ||
         check_lease_sessions(config, path, data, error, error_bytes) < 0 ||
         check_restart(config, path, data, error, error_bytes) < 0 ||
@@ -997,18 +997,18 @@ int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
                        size_t error_bytes)
 {
-    bool is_accepted = of_user || (config->file && config->file->allow_uncaged);
+    bool is_accepted = of_user || (config->file && config->file->allow_unsandboxed);
 
     config->of_user = of_user;
     config->owner = owner;
-    if (config->cage == DV_CAGE_BY_MODE)
-        config->cage = of_user ? DV_CAGE_IF_POSSIBLE : DV_CAGE_YES;
-    if (is_accepted || config->cage == DV_CAGE_YES)
+    if (config->sandbox == DV_SANDBOX_BY_MODE)
+        config->sandbox = of_user ? DV_SANDBOX_IF_POSSIBLE : DV_SANDBOX_YES;
+    if (is_accepted || config->sandbox == DV_SANDBOX_YES)
         return 0;
     snprintf(error, error_bytes,
-             "%s: with `cage: %s` programs can run native code on this machine that nothing but file permissions holds "
-             "back; leave out `cage`, or say that you accept this with `allow-uncaged-workers: yes`",
-             path, config->cage == DV_CAGE_NO ? "no" : "if-possible");
+             "%s: with `sandbox: %s` programs can run native code on this machine that nothing but file permissions holds "
+             "back; leave out `sandbox`, or say that you accept this with `allow-unsandboxed-workers: yes`",
+             path, config->sandbox == DV_SANDBOX_NO ? "no" : "if-possible");
     return -EINVAL;
 }
 

@@ -18,18 +18,18 @@
 
 enum dvd_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
-/* What a driver needs in the cage of its workers besides what every worker has. */
-struct dvd_cage_rule {
+/* What a driver needs in the sandbox of its workers besides what every worker has. */
+struct dvd_sandbox_rule {
     char **paths; /* shown read-only; device nodes work as ever */
     uint64_t paths_count;
     char **groups; /* that the worker is a member of */
     uint64_t groups_count;
     char **calls; /* names of system calls */
     uint64_t calls_count;
-    gid_t gids[DV_CAGE_GROUPS_MAX]; /* what the groups' names mean */
+    gid_t gids[DV_SANDBOX_GROUPS_MAX]; /* what the groups' names mean */
     char **ioctls; /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
     uint64_t ioctls_count;
-    struct dv_cage_ioctl requests[DV_MAX_CAGE_IOCTLS]; /* what those mean */
+    struct dv_sandbox_ioctl requests[DV_MAX_SANDBOX_IOCTLS]; /* what those mean */
     uint32_t request_count;
 };
 
@@ -56,14 +56,14 @@ struct dvd_device_rule {
     char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
     uint32_t swap_part_ppm; /* what that means; 0: absent */
     struct dvd_device_match matches; /* what `match` means */
-    char *turn_max;         /* "2s": of turns that are longer because memory was moved; NULL: 2s */
-    uint64_t turn_max_ns;   /* what that means; 0: absent */
+    char *slice_max;         /* "2s": of turns that are longer because memory was moved; NULL: 2s */
+    uint64_t moved_slice_max_ns;   /* what that means; 0: absent */
     char *room_patience; /* "30s": those who have room may keep it from others; NULL: 30s */
     uint64_t room_patience_ns; /* what that means; 0: absent */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
-    struct dvd_cage_rule *cage; /* NULL: nothing more than usual */
+    struct dvd_sandbox_rule *sandbox; /* NULL: nothing more than usual */
     char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns; /* what that means; 0: learned */
 };
@@ -103,8 +103,8 @@ struct dvd_config_file {
     int tenants_see_own;
     uint64_t *sessions_per_user; /* NULL: absent */
     int device_order;            /* enum dv_device_order */
-    int cage;                    /* enum dvd_cage_choice */
-    int allow_uncaged;           /* of the system's daemon: `cage` may be no or if-possible */
+    int sandbox;                    /* enum dvd_sandbox_choice */
+    int allow_unsandboxed;           /* of the system's daemon: `sandbox` may be no or if-possible */
     char *cache_size;            /* "1GiB" */
     char *caches_size;           /* "10GiB": of all tenants together */
     char *worker_users;          /* "FIRST-LAST" */
@@ -121,11 +121,11 @@ struct dvd_deadlines {
     char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the usual one */
 };
 
-enum dvd_cage_choice {
-    DV_CAGE_BY_MODE, /* yes for the system's daemon, if-possible for a user's own */
-    DV_CAGE_YES,
-    DV_CAGE_NO,
-    DV_CAGE_IF_POSSIBLE,
+enum dvd_sandbox_choice {
+    DV_SANDBOX_BY_MODE, /* yes for the system's daemon, if-possible for a user's own */
+    DV_SANDBOX_YES,
+    DV_SANDBOX_NO,
+    DV_SANDBOX_IF_POSSIBLE,
 };
 
 /* Who may open sessions. */
@@ -163,7 +163,7 @@ struct dvd_config {
     gid_t operator_group;
     enum dvd_sessions_for sessions_for;
     gid_t session_group;
-    int cage;             /* enum dvd_cage_choice */
+    int sandbox;             /* enum dvd_sandbox_choice */
     uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
     bool tenants_cgroup;  /* workers go into the cgroup of their program instead */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */

@@ -46,7 +46,7 @@ struct dvd_device_terms {
     uint32_t slots;
     dv_ns slice_ns; /* 0: learned */
     uint32_t moving_part_ppm;
-    dv_ns turn_max_ns;
+    dv_ns moved_slice_max_ns;
     dv_ns room_patience_ns; /* how long sessions may keep room from one in line; then that one is refused */
     uint64_t capacity_bytes, per_context_bytes;
     bool swaps;         /* objects move between the device's memory and the host's */

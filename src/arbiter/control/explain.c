@@ -44,15 +44,15 @@ static void explain_waiting(const struct dv_policy *policy, const struct dvd_lea
 }
 
 /* A turn that is longer than usual for what was moved concerns the sessions that wait. */
-static void explain_long_turn(const struct dv_policy *policy, char *text, size_t bytes)
+static void explain_long_slice(const struct dv_policy *policy, char *text, size_t bytes)
 {
     const struct dv_policy_session *holder = policy->holders.first;
     size_t used = strlen(text);
 
-    if (holder && holder->moved_ns && holder->turn_ns > DV_SLICE_MAX_NS)
+    if (holder && holder->moved_ns && holder->own_ns > DV_SLICE_MAX_NS)
         snprintf(text + used, bytes - used,
                  "; memory was brought in for %.1f ms, so its turn lasts until %.1f ms",
-                 MS(holder->moved_ns), MS(holder->turn_ns));
+                 MS(holder->moved_ns), MS(holder->own_ns));
 }
 
 static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
@@ -64,7 +64,7 @@ static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
 
     if (s->waiting) {
         explain_waiting(policy, lease, for_operator, now, why, sizeof why);
-        explain_long_turn(policy, why, sizeof why);
+        explain_long_slice(policy, why, sizeof why);
     } else if (lease->memory.is_queued)
         snprintf(why, sizeof why, "waits for room on the device that others have");
     else if (s->holding && s->moving)
@@ -86,7 +86,7 @@ static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
         MS(s->learned_ns), "compiling_s", SECONDS(lease->compile_ns), "grants",
         (json_int_t)lease->grants, "recalls", (int)lease->recalls, "held_s",
         SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
-        SECONDS(lease->memory.moved_ns), "turn_max_s", SECONDS(policy->turn_max_ns));
+        SECONDS(lease->memory.moved_ns), "slice_max_s", SECONDS(policy->moved_slice_max_ns));
     json_object_update(object, more);
     json_decref(more);
     return object;

@@ -233,7 +233,7 @@ static const struct {
              [DVD_LISTING_TENANTS] = {"{\"tenants\":[", step_tenants, end_list},
              [DVD_LISTING_DEVICES] = {"{\"devices\":[", step_devices, put_device_note}};
 
-void dvd_listings_turn(struct dvd_listings *listings)
+void dvd_listings_continue(struct dvd_listings *listings)
 {
     listings->spent_ns = 0;
 }

@@ -26,7 +26,7 @@ struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
                                         const struct dvd_control_peer *peer,
                                         enum dvd_listing_kind kind);
 /* A turn of the event loop begins in which listings may go on. */
-void dvd_listings_turn(struct dvd_listings *listings);
+void dvd_listings_continue(struct dvd_listings *listings);
 
 /* It is about to be forgotten: no listing goes on from there. */
 void dvd_listings_session_goes(struct dvd_control *control, const struct dvd_session *session);

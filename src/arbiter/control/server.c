@@ -248,7 +248,7 @@ static void run_http(struct dvd_control *control, int accepts)
             break;
         take_connection(control, accepted);
     }
-    dvd_listings_turn(&control->listings);
+    dvd_listings_continue(&control->listings);
     MHD_run(control->http);
     dv_ns now = dv_now();
     dv_ns pause = dvd_budget_spend(&control->budget, dvd_processor_time() - began,

@@ -225,7 +225,7 @@ json_t *dvd_view_fares(struct dvd_tenant_device *tenant)
     struct dvd_entitlements *entitlements = &tenant->device->entitlements;
     dv_ns now = dv_now();
     bool known = dvd_entitlements_renew(entitlements, policy, now) == 0;
-    dv_ns bound = dv_policy_error_bound(entitlements->longest_turn_ns, policy->longest_hold_ns);
+    dv_ns bound = dv_policy_error_bound(entitlements->longest_slice_ns, policy->longest_hold_ns);
     uint32_t entitled_ppm = known ? dvd_entitlements_ppm(entitlements, &tenant->policy.share,
                                                          dvd_entitlements_counts(&tenant->policy, now))
                                   : 0;

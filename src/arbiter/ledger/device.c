@@ -268,7 +268,7 @@ void dvd_lease_moved(struct dvd_lease *lease, dv_ns took_ns)
     bound_holds(device);
     struct dv_decision decision = dv_policy_moved(&device->policy, &lease->policy, took_ns, now_of(device));
     if (decision.session) {
-        dvd_record_turn(lease);
+        dvd_record_slice(lease);
         dvd_lease_send(lease, DV_LEASE_EXTEND, 0, &decision);
     }
     dvd_device_dispatch(device);
@@ -279,7 +279,7 @@ void dvd_lease_moved(struct dvd_lease *lease, dv_ns took_ns)
 static void set_moving_terms(struct dvd_device *device)
 {
     device->policy.moving_part_ppm = device->terms.moving_part_ppm;
-    device->policy.turn_max_ns = device->terms.turn_max_ns;
+    device->policy.moved_slice_max_ns = device->terms.moved_slice_max_ns;
 }
 
 void dvd_device_start_anyway(struct dvd_device *device)

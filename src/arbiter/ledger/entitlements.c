@@ -173,10 +173,10 @@ int dvd_entitlements_renew(struct dvd_entitlements *entitlements, const struct d
     struct dv_share *shares = calloc(policy->tenant_count + 1, sizeof *shares);
     if (!shares)
         return -ENOMEM;
-    entitlements->longest_turn_ns = DV_SLICE_MAX_NS;
+    entitlements->longest_slice_ns = DV_SLICE_MAX_NS;
     for (const struct dv_policy_tenant *t = policy->tenants; t; t = t->next) {
-        if (t->slice_ns > entitlements->longest_turn_ns)
-            entitlements->longest_turn_ns = t->slice_ns;
+        if (t->slice_ns > entitlements->longest_slice_ns)
+            entitlements->longest_slice_ns = t->slice_ns;
         if (dvd_entitlements_counts(t, now))
             shares[count++] = t->share;
     }

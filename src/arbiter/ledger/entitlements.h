@@ -22,7 +22,7 @@ struct dvd_entitlement_curve {
 /* Tenants who share by weight, and those who take what these leave over. */
 struct dvd_entitlements {
     struct dvd_entitlement_curve sharing, left_over;
-    dv_ns longest_turn_ns; /* of them */
+    dv_ns longest_slice_ns; /* of them */
     dv_ns made_at, took_ns;
 };
 

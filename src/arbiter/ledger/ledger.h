@@ -25,7 +25,7 @@
 
 struct dvd_state;
 struct dv_state_lease;
-struct dv_state_place;
+struct dv_state_tenant_device;
 struct dv_state_session;
 struct dv_state_tenant;
 struct dvd_ledger;
@@ -45,7 +45,7 @@ struct dvd_tenant_device {
     struct dvd_device *device;
     struct dvd_usage usage;
     struct dvd_tenant_memory memory;
-    struct dv_state_place *record; /* NULL: not recorded */
+    struct dv_state_tenant_device *record; /* NULL: not recorded */
 };
 
 /* A tenant exists while it has a session and for a while afterwards, so that it cannot get rid of its limit or
@@ -235,7 +235,7 @@ bool dvd_device_restore(struct dvd_device *device);
 struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state_tenant *record,
                                       const struct dvd_tenant_terms *terms, const struct dvd_share_change *change,
                                       bool is_shared);
-int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_place *record,
+int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_tenant_device *record,
                               const struct dv_share *share);
 /* records: for each of its devices, or NULL. Its holds go on. */
 int dvd_lessee_restore(struct dvd_lessee *lessee, struct dvd_tenant *tenant,

@@ -87,7 +87,7 @@ uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dvd
 void dvd_record_account(struct dvd_tenant_device *tenant);
 void dvd_record_hold(struct dvd_lease *lease);
 void dvd_record_release(struct dvd_lease *lease);
-void dvd_record_turn(struct dvd_lease *lease);
+void dvd_record_slice(struct dvd_lease *lease);
 void dvd_record_memory(struct dvd_lease *lease);
 void dvd_record_use(struct dvd_lease *lease);
 void dvd_record_share(struct dvd_tenant_device *tenant);

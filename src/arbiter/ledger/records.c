@@ -34,7 +34,7 @@ void dvd_record_hold(struct dvd_lease *lease)
         return;
     record->granted_at = hold.granted_at;
     record->slice_ns = hold.slice_ns;
-    record->turn_ns = hold.turn_ns;
+    record->own_ns = hold.own_ns;
     record->charged_ns = hold.charged_ns;
     record->fair_at_grant = hold.fair_at_grant;
     record->guaranteed = hold.guaranteed;
@@ -52,12 +52,12 @@ void dvd_record_release(struct dvd_lease *lease)
     dvd_record_account(lease->tenant);
 }
 
-void dvd_record_turn(struct dvd_lease *lease)
+void dvd_record_slice(struct dvd_lease *lease)
 {
     if (!lease->record)
         return;
     lease->record->slice_ns = lease->policy.slice_ns;
-    lease->record->turn_ns = lease->policy.turn_ns;
+    lease->record->own_ns = lease->policy.own_ns;
 }
 
 void dvd_record_use(struct dvd_lease *lease)
@@ -129,7 +129,7 @@ void dvd_record_add_tenant_device(struct dvd_tenant_device *tenant)
 {
     struct dvd_state *state = tenant->tenant->ledger->state;
 
-    tenant->record = tenant->tenant->record ? dvd_state_add(&state->places) : NULL;
+    tenant->record = tenant->tenant->record ? dvd_state_add(&state->tenant_devices) : NULL;
     if (!tenant->record)
         return;
     tenant->record->tenant = dvd_state_index(&state->tenants, tenant->tenant->record);
@@ -148,7 +148,7 @@ void dvd_record_quota(struct dvd_tenant_device *tenant)
 void dvd_record_account(struct dvd_tenant_device *tenant)
 {
     struct dv_policy_account account = dv_policy_account(&tenant->policy);
-    struct dv_state_place *record = tenant->record;
+    struct dv_state_tenant_device *record = tenant->record;
 
     if (!record)
         return;

@@ -58,7 +58,7 @@ struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state
     return tenant;
 }
 
-int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_place *record,
+int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_tenant_device *record,
                               const struct dv_share *share)
 {
     struct dvd_tenant_device *there = calloc(1, sizeof *there);
@@ -104,7 +104,7 @@ static void restore_hold(struct dvd_lease *lease)
     const struct dv_state_lease *record = lease->record;
     struct dv_policy_hold hold = {.granted_at = record->granted_at,
                                   .slice_ns = record->slice_ns,
-                                  .turn_ns = record->turn_ns,
+                                  .own_ns = record->own_ns,
                                   .charged_ns = record->charged_ns,
                                   .fair_at_grant = record->fair_at_grant,
                                   .guaranteed = record->guaranteed == 1};

@@ -102,7 +102,7 @@ void dvd_tenant_free_device(struct dvd_tenant_device *tenant)
 
     dvd_device_remove_tenant(tenant);
     dvd_reservations_drop(tenant);
-    dvd_state_drop(&ledger->state->places, tenant->record);
+    dvd_state_drop(&ledger->state->tenant_devices, tenant->record);
     tenant->tenant->devices[tenant->device->index] = NULL;
     free(tenant);
 }

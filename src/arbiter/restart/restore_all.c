@@ -133,7 +133,7 @@ static void *tenant_at(const struct restoring *restoring, uint32_t index)
     return dvd_state_at(&restoring->restore->state->tenants, index) ? restoring->tenants[index] : NULL;
 }
 
-static bool restore_tenant_device(struct restoring *restoring, struct dv_state_place *record)
+static bool restore_tenant_device(struct restoring *restoring, struct dv_state_tenant_device *record)
 {
     const struct dvd_restore *restore = restoring->restore;
     void *tenant = tenant_at(restoring, record->tenant);
@@ -219,10 +219,10 @@ static void restore_records(struct restoring *restoring)
         if (record && !restore_tenant(restoring, i, record))
             dvd_state_drop(&state->tenants, record);
     }
-    for (uint32_t i = 0; i < state->places.touched; i++) {
-        struct dv_state_place *record = dvd_state_at(&state->places, i);
+    for (uint32_t i = 0; i < state->tenant_devices.touched; i++) {
+        struct dv_state_tenant_device *record = dvd_state_at(&state->tenant_devices, i);
         if (record && !restore_tenant_device(restoring, record))
-            dvd_state_drop(&state->places, record);
+            dvd_state_drop(&state->tenant_devices, record);
     }
     find_leases(restoring);
     for (uint32_t i = 0; i < state->sessions.touched; i++) {

@@ -135,7 +135,7 @@ static void find_used(struct dvd_state_table *table)
  * tables are looked through only as far as the file has data. */
 static void find_all_used(struct dvd_state *state, int fd)
 {
-    struct dvd_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
+    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions,
                                        &state->leases};
     uint8_t *file = (uint8_t *)state->header;
 
@@ -198,8 +198,8 @@ int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherit
     state->header = (struct dv_state_header *)(void *)file;
     state->tenants = lay_out(file, DV_STATE_TENANTS_AT, sizeof(struct dv_state_tenant),
                              DV_STATE_TENANTS);
-    state->places = lay_out(file, DV_STATE_PLACES_AT, sizeof(struct dv_state_place),
-                            DV_STATE_PLACES);
+    state->tenant_devices = lay_out(file, DV_STATE_TENANT_DEVICES_AT, sizeof(struct dv_state_tenant_device),
+                            DV_STATE_TENANT_DEVICES);
     state->sessions = lay_out(file, DV_STATE_SESSIONS_AT, sizeof(struct dv_state_session),
                               DV_STATE_SESSIONS);
     state->leases = lay_out(file, DV_STATE_LEASES_AT, sizeof(struct dv_state_lease),
@@ -232,13 +232,13 @@ void dvd_state_clear(struct dvd_state *state)
 {
     clear_table(&state->leases);
     clear_table(&state->sessions);
-    clear_table(&state->places);
+    clear_table(&state->tenant_devices);
     clear_table(&state->tenants);
 }
 
 void dvd_state_close(struct dvd_state *state)
 {
-    struct dvd_state_table *tables[] = {&state->tenants, &state->places, &state->sessions,
+    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions,
                                        &state->leases};
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)

@@ -20,7 +20,7 @@ struct dvd_state_table {
 
 struct dvd_state {
     struct dv_state_header *header; /* NULL: there is no file */
-    struct dvd_state_table tenants, places, sessions, leases;
+    struct dvd_state_table tenants, tenant_devices, sessions, leases;
 };
 
 /* Maps the file in the directory, or makes it. *inherited says whether it is that of an earlier daemon

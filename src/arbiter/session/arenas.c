@@ -23,10 +23,10 @@ static uint64_t quota_of(const struct dvd_session *session)
 
     for (uint32_t i = 0; i < session->lessee.device_count; i++) {
         uint32_t device = session->lessee.device_indices[i];
-        const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
+        const struct dvd_tenant_device *there = session->lessee.tenant->devices[device];
         if (!(session->lessee.leased_mask >> i & 1))
             return UINT64_MAX; /* no ledger counts it */
-        uint64_t quota = place ? place->memory.quota
+        uint64_t quota = there ? there->memory.quota
                                : dvd_device_size(&session->sessions->ledger->devices[device],
                                                  &session->lessee.tenant->terms.memory);
         if (__builtin_add_overflow(sum, quota, &sum))

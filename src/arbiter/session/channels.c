@@ -151,7 +151,7 @@ int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes
     int error = send(channel->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     dv_ns took = dvd_processor_time() - began;
 
-    if (took > DV_MESSAGE_COST_USUAL_NS && channel->uid != channels->turn_uid) {
+    if (took > DV_MESSAGE_COST_USUAL_NS && channel->uid != channels->served_uid) {
         struct dvd_talker *talker = find(channels, channel->uid);
         channels->sent_to_others += took;
         if (talker)
@@ -202,7 +202,7 @@ static void hear(struct dvd_channels *channels, uid_t uid)
     dv_ns began = dvd_processor_time();
     unsigned messages = 0;
 
-    channels->turn_uid = uid;
+    channels->served_uid = uid;
     channels->sent_to_others = 0;
     int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
     for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {

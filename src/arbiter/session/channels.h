@@ -49,7 +49,7 @@ struct dvd_channels {
     dv_ns heard_at;            /* when that was */
     dv_ns other_heard_at;      /* when another user was heard before */
     dv_ns sent_to_others;      /* in this turn: time that sending to other users took */
-    uid_t turn_uid;
+    uid_t served_uid;
     struct dvd_costly {
         uid_t uid;
         dv_ns until;

@@ -31,7 +31,7 @@ static void note_end(struct dvd_session *session)
 static int signal_of(int status)
 {
     return WIFSIGNALED(status)                         ? WTERMSIG(status)
-           : WEXITSTATUS(status) > DV_CAGE_SIGNAL_BASE ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE
+           : WEXITSTATUS(status) > DV_SANDBOX_SIGNAL_BASE ? WEXITSTATUS(status) - DV_SANDBOX_SIGNAL_BASE
                                                        : 0;
 }
 

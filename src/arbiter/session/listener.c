@@ -62,7 +62,7 @@ static void enlist(struct dvd_listener *listener, struct dvd_pending *pending)
 
     pending->has_said = true;
     if (!user->said)
-        DL_APPEND(listener->turns, user);
+        DL_APPEND(listener->ready, user);
     DL_APPEND2(user->said, pending, prev_said, next_said);
 }
 
@@ -73,7 +73,7 @@ static void forget_pending(struct dvd_listener *listener, struct dvd_pending *pe
     if (pending->has_said) {
         DL_DELETE2(user->said, pending, prev_said, next_said);
         if (!user->said)
-            DL_DELETE(listener->turns, user);
+            DL_DELETE(listener->ready, user);
     }
     if (--user->count > 0)
         return;
@@ -202,26 +202,26 @@ static void read_hello(struct dvd_pending *pending)
  * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
  * without end delays neither the others' sessions nor their grants. */
 
-static struct dvd_pending *next_in_turn(struct dvd_listener *listener)
+static struct dvd_pending *next_pending(struct dvd_listener *listener)
 {
-    struct dvd_pending_user *user = listener->turns;
+    struct dvd_pending_user *user = listener->ready;
 
     if (!user)
         return NULL;
-    DL_DELETE(listener->turns, user);
-    DL_APPEND(listener->turns, user);
+    DL_DELETE(listener->ready, user);
+    DL_APPEND(listener->ready, user);
     return user->said;
 }
 
-static int on_turn(sd_event_source *source, uint64_t usec, void *userdata)
+static int on_next(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dvd_listener *listener = userdata;
-    struct dvd_pending *pending = next_in_turn(listener);
+    struct dvd_pending *pending = next_pending(listener);
 
     (void)usec;
     if (pending)
         read_hello(pending);
-    if (listener->turns) {
+    if (listener->ready) {
         sd_event_source_set_time_relative(source, 0);
         sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     }
@@ -337,7 +337,7 @@ int dvd_listener_init(struct dvd_listener *listener, int activated_fd)
                                 listener);
     if (error >= 0)
         error = sd_event_add_time_relative(sessions->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
-                                           on_turn, listener);
+                                           on_next, listener);
     if (error >= 0) {
         listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
         error = listener->hellos_fd < 0 ? -errno

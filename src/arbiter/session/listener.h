@@ -19,7 +19,7 @@ struct dvd_listener {
     int hellos_fd; /* an epoll of those whose hello has not come */
     sd_event_source *hellos;
     struct dvd_pending_user *users; /* hash table by number: whose they are */
-    struct dvd_pending_user *turns; /* of these, of whom a hello is there, in the order of their turns */
+    struct dvd_pending_user *ready; /* of these, of whom a hello is there, in the order of their turns */
     sd_event_source *turn;         /* for the next of them */
 };
 

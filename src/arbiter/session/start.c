@@ -406,10 +406,10 @@ static struct dv_device_grant fill_grant(const struct dvd_session *session, uint
     grant.leased = session->lessee.leased_mask >> index & 1;
     if (!grant.leased)
         return grant;
-    const struct dvd_tenant_device *place = session->lessee.tenant->devices[device];
+    const struct dvd_tenant_device *there = session->lessee.tenant->devices[device];
     const struct dvd_device_rule *rule =
         dvd_devices_rule(sessions->devices, device, sessions->config);
-    grant.memory_bytes = place ? place->memory.quota
+    grant.memory_bytes = there ? there->memory.quota
                                : dvd_device_size(&sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
     grant.capacity_bytes = sessions->ledger->devices[device].terms.capacity_bytes;
     grant.swapped = !(rule && rule->no_swap);
@@ -431,7 +431,7 @@ bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request
     fds[1] = session->worker_channel_fd;
     fds[2] = session->process->pidfd;
     fds[3] = session->worker_log_fd;
-    fds[4] = dvd_sandbox_fill(session->sessions->sandboxes, &session->sandbox, &request->cage);
+    fds[4] = dvd_sandbox_fill(session->sessions->sandboxes, &session->sandbox, &request->sandbox);
     return true;
 }
 

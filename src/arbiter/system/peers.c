@@ -164,7 +164,7 @@ static bool lacks_a_workers_group(const struct dvd_config_file *file, int fd, co
                                   const char **name)
 {
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
-        const struct dvd_cage_rule *rule = file->devices[i].cage;
+        const struct dvd_sandbox_rule *rule = file->devices[i].sandbox;
         for (uint64_t j = 0; rule && j < rule->groups_count; j++)
             if (!dvd_peer_is_in_group(fd, peer->gid, rule->gids[j])) {
                 *name = rule->groups[j];

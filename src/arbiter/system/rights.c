@@ -16,7 +16,7 @@ static const int kept[][8] = {
                                              * hierarchy is writable for nobody */
                           CAP_KILL,         /* to end workers */
                           END},
-    [DV_RIGHTS_LAUNCHER] = {CAP_SYS_ADMIN,          /* namespaces and mounts of a cage */
+    [DV_RIGHTS_LAUNCHER] = {CAP_SYS_ADMIN,          /* namespaces and mounts of a sandbox */
                             CAP_DAC_OVERRIDE,       /* to show what a worker's user could not find */
                             CAP_SETUID, CAP_SETGID, /* to become a worker's user */
                             CAP_SETPCAP,            /* to give up the rest for good */

@@ -6,7 +6,7 @@
 enum dvd_rights {
     DV_RIGHTS_NONE,     /* the keeper */
     DV_RIGHTS_DAEMON,   /* divvyd, which reads what strangers send */
-    DV_RIGHTS_LAUNCHER, /* the launcher and the zygotes that it starts, which make cages */
+    DV_RIGHTS_LAUNCHER, /* the launcher and the zygotes that it starts, which make sandboxes */
 };
 
 /* Gives up all other capabilities for good: also programs that this process executes never have them.

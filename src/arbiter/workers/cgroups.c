@@ -150,11 +150,11 @@ static bool find_unified(const struct dvd_cgroups_sources *sources, char mount[P
     return found;
 }
 
-static int open_place(const char *mount, const char *place)
+static int open_below(const char *mount, const char *cgroup)
 {
     char path[2 * PATH_BYTES];
 
-    snprintf(path, sizeof path, "%s/%s", mount, place);
+    snprintf(path, sizeof path, "%s/%s", mount, cgroup);
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return -errno;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -230,15 +230,15 @@ static int open_bound(const struct dvd_cgroups_sources *sources, const char *con
     char mount[PATH_BYTES], own[PATH_BYTES];
 
     if (!find_mount(sources, controller, mount, v2) ||
-        (!wish->place && !find_own(sources, controller, *v2, own)))
+        (!wish->cgroup && !find_own(sources, controller, *v2, own)))
         return -ENOENT;
-    bool aside = !wish->place && *v2 && leave_aside(own);
-    DV_AUTO_CLOSE int base = open_place(mount, wish->place ? wish->place : own);
+    bool aside = !wish->cgroup && *v2 && leave_aside(own);
+    DV_AUTO_CLOSE int base = open_below(mount, wish->cgroup ? wish->cgroup : own);
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
-    if (!wish->place && if_possible && !aside && !is_delegated(base))
+    if (!wish->cgroup && if_possible && !aside && !is_delegated(base))
         return -EPERM; /* nobody has asked us to rearrange it */
-    if (wish->place && !wish->member) { /* the operator who named it may have left that to us */
+    if (wish->cgroup && !wish->member) { /* the operator who named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
     } else {

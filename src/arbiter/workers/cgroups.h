@@ -36,7 +36,7 @@ extern const struct dvd_cgroups_sources dvd_cgroups_kernel;
 struct dvd_cgroups_wish {
     uint64_t memory, processes; /* 0: not bounded */
     bool memory_if_possible, processes_if_possible; /* workers run all the same where it is not */
-    const char *place;          /* the name of a cgroup; NULL: divvyd's own */
+    const char *cgroup;         /* its name; NULL: divvyd's own */
     pid_t member;               /* of a place that stays only as long as this process is in it; otherwise 0 */
 };
 

@@ -116,7 +116,7 @@ static void fill_terms(const struct dv_device_report *report, const struct dvd_d
         .slots = given->slots ? (uint32_t)*given->slots : 1,
         .slice_ns = given->slice_ns,
         .moving_part_ppm = given->swap_part_ppm ? given->swap_part_ppm : DV_MOVING_PART_PPM,
-        .turn_max_ns = given->turn_max_ns ? given->turn_max_ns : DV_TURN_MAX_NS,
+        .moved_slice_max_ns = given->moved_slice_max_ns ? given->moved_slice_max_ns : DV_MOVED_SLICE_MAX_NS,
         .room_patience_ns = given->room_patience_ns ? given->room_patience_ns : DV_ROOM_PATIENCE_NS,
         .capacity_bytes = given->capacity_bytes ? given->capacity_bytes : report->memory_bytes,
         .per_context_bytes = given->per_context_bytes,

@@ -26,22 +26,22 @@
 
 #define CACHE_SYSTEM "/var/cache/divvy"
 
-enum sweep_list { NO_SWEEP, SWEEP_SOON, SWEEP_LATER, SWEPT_NOW, SWEEP_LISTS };
+enum trim_list { NO_TRIM, TRIM_SOON, TRIM_LATER, TRIMMED_NOW, TRIM_LISTS };
 
 struct dvd_kernel_cache {
     char name[DVD_CACHE_NAME_BYTES];
     uid_t uid;
     struct dvd_cache_owner *owner; /* NULL: none: it is removed, or the probe's */
     unsigned sessions; /* whose workers may write there */
-    bool used;         /* since it was last swept */
+    bool used;         /* since it was last trimmed */
     bool leaving;      /* it is not found any more, and is removed */
     bool numbered;     /* the number is given back with it */
     time_t used_at;    /* as learned from the directory */
     uint64_t bytes;
-    uint64_t sweep;    /* number of the request that it is part of */
-    uint64_t swept_us; /* 0: it need not wait */
-    enum sweep_list list;
-    struct dvd_kernel_cache *prev, *next;                   /* among those to be swept */
+    uint64_t trim;    /* number of the request that it is part of */
+    uint64_t trimmed_us; /* 0: it need not wait */
+    enum trim_list list;
+    struct dvd_kernel_cache *prev, *next;                   /* among those to be trimmed */
     struct dvd_kernel_cache *prev_idle, *next_idle;         /* among all without sessions */
     struct dvd_kernel_cache *prev_of_owner, *next_of_owner; /* and among its owner's */
     UT_hash_handle hh;
@@ -89,15 +89,15 @@ static int make_directories(char *path)
 
 /* ---- lists ---- */
 
-static struct dvd_kernel_cache **list_of(struct dvd_kernel_caches *caches, enum sweep_list list)
+static struct dvd_kernel_cache **list_of(struct dvd_kernel_caches *caches, enum trim_list list)
 {
-    struct dvd_kernel_cache **const lists[SWEEP_LISTS] = {[SWEEP_SOON] = &caches->sweep_soon,
-                                                         [SWEEP_LATER] = &caches->sweep_later,
-                                                         [SWEPT_NOW] = &caches->swept_now};
+    struct dvd_kernel_cache **const lists[TRIM_LISTS] = {[TRIM_SOON] = &caches->trim_soon,
+                                                         [TRIM_LATER] = &caches->trim_later,
+                                                         [TRIMMED_NOW] = &caches->trimmed_now};
     return lists[list];
 }
 
-static void move_to(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, enum sweep_list list, bool first)
+static void move_to(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, enum trim_list list, bool first)
 {
     struct dvd_kernel_cache **from = list_of(caches, cache->list), **to = list_of(caches, list);
 
@@ -181,14 +181,14 @@ static void let_go(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *ca
     caches->bytes -= cache->bytes;
     cache->bytes = 0;
     cache->leaving = true;
-    cache->swept_us = 0;
-    if (cache->list != SWEPT_NOW)
-        move_to(caches, cache, SWEEP_SOON, true);
+    cache->trimmed_us = 0;
+    if (cache->list != TRIMMED_NOW)
+        move_to(caches, cache, TRIM_SOON, true);
 }
 
 static void forget(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
 {
-    move_to(caches, cache, NO_SWEEP, false);
+    move_to(caches, cache, NO_TRIM, false);
     if (cache->numbered)
         dvd_worker_users_give_back(&caches->users, cache->uid);
     if (cache->owner) {
@@ -226,7 +226,7 @@ static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_
     if (cache) {
         cache->numbered = numbered;
         cache->used_at = used_at;
-        move_to(caches, cache, SWEEP_LATER, false);
+        move_to(caches, cache, TRIM_LATER, false);
         if (known || (caches->has_users && !numbered))
             let_go(caches, cache);
     }
@@ -276,7 +276,7 @@ static void number_users(struct dvd_kernel_caches *caches)
     caches->users_last = config->worker_uid_last;
     for (cache = caches->table; cache; cache = cache->hh.next)
         cache->numbered = dvd_worker_users_take_this(&caches->users, cache->uid);
-    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+    for (enum trim_list list = TRIM_SOON; list < TRIM_LISTS; list++)
         DL_FOREACH (*list_of(caches, list), cache)
             if (cache->leaving)
                 cache->numbered = dvd_worker_users_take_this(&caches->users, cache->uid);
@@ -369,8 +369,8 @@ void dvd_kernel_cache_enter(struct dvd_kernel_caches *caches, struct dvd_kernel_
     if (cache->sessions++ == 0)
         be_busy(caches, cache);
     cache->used = true;
-    if (cache->list == NO_SWEEP || cache->list == SWEEP_LATER)
-        move_to(caches, cache, SWEEP_SOON, cache->swept_us == 0);
+    if (cache->list == NO_TRIM || cache->list == TRIM_LATER)
+        move_to(caches, cache, TRIM_SOON, cache->trimmed_us == 0);
 }
 
 void dvd_kernel_cache_leave(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache)
@@ -380,12 +380,12 @@ void dvd_kernel_cache_leave(struct dvd_kernel_caches *caches, struct dvd_kernel_
 }
 
 void dvd_kernel_cache_fill_user(const struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache,
-                                struct dv_cage *cage)
+                                struct dv_sandbox_settings *sandbox)
 {
-    cage->uid = cage->gid = DV_CAGE_SAME_USER;
+    sandbox->uid = sandbox->gid = DV_SANDBOX_SAME_USER;
     if (caches->has_users) /* without a directory: as a user that has nothing */
-        cage->uid = cage->gid = cache ? cache->uid : caches->config->worker_uid_last;
-    cage->file_bytes = caches->config->cache_bytes;
+        sandbox->uid = sandbox->gid = cache ? cache->uid : caches->config->worker_uid_last;
+    sandbox->file_bytes = caches->config->cache_bytes;
 }
 
 /* ---- keeping kernels within their limit ---- */
@@ -414,18 +414,18 @@ static uint64_t bytes_most_of_one(const struct dvd_kernel_caches *caches)
 
 static bool is_due(const struct dvd_kernel_cache *cache, uint64_t now_us)
 {
-    return cache && (cache->swept_us == 0 || now_us - cache->swept_us >= DV_SWEEP_PAUSE_US);
+    return cache && (cache->trimmed_us == 0 || now_us - cache->trimmed_us >= DV_TRIM_PAUSE_US);
 }
 
 static struct dvd_kernel_cache *next_due(const struct dvd_kernel_caches *caches, uint64_t now_us)
 {
-    return is_due(caches->sweep_soon, now_us) ? caches->sweep_soon : caches->sweep_later;
+    return is_due(caches->trim_soon, now_us) ? caches->trim_soon : caches->trim_later;
 }
 
-/* What became of one that the sweeper was asked to look at. */
-static void take_swept(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, int status, uint64_t bytes)
+/* What became of one that the trimmer was asked to look at. */
+static void take_trimmed(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, int status, uint64_t bytes)
 {
-    bool again = cache->leaving && cache->swept_us == 0; /* it was let go while it was swept */
+    bool again = cache->leaving && cache->trimmed_us == 0; /* it was let go while it was trimmed */
 
     if (cache->leaving && !again && (status == 0 || status == -ENOENT || status == -ESTALE)) {
         forget(caches, cache);
@@ -436,7 +436,7 @@ static void take_swept(struct dvd_kernel_caches *caches, struct dvd_kernel_cache
         cache->bytes = bytes;
     }
     bool more = cache->leaving || cache->used;
-    move_to(caches, cache, more ? SWEEP_SOON : NO_SWEEP, again);
+    move_to(caches, cache, more ? TRIM_SOON : NO_TRIM, again);
 }
 
 /* Returns a descriptor or a negative errno. */
@@ -448,30 +448,30 @@ static int open_leaving(const struct dvd_kernel_caches *caches, const char *name
     return fd < 0 ? -errno : fd;
 }
 
-/* A sweep without an answer has been ended, with the zygote or for taking too long. */
+/* A trim without an answer has been ended, with the zygote or for taking too long. */
 static void find_lost(struct dvd_kernel_caches *caches, uint64_t now_us)
 {
     struct dvd_kernel_cache *cache, *next;
 
-    DL_FOREACH_SAFE(caches->swept_now, cache, next)
+    DL_FOREACH_SAFE(caches->trimmed_now, cache, next)
     {
-        if (now_us - cache->swept_us >= DV_SWEEP_LOST_US)
-            move_to(caches, cache, SWEEP_SOON, false);
+        if (now_us - cache->trimmed_us >= DV_TRIM_LOST_US)
+            move_to(caches, cache, TRIM_SOON, false);
     }
 }
 
 /* Removing goes on as fast as it goes; the rest waits for the timer. */
-static void ask_sweeper(struct dvd_kernel_caches *caches, bool removals_only)
+static void ask_trimmer(struct dvd_kernel_caches *caches, bool removals_only)
 {
     uint64_t now_us = dv_now() / DV_NS_PER_US;
     const struct dvd_kernel_cache *cache;
     int asked;
 
-    DL_COUNT(caches->swept_now, cache, asked);
-    for (; asked < DV_SWEEPS_AT_ONCE && (cache = next_due(caches, now_us)); asked++) {
+    DL_COUNT(caches->trimmed_now, cache, asked);
+    for (; asked < DV_TRIMS_AT_ONCE && (cache = next_due(caches, now_us)); asked++) {
         if (removals_only && !cache->leaving)
             return;
-        caches->request_sweep(caches->owner);
+        caches->request_trim(caches->owner);
     }
 }
 
@@ -483,64 +483,64 @@ static void make_room(struct dvd_kernel_caches *caches)
     uint32_t plenty = users->count - users->count / 4 - 1; /* of a small range one stays free, too */
     uint32_t leaving = 0;
 
-    DL_FOREACH (caches->swept_now, cache)
+    DL_FOREACH (caches->trimmed_now, cache)
         leaving += cache->leaving;
-    DL_FOREACH (caches->sweep_soon, cache) { /* they are at its beginning, unless something is wrong */
-        if (!cache->leaving || ++leaving >= DV_SWEEPS_AT_ONCE)
+    DL_FOREACH (caches->trim_soon, cache) { /* they are at its beginning, unless something is wrong */
+        if (!cache->leaving || ++leaving >= DV_TRIMS_AT_ONCE)
             break;
     }
-    for (; caches->idle && leaving < DV_SWEEPS_AT_ONCE &&
+    for (; caches->idle && leaving < DV_TRIMS_AT_ONCE &&
            (caches->bytes > bytes_most(caches) || (users->count && users->used > plenty + leaving));
          leaving++)
         let_go(caches, caches->idle);
-    ask_sweeper(caches, true);
+    ask_trimmer(caches, true);
 }
 
-int dvd_kernel_cache_next_sweep(struct dvd_kernel_caches *caches, struct dv_zygote_request *request)
+int dvd_kernel_cache_next_trim(struct dvd_kernel_caches *caches, struct dv_zygote_request *request)
 {
     uint64_t now_us = dv_now() / DV_NS_PER_US;
     struct dvd_kernel_cache *cache = next_due(caches, now_us);
 
     if (!cache)
         return -1;
-    cache->swept_us = now_us;
+    cache->trimmed_us = now_us;
     cache->used = cache->sessions > 0;
-    cache->sweep = ++caches->last_sweep;
-    move_to(caches, cache, SWEPT_NOW, false);
-    request->session = cache->sweep;
-    dvd_kernel_cache_fill_user(caches, cache, &request->cage);
-    request->cage.file_bytes = bytes_most_of_one(caches);
-    snprintf(request->cage.root, sizeof request->cage.root, "/");
+    cache->trim = ++caches->last_trim;
+    move_to(caches, cache, TRIMMED_NOW, false);
+    request->session = cache->trim;
+    dvd_kernel_cache_fill_user(caches, cache, &request->sandbox);
+    request->sandbox.file_bytes = bytes_most_of_one(caches);
+    snprintf(request->sandbox.root, sizeof request->sandbox.root, "/");
     if (cache->leaving) {
         request->op = DV_ZYGOTE_REMOVE;
-        snprintf(request->cage.paths, sizeof request->cage.paths, "%u-%s", (unsigned)cache->uid, cache->name);
+        snprintf(request->sandbox.paths, sizeof request->sandbox.paths, "%u-%s", (unsigned)cache->uid, cache->name);
     }
-    int fd = cache->leaving ? open_leaving(caches, request->cage.paths) : dvd_kernel_cache_open(caches, cache);
+    int fd = cache->leaving ? open_leaving(caches, request->sandbox.paths) : dvd_kernel_cache_open(caches, cache);
     if (fd < 0) /* it is looked at again later; one that is to be removed may be gone */
-        take_swept(caches, cache, fd, cache->bytes);
+        take_trimmed(caches, cache, fd, cache->bytes);
     return fd;
 }
 
-void dvd_kernel_cache_swept(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes)
+void dvd_kernel_cache_trimmed(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes)
 {
     struct dvd_kernel_cache *cache;
 
-    DL_SEARCH_SCALAR(caches->swept_now, cache, sweep, number);
+    DL_SEARCH_SCALAR(caches->trimmed_now, cache, trim, number);
     if (!cache)
         return;
-    take_swept(caches, cache, status, bytes);
+    take_trimmed(caches, cache, status, bytes);
     make_room(caches);
 }
 
-static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata)
+static int on_trim(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dvd_kernel_caches *caches = userdata;
 
     (void)usec;
     find_lost(caches, dv_now() / DV_NS_PER_US);
     make_room(caches);
-    ask_sweeper(caches, false);
-    sd_event_source_set_time_relative(source, DV_SWEEP_LOOK_US);
+    ask_trimmer(caches, false);
+    sd_event_source_set_time_relative(source, DV_TRIM_LOOK_US);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     return 0;
 }
@@ -583,8 +583,8 @@ void dvd_kernel_caches_open(struct dvd_kernel_caches *caches)
 {
     if (caches->fd < 0)
         open_caches(caches);
-    if (!caches->sweep_timer && sd_event_add_time_relative(caches->event, &caches->sweep_timer, CLOCK_MONOTONIC,
-                                                           DV_SWEEP_LOOK_US, DV_S, on_sweep, caches) < 0)
+    if (!caches->trim_timer && sd_event_add_time_relative(caches->event, &caches->trim_timer, CLOCK_MONOTONIC,
+                                                           DV_TRIM_LOOK_US, DV_S, on_trim, caches) < 0)
         dv_warning("compiled kernels will not be kept within cache-size: no timer");
 }
 
@@ -596,11 +596,11 @@ void dvd_kernel_caches_fini(struct dvd_kernel_caches *caches)
         HASH_DEL(caches->table, cache);
         forget(caches, cache);
     }
-    for (enum sweep_list list = SWEEP_SOON; list < SWEEP_LISTS; list++)
+    for (enum trim_list list = TRIM_SOON; list < TRIM_LISTS; list++)
         DL_FOREACH_SAFE (*list_of(caches, list), cache, next)
             forget(caches, cache);
     caches->idle = NULL;
     dvd_worker_users_fini(&caches->users);
-    caches->sweep_timer = sd_event_source_disable_unref(caches->sweep_timer);
+    caches->trim_timer = sd_event_source_disable_unref(caches->trim_timer);
     dv_close_fd(&caches->fd);
 }

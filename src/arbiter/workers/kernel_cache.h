@@ -21,7 +21,7 @@ struct dvd_kernel_caches {
     sd_event *event;
     const struct dvd_config *config;
     bool has_users; /* workers run as users of their own; false: as divvyd's user */
-    void (*request_sweep)(void *owner); /* a directory is to be swept: see dvd_kernel_cache_next_sweep */
+    void (*request_trim)(void *owner); /* a directory is to be trimmed: see dvd_kernel_cache_next_trim */
     void *owner;
     int fd; /* directory of all tenants' directories, -1: none */
     struct dvd_kernel_cache *table; /* hash table by name */
@@ -29,12 +29,12 @@ struct dvd_kernel_caches {
     struct dvd_worker_users users;
     uid_t users_last;              /* of the range that they are of */
     struct dvd_kernel_cache *idle; /* without sessions, the least recently used first */
-    /* Work for the sweeper, what is due first at the beginning: directories that are written to or are to be removed;
-     * those that have not been measured since divvyd started; and what the sweeper works at. */
-    struct dvd_kernel_cache *sweep_soon, *sweep_later, *swept_now;
-    uint64_t last_sweep; /* number of the last request */
+    /* Work for the trimmer, what is due first at the beginning: directories that are written to or are to be removed;
+     * those that have not been measured since divvyd started; and what the trimmer works at. */
+    struct dvd_kernel_cache *trim_soon, *trim_later, *trimmed_now;
+    uint64_t last_trim; /* number of the last request */
     uint64_t bytes;      /* of all directories that were measured */
-    sd_event_source *sweep_timer;
+    sd_event_source *trim_timer;
 };
 
 /* After the configuration was loaded. */
@@ -55,12 +55,12 @@ void dvd_kernel_cache_leave(struct dvd_kernel_caches *caches, struct dvd_kernel_
 int dvd_kernel_cache_open(struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache);
 /* The user of workers with this directory, or without one (NULL). */
 void dvd_kernel_cache_fill_user(const struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache,
-                                struct dv_cage *cage);
+                                struct dv_sandbox_settings *sandbox);
 
 /* The next directory in which kernels may have become too many, or that is to be removed: fills the request, and
  * returns its descriptor, which the caller closes, or -1: there is none. */
-int dvd_kernel_cache_next_sweep(struct dvd_kernel_caches *caches, struct dv_zygote_request *request);
+int dvd_kernel_cache_next_trim(struct dvd_kernel_caches *caches, struct dv_zygote_request *request);
 /* What became of it, and how many bytes are left. */
-void dvd_kernel_cache_swept(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes);
+void dvd_kernel_cache_trimmed(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes);
 
 #endif

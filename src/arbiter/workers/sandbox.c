@@ -21,7 +21,7 @@
 
 static bool is_wanted(const struct dvd_sandboxes *sandboxes)
 {
-    return sandboxes->config->cage != DV_CAGE_NO;
+    return sandboxes->config->sandbox != DV_SANDBOX_NO;
 }
 
 /* Whether workers are other users than divvyd's without a sandbox, too. A worker that is not uses what that user has,
@@ -105,60 +105,60 @@ static void append(char *list, size_t bytes, size_t *used, const char *word)
     size_t length = strlen(word) + 1;
 
     if (*used + length + 1 > bytes) {
-        dv_warning("too many paths or calls for the cage of a worker: '%s' is left out", word);
+        dv_warning("too many paths or calls for the sandbox of a worker: '%s' is left out", word);
         return;
     }
     memcpy(list + *used, word, length);
     *used += length;
 }
 
-static void add_ioctl(struct dv_cage *cage, struct dv_cage_ioctl request)
+static void add_ioctl(struct dv_sandbox_settings *settings, struct dv_sandbox_ioctl request)
 {
-    for (uint32_t i = 0; i < cage->ioctl_count; i++)
-        if (cage->ioctls[i].mask == request.mask && cage->ioctls[i].bits == request.bits)
+    for (uint32_t i = 0; i < settings->ioctl_count; i++)
+        if (settings->ioctls[i].mask == request.mask && settings->ioctls[i].bits == request.bits)
             return;
-    if (cage->ioctl_count == DV_CAGE_IOCTLS_MAX)
-        dv_warning("too many ioctls for the cage of a worker: those with the bits 0x%x are left out",
+    if (settings->ioctl_count == DV_SANDBOX_IOCTLS_MAX)
+        dv_warning("too many ioctls for the sandbox of a worker: those with the bits 0x%x are left out",
                    request.bits);
     else
-        cage->ioctls[cage->ioctl_count++] = request;
+        settings->ioctls[settings->ioctl_count++] = request;
 }
 
 /* The drivers are one for all devices of a worker, so what any of them needs all workers get. */
-static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_cage *cage)
+static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_sandbox_settings *settings)
 {
     const struct dvd_config_file *file = sandboxes->config->file;
-    size_t paths = dvd_vendors_list_libraries(sandboxes->icd_directory, cage->paths,
-                                             sizeof cage->paths);
+    size_t paths = dvd_vendors_list_libraries(sandboxes->icd_directory, settings->paths,
+                                             sizeof settings->paths);
     size_t calls = 0;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
-        const struct dvd_cage_rule *rule = file->devices[i].cage;
+        const struct dvd_sandbox_rule *rule = file->devices[i].sandbox;
         if (!rule)
             continue;
         for (uint64_t j = 0; j < rule->paths_count; j++)
-            append(cage->paths, sizeof cage->paths, &paths, rule->paths[j]);
+            append(settings->paths, sizeof settings->paths, &paths, rule->paths[j]);
         for (uint64_t j = 0; j < rule->calls_count; j++)
-            append(cage->calls, sizeof cage->calls, &calls, rule->calls[j]);
+            append(settings->calls, sizeof settings->calls, &calls, rule->calls[j]);
         for (uint32_t j = 0; j < rule->request_count; j++)
-            add_ioctl(cage, rule->requests[j]);
-        for (uint64_t j = 0; j < rule->groups_count && cage->group_count < DV_CAGE_GROUPS_MAX; j++)
-            cage->groups[cage->group_count++] = rule->gids[j];
+            add_ioctl(settings, rule->requests[j]);
+        for (uint64_t j = 0; j < rule->groups_count && settings->group_count < DV_SANDBOX_GROUPS_MAX; j++)
+            settings->groups[settings->group_count++] = rule->gids[j];
     }
 }
 
-int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dv_cage *cage)
+int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dv_sandbox_settings *settings)
 {
-    *cage = sandboxes->usual;
+    *settings = sandboxes->usual;
     /* each probe looks again whether the kernel makes sandboxes */
-    cage->on = is_wanted(sandboxes) && !(sandbox ? sandboxes->off : sandboxes->probe_uncaged);
-    if (!cage->on && !always_drops(sandboxes)) {
-        cage->uid = cage->gid = DV_CAGE_SAME_USER;
+    settings->on = is_wanted(sandboxes) && !(sandbox ? sandboxes->off : sandboxes->probe_unsandboxed);
+    if (!settings->on && !always_drops(sandboxes)) {
+        settings->uid = settings->gid = DV_SANDBOX_SAME_USER;
         return -1;
     }
     const char *name = sandbox ? sandbox->name : PROBE_NAME;
     struct dvd_kernel_cache *cache = name ? dvd_kernel_cache_find(&sandboxes->caches, name) : NULL;
-    dvd_kernel_cache_fill_user(&sandboxes->caches, cache, cage);
+    dvd_kernel_cache_fill_user(&sandboxes->caches, cache, settings);
     if (sandbox)
         use_cache(sandboxes, sandbox, cache);
     return cache ? dvd_kernel_cache_open(&sandboxes->caches, cache) : -1;
@@ -294,7 +294,7 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
         .processes = processes || usual ? sandboxes->config->worker_processes : 0,
         .memory_if_possible = !memory,
         .processes_if_possible = !processes,
-        .place = scoped ? sandboxes->scope : file ? file->worker_cgroup : NULL,
+        .cgroup = scoped ? sandboxes->scope : file ? file->worker_cgroup : NULL,
         .member = scoped ? sandboxes->launcher_pid : 0};
 
     bool elsewhere = dvd_cgroups_open(cgroups, &dvd_cgroups_kernel, &wish);
@@ -314,46 +314,46 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
 static void warn_of_none(const struct dvd_sandboxes *sandboxes, const char *why)
 {
     if (always_drops(sandboxes))
-        dv_warning("workers run WITHOUT a cage, so programs can reach other processes, networks and "
+        dv_warning("workers run WITHOUT a sandbox, so programs can reach other processes, networks and "
                    "files as any user of this machine can: %s",
                    why);
     else
-        dv_warning("workers run WITHOUT a cage, so programs can reach all that user %u can: %s",
+        dv_warning("workers run WITHOUT a sandbox, so programs can reach all that user %u can: %s",
                    (unsigned)sandboxes->config->owner, why);
 }
 
 bool dvd_sandboxes_impossible(struct dvd_sandboxes *sandboxes, const char *why)
 {
-    if (sandboxes->config->cage == DV_CAGE_YES) {
-        dv_error("workers cannot be caged: %s", why);
+    if (sandboxes->config->sandbox == DV_SANDBOX_YES) {
+        dv_error("workers cannot be sandboxed: %s", why);
         return false;
     }
     if (!sandboxes->off)
         warn_of_none(sandboxes, why);
-    sandboxes->off = sandboxes->probe_uncaged = true;
+    sandboxes->off = sandboxes->probe_unsandboxed = true;
     return true;
 }
 
 void dvd_sandboxes_probed(struct dvd_sandboxes *sandboxes, bool found_devices)
 {
-    if (sandboxes->off && found_devices && !sandboxes->probe_uncaged && is_wanted(sandboxes)) {
-        dv_info("workers are caged again");
+    if (sandboxes->off && found_devices && !sandboxes->probe_unsandboxed && is_wanted(sandboxes)) {
+        dv_info("workers are sandboxed again");
         sandboxes->off = false;
     }
-    sandboxes->probe_uncaged = false;
+    sandboxes->probe_unsandboxed = false;
 }
 
 /* ---- life ---- */
 
 void dvd_sandboxes_apply_config(struct dvd_sandboxes *sandboxes)
 {
-    if (sandboxes->config->cage == DV_CAGE_YES) /* also where they were found to be impossible */
+    if (sandboxes->config->sandbox == DV_SANDBOX_YES) /* also where they were found to be impossible */
         sandboxes->off = false;
     dvd_kernel_caches_apply_config(&sandboxes->caches);
     open_cgroups(sandboxes);
     if (!is_wanted(sandboxes))
-        warn_of_none(sandboxes, "the configuration says `cage: no`");
-    sandboxes->usual = (struct dv_cage){.processes = sandboxes->config->worker_processes};
+        warn_of_none(sandboxes, "the configuration says `sandbox: no`");
+    sandboxes->usual = (struct dv_sandbox_settings){.processes = sandboxes->config->worker_processes};
     snprintf(sandboxes->usual.root, sizeof sandboxes->usual.root, "%s", sandboxes->root);
     add_needs(sandboxes, &sandboxes->usual);
     if (has_caches(sandboxes))
@@ -375,11 +375,11 @@ static bool has_users(const struct dvd_sandboxes *sandboxes)
     return found;
 }
 
-static void request_sweep(void *owner)
+static void request_trim(void *owner)
 {
     struct dvd_sandboxes *sandboxes = owner;
 
-    sandboxes->events->sweep_wanted(sandboxes->owner);
+    sandboxes->events->trim_wanted(sandboxes->owner);
 }
 
 void dvd_sandboxes_init(struct dvd_sandboxes *sandboxes, sd_event *event)
@@ -391,10 +391,10 @@ void dvd_sandboxes_init(struct dvd_sandboxes *sandboxes, sd_event *event)
     sandboxes->caches = (struct dvd_kernel_caches){.event = event,
                                                    .config = config,
                                                    .has_users = config->owner == 0 && !is_only_user,
-                                                   .request_sweep = request_sweep,
+                                                   .request_trim = request_trim,
                                                    .owner = sandboxes,
                                                    .fd = -1};
-    snprintf(sandboxes->root, sizeof sandboxes->root, "%s/cage", sandboxes->directory);
+    snprintf(sandboxes->root, sizeof sandboxes->root, "%s/sandbox", sandboxes->directory);
     if (mkdir(sandboxes->root, 0755) < 0 && errno != EEXIST)
         dv_error("cannot make %s: %s", sandboxes->root, strerror(errno));
     open_scope(sandboxes);

@@ -1,4 +1,4 @@
-/* What each worker's sandbox looks like (the sandbox itself: src/worker/core/cage.h): the user a worker becomes, its
+/* What each worker's sandbox looks like (the sandbox itself: src/worker/core/sandbox.h): the user a worker becomes, its
  * tenant's directory of compiled kernels, the bounds of its cgroup, and what drivers need besides the usual. */
 #ifndef DVD_WORKERS_SANDBOX_H
 #define DVD_WORKERS_SANDBOX_H
@@ -18,8 +18,8 @@
 struct dvd_sandbox_events {
     /* There are cgroups where there were none: dvd_sandbox_bound_again is due for every worker. */
     void (*bounds_changed)(void *owner);
-    /* A directory of compiled kernels is to be swept (dvd_kernel_cache_next_sweep says which). */
-    void (*sweep_wanted)(void *owner);
+    /* A directory of compiled kernels is to be trimmed (dvd_kernel_cache_next_trim says which). */
+    void (*trim_wanted)(void *owner);
 };
 
 struct dvd_sandboxes {
@@ -29,9 +29,9 @@ struct dvd_sandboxes {
     const struct dvd_sandbox_events *events;
     void *owner;
     bool off;           /* the kernel refused to make them when devices were last looked for */
-    bool probe_uncaged; /* it has just said so: the next probe is without one */
+    bool probe_unsandboxed; /* it has just said so: the next probe is without one */
     char root[DV_RUNDIR_BYTES + 8]; /* where workers put their view of the files together */
-    struct dv_cage usual;           /* what all have in common */
+    struct dv_sandbox_settings usual;           /* what all have in common */
     char scope[DV_SCOPE_BYTES];     /* the cgroup that systemd has made for workers; empty: none */
     struct dvd_kernel_caches caches;
     struct dvd_cgroups cgroups;
@@ -64,7 +64,8 @@ int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandb
                       char *text, size_t bytes);
 /* Fills the sandbox of a session's worker, or of the probe (NULL). Returns the descriptor of the directory for
  * compiled kernels, which the caller closes, or -1: it has none. */
-int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dv_cage *cage);
+int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
+                     struct dv_sandbox_settings *settings);
 /* Bounds a worker, before its program hears of it. Returns 0, or a negative errno with the reason. */
 int dvd_sandbox_bound(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,
                       const struct dvd_sandbox_processes *processes, char *text, size_t bytes);
@@ -81,7 +82,7 @@ void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sand
 
 /* The kernel refuses to make sandboxes. Returns whether to go on without them. */
 bool dvd_sandboxes_impossible(struct dvd_sandboxes *sandboxes, const char *why);
-/* A probe has answered, and was in a sandbox unless probe_uncaged says otherwise. */
+/* A probe has answered, and was in a sandbox unless probe_unsandboxed says otherwise. */
 void dvd_sandboxes_probed(struct dvd_sandboxes *sandboxes, bool found_devices);
 
 #endif

@@ -239,14 +239,14 @@ static int fill(struct dvd_zygote *zygote, const struct dvd_zygote_request *want
             return -1;
         *to_close = fds[4];
         return fds[4] < 0 ? 4 : 5;
-    case DV_ZYGOTE_SWEEP:
-        *to_close = fds[0] = dvd_kernel_cache_next_sweep(&sandboxes->caches, request);
+    case DV_ZYGOTE_TRIM:
+        *to_close = fds[0] = dvd_kernel_cache_next_trim(&sandboxes->caches, request);
         fds[1] = sandboxes->caches.fd;
         if (fds[0] < 0)
             return -1;
         return request->op == DV_ZYGOTE_REMOVE ? 2 : 1;
     default:
-        *to_close = fds[0] = dvd_sandbox_fill(sandboxes, NULL, &request->cage);
+        *to_close = fds[0] = dvd_sandbox_fill(sandboxes, NULL, &request->sandbox);
         return fds[0] < 0 ? 0 : 1;
     }
 }
@@ -325,10 +325,10 @@ int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t u
     return add_request(zygote, DV_ZYGOTE_FORK, session, uid);
 }
 
-void dvd_zygote_request_sweep(struct dvd_zygote *zygote)
+void dvd_zygote_request_trim(struct dvd_zygote *zygote)
 {
     if (zygote->fd >= 0)
-        add_request(zygote, DV_ZYGOTE_SWEEP, 0, 0);
+        add_request(zygote, DV_ZYGOTE_TRIM, 0, 0);
 }
 
 int dvd_zygote_request_probe(struct dvd_zygote *zygote)
@@ -433,7 +433,7 @@ static void take_probed(struct dvd_zygote *zygote)
     struct dvd_devices *devices = zygote->devices;
 
     zygote->probing = false;
-    if (zygote->answer.uncaged && dvd_sandboxes_impossible(zygote->sandboxes, zygote->answer.text)) {
+    if (zygote->answer.unsandboxed && dvd_sandboxes_impossible(zygote->sandboxes, zygote->answer.text)) {
         dvd_zygote_request_probe(zygote);
         return;
     }
@@ -466,9 +466,9 @@ static void take_answer(struct dvd_zygote *zygote, int *pidfd)
     case DV_ZYGOTE_PROBED:
         take_probed(zygote);
         return;
-    case DV_ZYGOTE_SWEPT:
-        dvd_kernel_cache_swept(&zygote->sandboxes->caches, answer->session, answer->status,
-                               (uint64_t)answer->swept_kib << 10);
+    case DV_ZYGOTE_TRIMMED:
+        dvd_kernel_cache_trimmed(&zygote->sandboxes->caches, answer->session, answer->status,
+                               (uint64_t)answer->trimmed_kib << 10);
         return;
     default:
         dv_error("the zygote speaks of an unknown event %u: ignored", answer->event);

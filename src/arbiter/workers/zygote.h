@@ -80,8 +80,8 @@ void dvd_zygote_fini(struct dvd_zygote *zygote);
 
 /* Asks for a worker; the event forked or fork_failed is the answer. */
 int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid);
-/* Asks to keep a directory of compiled kernels within its limit (dvd_kernel_cache_next_sweep says which). */
-void dvd_zygote_request_sweep(struct dvd_zygote *zygote);
+/* Asks to keep a directory of compiled kernels within its limit (dvd_kernel_cache_next_trim says which). */
+void dvd_zygote_request_trim(struct dvd_zygote *zygote);
 /* Asks for the devices unless that is under way. */
 int dvd_zygote_request_probe(struct dvd_zygote *zygote);
 /* Whether sessions can begin: the zygote runs, and its devices are known, or there is none. */

@@ -16,7 +16,7 @@ static_assert(DV_ARENA_SMALL_MAX == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASS
 #define SLAB_BYTES (UINT64_C(1) << 20)
 
 struct dv_extent {
-    RB_ENTRY(dv_extent) place;
+    RB_ENTRY(dv_extent) by_offset;
     RB_ENTRY(dv_extent) size;
     struct dv_extent *next; /* in a small class's free list */
     uint64_t offset, bytes;
@@ -25,7 +25,7 @@ struct dv_extent {
     bool is_free;
 };
 
-static int compare_place(const struct dv_extent *a, const struct dv_extent *b)
+static int compare_offset(const struct dv_extent *a, const struct dv_extent *b)
 {
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
@@ -34,18 +34,18 @@ static int compare_size(const struct dv_extent *a, const struct dv_extent *b)
 {
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes ? -1 : 1;
-    return compare_place(a, b);
+    return compare_offset(a, b);
 }
 
 #define STATIC __attribute__((unused)) static /* not every operation is used */
-RB_GENERATE_INTERNAL(dv_place_tree, dv_extent, place, compare_place, STATIC)
+RB_GENERATE_INTERNAL(dv_offset_tree, dv_extent, by_offset, compare_offset, STATIC)
 RB_GENERATE_INTERNAL(dv_size_tree, dv_extent, size, compare_size, STATIC)
 
 int dv_arena_init(struct dv_arena *arena, uint8_t *shm, uint64_t bytes)
 {
     *arena = (struct dv_arena){.shm = shm, .end = bytes, .unused = DV_SHM_ARENA_OFFSET};
     pthread_mutex_init(&arena->lock, NULL);
-    RB_INIT(&arena->by_place);
+    RB_INIT(&arena->by_offset);
     RB_INIT(&arena->by_size);
     return 0;
 }
@@ -58,7 +58,7 @@ static struct dv_extent *new_extent(struct dv_arena *arena, uint64_t offset, uin
     extent->offset = offset;
     extent->bytes = bytes;
     extent->small_class = -1;
-    RB_INSERT(dv_place_tree, &arena->by_place, extent);
+    RB_INSERT(dv_offset_tree, &arena->by_offset, extent);
     return extent;
 }
 
@@ -102,7 +102,7 @@ static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struc
         return NULL;
     RB_REMOVE(dv_size_tree, &arena->by_size, a);
     RB_REMOVE(dv_size_tree, &arena->by_size, b);
-    RB_REMOVE(dv_place_tree, &arena->by_place, b);
+    RB_REMOVE(dv_offset_tree, &arena->by_offset, b);
     a->bytes += b->bytes;
     a->warm += b->warm;
     free(b);
@@ -122,9 +122,9 @@ static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
     else
         arena->warm_bytes += extent->warm = extent->bytes;
     RB_INSERT(dv_size_tree, &arena->by_size, extent);
-    struct dv_extent *joined = join(arena, RB_PREV(dv_place_tree, &arena->by_place, extent), extent);
+    struct dv_extent *joined = join(arena, RB_PREV(dv_offset_tree, &arena->by_offset, extent), extent);
     extent = joined ? joined : extent;
-    join(arena, extent, RB_NEXT(dv_place_tree, &arena->by_place, extent));
+    join(arena, extent, RB_NEXT(dv_offset_tree, &arena->by_offset, extent));
 }
 
 /* Small blocks are made a slab at a time and stay what they are. */
@@ -148,7 +148,7 @@ static bool refill_class(struct dv_arena *arena, int class)
         put_pages(arena, pages);
         return false;
     }
-    RB_REMOVE(dv_place_tree, &arena->by_place, pages);
+    RB_REMOVE(dv_offset_tree, &arena->by_offset, pages);
     free(pages);
     slab->next = arena->slabs;
     arena->slabs = slab;
@@ -159,7 +159,7 @@ static bool refill_class(struct dv_arena *arena, int class)
                                      .bytes = block,
                                      .small_class = class,
                                      .is_free = true};
-        RB_INSERT(dv_place_tree, &arena->by_place, extent);
+        RB_INSERT(dv_offset_tree, &arena->by_offset, extent);
         arena->small_free[class] = extent;
     }
     return true;
@@ -197,7 +197,7 @@ void dv_arena_free(struct dv_arena *arena, uint64_t offset)
     struct dv_extent wanted = {.offset = offset};
 
     pthread_mutex_lock(&arena->lock);
-    struct dv_extent *extent = RB_FIND(dv_place_tree, &arena->by_place, &wanted);
+    struct dv_extent *extent = RB_FIND(dv_offset_tree, &arena->by_offset, &wanted);
     if (!extent || extent->is_free) {
         pthread_mutex_unlock(&arena->lock); /* the worker named a block that is none */
         return;
@@ -216,8 +216,8 @@ void dv_arena_end(struct dv_arena *arena)
 {
     struct dv_extent *extent;
 
-    while ((extent = RB_ROOT(&arena->by_place))) {
-        RB_REMOVE(dv_place_tree, &arena->by_place, extent);
+    while ((extent = RB_ROOT(&arena->by_offset))) {
+        RB_REMOVE(dv_offset_tree, &arena->by_offset, extent);
         if (extent->small_class < 0)
             free(extent);
     }

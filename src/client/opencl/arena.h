@@ -9,7 +9,7 @@
 
 struct dv_extent;
 struct dv_slab;
-RB_HEAD(dv_place_tree, dv_extent);
+RB_HEAD(dv_offset_tree, dv_extent);
 RB_HEAD(dv_size_tree, dv_extent);
 
 struct dv_arena {
@@ -19,7 +19,7 @@ struct dv_arena {
     uint64_t unused;    /* nothing was ever allocated from here on */
     uint64_t warm_bytes; /* free but still backed by memory */
     uint64_t largest;    /* of the blocks so far */
-    struct dv_place_tree by_place; /* all extents */
+    struct dv_offset_tree by_offset; /* all extents */
     struct dv_size_tree by_size;   /* the free ones */
     struct dv_extent *small_free[4];
     struct dv_slab *slabs;

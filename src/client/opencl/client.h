@@ -234,7 +234,7 @@ struct dv_program {
     size_t binary_bytes[DV_MAX_DEVICES];
 };
 
-/* The source with the files that it includes from the options' directories put in (includes.c), or
+/* The source with the files that it includes from the options' directories put in (include_expander.c), or
  * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
 cl_int dv_source_with_includes(const char *source, const char *options, const char *const *headers,
                                size_t header_count, char **expanded);
@@ -500,10 +500,10 @@ void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, v
 
 /* ---- transfer.c ---- */
 /* It is a host command's turn, or it will never run (from the helper). */
-void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
+void dv_host_ready(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
 /* None of them will have its turn: the worker is gone. */
 void dv_host_give_up(struct dv_session *s);
-/* Tells the worker of what dv_host_turn has done since. */
+/* Tells the worker of what dv_host_ready has done since. */
 void dv_host_flush(struct dv_session *s);
 
 #endif

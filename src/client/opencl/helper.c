@@ -143,7 +143,7 @@ static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
         break;
     }
     case DV_UPCALL_TURN:
-        dv_host_turn(s, upcall->a, upcall->b, upcall->c != 0);
+        dv_host_ready(s, upcall->a, upcall->b, upcall->c != 0);
         break;
     case DV_UPCALL_MEM_GONE: {
         struct dv_mem *mem = dv_object_by_id(DV_KIND_MEM, upcall->a);

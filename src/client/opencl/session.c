@@ -147,7 +147,7 @@ static bool number_from(const char *variable, uint32_t most, uint32_t *number)
 static void wish_for_share(struct dv_hello *hello)
 {
     static const char *const classes[] = {"latency", "standard", "batch", "idle"};
-    const char *class = secure_getenv("DIVVY_PRIORITY");
+    const char *class = secure_getenv("DIVVY_CLASS");
 
     uint32_t number;
     if (number_from("DIVVY_REQUEST", DV_SHARE_WHOLE, &number))

@@ -156,10 +156,10 @@ static cl_int pump(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction
     while (error == CL_SUCCESS && (more || landed < sent)) {
         unsigned at = sent % count;
         if (more && sent - landed < count && (more = cut(&cutter, &pieces[at]))) {
-            uint64_t place = block + at * piece_bytes;
+            uint64_t offset = block + at * piece_bytes;
             if (direction == DV_TO_DEVICE)
-                dv_region_pack(&pieces[at], dv_arena_pointer(s, place), host);
-            error = send_lane(queue, mem, direction, &pieces[at], place, events[at]);
+                dv_region_pack(&pieces[at], dv_arena_pointer(s, offset), host);
+            error = send_lane(queue, mem, direction, &pieces[at], offset, events[at]);
             sent += error == CL_SUCCESS;
         } else if (landed < sent) {
             at = landed++ % count;
@@ -273,7 +273,7 @@ static void free_job(struct dv_host_job *job)
     free(job);
 }
 
-void dv_host_turn(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
+void dv_host_ready(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
 {
     struct dv_host_job **link, *job = NULL;
 
@@ -368,7 +368,7 @@ static cl_int enqueue_for_helper(struct dv_queue *queue, struct dv_mem *mem,
 }
 
 /* Takes the queue's lock held and gives it back released. */
-static cl_int run_in_turn(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction,
+static cl_int run_when_ready(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction,
                           const struct dv_region *r, uint8_t *host, cl_uint wait_count,
                           const cl_event *waits, struct dv_event *event)
 {
@@ -539,7 +539,7 @@ static cl_int transfer(struct dv_queue *queue, cl_command_type command, enum dv_
             }
         }
         if (!done)
-            error = run_in_turn(queue, mem, direction, r, host, wait_count, waits, event);
+            error = run_when_ready(queue, mem, direction, r, host, wait_count, waits, event);
     }
     if (error == CL_SUCCESS && blocking)
         dv_flush_output(s); /* what came before has completed, and the caller now knows it */

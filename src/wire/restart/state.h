@@ -4,7 +4,7 @@
  *
  *   0                        struct dv_state_header
  *   DV_STATE_TENANTS_AT      tenants
- *   DV_STATE_PLACES_AT       tenants on devices
+ *   DV_STATE_TENANT_DEVICES_AT       tenants on devices
  *   DV_STATE_SESSIONS_AT     sessions
  *   DV_STATE_LEASES_AT       sessions on devices
  *
@@ -28,7 +28,7 @@
 
 /* As many as there can be: what is not kept is forgotten, and a device may then have two holders. */
 #define DV_STATE_TENANTS 20480u
-#define DV_STATE_PLACES (DV_STATE_TENANTS * DV_MAX_DEVICES)
+#define DV_STATE_TENANT_DEVICES (DV_STATE_TENANTS * DV_MAX_DEVICES)
 #define DV_STATE_SESSIONS 16384u
 #define DV_STATE_LEASES (DV_STATE_SESSIONS * DV_MAX_DEVICES)
 #define DV_STATE_TENANT_NAME 96 /* bytes, the ending NUL included */
@@ -57,7 +57,7 @@ struct dv_state_header {
     _Atomic uint64_t last_session;
     uint64_t zygote_identity; /* of its program, environment and drivers: changes with any of them */
     int32_t zygote_pid;
-    uint32_t uncaged; /* 1: cages were found to be impossible */
+    uint32_t unsandboxed; /* 1: sandboxes were found to be impossible */
     uint32_t devices_found; /* those for which there was no room too */
     uint32_t reserved;      /* zero */
     struct dv_state_device devices[DV_MAX_DEVICES];
@@ -91,7 +91,7 @@ enum dv_state_wish {
     DV_STATE_WISH_CLASS = 8,
 };
 
-struct dv_state_place {
+struct dv_state_tenant_device {
     _Atomic uint32_t used;
     uint32_t tenant; /* index of its record */
     uint32_t device; /* in the list of devices */
@@ -104,7 +104,7 @@ struct dv_state_place {
     uint64_t used_ns, slice_ns, fair_time, request_time, limit_time;
     int64_t credit_ns, period_ns;
 };
-static_assert(sizeof(struct dv_state_place) == 112, "wire");
+static_assert(sizeof(struct dv_state_tenant_device) == 112, "wire");
 
 struct dv_state_session {
     _Atomic uint32_t used;
@@ -134,7 +134,7 @@ struct dv_state_lease {
     uint32_t index;   /* in the session's list of devices */
     uint32_t guaranteed;
     _Atomic uint64_t serial; /* of the grant that it holds; 0: none. Written before the grant is sent */
-    uint64_t granted_at, slice_ns, turn_ns;
+    uint64_t granted_at, slice_ns, own_ns;
     int64_t charged_ns;
     uint64_t fair_at_grant;
     _Atomic uint64_t reserved, placed; /* raised before the session is told, lowered after it has told */
@@ -146,8 +146,8 @@ struct dv_state_lease {
 static_assert(sizeof(struct dv_state_lease) == 128, "wire");
 
 #define DV_STATE_TENANTS_AT UINT64_C(0x10000)
-#define DV_STATE_PLACES_AT (DV_STATE_TENANTS_AT + DV_STATE_TENANTS * sizeof(struct dv_state_tenant))
-#define DV_STATE_SESSIONS_AT (DV_STATE_PLACES_AT + DV_STATE_PLACES * sizeof(struct dv_state_place))
+#define DV_STATE_TENANT_DEVICES_AT (DV_STATE_TENANTS_AT + DV_STATE_TENANTS * sizeof(struct dv_state_tenant))
+#define DV_STATE_SESSIONS_AT (DV_STATE_TENANT_DEVICES_AT + DV_STATE_TENANT_DEVICES * sizeof(struct dv_state_tenant_device))
 #define DV_STATE_LEASES_AT \
     (DV_STATE_SESSIONS_AT + DV_STATE_SESSIONS * sizeof(struct dv_state_session))
 #define DV_STATE_BYTES (DV_STATE_LEASES_AT + DV_STATE_LEASES * sizeof(struct dv_state_lease))

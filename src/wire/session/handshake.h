@@ -127,53 +127,53 @@ struct dv_device_grant {
 };
 static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire");
 
-#define DV_CAGE_GROUPS_MAX 8
-#define DV_CAGE_ROOT_BYTES 128
-#define DV_CAGE_PATHS_BYTES 4096
-#define DV_CAGE_CALLS_BYTES 1024
-#define DV_CAGE_IOCTLS_MAX 64
+#define DV_SANDBOX_GROUPS_MAX 8
+#define DV_SANDBOX_ROOT_BYTES 128
+#define DV_SANDBOX_PATHS_BYTES 4096
+#define DV_SANDBOX_CALLS_BYTES 1024
+#define DV_SANDBOX_IOCTLS_MAX 64
 
 /* Requests of ioctl(2): those whose bits under the mask are these. Mask 0: all. */
-struct dv_cage_ioctl {
+struct dv_sandbox_ioctl {
     uint32_t mask, bits;
 };
 
-/* The cage that a worker or probe enters before it touches the vendor (src/worker/core/cage.h).
+/* The sandbox that a worker or probe enters before it touches the vendor (src/worker/core/sandbox.h).
  * paths and calls are lists of strings, each with its NUL, that an empty one ends. */
-struct dv_cage {
-    uint32_t on;   /* 0: no cage, but its user, groups and limits */
-    uint32_t uid;  /* who the worker becomes; DV_CAGE_SAME_USER: whoever the zygote is */
+struct dv_sandbox_settings {
+    uint32_t on;   /* 0: no sandbox, but its user, groups and limits */
+    uint32_t uid;  /* who the worker becomes; DV_SANDBOX_SAME_USER: whoever the zygote is */
     uint32_t gid;
-    uint32_t group_count; /* at most DV_CAGE_GROUPS_MAX */
-    uint32_t groups[DV_CAGE_GROUPS_MAX];
-    char root[DV_CAGE_ROOT_BYTES];   /* directory on which its view of the files is put together */
-    char paths[DV_CAGE_PATHS_BYTES]; /* what it sees besides what every worker does */
-    char calls[DV_CAGE_CALLS_BYTES]; /* system calls it may make besides those of every worker */
+    uint32_t group_count; /* at most DV_SANDBOX_GROUPS_MAX */
+    uint32_t groups[DV_SANDBOX_GROUPS_MAX];
+    char root[DV_SANDBOX_ROOT_BYTES];   /* directory on which its view of the files is put together */
+    char paths[DV_SANDBOX_PATHS_BYTES]; /* what it sees besides what every worker does */
+    char calls[DV_SANDBOX_CALLS_BYTES]; /* system calls it may make besides those of every worker */
     uint64_t file_bytes;             /* no file that it writes becomes longer */
     uint64_t processes;              /* processes and threads of its user, where that is a worker user */
-    uint32_t ioctl_count;            /* at most DV_CAGE_IOCTLS_MAX */
+    uint32_t ioctl_count;            /* at most DV_SANDBOX_IOCTLS_MAX */
     uint32_t reserved;               /* zero */
-    struct dv_cage_ioctl ioctls[DV_CAGE_IOCTLS_MAX]; /* besides those of every worker */
+    struct dv_sandbox_ioctl ioctls[DV_SANDBOX_IOCTLS_MAX]; /* besides those of every worker */
 };
-#define DV_CAGE_SAME_USER UINT32_MAX
-/* A caged process is the first of its pid namespace, for which the kernel ignores signals that it does
+#define DV_SANDBOX_SAME_USER UINT32_MAX
+/* A sandboxed process is the first of its pid namespace, for which the kernel ignores signals that it does
  * not handle. Where it would die of a signal that somebody sends, it exits with this plus the number. */
-#define DV_CAGE_SIGNAL_BASE 128
-static_assert(sizeof(struct dv_cage) == 48 + DV_CAGE_ROOT_BYTES + DV_CAGE_PATHS_BYTES +
-                                            DV_CAGE_CALLS_BYTES + 24 +
-                                            DV_CAGE_IOCTLS_MAX * sizeof(struct dv_cage_ioctl),
+#define DV_SANDBOX_SIGNAL_BASE 128
+static_assert(sizeof(struct dv_sandbox_settings) == 48 + DV_SANDBOX_ROOT_BYTES + DV_SANDBOX_PATHS_BYTES +
+                                            DV_SANDBOX_CALLS_BYTES + 24 +
+                                            DV_SANDBOX_IOCTLS_MAX * sizeof(struct dv_sandbox_ioctl),
               "wire");
 
 enum dv_zygote_op {
     /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd, what becomes the
-     * worker's standard error and, with a cage, the directory of the tenant's compiled kernels */
+     * worker's standard error and, with a sandbox, the directory of the tenant's compiled kernels */
     DV_ZYGOTE_FORK = 1,
     DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; descriptor: the directory likewise */
-    /* divvyd -> zygote; descriptor: the directory, in which at most cage.file_bytes may stay. `session` is
+    /* divvyd -> zygote; descriptor: the directory, in which at most sandbox.file_bytes may stay. `session` is
      * a number that the answer repeats */
-    DV_ZYGOTE_SWEEP = 3,
+    DV_ZYGOTE_TRIM = 3,
     /* divvyd -> zygote; descriptors: the directory, which is to be removed, and the one that it is in;
-     * cage.paths is its name there. `session` likewise */
+     * sandbox.paths is its name there. `session` likewise */
     DV_ZYGOTE_REMOVE = 4,
 };
 
@@ -184,11 +184,11 @@ struct dv_zygote_request {
     uint64_t shm_bytes;
     uint32_t device_count; /* at most DV_MAX_DEVICES */
     uint32_t api;          /* enum dv_api */
-    struct dv_cage cage;
+    struct dv_sandbox_settings sandbox;
     struct dv_device_grant devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };
 static_assert(sizeof(struct dv_zygote_request) ==
-                  32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_cage),
+                  32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_sandbox_settings),
               "wire");
 
 static inline size_t dv_zygote_request_bytes(const struct dv_zygote_request *request)
@@ -202,7 +202,7 @@ enum dv_zygote_event {
     DV_ZYGOTE_FAILED = 2, /* status: negative errno */
     DV_ZYGOTE_EXITED = 3, /* status: as from waitpid(2) */
     DV_ZYGOTE_PROBED = 4, /* the device list; empty with text when nothing was found */
-    DV_ZYGOTE_SWEPT = 5,  /* a directory was looked after; status: 0 or a negative errno */
+    DV_ZYGOTE_TRIMMED = 5,  /* a directory was looked after; status: 0 or a negative errno */
 };
 
 /* zygote -> divvyd */
@@ -213,9 +213,9 @@ struct dv_zygote_answer {
     int32_t pid;
     int32_t status;
     uint32_t device_count;
-    uint32_t uncaged; /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a cage, and text says why */
+    uint32_t unsandboxed; /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a sandbox, and text says why */
     uint32_t devices_found; /* DV_ZYGOTE_PROBED: those beyond DV_MAX_DEVICES are not reported */
-    uint32_t swept_kib;     /* DV_ZYGOTE_SWEPT: what is left in the directory */
+    uint32_t trimmed_kib;     /* DV_ZYGOTE_TRIMMED: what is left in the directory */
     char text[DV_MAX_MESSAGE_TEXT];
     struct dv_device_report devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };

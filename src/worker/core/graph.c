@@ -186,7 +186,7 @@ static void keep_dep(struct dv_node *node, struct dv_node *dep)
 
 static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
 {
-    bool both_on_device = node->place == DV_PLACE_DEVICE && dep->place == DV_PLACE_DEVICE;
+    bool both_on_device = node->runs_on == DV_RUNS_ON_DEVICE && dep->runs_on == DV_RUNS_ON_DEVICE;
 
     if (dep->state == DV_NODE_DONE) {
         if (listed && dep->status < 0)
@@ -208,13 +208,13 @@ static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
 
 /* A helper's command that waits for the command before it and for nothing else can have its turn
  * from the thread that reports that one, which saves waking the main thread in between. */
-static void arrange_early_turn(struct dv_node *node, struct dv_node *before)
+static void arrange_early_start(struct dv_node *node, struct dv_node *before)
 {
     struct dv_node *none = NULL;
 
     if (node->by_helper && node->blocked_by == 1 && !node->doomed &&
-        before->place == DV_PLACE_DEVICE)
-        atomic_compare_exchange_strong(&before->next_turn, &none, node);
+        before->runs_on == DV_RUNS_ON_DEVICE)
+        atomic_compare_exchange_strong(&before->next_ready, &none, node);
 }
 
 static void make_ready(struct dv_node *node)
@@ -243,7 +243,7 @@ static void fire_edges(struct dv_node *node, bool done)
         struct dv_node *to = edge->to;
         if (done && edge->listed && node->status < 0)
             to->doomed = true;
-        if (!done && node->place == DV_PLACE_DEVICE && node->reports &&
+        if (!done && node->runs_on == DV_RUNS_ON_DEVICE && node->reports &&
             (edge->listed || node->stream != to->stream))
             keep_dep(to, node);
         free(edge);
@@ -343,7 +343,7 @@ static void end_without_running(struct dv_node *node, int32_t status)
     node->doomed = true;
     node->failure = status;
     if (before) {
-        node->place = DV_PLACE_NOWHERE;
+        node->runs_on = DV_RUNS_NOWHERE;
         node->state = DV_NODE_BLOCKED;
         add_edge(before, node, false, false);
         if (node->blocked_by) {
@@ -472,14 +472,14 @@ static void pump(struct dv_graph *graph)
         if (node->doomed) {
             end_without_running(node,
                                 node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
-        } else if (node->place == DV_PLACE_DEVICE) {
+        } else if (node->runs_on == DV_RUNS_ON_DEVICE) {
             if (passes_gate(node))
                 submit(node);
             else
                 wait_at_gate(node);
-        } else if (node->place == DV_PLACE_HOST) {
+        } else if (node->runs_on == DV_RUNS_ON_HOST) {
             node->state = DV_NODE_SUBMITTED;
-            if (!atomic_load(&node->turn_told))
+            if (!atomic_load(&node->ready_told))
                 graph->backend->turn(node);
             fire_edges(node, false);
             if (node->ended_early)
@@ -529,7 +529,7 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
             if (last)
                 depend(node, last, false);
             if (last && first_reason)
-                arrange_early_turn(node, last);
+                arrange_early_start(node, last);
         } else if (node->everything) {
             struct dv_node *earlier;
             TAILQ_FOREACH (earlier, &queue->active, in_active)
@@ -567,17 +567,17 @@ int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node)
         return -EINVAL;
     node->graph = graph;
     node->refs = 1;
-    node->place = DV_PLACE_NOWHERE;
+    node->runs_on = DV_RUNS_NOWHERE;
     node->state = DV_NODE_SUBMITTED;
     *entry = (struct dv_event_entry){.node = node};
     return 0;
 }
 
-bool dv_graph_has_turn(const struct dv_node *node)
+bool dv_graph_is_ready(const struct dv_node *node)
 {
-    return node->place == DV_PLACE_HOST && !node->ended_early &&
+    return node->runs_on == DV_RUNS_ON_HOST && !node->ended_early &&
            (node->state == DV_NODE_SUBMITTED ||
-            (node->state == DV_NODE_BLOCKED && atomic_load(&node->turn_told)));
+            (node->state == DV_NODE_BLOCKED && atomic_load(&node->ready_told)));
 }
 
 void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status)
@@ -613,9 +613,9 @@ void dv_graph_report(struct dv_node *node, int32_t status)
         close_after(gate, node);
     }
     make_visible(node, status);
-    struct dv_node *next = atomic_exchange(&node->next_turn, DV_TURN_REPORTED);
+    struct dv_node *next = atomic_exchange(&node->next_ready, DV_READY_REPORTED);
     if (next) { /* before the main thread can know of our end, and give those behind it their turns */
-        atomic_store(&next->turn_told, true);
+        atomic_store(&next->ready_told, true);
         graph->backend->turn(next);
     }
     struct dv_node *head = atomic_load(&graph->done);
@@ -709,7 +709,7 @@ static bool fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
         return false;
     node->queue = queue;
     node->stream = stream;
-    node->place = DV_PLACE_DEVICE;
+    node->runs_on = DV_RUNS_ON_DEVICE;
     node->number = last->number;
     node->detached = true;
     node->fence = true;

@@ -17,10 +17,10 @@
 /* A command whose awaited event failed ends with this status (OpenCL's number for it). */
 #define DV_STATUS_DEPENDENCY_FAILED (-14)
 
-enum dv_place {
-    DV_PLACE_DEVICE,  /* the vendor runs it */
-    DV_PLACE_HOST,    /* the client runs it when told that it is its turn */
-    DV_PLACE_NOWHERE, /* nothing to run: done when its dependencies are */
+enum dv_runs_on {
+    DV_RUNS_ON_DEVICE,  /* the vendor runs it */
+    DV_RUNS_ON_HOST,    /* the client runs it when told that it is its turn */
+    DV_RUNS_NOWHERE, /* nothing to run: done when its dependencies are */
 };
 
 enum dv_node_state { DV_NODE_BLOCKED, DV_NODE_SUBMITTED, DV_NODE_DONE };
@@ -91,7 +91,7 @@ struct dv_node {
     struct dv_node *done_next;
     struct dv_graph *graph;
     struct dv_graph_queue *queue; /* NULL for user events */
-    struct dv_stream *stream;     /* DV_PLACE_DEVICE only */
+    struct dv_stream *stream;     /* DV_RUNS_ON_DEVICE only */
     struct dv_edge *successors;
     struct dv_node **deps; /* submitted before it, to be awaited by the vendor */
     uint32_t dep_count;
@@ -103,7 +103,7 @@ struct dv_node {
     uint32_t event;   /* slot + 1, or 0 */
     uint32_t refs;
     uint32_t blocked_by;
-    enum dv_place place;
+    enum dv_runs_on runs_on;
     enum dv_node_state state;
     bool detached;     /* not part of the queue's order */
     bool fence;        /* stands for all that was submitted to its stream before */
@@ -117,11 +117,11 @@ struct dv_node {
     _Atomic bool ended; /* the vendor has finished it; what it printed may still be on its way */
     /* A host command whose turn was told when the one before it was reported, ahead of the main
      * thread; its end can be known, too, before the main thread has reaped that one. */
-    _Atomic bool turn_told;
+    _Atomic bool ready_told;
     bool ended_early;
     /* The helper's host command that waits for this one alone: who reports this one tells it of its
-     * turn at once. DV_TURN_REPORTED: too late for that. */
-    struct dv_node *_Atomic next_turn;
+     * turn at once. DV_READY_REPORTED: too late for that. */
+    struct dv_node *_Atomic next_ready;
     int32_t failure; /* what a doomed node ends with; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
@@ -204,7 +204,7 @@ int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node);
 void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status);
 struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number);
 /* Whether it is a host command that the client may end now. */
-bool dv_graph_has_turn(const struct dv_node *node);
+bool dv_graph_is_ready(const struct dv_node *node);
 struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event);
 
 /* From any thread: the vendor finished the node (reports was set). */
@@ -213,7 +213,7 @@ void dv_graph_report(struct dv_node *node, int32_t status);
 /* Takes in what was reported and submits what became ready. */
 void dv_graph_reap(struct dv_graph *graph);
 #define DV_GATE_CLOSED ((struct dv_node *)1)
-#define DV_TURN_REPORTED ((struct dv_node *)1)
+#define DV_READY_REPORTED ((struct dv_node *)1)
 /* False: the end of the last command has been told, and nothing may follow. */
 bool dv_gate_reopen(struct dv_gate *gate);
 /* No command may follow under the present grant: the end of the last one is told by `closed`, if it

@@ -12,7 +12,7 @@
 
 struct dv_runtime_api;
 
-/* A device's books (account.c). */
+/* A device's books (memory_credit.c). */
 struct dv_account {
     uint64_t used;     /* by objects that exist */
     uint64_t promised; /* claimed for objects that are about to be created */
@@ -87,7 +87,7 @@ void dv_gates_wake_main(struct dv_runtime *runtime);
 /* Acts on grants and recalls; by the thread that submits. */
 void dv_gates_serve(struct dv_runtime *runtime);
 
-/* Device memory (account.c). Any thread, unless said otherwise. */
+/* Device memory (memory_credit.c). Any thread, unless said otherwise. */
 void dv_accounts_start(struct dv_runtime *runtime);
 /* May so much more be allocated on the device? Asks divvyd if need be; main thread. Returns 0 or
  * -ENOMEM. What is claimed must be used or unclaimed. */

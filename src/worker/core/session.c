@@ -14,7 +14,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
-#include "src/worker/core/cage.h"
+#include "src/worker/core/sandbox.h"
 #include "src/worker/core/runtime.h"
 
 /* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
@@ -327,7 +327,7 @@ int dv_worker_session_run(const struct dv_worker_start *start)
     pthread_mutex_lock(&runtime.submitting);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     tie_life(runtime.header);
-    if (dv_cage_enter(start->cage, start->cache_fd, text, sizeof text) < 0) {
+    if (dv_sandbox_enter(start->sandbox, start->cache_fd, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;
     }

@@ -12,7 +12,7 @@ struct dv_worker_start {
     int shm_fd;       /* the session's shared memory; owned by the callee */
     int control_fd;   /* SEQPACKET to divvyd; its end does not end the worker */
     int tenant_pidfd; /* readable when the tenant's process is gone: then the worker ends */
-    const struct dv_cage *cage;
+    const struct dv_sandbox_settings *sandbox;
     int cache_fd; /* directory for compiled kernels, -1: none; owned by the callee */
     uint32_t device_count;
     struct dv_device_grant devices[DV_MAX_DEVICES];

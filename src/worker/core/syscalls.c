@@ -1,4 +1,4 @@
-/* The system calls of a caged worker (see cage.h). What a vendor's driver on a CPU or GPU uses to
+/* The system calls of a sandboxed worker (see sandbox.h). What a vendor's driver on a CPU or GPU uses to
  * compute, compile and keep its compiled kernels; nothing that reaches other processes, the network,
  * mounts, keys, the clock or the kernel's own configuration. Calls are named, not numbered: the list
  * holds on every architecture, and names that one of them lacks are passed over. */
@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "src/worker/core/cage.h"
+#include "src/worker/core/sandbox.h"
 
 /* Each with who needs it: PoCL with LLVM, hwloc and the linker it runs; Mesa's, NVIDIA's, AMD's and Intel's
  * drivers; the C library, jemalloc and sanitizers. */
@@ -94,21 +94,21 @@ static int allow_value(scmp_filter_ctx filter, int call, unsigned argument, uint
                             SCMP_CMP(argument, SCMP_CMP_MASKED_EQ, mask, bits));
 }
 
-static int allow_ioctls(scmp_filter_ctx filter, const struct dv_cage *cage)
+static int allow_ioctls(scmp_filter_ctx filter, const struct dv_sandbox_settings *sandbox)
 {
     int status = 0;
 
     for (size_t i = 0; status == 0 && i < sizeof usual_ioctls / sizeof usual_ioctls[0]; i++)
         status = allow_value(filter, SCMP_SYS(ioctl), 1, UINT32_MAX, usual_ioctls[i]);
-    for (uint32_t i = 0; status == 0 && i < cage->ioctl_count; i++)
-        status = cage->ioctls[i].mask ? allow_value(filter, SCMP_SYS(ioctl), 1, cage->ioctls[i].mask,
-                                                    cage->ioctls[i].bits)
+    for (uint32_t i = 0; status == 0 && i < sandbox->ioctl_count; i++)
+        status = sandbox->ioctls[i].mask ? allow_value(filter, SCMP_SYS(ioctl), 1, sandbox->ioctls[i].mask,
+                                                    sandbox->ioctls[i].bits)
                                       : allow(filter, "ioctl");
     return status;
 }
 
 /* Those of which only some uses are allowed. */
-static int allow_in_part(scmp_filter_ctx filter, const struct dv_cage *cage)
+static int allow_in_part(scmp_filter_ctx filter, const struct dv_sandbox_settings *sandbox)
 {
     const uint64_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
                                 CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
@@ -123,13 +123,13 @@ static int allow_in_part(scmp_filter_ctx filter, const struct dv_cage *cage)
                                   SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
     for (size_t i = 0; status == 0 && i < sizeof usual_prctls / sizeof usual_prctls[0]; i++)
         status = allow_value(filter, SCMP_SYS(prctl), 0, UINT32_MAX, usual_prctls[i]);
-    return status == 0 ? allow_ioctls(filter, cage) : status;
+    return status == 0 ? allow_ioctls(filter, sandbox) : status;
 }
 
-int dv_cage_restrict_calls(const struct dv_cage *cage, char *text, size_t bytes)
+int dv_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    const char *more = cage->calls;
+    const char *more = sandbox->calls;
     int status = filter ? 0 : -ENOMEM;
 
     for (size_t i = 0; status == 0 && i < sizeof allowed / sizeof allowed[0]; i++)
@@ -138,17 +138,17 @@ int dv_cage_restrict_calls(const struct dv_cage *cage, char *text, size_t bytes)
     for (; status == 0 && *more; more += strlen(more) + 1) {
         status = allow(filter, more);
         if (status < 0) {
-            snprintf(text, bytes, "there is no system call '%s' (from `calls` of a device's cage)",
+            snprintf(text, bytes, "there is no system call '%s' (from `calls` of a device's sandbox)",
                      more);
             seccomp_release(filter);
             return status;
         }
     }
     if (status == 0)
-        status = allow_in_part(filter, cage);
+        status = allow_in_part(filter, sandbox);
     if (status == 0) /* what this guards against stays within one process, which is one tenant's */
         status = seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-    if (status == 0) /* the kernel's own word for what is wrong: see dv_cage_is_refused */
+    if (status == 0) /* the kernel's own word for what is wrong: see dv_sandbox_is_refused */
         status = seccomp_attr_set(filter, SCMP_FLTATR_API_SYSRAWRC, 1);
     if (status == 0)
         status = seccomp_load(filter);

@@ -23,9 +23,9 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
-#include "src/worker/core/cage.h"
+#include "src/worker/core/sandbox.h"
 #include "src/worker/core/session.h"
-#include "src/worker/core/sweep.h"
+#include "src/worker/core/cache_trim.h"
 
 enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_LOG, FD_CACHE, FD_COUNT };
 
@@ -41,7 +41,7 @@ struct zygote {
     bool of_system;   /* see dv_zygote_run */
     pid_t probe_pid;  /* 0: none is running */
     bool probe_again; /* asked for while one was running, with: */
-    struct dv_cage next_cage;
+    struct dv_sandbox_settings next_sandbox;
     int next_cache_fd;
     struct child *children;
     size_t child_count;
@@ -68,9 +68,9 @@ static void answer_failure(struct zygote *zygote, uint64_t session, int error, c
     send_answer(zygote, -1);
 }
 
-static void answer_probe_failure(struct zygote *zygote, const char *text, bool uncaged)
+static void answer_probe_failure(struct zygote *zygote, const char *text, bool unsandboxed)
 {
-    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED, .uncaged = uncaged};
+    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED, .unsandboxed = unsandboxed};
     snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
     send_answer(zygote, -1);
 }
@@ -104,15 +104,15 @@ struct fork_report {
     char text[DV_MAX_MESSAGE_TEXT - 64];
 };
 
-/* Forks a child; with a cage as the first of a pid namespace, which takes a process in between. It
+/* Forks a child; with a sandbox as the first of a pid namespace, which takes a process in between. It
  * is the zygote's child all the same, for the zygote adopts orphans. Returns as fork(2), or a
  * negative errno with words. */
-static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
+static pid_t fork_child(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
     struct fork_report report = {.pid = -EIO};
     int ends[2];
 
-    if (!cage->on) {
+    if (!sandbox->on) {
         pid_t pid = fork();
         if (pid < 0)
             snprintf(text, bytes, "cannot fork: %s", strerror(errno));
@@ -128,7 +128,7 @@ static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
         snprintf(report.text, sizeof report.text, "cannot fork: %s", strerror(errno));
     }
     if (between == 0) {
-        report.pid = dv_cage_leave_host(cage, report.text, sizeof report.text);
+        report.pid = dv_sandbox_leave_host(sandbox, report.text, sizeof report.text);
         if (report.pid == 0) {
             report.pid = fork();
             if (report.pid == 0) {
@@ -151,7 +151,7 @@ static pid_t fork_child(const struct dv_cage *cage, char *text, size_t bytes)
         waitpid(between, NULL, 0);
     if (report.pid < 0)
         snprintf(text, bytes, "%s",
-                 report.text[0] ? report.text : "the process that makes a worker's cage failed");
+                 report.text[0] ? report.text : "the process that makes a worker's sandbox failed");
     return report.pid;
 }
 
@@ -164,7 +164,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
                                     .shm_fd = fds[FD_SHM],
                                     .control_fd = fds[FD_CONTROL],
                                     .tenant_pidfd = fds[FD_TENANT],
-                                    .cage = &request->cage,
+                                    .sandbox = &request->sandbox,
                                     .cache_fd = fds[FD_CACHE],
                                     .device_count = request->device_count};
 
@@ -183,7 +183,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
 /* Not 0: a driver that ends the process may say that. */
 #define PROBE_HAS_ANSWERED 64
 
-static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cage, int cache_fd)
+static _Noreturn void run_probe(struct zygote *zygote, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     struct dv_zygote_answer *answer = &zygote->answer;
 
@@ -191,9 +191,9 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_cage *cag
     become_child("divvy-probe");
     alarm(DV_ZYGOTE_PROBE_LIMIT_S);
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
-    answer->status = dv_cage_enter(cage, cache_fd, answer->text, sizeof answer->text);
+    answer->status = dv_sandbox_enter(sandbox, cache_fd, answer->text, sizeof answer->text);
     if (answer->status < 0) {
-        answer->uncaged = cage->on && dv_cage_is_refused(answer->status);
+        answer->unsandboxed = sandbox->on && dv_sandbox_is_refused(answer->status);
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
     int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found,
@@ -228,7 +228,7 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
         answer_failure(zygote, request->session, -ENOMEM, "cannot note a new worker");
         return;
     }
-    pid_t pid = fork_child(&request->cage, text, sizeof text);
+    pid_t pid = fork_child(&request->sandbox, text, sizeof text);
     if (pid < 0) {
         answer_failure(zygote, request->session, pid, text);
         return;
@@ -253,7 +253,7 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
 }
 
 /* Owns the descriptor. */
-static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int cache_fd)
+static void fork_probe(struct zygote *zygote, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     char text[DV_MAX_MESSAGE_TEXT - 64] = "";
 
@@ -261,16 +261,16 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
         if (zygote->probe_again)
             dv_close_fd(&zygote->next_cache_fd);
         zygote->probe_again = true;
-        zygote->next_cage = *cage;
+        zygote->next_sandbox = *sandbox;
         zygote->next_cache_fd = cache_fd;
         return;
     }
-    pid_t pid = fork_child(cage, text, sizeof text);
+    pid_t pid = fork_child(sandbox, text, sizeof text);
     if (pid == 0)
-        run_probe(zygote, cage, cache_fd);
+        run_probe(zygote, sandbox, cache_fd);
     dv_close_fd(&cache_fd);
     if (pid < 0)
-        answer_probe_failure(zygote, text, cage->on && dv_cage_is_refused(pid));
+        answer_probe_failure(zygote, text, sandbox->on && dv_sandbox_is_refused(pid));
     else
         zygote->probe_pid = pid;
 }
@@ -278,46 +278,46 @@ static void fork_probe(struct zygote *zygote, const struct dv_cage *cage, int ca
 /* ---- looking after compiled kernels ---- */
 
 /* As the worker user whose directory it is. Returns 0 or a negative errno. */
-static int sweep_as_user(const struct dv_cage *cage, int directory_fd, bool all, uint64_t *left)
+static int trim_as_user(const struct dv_sandbox_settings *sandbox, int directory_fd, bool all, uint64_t *left)
 {
     char text[256];
-    int error = cage->uid == DV_CAGE_SAME_USER ? 0 : dv_cage_become_user(cage, text, sizeof text);
+    int error = sandbox->uid == DV_SANDBOX_SAME_USER ? 0 : dv_sandbox_become_user(sandbox, text, sizeof text);
 
     if (error < 0)
         dv_error("cannot look after compiled kernels: %s", text);
     else if (all)
-        dv_sweep_all(directory_fd);
+        dvk_cache_empty(directory_fd);
     else
-        *left = dv_sweep(directory_fd, cage->file_bytes);
+        *left = dvk_cache_trim(directory_fd, sandbox->file_bytes);
     return error;
 }
 
 /* The contents are removed as the worker user, the directory itself as divvyd's user, who made it. */
-static int remove_directory(const struct dv_cage *cage, int directory_fd, int parent_fd)
+static int remove_directory(const struct dv_sandbox_settings *sandbox, int directory_fd, int parent_fd)
 {
     struct stat wanted, found;
     pid_t pid = fork();
 
     if (pid == 0) {
-        alarm(DV_ZYGOTE_SWEEP_LIMIT_S);
-        _exit(sweep_as_user(cage, directory_fd, true, NULL) < 0);
+        alarm(DV_ZYGOTE_TRIM_LIMIT_S);
+        _exit(trim_as_user(sandbox, directory_fd, true, NULL) < 0);
     }
     if (pid < 0)
         return -errno;
     waitpid(pid, NULL, 0);
     if (fstat(directory_fd, &wanted) < 0 ||
-        fstatat(parent_fd, cage->paths, &found, AT_SYMLINK_NOFOLLOW) < 0)
+        fstatat(parent_fd, sandbox->paths, &found, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino)
         return -ESTALE;
-    return unlinkat(parent_fd, cage->paths, AT_REMOVEDIR) < 0 ? -errno : 0;
+    return unlinkat(parent_fd, sandbox->paths, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
-#define SWEEPER_NICE 10 /* programs come first */
+#define TRIMER_NICE 10 /* programs come first */
 
 /* In a process of its own, which answers by itself: a directory can be as large as its tenant likes. One
  * that takes too long is ended without an answer, and what it has done by then stays done. */
-static void fork_sweeper(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
+static void fork_trimmer(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
 {
     struct dv_zygote_answer *answer = &zygote->answer;
     bool removes = request->op == DV_ZYGOTE_REMOVE;
@@ -326,25 +326,25 @@ static void fork_sweeper(struct zygote *zygote, const struct dv_zygote_request *
     if (fork() != 0)
         return;
     close(zygote->signal_fd);
-    become_child("divvy-sweep");
-    alarm(removes ? DV_ZYGOTE_SWEEP_LIMIT_S + 2 : DV_ZYGOTE_SWEEP_LIMIT_S);
-    setpriority(PRIO_PROCESS, 0, SWEEPER_NICE);
-    *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_SWEPT, .session = request->session};
-    answer->status = removes ? remove_directory(&request->cage, fds[0], fds[1])
-                             : sweep_as_user(&request->cage, fds[0], false, &left);
-    answer->swept_kib = left >> 10 < UINT32_MAX ? (uint32_t)(left >> 10) : UINT32_MAX;
+    become_child("divvy-trim");
+    alarm(removes ? DV_ZYGOTE_TRIM_LIMIT_S + 2 : DV_ZYGOTE_TRIM_LIMIT_S);
+    setpriority(PRIO_PROCESS, 0, TRIMER_NICE);
+    *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_TRIMMED, .session = request->session};
+    answer->status = removes ? remove_directory(&request->sandbox, fds[0], fds[1])
+                             : trim_as_user(&request->sandbox, fds[0], false, &left);
+    answer->trimmed_kib = left >> 10 < UINT32_MAX ? (uint32_t)(left >> 10) : UINT32_MAX;
     _exit(send_answer(zygote, -1) ? 0 : 1);
 }
 
-static bool names_one_entry(const struct dv_cage *cage)
+static bool names_one_entry(const struct dv_sandbox_settings *sandbox)
 {
-    return cage->paths[0] && memchr(cage->paths, '\0', sizeof cage->paths) && !strchr(cage->paths, '/');
+    return sandbox->paths[0] && memchr(sandbox->paths, '\0', sizeof sandbox->paths) && !strchr(sandbox->paths, '/');
 }
 
-static bool may_be(const struct zygote *zygote, const struct dv_cage *cage)
+static bool may_be(const struct zygote *zygote, const struct dv_sandbox_settings *sandbox)
 {
-    return !zygote->of_system || (cage->uid != 0 && cage->gid != 0 && cage->uid != DV_CAGE_SAME_USER &&
-                                  cage->gid != DV_CAGE_SAME_USER);
+    return !zygote->of_system || (sandbox->uid != 0 && sandbox->gid != 0 && sandbox->uid != DV_SANDBOX_SAME_USER &&
+                                  sandbox->gid != DV_SANDBOX_SAME_USER);
 }
 
 /* Returns false when divvyd is gone. */
@@ -366,13 +366,13 @@ static bool serve_request(struct zygote *zygote)
         request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
-    else if (!dv_cage_is_sound(&request.cage) || !may_be(zygote, &request.cage))
-        answer_failure(zygote, request.session, -EPROTO, "a cage that makes no sense");
+    else if (!dv_sandbox_is_sound(&request.sandbox) || !may_be(zygote, &request.sandbox))
+        answer_failure(zygote, request.session, -EPROTO, "a sandbox that makes no sense");
     else if (request.op == DV_ZYGOTE_PROBE)
-        fork_probe(zygote, &request.cage, fd_count ? dv_take_fd(&fds[0]) : -1);
-    else if ((request.op == DV_ZYGOTE_SWEEP && fd_count == 1) ||
-             (request.op == DV_ZYGOTE_REMOVE && fd_count == 2 && names_one_entry(&request.cage)))
-        fork_sweeper(zygote, &request, fds);
+        fork_probe(zygote, &request.sandbox, fd_count ? dv_take_fd(&fds[0]) : -1);
+    else if ((request.op == DV_ZYGOTE_TRIM && fd_count == 1) ||
+             (request.op == DV_ZYGOTE_REMOVE && fd_count == 2 && names_one_entry(&request.sandbox)))
+        fork_trimmer(zygote, &request, fds);
     else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE)
         answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
     else
@@ -388,8 +388,8 @@ static void tell_probe_end(struct zygote *zygote, int status)
 
     if (WIFEXITED(status) && WEXITSTATUS(status) == PROBE_HAS_ANSWERED)
         return;
-    int caged_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_CAGE_SIGNAL_BASE : 0;
-    if (caged_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
+    int sandboxd_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_SANDBOX_SIGNAL_BASE : 0;
+    if (sandboxd_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
         snprintf(text, sizeof text, "the vendor's driver did not list its devices within %d s",
                  DV_ZYGOTE_PROBE_LIMIT_S);
     else if (WIFSIGNALED(status))
@@ -434,7 +434,7 @@ static void reap_children(struct zygote *zygote)
         zygote->probe_pid = 0;
         if (zygote->probe_again) {
             zygote->probe_again = false;
-            fork_probe(zygote, &zygote->next_cage, dv_take_fd(&zygote->next_cache_fd));
+            fork_probe(zygote, &zygote->next_sandbox, dv_take_fd(&zygote->next_cache_fd));
         }
     }
 }

@@ -11,7 +11,7 @@
 #define DV_ZYGOTE_PROBE_LIMIT_S 20
 
 /* So is one who removes old compiled kernels, before the next begins. */
-#define DV_ZYGOTE_SWEEP_LIMIT_S 15
+#define DV_ZYGOTE_TRIM_LIMIT_S 15
 
 /* Serves requests on the socket until its other end is closed; workers live on after that. of_system:
  * no worker may be its own user or root, whatever is asked for. Returns the process's exit status. In a forked worker it does not return. */

@@ -497,12 +497,12 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record)
     c->node.stream = &c->queue->graph.main;
     c->node.number = head->number;
     c->node.event = head->event;
-    c->node.place = DV_PLACE_DEVICE;
+    c->node.runs_on = DV_RUNS_ON_DEVICE;
     c->node.refs = 1;
     int32_t error = info->resolve(w, c);
     if (error != CL_SUCCESS) {
         /* it keeps its place in the queue's order and fails there */
-        c->node.place = DV_PLACE_NOWHERE;
+        c->node.runs_on = DV_RUNS_NOWHERE;
         c->node.doomed = true;
         c->node.failure = error;
         dv_warning("%s cannot run: error %d", info->name, error);
@@ -517,7 +517,7 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record)
 int32_t dvk_resolve_host(struct dvk_worker *w, struct dvk_command *c)
 {
     const struct dvw_host *m = (const void *)c->record;
-    c->node.place = DV_PLACE_HOST;
+    c->node.runs_on = DV_RUNS_ON_HOST;
     c->node.by_helper = m->by_helper;
     return CL_SUCCESS;
 }
@@ -549,7 +549,7 @@ static struct dv_node *host_command_within(struct dv_graph_queue *queue,
     TAILQ_FOREACH (node, &queue->active, in_active) { /* in the order of their numbers */
         if (node->number > m->last)
             break;
-        if (node->number >= m->first && dv_graph_has_turn(node))
+        if (node->number >= m->first && dv_graph_is_ready(node))
             return node;
     }
     return NULL;
@@ -648,7 +648,7 @@ int32_t dvk_resolve_marker(struct dvk_worker *w, struct dvk_command *c)
     c->node.everything = !m->explicit;
     c->free_after = m->arena;
     if (!c->queue->graph.in_order && !c->queue->profiling)
-        c->node.place = DV_PLACE_NOWHERE;
+        c->node.runs_on = DV_RUNS_NOWHERE;
     return CL_SUCCESS;
 }
 

@@ -114,7 +114,7 @@ struct dvk_list {
     uint32_t count, capacity;
 };
 
-/* A session's place on a device. */
+/* A session on a device: its room there, and what it moves. */
 struct dvk_room {
     bool managed;
     uint64_t capacity; /* of the device, for everybody */

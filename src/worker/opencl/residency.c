@@ -504,7 +504,7 @@ static struct set gather(struct dvk_room *room, struct dvk_command *c)
     uint64_t most = set.head_need + (room->capacity / 4 < AHEAD_BYTES ? room->capacity / 4 : AHEAD_BYTES);
     for (; node && !room->head_only && set.need < most && room->wanted.count < AHEAD_OBJECTS;
          node = TAILQ_NEXT(node, in_active))
-        if (node->place == DV_PLACE_DEVICE && !node->doomed)
+        if (node->runs_on == DV_RUNS_ON_DEVICE && !node->doomed)
             add_to_set(room, &set, (struct dvk_command *)node);
     forget_wanted_before(room);
     return set;

@@ -159,7 +159,7 @@ void stage_start(struct stage *stage, uint32_t devices)
                                                      .policy = dv_policy_by_name("elastic"),
                                                      .slots = 1,
                                                      .moving_part_ppm = DV_MOVING_PART_PPM,
-                                                     .turn_max_ns = DV_TURN_MAX_NS,
+                                                     .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
                                                      .room_patience_ns = DV_ROOM_PATIENCE_NS,
                                                      .capacity_bytes = 64 * MIB,
                                                      .swaps = true};

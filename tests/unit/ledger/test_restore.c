@@ -58,7 +58,7 @@ static struct dvd_tenant *restore_tenant(uint32_t index)
 
 static void restore_on_device(struct dvd_tenant *tenant, uint32_t place)
 {
-    struct dv_state_place *record = dvd_state_at(&after.state.places, place);
+    struct dv_state_tenant_device *record = dvd_state_at(&after.state.tenant_devices, place);
     struct dv_share share;
 
     assert_non_null(record);

@@ -1,5 +1,5 @@
-/* Putting on the cage (see cage.h). */
-#include "src/worker/core/cage.h"
+/* Putting on the sandbox (see sandbox.h). */
+#include "src/worker/core/sandbox.h"
 
 #include <cap-ng.h>
 #include <errno.h>
@@ -50,10 +50,10 @@ static const char *const proc_links[][2] = {{"/proc/self", "own/self"},
                                             {"/proc/1", "own/1"},
                                             {"/proc/mounts", "own/self/mounts"}};
 
-/* A path on the way into the cage, and below the directory where its view is put together. */
+/* A path on the way into the sandbox, and below the directory where its view is put together. */
 struct view {
     const char *root;
-    char place[PATH_MAX];
+    char path[PATH_MAX];
     char *text; /* for words about what failed */
     size_t text_bytes;
 };
@@ -81,15 +81,15 @@ static bool is_list(const char *list, size_t bytes)
     return at < bytes;
 }
 
-bool dv_cage_is_sound(const struct dv_cage *cage)
+bool dv_sandbox_is_sound(const struct dv_sandbox_settings *sandbox)
 {
-    return cage->group_count <= DV_CAGE_GROUPS_MAX &&
-           cage->ioctl_count <= DV_CAGE_IOCTLS_MAX && cage->root[0] == '/' &&
-           memchr(cage->root, '\0', sizeof cage->root) &&
-           is_list(cage->paths, sizeof cage->paths) && is_list(cage->calls, sizeof cage->calls);
+    return sandbox->group_count <= DV_SANDBOX_GROUPS_MAX &&
+           sandbox->ioctl_count <= DV_SANDBOX_IOCTLS_MAX && sandbox->root[0] == '/' &&
+           memchr(sandbox->root, '\0', sizeof sandbox->root) &&
+           is_list(sandbox->paths, sizeof sandbox->paths) && is_list(sandbox->calls, sizeof sandbox->calls);
 }
 
-bool dv_cage_is_refused(int error)
+bool dv_sandbox_is_refused(int error)
 {
     return error == -EPERM || error == -ENOSYS || error == -EINVAL;
 }
@@ -127,7 +127,7 @@ static int own_user_namespace(char *text, size_t bytes)
         snprintf(text, bytes,
                  "this machine gives users no namespaces of their own (%s); let it (kernel.unprivileged_"
                  "userns_clone, user.max_user_namespaces or the security module's rule), run divvyd "
-                 "as root, or set cage: no",
+                 "as root, or set sandbox: no",
                  strerror(error));
         return -error;
     }
@@ -143,9 +143,9 @@ static int own_user_namespace(char *text, size_t bytes)
     return status;
 }
 
-int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
+int dv_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
-    int status = cage->uid == DV_CAGE_SAME_USER ? own_user_namespace(text, bytes) : 0;
+    int status = sandbox->uid == DV_SANDBOX_SAME_USER ? own_user_namespace(text, bytes) : 0;
 
     if (status < 0)
         return status;
@@ -154,7 +154,7 @@ int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
     if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET) < 0) {
         status = -errno;
         snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
-                              "for that, or cage: no",
+                              "for that, or sandbox: no",
                  strerror(-status));
     }
     return status;
@@ -164,10 +164,10 @@ int dv_cage_leave_host(const struct dv_cage *cage, char *text, size_t bytes)
 
 static int make_parents(struct view *view)
 {
-    for (char *slash = strchr(view->place + strlen(view->root) + 1, '/'); slash;
+    for (char *slash = strchr(view->path + strlen(view->root) + 1, '/'); slash;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        int status = mkdir(view->place, 0755) < 0 && errno != EEXIST ? -errno : 0;
+        int status = mkdir(view->path, 0755) < 0 && errno != EEXIST ? -errno : 0;
         *slash = '/';
         if (status < 0)
             return status;
@@ -175,27 +175,27 @@ static int make_parents(struct view *view)
     return 0;
 }
 
-/* Everything that is mounted at or below the place, too. */
-static int make_read_only(const char *place, bool is_device)
+/* Everything that is mounted at or below the path, too. */
+static int make_read_only(const char *path, bool is_device)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
                                                 (is_device ? MOUNT_ATTR_NOEXEC : 0)};
 
-    if (syscall(SYS_mount_setattr, AT_FDCWD, place, AT_RECURSIVE, &attributes,
+    if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
                 sizeof attributes) == 0)
         return 0;
     if (errno != ENOSYS)
         return -errno;
     /* Linux before 5.12: the top one only; what others put below it has its own permissions */
-    return mount(NULL, place, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno
+    return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno
                                                                                             : 0;
 }
 
 static int set_place(struct view *view, const char *path)
 {
-    int length = snprintf(view->place, sizeof view->place, "%s%s", view->root, path);
+    int length = snprintf(view->path, sizeof view->path, "%s%s", view->root, path);
 
-    if (length < 0 || (size_t)length >= sizeof view->place) {
+    if (length < 0 || (size_t)length >= sizeof view->path) {
         errno = ENAMETOOLONG;
         return failed(view, "cannot show", path);
     }
@@ -211,7 +211,7 @@ static int show_link(struct view *view, const char *path)
     if (length < 0)
         return failed(view, "cannot read the link", path);
     target[length] = '\0';
-    return symlink(target, view->place) < 0 && errno != EEXIST ? failed(view, "cannot show", path) : 0;
+    return symlink(target, view->path) < 0 && errno != EEXIST ? failed(view, "cannot show", path) : 0;
 }
 
 /* Shows a file, directory or device as it is, read-only. */
@@ -227,11 +227,11 @@ static int show(struct view *view, const char *path)
     if (S_ISLNK(info.st_mode))
         return show_link(view, path);
     if (S_ISDIR(info.st_mode))
-        status = mkdir(view->place, 0755) < 0 && errno != EEXIST ? -errno : 0;
+        status = mkdir(view->path, 0755) < 0 && errno != EEXIST ? -errno : 0;
     else
-        status = mknod(view->place, S_IFREG | 0644, 0) < 0 && errno != EEXIST ? -errno : 0;
-    if (status < 0 || mount(path, view->place, NULL, MS_BIND | MS_REC, NULL) < 0 ||
-        make_read_only(view->place, S_ISCHR(info.st_mode)) < 0)
+        status = mknod(view->path, S_IFREG | 0644, 0) < 0 && errno != EEXIST ? -errno : 0;
+    if (status < 0 || mount(path, view->path, NULL, MS_BIND | MS_REC, NULL) < 0 ||
+        make_read_only(view->path, S_ISCHR(info.st_mode)) < 0)
         return failed(view, "cannot show", path);
     return 0;
 }
@@ -243,8 +243,8 @@ static int show_fresh(struct view *view, const char *path, const char *type, uns
 
     if (status < 0)
         return status;
-    if ((mkdir(view->place, 0755) < 0 && errno != EEXIST) ||
-        mount(type, view->place, type, flags | MS_NOSUID | MS_NODEV, options) < 0)
+    if ((mkdir(view->path, 0755) < 0 && errno != EEXIST) ||
+        mount(type, view->path, type, flags | MS_NOSUID | MS_NODEV, options) < 0)
         return failed(view, "cannot mount a private", path);
     return 0;
 }
@@ -263,15 +263,15 @@ static int show_cache(struct view *view, int cache_fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", cache_fd);
     ssize_t length = readlink(link, source, sizeof source - 1);
     source[length < 0 ? 0 : length] = '\0';
-    if ((mkdir(view->place, 0755) < 0 && errno != EEXIST) ||
-        mount(source, view->place, NULL, MS_BIND, NULL) < 0 || fstat(cache_fd, &wanted) < 0 ||
-        stat(view->place, &found) < 0)
+    if ((mkdir(view->path, 0755) < 0 && errno != EEXIST) ||
+        mount(source, view->path, NULL, MS_BIND, NULL) < 0 || fstat(cache_fd, &wanted) < 0 ||
+        stat(view->path, &found) < 0)
         return failed(view, "cannot show", "the directory for compiled kernels");
     if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino) {
         errno = ESTALE;
         return failed(view, "cannot show", "the directory for compiled kernels");
     }
-    if (mount(NULL, view->place, NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, NULL) < 0)
+    if (mount(NULL, view->path, NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, NULL) < 0)
         return failed(view, "cannot restrict", "the directory for compiled kernels");
     return 0;
 }
@@ -285,7 +285,7 @@ static int show_processes(struct view *view)
         status = show_fresh(view, PROCESSES_PLACE, "proc", flags, NULL);
     for (size_t i = 0; status == 0 && i < sizeof proc_links / sizeof proc_links[0]; i++) {
         status = set_place(view, proc_links[i][0]);
-        if (status == 0 && symlink(proc_links[i][1], view->place) < 0)
+        if (status == 0 && symlink(proc_links[i][1], view->path) < 0)
             status = failed(view, "cannot show", proc_links[i][0]);
     }
     return status;
@@ -293,18 +293,18 @@ static int show_processes(struct view *view)
 
 /* The scratch directory belongs to whom the worker becomes. Programs run from it only where compiled
  * kernels have no other place. */
-static int give_scratch(struct view *view, const struct dv_cage *cage, bool runs_programs)
+static int give_scratch(struct view *view, const struct dv_sandbox_settings *sandbox, bool runs_programs)
 {
     char options[128];
 
-    if (cage->uid == DV_CAGE_SAME_USER)
+    if (sandbox->uid == DV_SANDBOX_SAME_USER)
         snprintf(options, sizeof options, SCRATCH_OPTIONS);
     else
-        snprintf(options, sizeof options, SCRATCH_OPTIONS ",uid=%u,gid=%u", cage->uid, cage->gid);
+        snprintf(options, sizeof options, SCRATCH_OPTIONS ",uid=%u,gid=%u", sandbox->uid, sandbox->gid);
     return show_fresh(view, SCRATCH_PLACE, "tmpfs", runs_programs ? 0 : MS_NOEXEC, options);
 }
 
-static int put_view_together(struct view *view, const struct dv_cage *cage, int cache_fd)
+static int put_view_together(struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     const char *vendors = getenv("OCL_ICD_VENDORS");
     int status = 0;
@@ -314,10 +314,10 @@ static int put_view_together(struct view *view, const struct dv_cage *cage, int 
     for (size_t i = 0; status == 0 && i < sizeof usual_paths / sizeof usual_paths[0]; i++)
         status = show(view, usual_paths[i]);
     if (status == 0) /* before what may be shown below it */
-        status = give_scratch(view, cage, cache_fd < 0);
+        status = give_scratch(view, sandbox, cache_fd < 0);
     if (status == 0 && vendors)
         status = show(view, vendors);
-    for (const char *path = cage->paths; status == 0 && *path; path += strlen(path) + 1)
+    for (const char *path = sandbox->paths; status == 0 && *path; path += strlen(path) + 1)
         status = show(view, path);
     if (status == 0)
         status = show_processes(view);
@@ -326,13 +326,13 @@ static int put_view_together(struct view *view, const struct dv_cage *cage, int 
     return status;
 }
 
-static int change_view(struct view *view, const struct dv_cage *cage, int cache_fd)
+static int change_view(struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     /* What is mounted here stays here, and what is mounted on the machine from now on stays there: here
      * it would be neither read-only nor without setuid programs. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return failed(view, "cannot part from the machine's mounts at", "/");
-    int status = put_view_together(view, cage, cache_fd);
+    int status = put_view_together(view, sandbox, cache_fd);
     if (status < 0)
         return status;
     if (chdir(view->root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
@@ -365,36 +365,36 @@ static int limit(const struct view *view, __rlimit_resource_t resource, rlim_t m
     return setrlimit(resource, &now) < 0 ? failed(view, "cannot limit", name) : 0;
 }
 
-static int set_limits(const struct view *view, const struct dv_cage *cage)
+static int set_limits(const struct view *view, const struct dv_sandbox_settings *sandbox)
 {
     int status = limit(view, RLIMIT_CORE, 0, "core files");
 
     if (status == 0)
         status = limit(view, RLIMIT_NOFILE, DESCRIPTORS_MOST, "descriptors");
-    if (status == 0 && cage->file_bytes)
-        status = limit(view, RLIMIT_FSIZE, cage->file_bytes, "the length of files");
+    if (status == 0 && sandbox->file_bytes)
+        status = limit(view, RLIMIT_FSIZE, sandbox->file_bytes, "the length of files");
     /* counted for each user; where the worker stays its tenant, that is not for us to limit */
-    if (status == 0 && cage->uid != DV_CAGE_SAME_USER && cage->processes)
-        status = limit(view, RLIMIT_NPROC, cage->processes, "processes");
+    if (status == 0 && sandbox->uid != DV_SANDBOX_SAME_USER && sandbox->processes)
+        status = limit(view, RLIMIT_NPROC, sandbox->processes, "processes");
     return status;
 }
 
-static int drop_rights(const struct view *view, const struct dv_cage *cage)
+static int drop_rights(const struct view *view, const struct dv_sandbox_settings *sandbox)
 {
-    gid_t groups[DV_CAGE_GROUPS_MAX];
+    gid_t groups[DV_SANDBOX_GROUPS_MAX];
     int error;
 
-    for (uint32_t i = 0; i < cage->group_count; i++)
-        groups[i] = cage->groups[i];
+    for (uint32_t i = 0; i < sandbox->group_count; i++)
+        groups[i] = sandbox->groups[i];
     capng_clear(CAPNG_SELECT_BOTH);
-    if (cage->uid == DV_CAGE_SAME_USER) {
+    if (sandbox->uid == DV_SANDBOX_SAME_USER) {
         error = capng_apply(CAPNG_SELECT_BOTH);
     } else {
-        if (setgroups(cage->group_count, groups) < 0)
+        if (setgroups(sandbox->group_count, groups) < 0)
             return failed(view, "cannot set", "the worker's groups");
-        if (setresgid(cage->gid, cage->gid, cage->gid) < 0)
+        if (setresgid(sandbox->gid, sandbox->gid, sandbox->gid) < 0)
             return failed(view, "cannot change to", "the worker's group (worker-users)");
-        error = capng_change_id((int)cage->uid, (int)cage->gid, CAPNG_CLEAR_BOUNDING);
+        error = capng_change_id((int)sandbox->uid, (int)sandbox->gid, CAPNG_CLEAR_BOUNDING);
     }
     if (error) {
         errno = EPERM;
@@ -406,14 +406,14 @@ static int drop_rights(const struct view *view, const struct dv_cage *cage)
     return 0;
 }
 
-int dv_cage_become_user(const struct dv_cage *cage, char *text, size_t bytes)
+int dv_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
-    return drop_rights(&(struct view){.root = cage->root, .text = text, .text_bytes = bytes}, cage);
+    return drop_rights(&(struct view){.root = sandbox->root, .text = text, .text_bytes = bytes}, sandbox);
 }
 
 static void end_by_signal(int number)
 {
-    _exit(DV_CAGE_SIGNAL_BASE + number);
+    _exit(DV_SANDBOX_SIGNAL_BASE + number);
 }
 
 /* The first process of a pid namespace is spared what it does not handle. */
@@ -425,13 +425,13 @@ static void die_as_others_do(void)
         signal(deadly[i], end_by_signal);
 }
 
-/* Whether there is a cage or not. That this fails says nothing about cages. */
-static int become_worker(const struct view *view, const struct dv_cage *cage)
+/* Whether there is a sandbox or not. That this fails says nothing about sandboxes. */
+static int become_worker(const struct view *view, const struct dv_sandbox_settings *sandbox)
 {
-    int status = set_limits(view, cage);
+    int status = set_limits(view, sandbox);
 
     if (status == 0)
-        status = drop_rights(view, cage);
+        status = drop_rights(view, sandbox);
     return status < 0 ? -EIO : 0;
 }
 
@@ -444,43 +444,43 @@ static void note_use(int cache_fd)
 }
 
 /* The ways to the directory may be closed to the worker's user: it works from inside. */
-static int enter_without_cage(const struct view *view, const struct dv_cage *cage, int cache_fd)
+static int enter_without_sandbox(const struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     int status = 0;
 
-    if (cage->uid == DV_CAGE_SAME_USER) { /* all of it is that user's own affair */
+    if (sandbox->uid == DV_SANDBOX_SAME_USER) { /* all of it is that user's own affair */
         if (cache_fd >= 0)
             close(cache_fd);
         return 0;
     }
     if (cache_fd < 0) {
         errno = ENOENT;
-        status = failed(view, "a worker without a cage has no place for compiled kernels, see divvyd's log:",
+        status = failed(view, "a worker without a sandbox has no place for compiled kernels, see divvyd's log:",
                         "its directory");
     } else if (fchdir(cache_fd) < 0) {
         status = failed(view, "cannot change to", "the directory for compiled kernels");
     }
-    name_places(".", "./uncaged");
+    name_places(".", "./unsandboxed");
     if (cache_fd >= 0)
         close(cache_fd);
-    return status < 0 ? status : become_worker(view, cage);
+    return status < 0 ? status : become_worker(view, sandbox);
 }
 
-int dv_cage_enter(const struct dv_cage *cage, int cache_fd, char *text, size_t bytes)
+int dv_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes)
 {
-    struct view view = {.root = cage->root, .text = text, .text_bytes = bytes};
+    struct view view = {.root = sandbox->root, .text = text, .text_bytes = bytes};
 
     note_use(cache_fd);
-    if (!cage->on)
-        return enter_without_cage(&view, cage, cache_fd);
-    int status = change_view(&view, cage, cache_fd);
+    if (!sandbox->on)
+        return enter_without_sandbox(&view, sandbox, cache_fd);
+    int status = change_view(&view, sandbox, cache_fd);
     name_places(SCRATCH_PLACE, cache_fd >= 0 ? CACHE_PLACE : SCRATCH_PLACE);
     if (cache_fd >= 0)
         close(cache_fd);
     if (status == 0)
-        status = become_worker(&view, cage);
+        status = become_worker(&view, sandbox);
     die_as_others_do();
     if (status == 0)
-        status = dv_cage_restrict_calls(cage, text, bytes);
+        status = dv_sandbox_restrict_calls(sandbox, text, bytes);
     return status;
 }

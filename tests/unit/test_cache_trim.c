@@ -1,5 +1,5 @@
 /* Keeping compiled kernels within their limit, whatever their owner makes of the directory. */
-#include "src/worker/core/sweep.h"
+#include "src/worker/core/cache_trim.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ static int top_fd;
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(place, "/tmp/dv-sweep-XXXXXX");
+    strcpy(place, "/tmp/dv-trim-XXXXXX");
     top_fd = mkdtemp(place) ? open(place, O_RDONLY | O_DIRECTORY) : -1;
     return top_fd < 0;
 }
@@ -56,16 +56,16 @@ static void the_oldest_go_first(void **state)
     put(top_fd, "a/first", 1000);
     put(top_fd, "a/third", 3000);
     put(top_fd, "fourth", 4000);
-    dv_sweep(top_fd, 4 * FILE_BYTES + 2 * DIRECTORY_BYTES);
+    dvk_cache_trim(top_fd, 4 * FILE_BYTES + 2 * DIRECTORY_BYTES);
     assert_true(is_there("a/first")); /* it is within its limit */
-    dv_sweep(top_fd, 3 * FILE_BYTES + 2 * DIRECTORY_BYTES);
+    dvk_cache_trim(top_fd, 3 * FILE_BYTES + 2 * DIRECTORY_BYTES);
     assert_false(is_there("a/first") || is_there("second"));
     assert_true(is_there("a/third") && is_there("fourth"));
 }
 
 static void links_lead_nowhere(void **state)
 {
-    char outside[] = "/tmp/dv-sweep-XXXXXX";
+    char outside[] = "/tmp/dv-trim-XXXXXX";
 
     (void)state;
     assert_non_null(mkdtemp(outside));
@@ -74,7 +74,7 @@ static void links_lead_nowhere(void **state)
     assert_int_equal(symlinkat(outside, top_fd, "link"), 0);
     assert_int_equal(symlinkat("..", top_fd, "up"), 0);
     put(top_fd, "mine", 2000);
-    dv_sweep(top_fd, 1);
+    dvk_cache_trim(top_fd, 1);
     assert_false(is_there("mine"));
     assert_int_equal(unlinkat(outside_fd, "theirs", 0), 0);
     close(outside_fd);
@@ -94,7 +94,7 @@ static void what_lies_deep_is_found_in_the_end(void **state)
     }
     put(fd, "deep", 1000);
     for (int i = 0; i < DEPTH; i++)
-        dv_sweep(top_fd, 1);
+        dvk_cache_trim(top_fd, 1);
     assert_int_equal(faccessat(fd, "deep", F_OK, 0), -1);
     close(fd);
 }
@@ -123,9 +123,9 @@ static void directories_count(void **state)
     assert_int_equal(fstatat(top_fd, "d0", &info, 0), 0);
     if (info.st_blocks == 0) /* they cost nothing on this file system */
         return;
-    assert_true(dv_sweep(top_fd, 2 * DIRECTORIES * DIRECTORY_BYTES) >= DIRECTORIES * DIRECTORY_BYTES);
+    assert_true(dvk_cache_trim(top_fd, 2 * DIRECTORIES * DIRECTORY_BYTES) >= DIRECTORIES * DIRECTORY_BYTES);
     assert_int_equal(entries(), DIRECTORIES);
-    assert_true(dv_sweep(top_fd, DIRECTORIES * DIRECTORY_BYTES / 2) <= DIRECTORIES * DIRECTORY_BYTES / 2);
+    assert_true(dvk_cache_trim(top_fd, DIRECTORIES * DIRECTORY_BYTES / 2) <= DIRECTORIES * DIRECTORY_BYTES / 2);
     assert_true(entries() < DIRECTORIES / 2);
 }
 
@@ -137,7 +137,7 @@ static void what_is_shut_is_found(void **state)
     put(top_fd, "shut/file", 1000);
     assert_int_equal(fchmodat(top_fd, "shut", 0, 0), 0);
     assert_int_equal(fchmod(top_fd, 0), 0);
-    dv_sweep(top_fd, 1);
+    dvk_cache_trim(top_fd, 1);
     assert_false(is_there("shut/file"));
 }
 
@@ -155,7 +155,7 @@ static void all_of_it_goes(void **state)
     }
     close(fd);
     assert_int_equal(symlinkat("..", top_fd, "up"), 0);
-    dv_sweep_all(top_fd);
+    dvk_cache_empty(top_fd);
     assert_int_equal(entries(), 0);
 }
 

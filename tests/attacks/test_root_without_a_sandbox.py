@@ -1,5 +1,5 @@
-"""A tenant wants root's rights: it makes divvyd believe that workers cannot be caged, and finds out what
-native code in a worker without a cage may do."""
+"""A tenant wants root's rights: it makes divvyd believe that workers cannot be sandboxed, and finds out what
+native code in a worker without a sandbox may do."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import divvytest
 
 ATTACKER, INNOCENT = 4002, 4101
 WORKER_UIDS = range(1879048192, 1879113728)
-ALLOWED = "allow-uncaged-workers: yes\n"
+ALLOWED = "allow-unsandboxed-workers: yes\n"
 PIDS = "/sys/fs/cgroup/pids"  # version 1; with version 2 the other way to make it fail must do
 
 
@@ -44,7 +44,7 @@ def assert_powerless(worker):
     assert status["NoNewPrivs"] == ["1"]
 
 
-def is_caged(worker):
+def is_sandboxd(worker):
     return os.readlink("/proc/%d/ns/pid" % worker) != os.readlink("/proc/self/ns/pid")
 
 
@@ -54,32 +54,32 @@ def probe(daemon):
     daemon.await_log("configuration reloaded", after=after)
 
 
-def test_code_without_a_cage_is_not_roots(program, tmp_path):
+def test_code_without_a_sandbox_is_not_roots(program, tmp_path):
     for directory in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
         os.chmod(directory, 0o700)  # the worker's user cannot come from above
-    with divvytest.Daemon("cage: no\n" + ALLOWED, system=True,
+    with divvytest.Daemon("sandbox: no\n" + ALLOWED, system=True,
                           env={"DIVVY_CACHE": str(tmp_path / "caches")}) as daemon:
         with computing(daemon, program, INNOCENT) as worker:
-            assert not is_caged(worker)
+            assert not is_sandboxd(worker)
             assert_powerless(worker)
     kept = [path for path in (tmp_path / "caches").rglob("*.so") if str(INNOCENT) in str(path)]
     assert kept and all(path.stat().st_uid in WORKER_UIDS for path in kept)
 
 
-def test_no_cage_needs_a_word_more():
-    """An operator who switches cages off for everybody's programs says so twice."""
+def test_no_sandbox_needs_a_word_more():
+    """An operator who switches sandboxes off for everybody's programs says so twice."""
     for choice in ("no", "if-possible"):
-        daemon = divvytest.Daemon("cage: %s\n" % choice, system=True)
+        daemon = divvytest.Daemon("sandbox: %s\n" % choice, system=True)
         with pytest.raises(AssertionError, match="ended at once"), daemon:
             pass
-    with divvytest.Daemon("cage: no\n"):  # a user's own
+    with divvytest.Daemon("sandbox: no\n"):  # a user's own
         pass
 
 
-def test_lack_of_descriptors_switches_no_cage_off(program):
-    with divvytest.Daemon("cage: if-possible\n" + ALLOWED, system=True) as daemon:
+def test_lack_of_descriptors_switches_no_sandbox_off(program):
+    with divvytest.Daemon("sandbox: if-possible\n" + ALLOWED, system=True) as daemon:
         with computing(daemon, program, INNOCENT) as worker:
-            assert is_caged(worker)
+            assert is_sandboxd(worker)
         zygote = next(pid for pid in daemon.processes() if divvytest.name_of(pid) == "divvy-zygote")
         before = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
         resource.prlimit(zygote, resource.RLIMIT_NOFILE, (7, before[1]))
@@ -87,9 +87,9 @@ def test_lack_of_descriptors_switches_no_cage_off(program):
         daemon.await_log("no device: ")
         resource.prlimit(zygote, resource.RLIMIT_NOFILE, before)
         with computing(daemon, program, INNOCENT) as worker:
-            assert is_caged(worker)
+            assert is_sandboxd(worker)
             assert_powerless(worker)
-        assert "WITHOUT a cage" not in daemon.log
+        assert "WITHOUT a sandbox" not in daemon.log
 
 
 def join(group):
@@ -108,14 +108,14 @@ def removed(group):
 
 
 @pytest.mark.skipif(not os.access(PIDS, os.W_OK), reason="no pids cgroup of version 1")
-def test_a_fork_bomb_switches_no_cage_off(program):
+def test_a_fork_bomb_switches_no_sandbox_off(program):
     group = os.path.join(PIDS, "divvy-test-bomb-%d" % os.getpid())
     with open("/proc/self/cgroup") as lines:
         before = PIDS + next(line.strip().split(":")[2] for line in lines if ":pids:" in line)
     os.mkdir(group)
     try:
         join(group)   # divvyd and all its workers are in it, or below it
-        with divvytest.Daemon("cage: if-possible\n" + ALLOWED, system=True) as daemon:
+        with divvytest.Daemon("sandbox: if-possible\n" + ALLOWED, system=True) as daemon:
             join(before)
             with computing(daemon, program, INNOCENT):
                 pass
@@ -128,9 +128,9 @@ def test_a_fork_bomb_switches_no_cage_off(program):
             probe(daemon)
             bomb.communicate(timeout=20)  # it ends, and all its processes with it
             with computing(daemon, program, INNOCENT) as worker:
-                assert is_caged(worker)
+                assert is_sandboxd(worker)
                 assert_powerless(worker)
-            assert "WITHOUT a cage" not in daemon.log
+            assert "WITHOUT a sandbox" not in daemon.log
     finally:
         join(before)
         divvytest.wait_for(lambda: removed(group), 20, "the cgroup stays in use")

@@ -1,7 +1,7 @@
-/* Removing old compiled kernels (see sweep.h). Directories are entered and files removed by descriptor, for
+/* Removing old compiled kernels (see cache_trim.h). Directories are entered and files removed by descriptor, for
  * the tenant can put a link to elsewhere in place of any name at any time; and no directory is read as a
  * whole, for it can be as large as the tenant likes. */
-#include "src/worker/core/sweep.h"
+#include "src/worker/core/cache_trim.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 /* More files and directories than that are not sorted: those found later go first. */
 #define FILES_MOST 100000
 #define DIRECTORIES_MOST 25000
-/* Directories below so many others come up to the top, where the next sweep finds them. */
+/* Directories below so many others come up to the top, where the next trim finds them. */
 #define DEPTH_MOST 32
 /* A directory in which somebody may just be about to write is left alone. */
 #define EMPTY_FOR_S 60
@@ -41,7 +41,7 @@ struct list {
     size_t count, capacity, most;
 };
 
-struct sweep {
+struct trim {
     int top_fd;
     dev_t device;
     struct list files, directories; /* a directory comes before those in it */
@@ -56,7 +56,7 @@ static uint64_t bytes_of(const struct stat *info)
     return (uint64_t)info->st_blocks * 512;
 }
 
-static bool note(struct sweep *sweep, struct list *list, const char *name, const struct stat *info)
+static bool note(struct trim *trim, struct list *list, const char *name, const struct stat *info)
 {
     char *path = NULL;
 
@@ -70,11 +70,11 @@ static bool note(struct sweep *sweep, struct list *list, const char *name, const
         list->found = grown;
         list->capacity = capacity;
     }
-    if (asprintf(&path, "%.*s%s", (int)sweep->path_length, sweep->path, name) < 0)
+    if (asprintf(&path, "%.*s%s", (int)trim->path_length, trim->path, name) < 0)
         return false;
     list->found[list->count++] =
         (struct found){.path = path, .bytes = bytes_of(info), .changed = info->st_mtime};
-    sweep->bytes += bytes_of(info);
+    trim->bytes += bytes_of(info);
     return true;
 }
 
@@ -84,48 +84,48 @@ static int older_first(const void *a, const void *b)
     return (one->changed > other->changed) - (one->changed < other->changed);
 }
 
-static void lift(struct sweep *sweep, int parent_fd, const char *name)
+static void lift(struct trim *trim, int parent_fd, const char *name)
 {
-    char place[64];
+    char new_name[64];
 
     /* a name that nobody has put there to be in the way */
-    snprintf(place, sizeof place, "deep-%" PRIx64, dv_now());
-    if (renameat(parent_fd, name, sweep->top_fd, place) == 0)
-        sweep->lifted = true;
+    snprintf(new_name, sizeof new_name, "deep-%" PRIx64, dv_now());
+    if (renameat(parent_fd, name, trim->top_fd, new_name) == 0)
+        trim->lifted = true;
 }
 
-static void walk(struct sweep *sweep, int fd, int depth, bool doomed);
+static void walk(struct trim *trim, int fd, int depth, bool doomed);
 
-static void enter(struct sweep *sweep, int parent_fd, const char *name, const struct stat *info,
+static void enter(struct trim *trim, int parent_fd, const char *name, const struct stat *info,
                   int depth, bool doomed)
 {
-    size_t length = sweep->path_length, more = strlen(name);
+    size_t length = trim->path_length, more = strlen(name);
 
     if ((info->st_mode & S_IRWXU) != S_IRWXU && fchmodat(parent_fd, name, S_IRWXU, 0) < 0)
         return; /* its owner may have shut it, but only to others */
-    if (depth == DEPTH_MOST || length + more + 1 > sizeof sweep->path) {
-        lift(sweep, parent_fd, name);
+    if (depth == DEPTH_MOST || length + more + 1 > sizeof trim->path) {
+        lift(trim, parent_fd, name);
         return;
     }
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
-    doomed = doomed || !note(sweep, &sweep->directories, name, info);
-    memcpy(sweep->path + length, name, more);
-    sweep->path[length + more] = '/';
-    sweep->path_length = length + more + 1;
-    size_t mine = sweep->directories.count - 1; /* unless doomed */
-    walk(sweep, fd, depth + 1, doomed);
-    sweep->path_length = length;
+    doomed = doomed || !note(trim, &trim->directories, name, info);
+    memcpy(trim->path + length, name, more);
+    trim->path[length + more] = '/';
+    trim->path_length = length + more + 1;
+    size_t mine = trim->directories.count - 1; /* unless doomed */
+    walk(trim, fd, depth + 1, doomed);
+    trim->path_length = length;
     if ((doomed || time(NULL) - info->st_mtime > EMPTY_FOR_S) &&
         unlinkat(parent_fd, name, AT_REMOVEDIR) == 0 && !doomed) { /* fails when it is not empty */
-        sweep->bytes -= sweep->directories.found[mine].bytes;
-        sweep->directories.found[mine].bytes = 0;
+        trim->bytes -= trim->directories.found[mine].bytes;
+        trim->directories.found[mine].bytes = 0;
     }
 }
 
 /* Takes the descriptor over. With `doomed` nothing that it finds stays. */
-static void walk(struct sweep *sweep, int fd, int depth, bool doomed)
+static void walk(struct trim *trim, int fd, int depth, bool doomed)
 {
     DIR *directory = fdopendir(fd);
     struct stat info;
@@ -135,18 +135,18 @@ static void walk(struct sweep *sweep, int fd, int depth, bool doomed)
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-            fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || info.st_dev != sweep->device)
+            fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || info.st_dev != trim->device)
             continue;
         if (S_ISDIR(info.st_mode))
-            enter(sweep, fd, name, &info, depth, doomed);
-        else if (doomed || !note(sweep, &sweep->files, name, &info))
+            enter(trim, fd, name, &info, depth, doomed);
+        else if (doomed || !note(trim, &trim->files, name, &info))
             unlinkat(fd, name, 0);
     }
     if (directory)
         closedir(directory);
 }
 
-static void remove_found(struct sweep *sweep, struct found *found, int flags)
+static void remove_found(struct trim *trim, struct found *found, int flags)
 {
     const struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
@@ -155,22 +155,22 @@ static void remove_found(struct sweep *sweep, struct found *found, int flags)
 
     if (slash) {
         *slash = '\0';
-        parent_fd = (int)syscall(SYS_openat2, sweep->top_fd, found->path, &how, sizeof how);
+        parent_fd = (int)syscall(SYS_openat2, trim->top_fd, found->path, &how, sizeof how);
         if (parent_fd < 0)
             return;
     }
-    if (unlinkat(slash ? parent_fd : sweep->top_fd, slash ? slash + 1 : found->path, flags) == 0)
-        sweep->bytes -= found->bytes;
+    if (unlinkat(slash ? parent_fd : trim->top_fd, slash ? slash + 1 : found->path, flags) == 0)
+        trim->bytes -= found->bytes;
 }
 
-static void remove_down_to(struct sweep *sweep, uint64_t bytes)
+static void remove_down_to(struct trim *trim, uint64_t bytes)
 {
-    qsort(sweep->files.found, sweep->files.count, sizeof *sweep->files.found, older_first);
-    for (size_t i = 0; i < sweep->files.count && sweep->bytes > bytes; i++)
-        remove_found(sweep, &sweep->files.found[i], 0);
+    qsort(trim->files.found, trim->files.count, sizeof *trim->files.found, older_first);
+    for (size_t i = 0; i < trim->files.count && trim->bytes > bytes; i++)
+        remove_found(trim, &trim->files.found[i], 0);
     /* what is left are directories: those that are empty, from the innermost */
-    for (size_t i = sweep->directories.count; i > 0 && sweep->bytes > bytes; i--)
-        remove_found(sweep, &sweep->directories.found[i - 1], AT_REMOVEDIR);
+    for (size_t i = trim->directories.count; i > 0 && trim->bytes > bytes; i--)
+        remove_found(trim, &trim->directories.found[i - 1], AT_REMOVEDIR);
 }
 
 static void forget(struct list *list)
@@ -181,7 +181,7 @@ static void forget(struct list *list)
 }
 
 /* Opens the top to be read. Its owner may have shut it, too. */
-static int begin(struct sweep *sweep, int directory_fd)
+static int begin(struct trim *trim, int directory_fd)
 {
     struct stat info;
 
@@ -192,35 +192,35 @@ static int begin(struct sweep *sweep, int directory_fd)
         dv_close_fd(&fd);
         return -1;
     }
-    sweep->top_fd = directory_fd;
-    sweep->device = info.st_dev;
-    sweep->bytes = bytes_of(&info);
+    trim->top_fd = directory_fd;
+    trim->device = info.st_dev;
+    trim->bytes = bytes_of(&info);
     return fd;
 }
 
-uint64_t dv_sweep(int directory_fd, uint64_t bytes_most)
+uint64_t dvk_cache_trim(int directory_fd, uint64_t bytes_most)
 {
-    struct sweep sweep = {.files.most = FILES_MOST, .directories.most = DIRECTORIES_MOST};
-    int fd = begin(&sweep, directory_fd);
+    struct trim trim = {.files.most = FILES_MOST, .directories.most = DIRECTORIES_MOST};
+    int fd = begin(&trim, directory_fd);
 
     if (fd < 0)
         return 0;
-    walk(&sweep, fd, 0, false);
-    if (sweep.bytes > bytes_most)
-        remove_down_to(&sweep, bytes_most / 4 * 3);
-    forget(&sweep.files);
-    forget(&sweep.directories);
-    return sweep.bytes;
+    walk(&trim, fd, 0, false);
+    if (trim.bytes > bytes_most)
+        remove_down_to(&trim, bytes_most / 4 * 3);
+    forget(&trim.files);
+    forget(&trim.directories);
+    return trim.bytes;
 }
 
-void dv_sweep_all(int directory_fd)
+void dvk_cache_empty(int directory_fd)
 {
     for (int i = 0; i < ROUNDS_MOST; i++) {
-        struct sweep sweep = {0};
-        int fd = begin(&sweep, directory_fd);
+        struct trim trim = {0};
+        int fd = begin(&trim, directory_fd);
         if (fd >= 0)
-            walk(&sweep, fd, 0, true);
-        if (!sweep.lifted)
+            walk(&trim, fd, 0, true);
+        if (!trim.lifted)
             return;
     }
 }

@@ -1,4 +1,4 @@
-"""The worker's cage: native code in a worker reaches nothing but its own tenant's things.
+"""The worker's sandbox: native code in a worker reaches nothing but its own tenant's things.
 
 The intruder is tests/vendor/intrude.c: the scripted vendor, loaded by workers like any driver, tries
 out what a worker must not do and says what became of it in divvyd's log.
@@ -68,7 +68,7 @@ class Scene:
     """A daemon with the scripted vendor, and around it everything an intruder might want."""
 
     def __init__(self, stack, config="", system=False, user=None):
-        self.place = tempfile.mkdtemp(prefix="dv-cage-", dir="/tmp")
+        self.place = tempfile.mkdtemp(prefix="dv-sandbox-", dir="/tmp")
         stack.callback(shutil.rmtree, self.place, ignore_errors=True)
         os.chmod(self.place, 0o755)
         owner = user if user is not None else os.geteuid()
@@ -125,7 +125,7 @@ def scene():
         yield lambda **kwargs: Scene(stack, **kwargs)
 
 
-def assert_caged(results):
+def assert_sandboxd(results):
     attempts = {name: allowed for name, allowed in results.items() if not name.startswith("own: ")}
     own = {name: allowed for name, allowed in results.items() if name.startswith("own: ")}
     assert not [name for name, allowed in attempts.items() if allowed], "were allowed"
@@ -136,24 +136,24 @@ def assert_caged(results):
 @root_only
 @pytest.mark.parametrize("system", [True, False], ids=["system", "user"])
 def test_a_worker_of_roots_daemon_reaches_nothing(scene, program, system):
-    assert_caged(scene(system=system).intrude(program))
+    assert_sandboxd(scene(system=system).intrude(program))
 
 
 @root_only
 def test_a_worker_of_a_users_daemon_reaches_nothing(scene, program):
     if not readable_by_nobody(divvytest.binary("divvyd")):
         pytest.skip("the build tree is not for everybody")
-    assert_caged(scene(user=NOBODY).intrude(program))
+    assert_sandboxd(scene(user=NOBODY).intrude(program))
 
 
 @root_only
-def test_without_a_cage_the_intruder_succeeds(scene, program):
+def test_without_a_sandbox_the_intruder_succeeds(scene, program):
     """So that the others cannot pass for the wrong reason."""
     if not readable_by_nobody(divvytest.binary("divvyd")):
         pytest.skip("the build tree is not for everybody")
-    uncaged = scene(user=NOBODY, config="cage: no\n")
-    results = uncaged.intrude(program)
-    uncaged.daemon.await_log("WITHOUT a cage")
+    unsandboxed = scene(user=NOBODY, config="sandbox: no\n")
+    results = unsandboxed.intrude(program)
+    unsandboxed.daemon.await_log("WITHOUT a sandbox")
     assert not [name for name in FREE_TO_USERS if not results[name]], "were refused"
 
 
@@ -161,7 +161,7 @@ def test_without_a_cage_the_intruder_succeeds(scene, program):
 @pytest.mark.parametrize("rule", ["paths: [/dev/nvidia0]", "ioctls: [F]", "ioctls: [0x8008462a]",
                                   "ioctls: [all]"])
 def test_a_device_rule_opens_the_way_to_its_driver(scene, program, rule):
-    config = 'devices:\n  - match: "*"\n    cage:\n      %s\n' % rule
+    config = 'devices:\n  - match: "*"\n    sandbox:\n      %s\n' % rule
     results = scene(system=True, config=config).intrude(program)
     assert results["ask a device for what no rule names"]
     assert results["type into a terminal"] == ("all" in rule)
@@ -304,7 +304,7 @@ def impossible(config, **kwargs):
 
 def test_root_of_a_namespace_with_one_user_is_a_user(program):
     """It can become nobody else, and what it has is one user's."""
-    daemon = divvytest.Daemon("cage: yes\n")
+    daemon = divvytest.Daemon("sandbox: yes\n")
     wrap(daemon, "exec unshare --user --map-root-user $DIVVYD\n")
     with daemon:
         done = daemon.run([program("compute"), "1", "0"])
@@ -313,16 +313,16 @@ def test_root_of_a_namespace_with_one_user_is_a_user(program):
 
 @root_only
 @pytest.mark.parametrize("system", [True, False], ids=["system", "user"])
-def test_a_cage_that_cannot_be_is_said(program, system):
-    with impossible("cage: if-possible\nallow-uncaged-workers: yes\n", system=system) as daemon:
+def test_a_sandbox_that_cannot_be_is_said(program, system):
+    with impossible("sandbox: if-possible\nallow-unsandboxed-workers: yes\n", system=system) as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode == 0, done.stderr
-        daemon.await_log("WITHOUT a cage")
+        daemon.await_log("WITHOUT a sandbox")
 
 
 @root_only
-def test_no_worker_without_the_cage_that_is_demanded(program):
-    with impossible("cage: yes\n") as daemon:
+def test_no_worker_without_the_sandbox_that_is_demanded(program):
+    with impossible("sandbox: yes\n") as daemon:
         done = daemon.run([program("compute"), "1", "0"])
         assert done.returncode != 0
-        daemon.await_log("workers cannot be caged: ")
+        daemon.await_log("workers cannot be sandboxed: ")
