@@ -1,7 +1,7 @@
 /* Credit with an idle window, after the BAND scheduler of GPUvm: equal shares; a tenant is charged
- * after it ran, everybody is credited with the time that passed, and the device is kept free for a
- * moment when an under-served tenant has just finished and may submit its next work. It is here to be
- * compared with, for a few dozen tenants: a decision looks at the first so many of those who wait. */
+ * after it ran, all tenants are credited with the time that passed, and the device is kept free for a
+ * moment when an under-served tenant has just finished and may submit its next work. It is here for
+ * comparison, for a few dozen tenants: a decision looks at the first LOOKED_AT_MOST that wait. */
 #include "src/policy/order.h"
 
 #define PERIOD_NS (50 * DV_NS_PER_MS)
@@ -19,7 +19,7 @@ static void band_init(struct dv_policy *policy, dv_ns now)
     policy->fair_clock = 0;
 }
 
-/* fair_time is the tenant's place in the list of all. */
+/* fair_time is the tenant's place in the list of all tenants. */
 static void move_to_tail(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
     tenant->fair_time = ++policy->fair_clock;
@@ -64,7 +64,7 @@ static enum standing standing_of(const struct dv_policy *policy,
     return exceeds_share(policy, tenant) ? BAND : UNDER;
 }
 
-/* Credit that is handed out equals the time that passed; what is too old to matter is forgotten. */
+/* The credit handed out equals the time that passed. Credit and debt beyond a period are dropped. */
 static void replenish(struct dv_policy *policy, dv_ns now)
 {
     int64_t passed = (int64_t)(now - policy->period_began);

@@ -1,9 +1,9 @@
 /* The burst monitor (see burst.h). */
 #include "src/policy/burst.h"
 
-/* A kernel's estimate follows the last one by a quarter. */
+/* The estimate of a kernel's length follows the last one by a quarter. */
 #define ESTIMATE_PART 4
-/* The longest one loses this part of what it is above the last one. */
+/* The longest length loses this part of its excess over the last one. */
 #define FORGET_PART 32
 
 void dv_burst_kernels(struct dv_burst_monitor *monitor, dv_ns length_ns, dv_ns longest_ns)
@@ -69,7 +69,7 @@ struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor)
     if (count)
         report.last_ns = monitor->bursts[(monitor->count - 1) % DV_BURST_HISTORY];
     report.p90_ns = percentile_90(monitor->bursts, count);
-    if (monitor->open_ns > report.p90_ns) /* already longer than nearly all that are complete */
+    if (monitor->open_ns > report.p90_ns) /* already longer than nearly all complete ones */
         report.last_ns = report.p90_ns = monitor->open_ns;
     return report;
 }

@@ -1,7 +1,6 @@
-/* The burst monitor: from the beginnings and ends of a session's kernels to what the policy wants
- * to know of them. A burst is work without a pause that matters; it ends when the session has
- * nothing to run for longer than the holder may linger. Losing the device in the middle does not
- * end it. */
+/* The burst monitor: derives estimates for the policy from the starts and ends of a session's
+ * kernels. A burst is work without a long pause: it ends when the session has nothing to run for
+ * longer than the holder may linger. Losing the device in the middle does not end it. */
 #ifndef DV_POLICY_BURST_H
 #define DV_POLICY_BURST_H
 
@@ -19,14 +18,14 @@ struct dv_burst_monitor {
     dv_ns kernel_estimate_ns; /* typical length of a kernel; 0: unknown */
 };
 
-/* A kernel ran for that long. Leave out a first launch that had to compile. */
+/* A kernel ran for length_ns. Leave out a first launch that had to compile. */
 void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns);
-/* Several kernels ran for that long in all. */
+/* Several kernels ran for length_ns in all. */
 void dv_burst_kernels(struct dv_burst_monitor *monitor, dv_ns length_ns, dv_ns longest_ns);
-/* There is nothing more to run, or there is again. Gaps up to bridge_ns belong to the burst. */
+/* The session has nothing more to run, or has work again. Gaps up to bridge_ns belong to the burst. */
 void dv_burst_idle(struct dv_burst_monitor *monitor, dv_ns now);
 void dv_burst_work(struct dv_burst_monitor *monitor, dv_ns now, dv_ns bridge_ns);
-/* What to report. A burst under way counts once it is longer than the last complete one. */
+/* The report. A burst under way counts once it is longer than the last complete one. */
 struct dv_burst dv_burst_report(const struct dv_burst_monitor *monitor);
 
 #endif

@@ -1,26 +1,25 @@
-/* The default policy: guaranteed shares first, the rest by weight, nobody above its limit, and
- * classes that decide the order among those who are entitled to run.
+/* The default policy: guaranteed shares first, the rest by weight, no tenant above its limit,
+ * and classes that decide the order among the tenants that are entitled to run.
  *
- * Three clocks a tenant, all moved by the device time it really had:
+ * Each tenant has three clocks, all moved by the device time it really had:
  *   request_time  when its guaranteed share is due next; runs in real time
  *   fair_time     device time for its weight; compared with that of the others
  *   limit_time    when its limit lets it run again; runs in real time
- * The policy's fair_clock is the mean fair_time of all who share by weight: who is not ahead of it
- * has not had more than it is entitled to.
+ * The policy's fair_clock is the mean fair_time of all tenants that share by weight: a tenant that is
+ * not ahead of it has not had more than it is entitled to.
  *
- * Lines (see order.h) hold who waits: by request and by weight, one for each class that goes before
- * others. In each, a tenant may be served once its start has come, and of those the one goes first
- * whose turn should be over first. A tenant whose turn should be over by now is late, and no class
- * goes before it. So a class buys order, not share: no tenant falls behind what it is entitled to
- * by much more than one turn, however uneven the shares are.
+ * Lines (see order.h) hold the waiting tenants: by request and by weight, one for each class that goes
+ * before others. In each, a tenant can be served once its start has come, and the earliest finish goes
+ * first. A tenant whose finish has passed is late, and no class goes before it. So a class buys order,
+ * not share: no tenant falls behind its entitlement by much more than one slice, however uneven the
+ * shares are.
  *
  * Work of class idle has no share by weight. It runs when no other work can, in an order of its own
  * (idle_clock). */
 #include "src/policy/order.h"
 
-/* Of each turn the learned cost of a hand-over, and at most one in so many parts, goes into handing
- * the device over. No kernel of the tenant runs then; if no other tenant wants the device, its
- * limit does not count it. */
+/* Handing the device over takes its learned cost, but at most 1/HAND_OVER_PART of a hold. No kernel of
+ * the tenant runs then; if no other tenant wants the device, its limit does not count this time. */
 #define HAND_OVER_PART 100
 
 /* Device time that latency work may save up while it is idle. */
@@ -53,7 +52,7 @@ static dv_wide lead_of(const struct dv_policy *policy, const struct dv_policy_te
     return (dv_wide)tenant->share.weight * (int64_t)(tenant->fair_time - policy->fair_clock);
 }
 
-/* Moves the clock to the mean of those who share, weighted; it stays where it is without any. */
+/* Moves the clock to the weighted mean of the sharing tenants; without any, it stays. */
 static void set_fair_clock(struct dv_policy *policy)
 {
     if (!policy->total_weight)
@@ -82,9 +81,9 @@ static bool is_far_ahead(const struct dv_policy_tenant *tenant, int64_t lead)
     return lead > dv_weighted((int64_t)DV_OVERRUN_FROM_NS, tenant->share.weight);
 }
 
-/* A tenant takes part while it waits or holds, unless its request gives it more than its weight
- * does, or its limit less, or it is in debt: then it waits until the others have drawn level, by
- * their own clock. */
+/* A tenant takes part while it waits or holds, unless its request gives it more than its weight, or
+ * its limit less, or it is in debt. A tenant in debt waits until the others have caught up, by their
+ * own clock. */
 static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
     bool wants = tenant->waiting_count > 0 || tenant->holding_count > 0;
@@ -109,8 +108,8 @@ static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *ten
 }
 
 /* The clock at this moment. Holds are charged in advance, so that a tenant does not get two slots
- * for one share; but the clock by which others become entitled moves with the time that passes, or
- * a grant would itself entitle those who have the holder recalled. */
+ * for one share. But the clock that entitles others moves with the time that passes; otherwise a
+ * grant would at once entitle tenants for which the holder is recalled. */
 static uint64_t clock_at(const struct dv_policy *policy, dv_ns now)
 {
     int64_t ahead_ns = 0;
@@ -123,9 +122,9 @@ static uint64_t clock_at(const struct dv_policy *policy, dv_ns now)
     return policy->fair_clock - (uint64_t)(dv_weighted(ahead_ns, 1) / policy->total_weight);
 }
 
-/* Where somebody new begins: at the mean of those who share, by what holders have really had, since
- * holds are charged in advance; and not behind those who wait, for a holder that is ahead may
- * leave. */
+/* Where a new tenant begins: at the mean of the sharing tenants, by what holders have really had,
+ * since holds are charged in advance; but no later than the mean of the waiting tenants, because a
+ * holder that is ahead may leave. */
 static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
 {
     dv_wide all_sum = policy->fair_lead_sum, waiting_sum = policy->fair_lead_sum;
@@ -151,17 +150,17 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
     return start;
 }
 
-/* The longest hold that a tenant is expected to wait for: what it did not use is saved up for a few of
- * these. What longer ones kept it from is owed to it, which is counted apart. */
+/* The longest hold that a tenant is expected to wait for. Unused time is saved up for a few of these.
+ * Time lost to longer holds is owed to the tenant and counted apart. */
 static dv_ns usual_hold(const struct dv_policy *policy)
 {
     return policy->longest_hold_ns < DV_HOLD_USUAL_MAX_NS ? policy->longest_hold_ns
                                                           : DV_HOLD_USUAL_MAX_NS;
 }
 
-/* Device time had by request counts as received. But a request above the share by weight must not
- * pile up a debt that the tenant would pay off for ever once others leave: it stays just so far
- * ahead that it gets nothing by weight on top, even if a turn of its own comes one hold late. */
+/* Device time by request counts as received. But a request above the share by weight must not pile
+ * up a debt that the tenant would pay off for ever once others leave. It stays just far enough ahead
+ * to get nothing by weight on top, even if it is granted the device one hold late. */
 static uint64_t furthest_ahead(const struct dv_policy *policy,
                                const struct dv_policy_tenant *tenant, dv_ns device_ns)
 {
@@ -173,9 +172,9 @@ static uint64_t furthest_ahead(const struct dv_policy *policy,
            (uint64_t)dv_weighted((int64_t)device_ns * policy->slots + late_ns, share->weight);
 }
 
-/* How far behind the clock a tenant rightly is at most: it waits for its turn to be over, and one
- * hold of each of the others went first. The clock of the others alone, which counts while the
- * tenant is not among them, runs ahead of the one that includes it. */
+/* The maximum lag behind the clock that a tenant can have rightly: its own slice, and one hold of
+ * each other tenant before it. The clock of the others alone, used while the tenant is not among
+ * them, runs ahead of the one that includes it. */
 static uint64_t furthest_behind(const struct dv_policy *policy,
                                 const struct dv_policy_tenant *tenant)
 {
@@ -193,7 +192,7 @@ static uint64_t furthest_behind(const struct dv_policy *policy,
 
 /* A tenant that is further behind cannot use what its weight entitles it to: it pauses, or has
  * fewer sessions than the device has slots, or its limit holds it back. It does not save that up,
- * and keeps just so much of a lag that it goes first when it can run. */
+ * and keeps just enough lag to go first when it can run. */
 static void bound_lag(struct dv_policy *policy, struct dv_policy_tenant *tenant)
 {
     uint64_t furthest = furthest_behind(policy, tenant);
@@ -214,7 +213,7 @@ static dv_ns overrun_of(dv_ns held_ns)
     return held_ns > DV_OVERRUN_FROM_NS ? held_ns - DV_OVERRUN_FROM_NS : 0;
 }
 
-/* All overruns up to this moment, except of holds of its own that are not over. */
+/* All overruns up to this moment, without those of the tenant's present holds. */
 static uint64_t overruns_at(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
                             dv_ns now)
 {
@@ -237,8 +236,8 @@ static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *t
     tenant->overruns_seen = overruns;
 }
 
-/* When its guarantee is due: not longer ago than usual, for what it did not use is not saved up, and than
- * others owe it. What has been made up for is owed no longer. */
+/* When its guarantee is due: at the earliest, as long ago as is usual plus owed_ns, because unused time
+ * is not saved up. Time that has been made up for is no longer owed. */
 static dv_ns due_time(const struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     int64_t slice_ns = (int64_t)(tenant->slice_ns / policy->slots);
@@ -253,7 +252,7 @@ static dv_ns due_time(const struct dv_policy *policy, struct dv_policy_tenant *t
     return dv_later(tenant->request_time, usual - tenant->owed_ns);
 }
 
-/* ---- who waits ---- */
+/* ---- waiting tenants ---- */
 
 static void elastic_init(struct dv_policy *policy, dv_ns now)
 {
@@ -284,15 +283,15 @@ static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tena
     tenant->demand_ended_at = now - DV_SAME_DEMAND_NS - 1;
 }
 
-/* Its limit clock, with no more unused device time than that. */
+/* Its limit clock, with at most unused_ns of unused device time. */
 static dv_ns limit_not_before(const struct dv_policy_tenant *tenant, dv_ns unused_ns, dv_ns now)
 {
     return dv_later(tenant->limit_time,
                     now - (uint64_t)dv_at_share((int64_t)unused_ns, tenant->share.limit_ppm));
 }
 
-/* Who was idle does not catch up on it. Who had had more than its share before still owes it, as
- * far as the others have not drawn level meanwhile. */
+/* A tenant does not catch up on idle time. If it had more than its share before, it still owes the
+ * part that the others have not caught up on meanwhile. */
 static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
                          dv_ns now)
 {
@@ -303,8 +302,8 @@ static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_
     return left > 0 ? (int64_t)left : 0;
 }
 
-/* Nobody has waited without a pause since: what those in debt owe was owed to nobody who is here, and the
- * clock goes on where the first of them is. */
+/* No tenant has waited without a pause since the debts arose, so they are owed to no tenant that is
+ * here. The clock goes on at the tenant that is least in debt. */
 static void forget_debts(struct dv_policy *policy)
 {
     uint64_t first = 0;
@@ -329,8 +328,8 @@ static void forget_debts(struct dv_policy *policy)
         policy->fair_clock = dv_later(policy->fair_clock, first);
 }
 
-/* Whether a tenant goes on as if it had not stopped. Who pauses for long beside what it computes has less
- * work than it may have, and is owed nothing. */
+/* Whether a tenant goes on as if it had not stopped. A tenant that pauses long compared with its holds
+ * has less work than its share, and is owed nothing. */
 static bool has_hardly_paused(const struct dv_policy_tenant *tenant, dv_ns now)
 {
     dv_ns pause_ns = now - tenant->demand_ended_at;
@@ -338,8 +337,8 @@ static bool has_hardly_paused(const struct dv_policy_tenant *tenant, dv_ns now)
     return pause_ns <= DV_SAME_DEMAND_NS && pause_ns <= tenant->last_hold_ns / 4;
 }
 
-/* On its request clock. Nobody saves up what it does not use; but requests of a service come in
- * clusters, and a cluster that its guarantee covers on average should not be cut short. */
+/* On its request clock. Unused time is not saved up; but requests of a service come in clusters, and a
+ * cluster that its guarantee covers on average should not be cut short. */
 static dv_ns saved_by_idling(const struct dv_policy_tenant *tenant)
 {
     const struct dv_share *share = &tenant->share;
@@ -356,7 +355,7 @@ static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_ten
     if (!has_hardly_paused(tenant, now)) {
         tenant->owed_ns = 0;
         forget_debts(policy);
-        /* What somebody had while nobody else wanted it is not held against its guarantee. */
+        /* Device time that no other tenant wanted does not count against the guarantee. */
         if (policy->demanding_tenants == 1 && policy->holders.first) {
             struct dv_policy_tenant *holder = policy->holders.first->tenant;
             holder->request_time = dv_earlier(holder->request_time, now);
@@ -389,7 +388,7 @@ static uint64_t may_be_ahead(const struct dv_policy_tenant *tenant)
                : 0;
 }
 
-/* Into the lines of those who may run. */
+/* Puts the tenant into the lines of runnable tenants. */
 static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     const struct dv_share *share = &tenant->share;
@@ -438,14 +437,14 @@ static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenan
                                 dv_ns now)
 {
     (void)now;
-    stop_sharing(policy, tenant); /* what it owes it owes the others, by their clock */
+    stop_sharing(policy, tenant); /* its debt to the others counts by their clock */
     tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
 }
 
-/* ---- whose turn it is ---- */
+/* ---- the next tenant ---- */
 
-/* Brings the lines to the present: whose limit lets it run again, whose guarantee is due, who is
- * entitled by weight. */
+/* Brings the lines up to date: tenants whose limit lets them run again, whose guarantee is due, or
+ * that are entitled by weight. */
 static void advance(struct dv_policy *policy, dv_ns now)
 {
     struct dv_policy_node *node;
@@ -462,12 +461,12 @@ static void advance(struct dv_policy *policy, dv_ns now)
         dv_line_advance(&policy->by_fair[i], clock);
 }
 
-/* What is first in line at one moment. NULL: nothing is ready there. */
+/* The first in each line at one moment. NULL: nothing is ready there. */
 struct front {
     struct dv_line_entry *latency_due, *other_due; /* guarantees */
     struct dv_line_entry *fair[DV_CLASS_IDLE];     /* by weight, in each class */
-    struct dv_line_entry *late; /* of them, the one that should have been over first by now */
-    bool guarantee_late;          /* other_due should be over by now */
+    struct dv_line_entry *late; /* of them, the late one with the earliest finish */
+    bool guarantee_late;          /* the finish of other_due has passed */
 };
 
 static struct front look(struct dv_policy *policy, dv_ns now)
@@ -507,8 +506,8 @@ static struct dv_pick pick_latency(const struct front *front)
     return pick;
 }
 
-/* By weight: who is late, else who has not had its share yet, by class; else who is ahead least,
- * because the device does not idle for that. */
+/* By weight: a late tenant; else one that has not had its share yet, by class; else the one least
+ * ahead, so that the device does not idle. */
 static struct dv_line_entry *first_by_weight(struct dv_policy *policy, const struct front *front)
 {
     struct dv_line_entry *least = NULL;
@@ -526,7 +525,7 @@ static struct dv_line_entry *first_by_weight(struct dv_policy *policy, const str
     return least;
 }
 
-/* What nobody else can use. */
+/* For time that no other tenant can use. */
 static struct dv_pick pick_idle(struct dv_policy *policy)
 {
     struct dv_policy_node *node = dv_tree_first(&policy->by_fair[DV_CLASS_IDLE].ready);
@@ -538,8 +537,8 @@ static struct dv_pick pick_idle(struct dv_policy *policy)
     return (struct dv_pick){.tenant = tenant, .rule = DV_RULE_LEFT_OVER};
 }
 
-/* The same among tenants as among sessions of one, see dv_policy_next_session: of one class, and of
- * those that share by weight. */
+/* Prefers resident memory among tenants, as dv_policy_next_session does among sessions of one: only
+ * within a class, and only among those that share by weight. */
 static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
                                                   struct dv_policy_tenant *tenant, dv_ns now)
 {
@@ -551,8 +550,8 @@ static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
     return DV_TENANT_OF(node, by_resident);
 }
 
-/* Between two kernels of a program nobody else may want the device. A tenant that keeps it for long each
- * time would take every such moment, and most of the device: it lets the other come back first. */
+/* Between two kernels a program does not ask for the device. A tenant with long holds would take every
+ * such moment, and most of the device: it has to let the other tenant come back first. */
 static bool must_let_others_come_back(const struct dv_policy *policy, const struct dv_pick *pick,
                                       dv_ns now)
 {
@@ -596,7 +595,7 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
     return pick;
 }
 
-/* ---- what it costs ---- */
+/* ---- charging ---- */
 
 static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_session *session,
                                dv_ns now)
@@ -605,8 +604,8 @@ static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_sessio
 
     session->fair_at_grant = tenant->fair_time;
     note_owed(policy, tenant, true, now);
-    /* It had to wait for a hold of another although its limit allowed it to run: it may make up for
-     * that, or waiting would cost it a part of what it may have. */
+    /* It waited for another's hold although its limit allowed it to run. It may make up for that;
+     * otherwise waiting would cost it a part of what its limit allows. */
     if (is_limited(tenant))
         tenant->limit_time = limit_not_before(tenant, usual_hold(policy) * policy->slots, now);
 }
@@ -618,7 +617,7 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
     const struct dv_share *share = &tenant->share;
 
     (void)now;
-    /* Idle work that is not given back when other work waits is more than what was left over. */
+    /* Idle work that keeps the device while other work waits takes more than what is left over. */
     if (is_idle_class(tenant) && policy->waiting_tenants > policy->waiting_idle)
         tenant->set_aside += dv_weighted(delta_ns, 1);
     set_fair_time(policy, tenant,
@@ -629,7 +628,7 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
         tenant->limit_time += (uint64_t)dv_at_share(delta_ns, share->limit_ppm);
 }
 
-/* A hold by weight is not held against the guarantee beyond one turn. */
+/* A hold by weight counts against the guarantee for one slice at most. */
 static void forgive(struct dv_policy_tenant *tenant, dv_ns device_ns, dv_ns now)
 {
     uint64_t turn = (uint64_t)dv_at_share((int64_t)device_ns, tenant->share.request_ppm);
@@ -658,8 +657,7 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
     tenant->at_request = false;
     if (session->guaranteed && policy->demanding_tenants > 1 && !is_idle_class(tenant)) {
         uint64_t most = dv_later(session->fair_at_grant, furthest_ahead(policy, tenant, device_ns));
-        /* Where all others are held back, time by request is no measure of what they should have.
-         */
+        /* If all others are held back, time by request does not measure what they should have. */
         tenant->at_request = dv_before(most, tenant->fair_time) || !policy->total_weight;
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
@@ -671,8 +669,8 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
         forgive(tenant, device_ns, now);
 }
 
-/* How far its guarantee is ahead or behind under its new request: as much device time as under the one
- * that its clock has run by. The first one begins now. */
+/* The lead or lag of its guarantee under the new request: the same device time as under the request
+ * that its clock has run by. A first request begins now. */
 static int64_t request_lead(const struct dv_policy_tenant *tenant, dv_ns now)
 {
     dv_wide lead = (int64_t)(tenant->request_time - now);
@@ -680,7 +678,7 @@ static int64_t request_lead(const struct dv_policy_tenant *tenant, dv_ns now)
     return (int64_t)(lead * tenant->request_of_clock / tenant->share.request_ppm);
 }
 
-/* Keeps what a tenant is ahead or behind, in device time, under the new share. */
+/* Keeps the tenant's lead or lag, in device time, under the new share. */
 static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_tenant *tenant,
                                   const struct dv_share *old, dv_ns now)
 {
@@ -711,7 +709,7 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
     share_if_due(policy, tenant);
 }
 
-/* ---- who steps aside ---- */
+/* ---- recalls ---- */
 
 /* Waiting tenants that no limit holds back and that have a share. */
 static uint32_t runnable_tenants(const struct dv_policy *policy)
@@ -723,8 +721,8 @@ static uint32_t runnable_tenants(const struct dv_policy *policy)
     return count;
 }
 
-/* On a device with several slots, latency work gets as many as it takes to be done in time; the
- * others stay where they are. With one slot that is all or nothing. */
+/* On a device with several slots, latency work gets as many as it needs to finish in time; the other
+ * holders stay. With one slot that is all or nothing. */
 static uint32_t slots_for_latency(const struct dv_policy *policy)
 {
     dv_ns target = policy->latency_target_ns ? policy->latency_target_ns : 1;

@@ -1,4 +1,4 @@
-/* What tenants should get if all of them always had work. */
+/* The shares of tenants if all of them always had work. */
 #include "src/policy/policy.h"
 
 static double clamp(double share, const struct dv_share *bounds)
@@ -20,7 +20,7 @@ static double sum_at(const struct dv_share *shares, uint32_t count, bool idle, d
 }
 
 /* How much a unit of weight gets when requests and limits are kept: the sum only grows with it, so
- * it is found by halving. Where even the limits leave something over, all are at theirs. */
+ * it is found by halving. If even the limits leave time over, all tenants are at theirs. */
 static double per_weight(const struct dv_share *shares, uint32_t count, bool idle, double there_is)
 {
     double low = 0, high = DV_PPM;
@@ -37,7 +37,7 @@ static double per_weight(const struct dv_share *shares, uint32_t count, bool idl
 
 void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint32_t *ppm)
 {
-    /* Work of class idle has what it is guaranteed, and what the others leave over. */
+    /* Work of class idle has its guaranteed share, and the time that the others leave over. */
     double others = per_weight(shares, count, false, DV_PPM - sum_at(shares, count, true, 0));
     double left = DV_PPM - sum_at(shares, count, false, others);
     double idle = per_weight(shares, count, true, left);

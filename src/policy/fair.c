@@ -1,5 +1,5 @@
 /* Weighted fair queueing: the tenant with the least device time for its weight goes next. Knows
- * weights only; requests, limits and classes mean nothing to it. The yardstick for the others. */
+ * weights only; it ignores requests, limits and classes. The yardstick for the other policies. */
 #include "src/policy/order.h"
 
 static void fair_init(struct dv_policy *policy, dv_ns now)
@@ -9,7 +9,7 @@ static void fair_init(struct dv_policy *policy, dv_ns now)
     policy->by_other = (struct dv_policy_tree){0};
 }
 
-/* Who was idle does not catch up on it: it begins where the least served one is now. */
+/* A tenant does not catch up on idle time: it begins where the least served one is now. */
 static void fair_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     struct dv_policy_node *first = dv_tree_first(&policy->by_other);

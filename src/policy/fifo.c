@@ -1,5 +1,5 @@
-/* Turn-taking by arrival: what a device's own queue does, and what locks around a device do.
- * Nothing is enforced but slots and the length of a turn. The baseline for the others. */
+/* Service in order of arrival, as by a device's own queue, or by locks around a device. Only slots and
+ * the length of a slice are enforced. The baseline for the other policies. */
 #include "src/policy/order.h"
 
 static void fifo_init(struct dv_policy *policy, dv_ns now)

@@ -1,4 +1,4 @@
-/* Ordered sets of tenants: red-black trees, and lines of tenants whose turn comes at a time. */
+/* Ordered sets of tenants: red-black trees, and lines of tenants that are due at a time. */
 #include "src/policy/order.h"
 
 static int compare(struct dv_policy_node *a, struct dv_policy_node *b)

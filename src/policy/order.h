@@ -1,4 +1,4 @@
-/* What policies share inside: ordered sets of tenants, weighted time, slices. */
+/* Shared by the policies: ordered sets of tenants, weighted time, slices. */
 #ifndef DV_POLICY_ORDER_H
 #define DV_POLICY_ORDER_H
 
@@ -37,7 +37,7 @@ static inline int64_t dv_weighted(int64_t ns, uint32_t weight)
     return ns * 4096 / (weight ? weight : 1);
 }
 
-/* How long it takes to earn that much device time at a share of ppm. */
+/* How long it takes to earn ns of device time at a share of ppm. */
 static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
 {
     return (int64_t)((dv_wide)ns * DV_PPM / (ppm ? ppm : 1));
@@ -49,7 +49,7 @@ static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
 
 /* ---- policy.c ---- */
 
-/* The session of a waiting tenant whose turn it is. */
+/* The session of a waiting tenant that is next. */
 struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant, dv_ns now);
 
 /* ---- order.c ---- */
@@ -63,18 +63,17 @@ void dv_line_init(struct dv_policy_line *line);
 void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start,
                     uint64_t finish, uint64_t clock);
 void dv_line_remove(struct dv_line_entry *entry);
-/* Makes ready whoever's start has come. */
+/* Makes the entries ready whose start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
-/* The first of those who may be served at this time: a clock that went back takes some out again.
- */
+/* The first entry that can be served now. If the clock went back, some entries are not ready again. */
 struct dv_line_entry *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
 struct dv_line_entry *dv_line_first_ahead(struct dv_policy_line *line);
 
 /* ---- slice.c ---- */
 
-/* The longest turn while others wait: as handing over on this device demands. */
+/* The longest slice while others wait: it follows from the hand-over cost of this device. */
 dv_ns dv_slice_max(const struct dv_policy *policy);
-/* Takes in the session's last report and returns how long its turn should be. */
+/* Takes in the session's last report and returns how long its slice should be. */
 dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *session);
 /* How long the holder may keep the device while it has no work. */
 dv_ns dv_slice_linger(const struct dv_policy_session *session);

@@ -19,8 +19,8 @@ dv_ns dv_pauses_linger(const struct dv_pauses *pauses, dv_ns linger_ns, dv_ns sh
 {
     dv_ns keep = pauses->pause_ns > linger_ns ? short_ns : linger_ns;
 
-    /* Most gaps were pauses: to keep the device through them costs more than the changes of the holder
-     * that it saves. */
+    /* Most gaps were pauses: keeping the device through them costs more than the hand-overs that it
+     * saves. */
     if (contended && keep == short_ns && pauses->ended > ALL / 2)
         return 0;
     return keep;

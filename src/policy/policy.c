@@ -1,5 +1,5 @@
-/* What every policy shares: who waits, who holds, what is charged. Each policy only answers whose
- * turn it is. */
+/* Shared by all policies: waiting sessions, holders, charges. Each policy only chooses the next
+ * tenant. */
 #include <string.h>
 
 #include "src/policy/order.h"
@@ -7,21 +7,21 @@
 /* Waiting latency work should be done within this time, or more slots are freed for it. */
 #define LATENCY_TARGET_NS (20 * DV_NS_PER_MS)
 
-/* A class recalls no holder sooner after its grant. A grant therefore always moves time on: no
- * order of grants and recalls repeats at one moment. */
+/* A class recalls no holder sooner after its grant. A grant therefore always moves time on:
+ * grants and recalls cannot repeat for ever at one moment. */
 #define HOLD_MIN_NS (100 * DV_NS_PER_US)
 
-/* Nor is one of two that wait for each other's room recalled sooner. */
+/* Neither of two holders that wait for each other's room is recalled sooner after its grant. */
 #define IN_LINE_MIN_NS DV_NS_PER_MS
 
-/* The learned cost of a hand-over falls by one part in so many, and rises nine times as slowly. */
+/* The learned cost of a hand-over falls by 1/HAND_OVER_FALLS, and rises nine times as slowly. */
 #define HAND_OVER_FALLS 16
 #define HAND_OVER_START_NS (200 * DV_NS_PER_US)
 
 /* How late a worker may be that gives back by itself at the end of its slice. */
 #define GRACE_NS DV_NS_PER_MS
 
-/* After a restart: who had work before and says within this time that it has is where it was. */
+/* After a restart: a tenant that had work before and asks within this time keeps its place. */
 #define RESUMES_WITHIN_NS (500 * DV_NS_PER_MS)
 
 static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
@@ -56,17 +56,17 @@ bool dv_class_by_word(const char *word, enum dv_class *class)
 const char *dv_rule_text(enum dv_rule rule)
 {
     static const char *const texts[] = {
-        [DV_RULE_NONE] = "nobody waits",
-        [DV_RULE_ONLY_ONE] = "nobody else had work",
+        [DV_RULE_NONE] = "no session waits",
+        [DV_RULE_ONLY_ONE] = "no other tenant had work",
         [DV_RULE_REQUEST] = "its guaranteed share was due",
         [DV_RULE_LEAST_SERVED] = "it had the least device time for its weight",
         [DV_RULE_CLASS] = "its class goes first",
         [DV_RULE_ARRIVAL] = "it came first",
         [DV_RULE_CREDIT] = "it had credit left",
-        [DV_RULE_LIMIT] = "everybody who waits is at its limit",
+        [DV_RULE_LIMIT] = "all waiting tenants are at their limits",
         [DV_RULE_BUSY] = "the device is in use",
         [DV_RULE_RESIDENT] = "its memory was on the device",
-        [DV_RULE_CROWDED] = "its memory does not fit beside that of those who use the device",
+        [DV_RULE_CROWDED] = "its memory does not fit beside that of the present holders",
         [DV_RULE_LEFT_OVER] = "no other work could run",
         [DV_RULE_IDLE_WINDOW] = "kept free for a moment for an under-served tenant",
     };
@@ -131,14 +131,14 @@ static void charge(struct dv_policy *policy, struct dv_policy_session *session, 
     session->charged_ns += delta_ns;
 }
 
-/* The part of the device's time that a hold takes: with several slots, a part of it. */
+/* The device time that a hold takes: with several slots, a part of its length. */
 static dv_ns device_time(const struct dv_policy *policy, dv_ns held_ns)
 {
     return held_ns / policy->slots;
 }
 
-/* Charges holders for what they have had beyond what was expected, before somebody new comes whose
- * place depends on it. */
+/* Charges holders for time beyond the expected slice, before a new tenant gets a place that depends
+ * on it. */
 static void settle(struct dv_policy *policy, dv_ns now)
 {
     for (struct dv_policy_session *holder = policy->holders.first; holder; holder = holder->next) {
@@ -172,7 +172,7 @@ static void end_demand(struct dv_policy *policy, struct dv_policy_tenant *tenant
     policy->demanding_tenants--;
 }
 
-/* Moving memory costs more than a turn does. So a session whose memory is not there lets others go
+/* Moving memory costs more than a slice. So a session whose memory is not there lets others go
  * first, but not for long. */
 struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant, dv_ns now)
 {
@@ -195,8 +195,8 @@ static void into_order(struct dv_policy_session *session)
                    session->served_time);
 }
 
-/* Sessions of a tenant take turns by device time. A session that comes back begins where the last
- * one began that was served: it does not catch up on its pause. */
+/* Sessions of a tenant are served by least device time. A session that comes back begins where the
+ * last served one began: it does not catch up on its pause. */
 static void start_waiting(struct dv_policy_session *session)
 {
     struct dv_policy_tenant *tenant = session->tenant;
@@ -207,7 +207,7 @@ static void start_waiting(struct dv_policy_session *session)
     into_order(session);
 }
 
-/* Takes a session out of its tenant's turn order. The tenant is in no queue of the policy. */
+/* Takes a session out of its tenant's order. The tenant is in no queue of the policy. */
 static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *session)
 {
     struct dv_policy_tenant *tenant = session->tenant;
@@ -313,8 +313,8 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
     end_demand(policy, tenant, now);
 }
 
-/* So long a hold that moving is a small part of it. A burst that is not much longer is not cut: its
- * rest would have to be brought in once more. A longer one is cut into equal parts. */
+/* The length of a hold of which moving is a small part. A burst that is not much longer is not cut:
+ * memory would have to be brought in once more. A longer one is cut into equal parts. */
 static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
     dv_ns fair = session->moved_ns / policy->moving_part_ppm * (DV_PPM - policy->moving_part_ppm);
@@ -323,12 +323,12 @@ static dv_ns worth_moving(const struct dv_policy *policy, const struct dv_policy
     burst = burst < policy->moved_slice_max_ns ? burst + burst / 20 : 0;
     if (burst > fair && fair > 0)
         fair = burst / ((burst + fair / 2) / fair);
-    /* Others wait meanwhile. But a turn shorter than the moving for it would be worth nothing. */
+    /* Others wait meanwhile. But a slice shorter than the moving for it would be wasted. */
     dv_ns most = policy->moved_slice_max_ns > session->moved_ns ? policy->moved_slice_max_ns : session->moved_ns;
     return fair < most ? fair : most;
 }
 
-/* Whether no other session that may take the device from this one waits: idle work may not. */
+/* Whether no other session waits that may take the device from this one: idle work may not. */
 static bool is_alone(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
 {
     uint32_t others = policy->waiting_tenants - 1;
@@ -338,7 +338,7 @@ static bool is_alone(const struct dv_policy *policy, const struct dv_policy_tena
     return others == 0 && tenant->waiting_count == 1;
 }
 
-/* Gives the slot to the waiting session of the chosen tenant whose turn it is. */
+/* Gives the slot to the next waiting session of the chosen tenant. */
 static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
 {
     struct dv_policy_tenant *tenant = pick->tenant;
@@ -382,7 +382,7 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
         return (struct dv_decision){.rule = DV_RULE_NONE};
     if (policy->free_slots == 0)
         return (struct dv_decision){.rule = DV_RULE_BUSY};
-    if (policy->holders.first) /* of several slots: what a long kernel takes counts at once */
+    if (policy->holders.first) /* several slots: time of a long kernel counts at once */
         settle(policy, now);
     struct dv_pick pick = policy->ops->pick(policy, now);
     if (!pick.tenant)
@@ -394,10 +394,10 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
     return grant(policy, &pick, now);
 }
 
-/* What a change of the holder costs is the part of a hold in which the device had nothing to do
- * although there was work. Gaps between kernels count in that too, and what sessions report may be
- * wrong, so the estimate follows the lowest tenth: it is true where any session keeps the device
- * busy, and only lies of all of them make it too high. */
+/* The cost of a hand-over is the part of a hold in which the device was idle although there was
+ * work. It includes gaps between kernels, and reports of sessions can be wrong, so the estimate
+ * follows the lowest tenth: it is right if any session keeps the device busy, and too high only if
+ * all of them report wrongly. */
 static void learn_hand_over(struct dv_policy *policy, const struct dv_policy_session *session,
                             dv_ns held_ns)
 {
@@ -462,7 +462,7 @@ void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *sess
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now)
 {
     session->moving_most_ns = most_ns;
-    if (session->moving) /* who says so again gains nothing */
+    if (session->moving) /* saying so again gains nothing */
         return;
     session->moving = session->holding;
     session->moving_since = now;
@@ -478,7 +478,7 @@ void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *sessi
     policy->in_line += in_line ? 1 : -1;
 }
 
-/* When a holder that brings memory in can be recalled although it still does. */
+/* When a holder can be recalled although it still brings memory in. */
 static dv_ns moving_ends(const struct dv_policy *policy, const struct dv_policy_session *session)
 {
     dv_ns had_ns = session->moved_ns < DV_MOVING_MAX_NS ? session->moved_ns : DV_MOVING_MAX_NS;
@@ -517,17 +517,17 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
     if (took_ns > used_ns - session->moved_ns)
         took_ns = used_ns - session->moved_ns;
     session->moved_ns += took_ns;
-    /* What was left of the slice is left still, */
+    /* The rest of the slice remains, */
     dv_ns slice = beyond(session->slice_ns, used_ns - took_ns);
     dv_ns own = beyond(session->own_ns, used_ns - took_ns), linger = dv_slice_linger(session);
     if (!policy->fixed_slice_ns) {
-        /* and there may be more, so that it was worth it. */
+        /* and is extended, so that moving was worth it. */
         dv_ns more = beyond(worth_moving(policy, session), used_ns - session->moved_ns);
         dv_ns most = beyond(policy->hold_max_ns, used_ns);
         more = more < most ? more : most;
         own = own > more ? own : more;
         slice = slice > own ? slice : own;
-        /* who leaves in a pause shorter than what coming back costs loses by it */
+        /* leaving in a pause shorter than the cost of coming back is a loss */
         if (linger < session->moved_ns)
             linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns
                                                                  : DV_LINGER_MOVING_MAX_NS;
@@ -548,7 +548,7 @@ static enum dv_class class_of(const struct dv_policy_session *holder)
 /* A holder of this class, or of one that goes after it. The most recently begun hold loses least;
  * idle work steps aside before batch work, and that before standard work. A holder that brings
  * memory in steps aside as well: it stops between two pieces, and goes on from there in its next
- * turn. */
+ * hold. */
 static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class class, dv_ns now,
                                         dv_ns *again)
 {
@@ -570,14 +570,14 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
     return best;
 }
 
-/* When the holder has to be told that its time is over. Not before its turn is; a worker that knows
- * the end of its slice gives back by itself, and is told only if it does not. */
+/* When the holder is recalled: not before own_ns is over. A worker that knows the end of its slice
+ * gives back by itself, and is recalled only if it does not. */
 static dv_ns end_of_hold(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
     dv_ns end = holder->slice_ns > holder->own_ns ? holder->granted_at + holder->own_ns
                                                    : holder->granted_at + holder->slice_ns + GRACE_NS;
 
-    /* somebody who can wait for less may have come since it was given a long one */
+    /* a session that can wait for less may have come since this long slice was given */
     return holder->moved_ns ? dv_earlier(end, holder->granted_at + policy->hold_max_ns) : end;
 }
 
@@ -598,7 +598,7 @@ static bool has_free_slot(const struct dv_policy *policy)
     return policy->free_slots && !policy->crowded;
 }
 
-/* A holder whose time is over because somebody else can run, or because of its own limit. */
+/* A holder whose time is over because another session can run, or because of its own limit. */
 static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv_ns *again)
 {
     dv_ns from = now;

@@ -1,8 +1,8 @@
-/* Policies: who may keep a device busy next, and for how long. Pure code: no sockets, no clock
+/* Policies: which session may keep a device busy next, and for how long. Pure code: no sockets, no clock
  * calls, no allocation; the same objects run in divvyd, in tests and in the simulator at virtual
  * time. Includes nothing but src/base/ and the tree macros.
  *
- * Words: a tenant is entitled; its sessions take turns inside its entitlement. A slot is the right
+ * Words: a tenant is entitled; its sessions alternate inside its entitlement. A slot is the right
  * of one session at a time to keep the device busy; most devices have one. The caller owns all
  * memory: it embeds a struct dv_policy_tenant in its own record of "tenant on device" and a struct
  * dv_policy_session in its record of a session's lease.
@@ -25,53 +25,52 @@
 #define DV_PPM 1000000u /* shares are parts per million of the device's time */
 #define DV_WEIGHT_MAX 10000u
 
-/* The shortest turn, and the longest while others wait (unless a single kernel is longer): a burst
+/* The shortest slice, and the longest while others wait (unless a single kernel is longer): a burst
  * that fits is not cut, a longer one is cut into equal parts. Short enough that shares hold over a
  * second. */
 #define DV_SLICE_MIN_NS (2 * DV_NS_PER_MS)
 #define DV_SLICE_MAX_NS (10 * DV_NS_PER_MS)
-/* Where a change of the holder is found to cost more than one part in so many of that, turns are
- * longer, up to DV_SLICE_DEAR_MAX_NS: handing over stays at most 2 % of a turn. */
+/* If a hand-over is found to cost more than 1/DV_HAND_OVER_PART of that, slices are longer, up to
+ * DV_SLICE_DEAR_MAX_NS: handing over stays at most 2 % of a slice. */
 #define DV_HAND_OVER_PART 50
 #define DV_SLICE_DEAR_MAX_NS (100 * DV_NS_PER_MS)
-/* A hold that is longer was no turn: what others were kept from meanwhile its tenant owes them, however
- * long it takes to give back. */
+/* A longer hold is an overrun: its tenant owes the others the time that they lost, however long it takes
+ * to give back. */
 #define DV_OVERRUN_FROM_NS DV_SLICE_DEAR_MAX_NS
-/* What a tenant did not use is saved up for a few holds of others, and those are taken to be no longer. */
+/* Unused time is saved up for a few holds of others. This is the maximum that counts as such a hold. */
 #define DV_HOLD_USUAL_MAX_NS DV_NS_PER_S
-/* What a turn is stretched to, at most, for a kernel that is said to be long: longer ones run, as
- * the first of a turn always does, but nobody gets long turns by reporting long kernels. */
+/* The maximum slice for a kernel that is reported to be long. Longer ones run, as the first kernel of
+ * a slice always does, but reporting long kernels earns no long slices. */
 #define DV_SLICE_KERNEL_MAX_NS (40 * DV_NS_PER_MS)
-/* Of a session about which nothing is known yet. */
+/* The slice of a session about which nothing is known yet. */
 #define DV_SLICE_START_NS (5 * DV_NS_PER_MS)
-/* Of a tenant with a limit, so that what it gets is spread evenly. */
+/* The slice of a tenant with a limit, so that its time is spread evenly. */
 #define DV_SLICE_LIMITED_NS (8 * DV_NS_PER_MS)
-/* When nobody else waits. The holder is recalled as soon as somebody does, see dv_policy_recall. */
+/* The slice when no other session waits. The holder is recalled once one does, see dv_policy_recall. */
 #define DV_SLICE_ALONE_NS (200 * DV_NS_PER_MS)
 /* The same with a limit: long enough that the hand-overs, which the limit counts too, do not
- * matter.
- */
+ * matter. */
 #define DV_SLICE_ALONE_LIMITED_NS (20 * DV_NS_PER_MS)
-/* A turn for which memory had to be brought in lasts at most so long from then on, unless bringing it in
- * took longer; and the whole hold, however long that took. */
+/* The maximum slice once memory has been brought in for it, unless bringing it in took longer; and the
+ * maximum of the whole hold, however long that took. */
 #define DV_MOVED_SLICE_MAX_NS (2 * DV_NS_PER_S)
 #define DV_HOLD_MOVING_MAX_NS (60 * DV_NS_PER_S)
-/* What an operator may set it to. */
+/* The range for an operator's own moved_slice_max_ns. */
 #define DV_MOVED_SLICE_LIMIT_MIN_NS (10 * DV_NS_PER_MS)
 #define DV_MOVED_SLICE_LIMIT_MAX_NS (60 * DV_NS_PER_S)
 #define DV_LINGER_MOVING_MAX_NS (1 * DV_NS_PER_S)
-/* Bringing memory in cannot take longer, in one hold. */
+/* The maximum time for bringing memory in, in one hold. */
 #define DV_MOVING_MAX_NS (30 * DV_NS_PER_S)
-/* A session whose memory is not on the device is not passed over for longer. */
+/* A session whose memory is not on the device is passed over for at most this long. */
 #define DV_AWAY_WAITS_NS (1 * DV_NS_PER_S)
-/* The part of the time that may go into it. */
+/* The part of the time that may go into moving memory. */
 #define DV_MOVING_PART_PPM (DV_PPM / 20)
 
-/* What an operator may fix instead. */
+/* The range for a slice that an operator fixes instead. */
 #define DV_SLICE_FIXED_MIN_NS (100 * DV_NS_PER_US)
 #define DV_SLICE_FIXED_MAX_NS (10 * DV_NS_PER_S)
 
-/* In the order in which work of them goes first. A class buys order, not share; only `idle` is
+/* In the order in which their work goes first. A class buys order, not share; only `idle` is
  * different: it has no share by weight and takes what all others leave over. */
 enum dv_class {
     DV_CLASS_LATENCY,
@@ -92,7 +91,7 @@ struct dv_share {
     enum dv_class class;
 };
 
-/* What the burst monitor of a session's front end reports; estimates only. */
+/* A report of the burst monitor in a session's front end; estimates only. */
 struct dv_burst {
     dv_ns kernel_ns; /* longest recent kernel */
     dv_ns p90_ns;    /* 90th percentile of merged bursts */
@@ -102,7 +101,7 @@ struct dv_burst {
 /* Why a decision was made, for `divvy explain`. */
 enum dv_rule {
     DV_RULE_NONE,
-    DV_RULE_ONLY_ONE,     /* nobody else had work */
+    DV_RULE_ONLY_ONE,     /* no other tenant had work */
     DV_RULE_REQUEST,      /* its guaranteed share was due */
     DV_RULE_LEAST_SERVED, /* least device time for its weight */
     DV_RULE_CLASS,        /* its class goes first */
@@ -110,7 +109,7 @@ enum dv_rule {
     DV_RULE_CREDIT,       /* has credit left */
     DV_RULE_LIMIT,        /* held back: at its limit */
     DV_RULE_BUSY,         /* the device is in use */
-    DV_RULE_RESIDENT,     /* its memory is on the device, that of the one before it is not */
+    DV_RULE_RESIDENT,     /* its memory is on the device, that of the tenant before it is not */
     DV_RULE_LEFT_OVER,    /* no other work could run */
     DV_RULE_CROWDED,      /* its memory does not fit beside that of the holders */
     DV_RULE_IDLE_WINDOW,  /* kept free for a moment: an under-served tenant may be back at once */
@@ -138,8 +137,7 @@ struct dv_policy_tree {
 };
 
 /* Tenants in line for a service that is due at `start` on some clock and should be over by
- * `finish`: those whose start lies ahead, and those who may be served, who should be over first in
- * front. */
+ * `finish`: those whose start lies ahead, and those that can be served, the earliest finish first. */
 struct dv_policy_line {
     struct dv_policy_tree ahead; /* key: start */
     struct dv_policy_tree ready; /* key: finish */
@@ -158,15 +156,15 @@ struct dv_policy_session {
     dv_ns busy_ns; /* set by the caller before a release: how long work kept the device busy, if the
                       hold ended though there was more work. 0: not known */
     bool waiting, holding;
-    bool recalled; /* while holding: dv_policy_recall named it, */
-    dv_ns recalled_at; /* then */
+    bool recalled; /* while holding: dv_policy_recall has named it */
+    dv_ns recalled_at; /* when it did */
     bool away;     /* memory would have to be moved if it were granted: see dv_policy_set_away */
     bool in_line;  /* while holding: it waits for room on the device that others have */
     dv_ns in_line_since;
     bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
-    dv_ns moving_most_ns; /* so long it may take, by what the caller knows of it */
-    dv_ns moved_ns;       /* while holding: what that has taken so far */
+    dv_ns moving_most_ns; /* the longest it may take, as the caller expects */
+    dv_ns moved_ns;       /* while holding: how long moving has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
     dv_ns own_ns;              /* while holding: the part of the slice that is its own even when
@@ -176,12 +174,12 @@ struct dv_policy_session {
     /* the policy's own */
     struct dv_policy_session *next, *prev; /* the device's holders */
     struct dv_policy_node in_order;         /* while waiting: key is served_time */
-    uint64_t served_time;                    /* device time had, for the turns inside its tenant */
+    uint64_t served_time;                    /* device time had, for the order inside its tenant */
     int64_t charged_ns;                    /* for the present hold so far */
     uint64_t fair_at_grant;
     dv_ns latency_work_ns;
     bool guaranteed; /* granted because its guaranteed share was due */
-    dv_ns keeps_ns;  /* while holding: no class recalls it sooner. If it was late: its turn */
+    dv_ns keeps_ns;  /* while holding: no class recalls it sooner. If it was late: its slice */
 };
 
 struct dv_policy_queue {
@@ -199,19 +197,19 @@ struct dv_policy_tenant {
     uint64_t served_clock; /* served_time of the session that it served last */
     uint32_t holding_count;
     dv_ns used_ns;  /* held so far by all its sessions, without the present holds */
-    dv_ns slice_ns; /* length of its last turn */
+    dv_ns slice_ns; /* its last slice */
     enum dv_rule last_rule;
     /* the policy's own */
     struct dv_policy_tenant *next, *prev; /* all of the device */
     bool in_demand;                       /* a session waits or holds */
     bool resumes;                         /* it did so under an earlier daemon */
     bool counted;                         /* its weight is in the policy's total */
-    bool at_request, at_limit;            /* what it gets is set by its request, by its limit */
-    bool in_debt;       /* it had more than its share in a hold that was no turn, and owes it still */
+    bool at_request, at_limit;            /* its request, or its limit, sets its share */
+    bool in_debt;       /* it had more than its share in an overrun, and still owes it */
     dv_ns last_hold_ns; /* how long it held the device when it last did */
-    bool overran;       /* and gave it back long after it was asked to */
-    dv_ns owed_ns;      /* so much later than usual its guarantee may be, for holds of others */
-    uint64_t overruns_seen; /* of the policy's, those that are in owed_ns */
+    bool overran;       /* and gave it back long after the recall */
+    dv_ns owed_ns;      /* how much later than usual its guarantee may be, for holds of others */
+    uint64_t overruns_seen; /* those of the policy's overruns that are in owed_ns */
     int64_t set_aside;  /* class idle: weight x how far it was ahead when it had a share by weight */
     uint32_t request_of_clock; /* the last request that request_time ran by */
     dv_ns demand_ended_at;
@@ -226,24 +224,24 @@ struct dv_policy_tenant {
 };
 
 struct dv_decision {
-    struct dv_policy_session *session; /* NULL: nobody may run now */
+    struct dv_policy_session *session; /* NULL: none may run now */
     dv_ns slice_ns;
     dv_ns linger_ns; /* how long the holder may keep the device without work: a short gap between
                         two kernels is no reason to give back */
     enum dv_rule rule;
-    dv_ns ask_again_ns; /* session NULL: somebody may run at this time; 0: nobody */
+    dv_ns ask_again_ns; /* session NULL: when one may run; 0: none */
 };
 
-/* What a policy answers: the tenant whose turn it is. */
+/* A policy's answer: the next tenant. */
 struct dv_pick {
-    struct dv_policy_tenant *tenant; /* NULL: nobody now */
+    struct dv_policy_tenant *tenant; /* NULL: none now */
     enum dv_rule rule;
     bool guaranteed;
     bool keeps_slice; /* it was late, see struct dv_policy_session */
     dv_ns ask_again_ns;
 };
 
-/* What a policy is. All but name and the first six may be NULL. A tenant's account is only ever
+/* The functions of a policy. Those after charge may be NULL. A tenant's account is only ever
  * changed while it is in no queue: policy.c calls leave before and enter after. */
 struct dv_policy_ops {
     const char *name;
@@ -252,9 +250,9 @@ struct dv_policy_ops {
     /* At least one session of the tenant waits: put it into the queues; or take it out of them. */
     void (*enter)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     void (*leave)(struct dv_policy *policy, struct dv_policy_tenant *tenant);
-    /* Who takes a free slot. Somebody waits. */
+    /* Chooses the tenant for a free slot. At least one waits. */
     struct dv_pick (*pick)(struct dv_policy *policy, dv_ns now);
-    /* At the grant a tenant is charged for the turn that is expected; what really happened is
+    /* At the grant a tenant is charged for the expected slice; the difference to the real hold is
      * charged (or paid back) later. */
     void (*charge)(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
                    dv_ns now);
@@ -269,10 +267,10 @@ struct dv_policy_ops {
     void (*hold_began)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
     void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns,
                        dv_ns now);
-    /* How many slots held by work of this class waiting work of higher classes must have at once.
-     * NULL: none. */
+    /* How many slots waiting work of higher classes needs at once, from holders of this class and
+     * below. NULL: none. */
     uint32_t (*slots_wanted)(struct dv_policy *policy, enum dv_class class, dv_ns now);
-    /* Whether somebody who waits may run, and from when on. NULL: always, at once. */
+    /* Whether a waiting tenant may run, and from when on. NULL: always, at once. */
     bool (*runnable)(struct dv_policy *policy, dv_ns now, dv_ns *from);
 };
 
@@ -285,33 +283,33 @@ struct dv_policy {
     uint32_t waiting_idle;      /* of them, those that take only what is left over */
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
-    uint32_t moving_part_ppm;   /* of the time that moving memory may take; the same */
-    dv_ns moved_slice_max_ns;          /* of turns that are longer for that; the same */
-    dv_ns hold_max_ns;          /* of whole holds that are; the same */
+    uint32_t moving_part_ppm;   /* maximum part of the time for moving memory; the same */
+    dv_ns moved_slice_max_ns;          /* maximum slice after moving; the same */
+    dv_ns hold_max_ns;          /* maximum hold with moving; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
-    /* Of several slots: whether a session that waits may run beside the present holders, which are some;
-     * NULL: always. The caller may set it at any time. A session that may not waits, and nobody goes
-     * before it, until those who are in its way have given back. */
+    /* With several slots: whether a waiting session may run beside the present holders (at least one).
+     * NULL: always. The caller may set it at any time. A session that may not run waits, and no other
+     * goes before it, until the holders in its way have given back. */
     bool (*may_run_beside)(const struct dv_policy *policy, const struct dv_policy_session *session);
     /* the policy's own */
-    bool crowded; /* whoever is next may not run beside the present holders: no slot is free for it */
+    bool crowded; /* the next session may not run beside the present holders: no slot is free for it */
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
     uint32_t in_line; /* holders that wait for room which others have */
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count; /* on the device */
     dv_ns longest_hold_ns; /* recently, as device time */
-    uint64_t overruns_ns;  /* by which all holds so far were too long to be turns, together */
-    dv_ns demand_ended_at; /* of the tenant that was the last to have no more work */
-    dv_ns hand_over_ns;    /* what a change of the holder costs, learned */
-    uint64_t fair_clock;   /* virtual time: weighted device time that everybody should have */
+    uint64_t overruns_ns;  /* sum of all overruns so far */
+    dv_ns demand_ended_at; /* of the tenant whose demand ended last */
+    dv_ns hand_over_ns;    /* learned cost of a hand-over */
+    uint64_t fair_clock;   /* virtual time: weighted device time that each should have */
     uint64_t idle_clock;   /* the same for the class idle, which shares what is left over */
-    dv_wide fair_lead_sum; /* weight x (fair_time - fair_clock), of those who share the device */
+    dv_wide fair_lead_sum; /* weight x (fair_time - fair_clock), of all sharing tenants */
     int64_t total_weight;  /* of them */
     struct dv_policy_line by_request[DV_REQUEST_LINES], by_fair[DV_CLASS_COUNT];
     struct dv_policy_tree by_other;
     struct dv_policy_tree by_resident[DV_CLASS_IDLE]; /* may run by weight, without moving memory */
-    struct dv_policy_tenant *last_tenant;             /* who was served last */
+    struct dv_policy_tenant *last_tenant;             /* the one served last */
     dv_ns period_began, window_ends;
     int64_t busy_ns, last_busy_ns; /* in this period and in the one before */
 };
@@ -340,30 +338,29 @@ void dv_policy_cancel(struct dv_policy *policy, struct dv_policy_session *sessio
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 /* The holder gave back (or died) at `now`; charges [granted_at, now). */
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-/* Whether memory has to be moved before the session's work can run. Among those that share by
- * weight one whose memory is there goes first, until the other has waited for DV_AWAY_WAITS_NS. */
+/* Whether memory has to be moved before the session's work can run. Among tenants that
+ * share by weight, one whose memory is there goes first, until the other has waited for DV_AWAY_WAITS_NS. */
 void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
                         dv_ns now);
 /* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile,
- * unless work of a higher class takes the device, or that takes longer than most_ns (which a later
+ * unless work of a higher class takes the device, or moving takes longer than most_ns (which a later
  * call may change), or DV_MOVING_MAX_NS in all. */
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
-/* The holder waits for room on the device, and none of those who have it can be asked for it now: other
- * holders are recalled at the end of their turn, as if somebody waited for the device. Of two that wait
- * for each other the one that began later is recalled at once. Ends with the hold. */
+/* The holder waits for room on the device, and no session that has it can be asked for it now. Other
+ * holders are recalled at the end of their slice, as if a session waited for the device. If two wait for
+ * each other, the one that began later is recalled at once. Ends with the hold. */
 void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
                        dv_ns now);
-/* Whether a tenant of the class waits that could run. Elastic only: others know no classes, and say yes. */
+/* Whether a tenant of the class waits and could run. Only elastic knows classes; others say yes. */
 bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class);
-/* It is there. What was left of the slice is left still, and if it is not fixed there is so much more
- * that moving memory stays a small part of the hold (policy->moving_part_ppm), up to
- * policy->moved_slice_max_ns. */
+/* The memory is there. The rest of the slice remains. If it is not fixed, it is extended so that moving
+ * memory stays a small part of the hold (policy->moving_part_ppm), up to policy->moved_slice_max_ns. */
 struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
                                    dv_ns took_ns, dv_ns now);
-/* A holder that should give back now, each one once: latency work waits, or its time is over (the
- * turn of one who had been alone, or a slice that it did not end by itself) and somebody can run or
- * its limit says so. NULL: none, and then *again says when to ask again (0: not before something
- * happens). */
+/* A holder that should give back now; each is named once. Latency work waits, or the holder's time is
+ * over (own_ns if it had been alone, or a slice that it did not end by itself) and another session can
+ * run or its limit says so. NULL: none, and then *again says when to ask again (0: not before
+ * something happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
 /* How long the tenant's limit still keeps it from running; 0: not at all. */
 dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
@@ -372,9 +369,9 @@ dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);
 
-/* What must outlive the daemon, so that nobody is served twice or forgotten: a tenant's accounts,
- * and a hold. What is put in is checked, for it comes from a file. A tenant's accounts are put in
- * right after dv_policy_tenant_add, and a session's hold right after dv_policy_session_init. */
+/* State that must outlive the daemon, so that no tenant is served twice or forgotten: a tenant's
+ * accounts, and a hold. Adopted values are checked, because they come from a file. Adopt a tenant's
+ * accounts right after dv_policy_tenant_add, and a session's hold right after dv_policy_session_init. */
 struct dv_policy_account {
     dv_ns used_ns, slice_ns;
     uint64_t fair_time;
@@ -394,18 +391,18 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
 struct dv_policy_hold dv_policy_hold(const struct dv_policy_session *session);
 void dv_policy_adopt_hold(struct dv_policy *policy, struct dv_policy_session *session,
                           const struct dv_policy_hold *hold, dv_ns now);
-/* What is left of the slice of an adopted hold, for its holder. */
+/* The rest of the slice of an adopted hold, for its holder. */
 struct dv_decision dv_policy_rest(const struct dv_policy_session *session, dv_ns now);
 
-/* What each tenant of the list should get if all of them always had work, in ppm: by weight, but
- * nobody below its request or above its limit. For showing and for tests. */
+/* The share of each tenant of the list if all of them always had work, in ppm: by weight, but not
+ * below its request or above its limit. For display and for tests. */
 void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint32_t *ppm);
 
 /* How far, in ns of device time, a backlogged tenant of the one class may be off its entitlement
- * over any window (divide by the window): a turn too much at one end, a turn too little at the
- * other, and half a turn for guarantees that fall due together; `slice_ns` and `kernel_ns` are the
- * longest of all who share. With turns of DV_SLICE_MAX_NS that is 25 ms, or 2.5 points of a second.
- */
+ * over any window (divide by the window): a slice too much at one end, a slice too little at the
+ * other, and half a slice for guarantees that fall due together; `slice_ns` and `kernel_ns` are the
+ * longest of all sharing tenants. With slices of DV_SLICE_MAX_NS that is 25 ms, or 2.5 points of a
+ * second. */
 dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns);
 
 #endif

@@ -1,9 +1,9 @@
-/* How long a turn should be: as long as the session's bursts, so that it neither idles inside the
- * turn nor needs several for one burst; and never so long that shares suffer. */
+/* How long a slice should be: as long as the session's bursts, so that it neither idles inside the
+ * slice nor needs several for one burst; and never so long that shares suffer. */
 #include "src/policy/order.h"
 
-/* Gemini's two factors, in quarters: how much the high percentile counts against the last burst,
- * and how much the estimate so far counts against the new one. They only set how fast it adapts. */
+/* Gemini's two factors, in quarters: how much the high percentile counts compared with the last
+ * burst, and the estimate so far compared with the new one. They only set how fast it adapts. */
 #define PERCENTILE_QUARTERS 3
 #define HISTORY_QUARTERS 2
 /* A gap this short is bridged, and so is one that wastes little compared with the burst. */
@@ -38,7 +38,7 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
     dv_ns now_ns = estimate(&session->burst);
     dv_ns slice = DV_SLICE_START_NS;
 
-    if (limited) /* what it gets is spread evenly */
+    if (limited) /* its time is spread evenly */
         most = most / 5 * 4;
     if (now_ns && session->learned_ns)
         session->learned_ns =
@@ -49,9 +49,9 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
         return policy->fixed_slice_ns;
     if (session->learned_ns)
         slice = session->learned_ns + session->learned_ns / MARGIN_PART;
-    if (slice > most) /* equal parts: the last turn of a burst should not end in idling */
+    if (slice > most) /* equal parts: the last slice of a burst should not end in idling */
         slice /= (slice + most - 1) / most;
-    /* A turn in which no kernel fits would waste most of itself. */
+    /* A slice in which no kernel fits would mostly be wasted. */
     dv_ns kernel = session->burst.kernel_ns;
     return longer(longer(slice, DV_SLICE_MIN_NS),
                   kernel < DV_SLICE_KERNEL_MAX_NS ? kernel : DV_SLICE_KERNEL_MAX_NS);

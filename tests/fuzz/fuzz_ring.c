@@ -173,7 +173,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     dv_log_set_level(DV_LOG_ERROR);
     start = (struct dv_worker_start){.device_count = 1, .shm_bytes = SHM_BYTES};
     runtime.start = &start;
-    runtime.ops = &dv_runtime_api_opencl;
+    runtime.ops = &dvk_opencl;
     runtime.shm_bytes = SHM_BYTES;
     runtime.shm = mmap(NULL, SHM_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -71,7 +71,7 @@ static void test_names(void **state)
     assert_ptr_equal(dv_policy_by_name("elastic"), &dv_policy_elastic);
     assert_ptr_equal(dv_policy_by_name("band"), &dv_policy_band);
     assert_null(dv_policy_by_name("lottery"));
-    assert_string_equal(dv_rule_text(DV_RULE_LIMIT), "everybody who waits is at its limit");
+    assert_string_equal(dv_rule_text(DV_RULE_LIMIT), "all waiting tenants are at their limits");
 }
 
 static void test_slots(void **state)

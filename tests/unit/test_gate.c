@@ -98,7 +98,7 @@ static bool work(struct dv_runtime *r)
     return false;
 }
 
-const struct dv_runtime_api dv_runtime_api_opencl = {
+static const struct dv_runtime_api api = {
     .backend = &backend, .before_sleep = before_sleep, .work = work};
 
 static int set_up(void **state)
@@ -113,7 +113,7 @@ static int set_up(void **state)
     runtime = (struct dv_runtime){.start = &start,
                                   .shm = shm,
                                   .header = (struct dv_shm_header *)shm,
-                                  .ops = &dv_runtime_api_opencl,
+                                  .ops = &api,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .submitting = PTHREAD_MUTEX_INITIALIZER};
     pthread_mutex_lock(&runtime.submitting);

@@ -24,7 +24,7 @@ static bool nothing_more(struct dv_runtime *r)
     return false;
 }
 
-const struct dv_runtime_api dv_runtime_api_opencl = {.before_sleep = prepare_for_sleep,
+static const struct dv_runtime_api api = {.before_sleep = prepare_for_sleep,
                                                      .work = nothing_more};
 
 /* Ends soon after a grant or a recall, while the main thread acts on that. */
@@ -45,7 +45,7 @@ static int set_up(void **state)
 
     (void)state;
     runtime = (struct dv_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
-                                  .ops = &dv_runtime_api_opencl,
+                                  .ops = &api,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .submitting = PTHREAD_MUTEX_INITIALIZER,
                                   .lease = (struct dv_lease *)shm}; /* of no device */

@@ -50,6 +50,13 @@ struct dv_runtime {
 
 /* The part that executes an API. */
 struct dv_runtime_api {
+    /* Loads the vendor's libraries without initialising them (the zygote's only preparation), so that forked workers
+     * share their pages and start fast. Returns 0 or a negative errno. */
+    int (*preload)(void);
+    /* Fills reports about the vendor's devices; initialises the vendor, so it runs in a forked child only. Returns
+     * their number or a negative errno, with a reason in words; *found is how many there are, whether there was room
+     * for them or not. */
+    int (*probe)(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
     const struct dv_graph_backend *backend;
     /* Initialises the vendor. Returns 0 or a negative errno with a reason in words. */
     int (*init)(struct dv_runtime *runtime, char *text, size_t text_bytes);
@@ -119,9 +126,6 @@ _Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason
 /* Makes a call of the vendor's that can take seconds, on a thread of its own: the main thread, which
  * waits for it here, goes on with commands, and gives back devices that others wait for. */
 void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument);
-
-/* The API served; linked in. */
-extern const struct dv_runtime_api dv_runtime_api_opencl;
 
 /* What kernels print. */
 int dv_output_start(struct dv_runtime *runtime);

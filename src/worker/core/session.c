@@ -294,10 +294,9 @@ static void fail_start(struct dv_runtime *runtime, const char *text)
     dv_futex_wake(&runtime->header->worker_state, INT_MAX);
 }
 
-int dv_worker_session_run(const struct dv_worker_start *start)
+int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_runtime_api *api)
 {
     static struct dv_runtime runtime;
-    const struct dv_runtime_api *api = &dv_runtime_api_opencl;
     char text[512] = "";
     pthread_t watcher;
 

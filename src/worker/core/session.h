@@ -6,6 +6,8 @@
 
 #include "src/wire/session/handshake.h"
 
+struct dv_runtime_api;
+
 struct dv_worker_start {
     uint64_t session;
     uint64_t shm_bytes;
@@ -20,16 +22,6 @@ struct dv_worker_start {
 
 /* Serves the session until the tenant leaves; returns the process's exit status. Called in the
  * forked child, which has one thread. */
-int dv_worker_session_run(const struct dv_worker_start *start);
-
-/* Fills reports about the vendor's devices; initialises the vendor, so it runs in a forked child
- * only. Returns their number or a negative errno, with a reason in words; *found is how many there are,
- * whether there was room for them or not. */
-int dv_worker_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
-                    size_t text_bytes);
-
-/* Loads the vendor's libraries without initialising them (the zygote's only preparation), so that
- * forked workers share their pages and start fast. Returns 0 or a negative errno. */
-int dv_worker_preload(void);
+int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_runtime_api *api);
 
 #endif

@@ -23,6 +23,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/log.h"
+#include "src/worker/core/runtime.h"
 #include "src/worker/core/sandbox.h"
 #include "src/worker/core/session.h"
 #include "src/worker/core/cache_trim.h"
@@ -36,6 +37,7 @@ struct child {
 };
 
 struct zygote {
+    const struct dv_runtime_api *api;
     int socket_fd;
     int signal_fd;
     bool of_system;   /* see dv_zygote_run */
@@ -177,7 +179,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     memcpy(start.devices, request->devices, sizeof start.devices);
     snprintf(name, sizeof name, "divvy-w%llu", (unsigned long long)request->session);
     become_child(name);
-    _exit(dv_worker_session_run(&start));
+    _exit(dv_worker_session_run(&start, zygote->api));
 }
 
 /* Not 0: a driver that ends the process may say that. */
@@ -196,8 +198,8 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_sandbox_s
         answer->unsandboxed = sandbox->on && dv_sandbox_is_refused(answer->status);
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
-    int count = dv_worker_probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found,
-                                answer->text, sizeof answer->text);
+    int count = zygote->api->probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found, answer->text,
+                                   sizeof answer->text);
     answer->status = count < 0 ? count : 0;
     answer->device_count = count < 0 ? 0 : (uint32_t)count;
     if (count <= 0 && !answer->text[0])
@@ -451,7 +453,7 @@ static int open_signals(void)
     return fd < 0 ? -errno : fd;
 }
 
-int dv_zygote_run(int socket_fd, bool of_system)
+int dv_zygote_run(int socket_fd, bool of_system, const struct dv_runtime_api *api)
 {
     static struct zygote zygote;
 
@@ -459,6 +461,7 @@ int dv_zygote_run(int socket_fd, bool of_system)
     prctl(PR_SET_NAME, "divvy-zygote");
     fcntl(socket_fd, F_SETFD, FD_CLOEXEC);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* see fork_child */
+    zygote.api = api;
     zygote.next_cache_fd = -1;
     zygote.socket_fd = socket_fd;
     zygote.of_system = of_system;
@@ -467,7 +470,7 @@ int dv_zygote_run(int socket_fd, bool of_system)
         dv_error("cannot watch for the end of workers: %s", strerror(-zygote.signal_fd));
         return 1;
     }
-    int error = dv_worker_preload();
+    int error = api->preload();
     if (error < 0) /* workers then load the libraries themselves, or say why they cannot */
         dv_warning("cannot load the vendors' libraries ahead of time: %s", strerror(-error));
 

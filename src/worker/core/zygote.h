@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+struct dv_runtime_api;
+
 /* Where divvyd puts the zygote's end of their SEQPACKET socket. */
 #define DV_ZYGOTE_SOCKET_FD 3
 
@@ -15,6 +17,6 @@
 
 /* Serves requests on the socket until its other end is closed; workers live on after that. of_system:
  * no worker may be its own user or root, whatever is asked for. Returns the process's exit status. In a forked worker it does not return. */
-int dv_zygote_run(int socket_fd, bool of_system);
+int dv_zygote_run(int socket_fd, bool of_system, const struct dv_runtime_api *api);
 
 #endif

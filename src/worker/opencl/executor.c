@@ -1,5 +1,7 @@
 /* The OpenCL part of a worker: initialises the vendor and executes records. */
 #include "src/worker/opencl/executor.h"
+
+#include "src/worker/opencl/api.h"
 #include "src/worker/opencl/residency.h"
 
 #include <errno.h>
@@ -53,6 +55,7 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
     }
     w->runtime = runtime;
     runtime->api = w;
+    w->messages = dvk_messages;
     uint32_t found;
     int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, &found, text,
                                    text_bytes);
@@ -70,23 +73,6 @@ static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
     }
     dvk_residency_start(w);
     return 0;
-}
-
-struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
-{
-    struct dv_reply *block = dv_runtime_arena(w->runtime, offset, sizeof *block + bytes);
-
-    /* An atomic access across two cache lines would hold up the whole machine. */
-    if (!block || offset % alignof(struct dv_reply))
-        dv_runtime_abandon(w->runtime, "named a reply outside its arena");
-    return block;
-}
-
-void dvk_send_reply(struct dv_reply *block, int32_t status)
-{
-    block->status = status;
-    if (atomic_exchange(&block->state, DV_REPLY_DONE) == DV_REPLY_SLEEPING)
-        dv_futex_wake(&block->state, INT_MAX);
 }
 
 static void answer(struct dvk_worker *w, const struct dvk_message_info *info, const uint8_t *record,
@@ -112,7 +98,7 @@ static void handle(struct dv_runtime *runtime, const struct dv_record *record)
     if (record->bytes < info->bytes)
         dv_runtime_abandon(runtime, "sent a message that is too short");
     if (info->style == DVK_STYLE_QUEUE) {
-        dvk_command_handle(w, record);
+        dvk_command_handle(w, record, info);
         return;
     }
     if (record->bytes > w->scratch_bytes) {
@@ -154,7 +140,9 @@ static void evict(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint
     dvk_residency_evict(dvk_worker_of(runtime), device, id, bytes);
 }
 
-const struct dv_runtime_api dv_runtime_api_opencl = {
+const struct dv_runtime_api dvk_opencl = {
+    .preload = dvk_preload,
+    .probe = dvk_probe,
     .backend = &dvk_backend,
     .init = init,
     .handle = handle,

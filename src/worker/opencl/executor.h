@@ -215,6 +215,7 @@ struct dvk_command {
     cl_uint wait_count;
     cl_event *waits;
     struct dvk_mem *mems[DVK_KEPT];
+    uint32_t writes; /* of those: a bit for each that the command writes */
     struct dvk_mem **listed; /* those of a command that takes a list */
     uint32_t listed_count;
     struct dvk_kernel *kernel;
@@ -241,6 +242,7 @@ struct dvk_worker {
     struct dv_lease_work ran; /* what is being measured */
     uint64_t other_cost_ns; /* of commands that are no kernels, lately; 0: not known */
     struct dv_runtime *runtime;
+    const struct dvk_message_info *messages; /* by op: the generated table */
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
@@ -258,12 +260,14 @@ static inline struct dvk_worker *dvk_worker_of(struct dv_runtime *runtime)
     return runtime->api;
 }
 
-/* ---- executor.c ---- */
+/* ---- reply.c ---- */
 /* The reply that a message names, with room for so many bytes behind it. Who names none ends its worker. */
 struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes);
 void dvk_send_reply(struct dv_reply *block, int32_t status);
+/* Puts data behind the reply; what does not fit is cut, its full length told. */
+void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
 
-/* ---- objects.c ---- */
+/* ---- table.c ---- */
 void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
 int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *object);
 void *dvk_take(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
@@ -297,16 +301,42 @@ static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, uint32_t 
     return dvk_find(w, DV_KIND_KERNEL, id);
 }
 
-void dvk_mem_unref(struct dvk_mem *mem);
-/* Its bytes count no longer for the tenant. */
-void dvk_mem_uncount(struct dvk_mem *mem);
-void dvk_mem_unpin(struct dvk_mem *mem);
-void dvk_sampler_unref(struct dvk_sampler *sampler);
-void dvk_kernel_unref(struct dvk_kernel *kernel);
+/* ---- contexts.c ---- */
+void dvk_context_unref(struct dvk_context *context);
+bool dvk_queue_is_idle(const struct dvk_queue *queue);
+void dvk_queue_close(struct dvk_worker *w, struct dvk_queue *queue);
 void dvk_close_released_queues(struct dvk_worker *w);
 
-/* ---- kernels.c ---- */
+/* ---- streams.c ---- */
+void dvk_flush(struct dvk_worker *w);
+/* Waits for all that was handed to the vendor. */
+void dvk_finish(struct dvk_worker *w);
+
+/* ---- mem_record.c ---- */
+struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id);
+/* How it is made, in a context that stays as long as the object's record. */
+void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe);
+void dvk_mem_free(struct dvk_mem *mem);
+void dvk_mem_unref(struct dvk_mem *mem);
+/* Objects are counted against the first device of their context. */
+uint32_t dvk_mem_home(const struct dvk_context *context);
+/* Counts its bytes for the tenant. Returns false when the quota is exhausted. */
+bool dvk_mem_count(struct dvk_mem *mem, const struct dvk_context *context, bool claimed);
+void dvk_mem_uncount(struct dvk_mem *mem);
+
+/* ---- memory.c ---- */
+/* The application has released it, or a command that kept the vendor's object is done with it. */
+void dvk_mem_release(struct dvk_mem *mem);
+void dvk_mem_unpin(struct dvk_mem *mem);
+
+/* ---- arguments.c ---- */
+void dvk_sampler_unref(struct dvk_sampler *sampler);
+void dvk_kernel_unref(struct dvk_kernel *kernel);
 void dvk_timing_unref(struct dvk_timing *timing);
+/* These two return NULL when memory is short. */
+struct dvk_arguments *dvk_arguments_new(uint32_t count);
+struct dvk_arguments *dvk_arguments_copy(const struct dvk_arguments *from);
+void dvk_argument_clear(struct dvk_argument *argument);
 void dvk_arguments_unref(struct dvk_arguments *arguments);
 void dvk_arguments_pin(struct dvk_arguments *arguments);
 void dvk_arguments_unpin(struct dvk_arguments *arguments);
@@ -338,19 +368,15 @@ static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
 cl_command_queue dvk_command_queue(struct dvk_command *c);
 cl_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
-void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record);
-void dvk_flush(struct dvk_worker *w);
-/* Waits for all that was handed to the vendor. */
-void dvk_finish(struct dvk_worker *w);
+void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info);
 extern const struct dv_graph_backend dvk_backend;
 
 /* ---- queries.c ---- */
 int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
                           size_t capacity, void *value, size_t *bytes);
-/* Puts data behind the reply; what does not fit is cut, its full length told. */
-void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
-
-/* ---- vendor.c ---- */
+/* ---- vendor.c: the first two as in struct dv_runtime_api ---- */
+int dvk_preload(void);
+int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
 int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
                        cl_platform_id *platforms, int capacity, uint32_t *found_count, char *text,
                        size_t text_bytes);

@@ -8,110 +8,6 @@
 #include "src/wire/session/opencl_arguments.h"
 #include "src/worker/opencl/executor.h"
 
-static struct dvk_arguments *new_arguments(uint32_t count)
-{
-    struct dvk_arguments *arguments =
-        calloc(1, sizeof *arguments + count * sizeof arguments->list[0]);
-    if (arguments) {
-        arguments->refs = 1;
-        arguments->count = count;
-    }
-    return arguments;
-}
-
-static void clear_argument(struct dvk_argument *argument)
-{
-    dvk_mem_unref(argument->mem);
-    dvk_sampler_unref(argument->sampler);
-    free(argument->value);
-    *argument = (struct dvk_argument){0};
-}
-
-void dvk_arguments_unref(struct dvk_arguments *arguments)
-{
-    if (!arguments || --arguments->refs > 0)
-        return;
-    for (uint32_t i = 0; i < arguments->count; i++)
-        clear_argument(&arguments->list[i]);
-    free(arguments);
-}
-
-void dvk_arguments_pin(struct dvk_arguments *arguments)
-{
-    for (uint32_t i = 0; i < arguments->count; i++)
-        if (arguments->list[i].mem) {
-            arguments->list[i].mem->pins++;
-            arguments->list[i].mem->refs++;
-        }
-}
-
-void dvk_arguments_unpin(struct dvk_arguments *arguments)
-{
-    for (uint32_t i = 0; i < arguments->count; i++)
-        if (arguments->list[i].mem)
-            dvk_mem_unpin(arguments->list[i].mem);
-}
-
-static struct dvk_arguments *copy_arguments(const struct dvk_arguments *from)
-{
-    struct dvk_arguments *copy = new_arguments(from->count);
-
-    for (uint32_t i = 0; copy && i < from->count; i++) {
-        copy->list[i] = from->list[i];
-        if (copy->list[i].mem)
-            copy->list[i].mem->refs++;
-        if (copy->list[i].sampler)
-            copy->list[i].sampler->refs++;
-        if (from->list[i].value) {
-            copy->list[i].value = malloc(from->list[i].size);
-            if (!copy->list[i].value) {
-                copy->list[i].form = 0;
-                dvk_arguments_unref(copy);
-                return NULL;
-            }
-            memcpy(copy->list[i].value, from->list[i].value, from->list[i].size);
-        }
-    }
-    return copy;
-}
-
-static cl_int apply_argument(cl_kernel kernel, uint32_t index, const struct dvk_argument *argument)
-{
-    switch (argument->form) {
-    case DV_ARGUMENT_VALUE:
-        return clSetKernelArg(kernel, index, argument->size, argument->value);
-    case DV_ARGUMENT_LOCAL:
-        return clSetKernelArg(kernel, index, argument->size, NULL);
-    case DV_ARGUMENT_MEM:
-        if (!argument->mem)
-            return clSetKernelArg(kernel, index, sizeof(cl_mem), NULL);
-        if (!argument->mem->vendor)
-            return argument->mem->error ? argument->mem->error : CL_INVALID_MEM_OBJECT;
-        return clSetKernelArg(kernel, index, sizeof(cl_mem), &argument->mem->vendor);
-    case DV_ARGUMENT_SAMPLER:
-        return clSetKernelArg(kernel, index, sizeof(cl_sampler), &argument->sampler->vendor);
-    default:
-        return CL_INVALID_KERNEL_ARGS;
-    }
-}
-
-cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments)
-{
-    for (uint32_t i = 0; i < arguments->count; i++) {
-        const struct dvk_argument *argument = &arguments->list[i];
-        uint64_t made = argument->mem ? argument->mem->made : 0;
-        if (kernel->applied[i] == argument->version && argument->form &&
-            kernel->applied_made[i] == made)
-            continue;
-        cl_int error = apply_argument(kernel->vendor, i, argument);
-        kernel->applied[i] = error == CL_SUCCESS ? argument->version : 0;
-        kernel->applied_made[i] = made;
-        if (error != CL_SUCCESS)
-            return error;
-    }
-    return CL_SUCCESS;
-}
-
 void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
                          const uint8_t *tail, size_t tail_bytes)
 {
@@ -150,15 +46,15 @@ void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
         return;
     }
     if (kernel->arguments->refs > 1) { /* a command still needs the old ones */
-        struct dvk_arguments *copy = copy_arguments(kernel->arguments);
+        struct dvk_arguments *copy = dvk_arguments_copy(kernel->arguments);
         if (!copy) {
-            clear_argument(&argument);
+            dvk_argument_clear(&argument);
             return;
         }
         dvk_arguments_unref(kernel->arguments);
         kernel->arguments = copy;
     }
-    clear_argument(&kernel->arguments->list[m->index]);
+    dvk_argument_clear(&kernel->arguments->list[m->index]);
     argument.version = ++kernel->versions;
     kernel->arguments->list[m->index] = argument;
 }
@@ -231,7 +127,7 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         kernel->refs = 1;
         kernel->vendor = vendor;
         kernel->may_print = may_print;
-        kernel->arguments = arguments ? copy_arguments(arguments) : new_arguments(count);
+        kernel->arguments = arguments ? dvk_arguments_copy(arguments) : dvk_arguments_new(count);
         kernel->applied = calloc(count ? count : 1, sizeof *kernel->applied);
         kernel->applied_made = calloc(count ? count : 1, sizeof *kernel->applied_made);
         kernel->parameters = calloc(count ? count : 1, sizeof *kernel->parameters);
@@ -299,12 +195,6 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
         memcpy(kernel->parameters, source->parameters,
                source->arguments->count * sizeof *source->parameters);
     return error;
-}
-
-void dvk_timing_unref(struct dvk_timing *timing)
-{
-    if (timing && --timing->refs == 0)
-        free(timing);
 }
 
 /* The command's time will count for the kernel, unless it may have been compiled in it. */

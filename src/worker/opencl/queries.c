@@ -6,15 +6,6 @@
 #include "src/base/cleanup.h"
 #include "src/worker/opencl/executor.h"
 
-void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes)
-{
-    if (reply->bytes < reply->capacity) {
-        size_t room = reply->capacity - reply->bytes;
-        memcpy(reply->data + reply->bytes, data, bytes < room ? bytes : room);
-    }
-    reply->bytes += bytes;
-}
-
 /* All binaries of a program: for each device u64 length, the binary, padding to 8 bytes. */
 static int32_t program_binaries(struct dvk_worker *w, const struct dvw_query *m, size_t capacity,
                                 uint8_t *value, size_t *bytes)

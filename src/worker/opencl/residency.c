@@ -334,14 +334,10 @@ static bool add_use(struct dvk_command *c, struct dvk_mem *mem, bool writes)
 
 static bool list_uses(struct dvk_command *c)
 {
-    const struct dvw_transfer *transfer = (const void *)c->record;
-    uint32_t writes = c->info->writes;
     bool all = true;
 
-    if (c->info->submit == dvk_submit_transfer)
-        writes = transfer->direction != DV_FROM_DEVICE;
     for (int i = 0; i < DVK_KEPT; i++)
-        all &= add_use(c, c->mems[i], writes >> i & 1);
+        all &= add_use(c, c->mems[i], c->writes >> i & 1);
     for (uint32_t i = 0; i < c->listed_count; i++)
         all &= add_use(c, c->listed[i], c->info->writes_list);
     for (uint32_t i = 0; c->arguments && i < c->arguments->count; i++) {

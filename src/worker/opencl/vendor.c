@@ -27,7 +27,7 @@ static void preload_icd(const char *folder, const char *file)
     fclose(stream);
 }
 
-int dv_worker_preload(void)
+int dvk_preload(void)
 {
     const char *folder = getenv("OCL_ICD_VENDORS");
     DIR *dir = folder ? opendir(folder) : NULL;
@@ -217,7 +217,7 @@ int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
     return count ? count : -ENODEV;
 }
 
-int dv_worker_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
+int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
                     size_t text_bytes)
 {
     return dvk_vendor_devices(reports, NULL, NULL, capacity, found, text, text_bytes);

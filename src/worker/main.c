@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "src/worker/core/zygote.h"
+#include "src/worker/opencl/api.h"
 
 int main(int argc, char **argv)
 {
@@ -25,5 +26,5 @@ int main(int argc, char **argv)
                 "To run a program through divvy: divvy run -- PROGRAM\n");
         return 2;
     }
-    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD, of_system);
+    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD, of_system, &dvk_opencl);
 }

@@ -1,0 +1,9 @@
+/* OpenCL, as the core of a worker serves it. */
+#ifndef DV_WORKER_OPENCL_API_H
+#define DV_WORKER_OPENCL_API_H
+
+#include "src/worker/core/runtime.h"
+
+extern const struct dv_runtime_api dvk_opencl;
+
+#endif
