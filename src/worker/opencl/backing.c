@@ -93,7 +93,7 @@ static bool should_pin(const struct dvk_mem *root, cl_command_queue queue)
     if (!queue || room->pinned == DV_PINNED_NO || root->backing_bytes < MAP_FROM ||
         root->backing_bytes > PINNED_MOST - room->pinned_bytes)
         return false;
-    if (room->pinned == DV_PINNED_AUTO && root->resident && !root->is_image && root->bytes >= TRIED_BYTES)
+    if (room->pinned == DV_PINNED_AUTO && root->residence >= DVK_RESIDENT && !root->is_image && root->bytes >= TRIED_BYTES)
         room->pinned = pinning_gains(root, queue) ? DV_PINNED_YES : DV_PINNED_NO;
     return room->pinned == DV_PINNED_YES;
 }
@@ -123,5 +123,4 @@ void dvk_backing_free(struct dvk_mem *root)
     }
     root->pinned = NULL;
     root->backing = NULL;
-    root->backed = false;
 }

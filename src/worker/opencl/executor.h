@@ -70,6 +70,21 @@ struct dvk_recipe {
     cl_image_desc desc;
 };
 
+/* Where a managed object is (dvk_set_residence). */
+enum dvk_residence {
+    DVK_AWAY,     /* it takes no device memory */
+    DVK_ARRIVING, /* it is made on the device; bytes may still be on their way */
+    DVK_RESIDENT, /* all of it is on the device; `moved` bytes may have been copied out */
+    DVK_STUCK,    /* resident, and could not be evicted; it is not tried again before it was used */
+};
+
+/* Where the newest bytes of a managed object are. */
+enum dvk_content {
+    DVK_NO_CONTENT,        /* no command has written it */
+    DVK_CONTENT_ON_HOST,   /* in the backing; a resident object has the same */
+    DVK_CONTENT_ON_DEVICE, /* there alone */
+};
+
 struct dvk_mem {
     uint32_t refs;  /* of this record: the table's, kernels' arguments', commands' */
     uint32_t pins;  /* commands not yet handed to the vendor: keep the vendor's object */
@@ -101,17 +116,31 @@ struct dvk_mem {
     uint64_t moved;    /* bytes of a move under way */
     size_t region[3];  /* of an image */
     uint32_t in_use;   /* commands admitted and not complete */
-    bool resident;     /* on the device, all of it */
-    bool placing;      /* about to be */
-    bool wanted;       /* by the command that is waited for */
-    bool backed;       /* the backing is as the device has it */
-    bool has_content;  /* somebody has written it */
-    bool stuck;        /* it could not be evicted */
+    enum dvk_residence residence;
+    enum dvk_content content;
+    bool wanted; /* by the command that is waited for */
 };
 
 struct dvk_list {
     struct dvk_mem **roots;
     uint32_t count, capacity;
+};
+
+/* What a session brings in. A phase follows the one before when there is no room. */
+enum dvk_phase {
+    DVK_BRINGS_NOTHING,
+    DVK_BRINGS_AHEAD,  /* the device is not granted yet: as much as there is room for */
+    DVK_BRINGS_SET,    /* objects of the command at the gate, and of those behind it */
+    DVK_BRINGS_HEAD,   /* of the command at the gate only, evicting others of its own */
+    DVK_BRINGS_QUEUED, /* the same, with nothing left to evict: it waits until other sessions have evicted */
+};
+
+/* Whether divvyd was asked for room. */
+enum dvk_question {
+    DVK_NOT_ASKED,
+    DVK_ASKED,
+    DVK_ASKED_BEFORE_EVICTING, /* and less is needed since */
+    DVK_NOTHING_ASKED,         /* divvyd was told of the copies; there is room */
 };
 
 /* A session on a device: its room there, and what it moves. */
@@ -123,18 +152,14 @@ struct dvk_room {
     struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
     struct dvk_list wanted_before;  /* while that is put together anew */
     struct dvk_mem *partly_there;   /* was being brought in when that was interrupted; NULL: none */
-    bool head_only;                 /* nothing is brought in ahead: there is no room */
-    bool lacks_less;                /* something was evicted since divvyd was asked for room */
-    bool in_line;                   /* nothing is left to evict: others have the room */
     TAILQ_HEAD(, dvk_mem) resident;
     uint64_t room;   /* granted by divvyd */
     uint64_t placed; /* taken by objects */
     struct dvk_command *bringing; /* whose objects are being brought, or NULL */
     uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
-    bool asked;
-    bool no_answer;    /* to that: no room was asked for */
+    enum dvk_phase phase;
+    enum dvk_question question;
     uint64_t place_id; /* of the newest question */
-    bool ahead; /* the device is not ours yet */
     uint64_t evict_due;
     uint64_t evict_id; /* the newest that is in it */
     /* what divvyd said, on the lease's thread */
