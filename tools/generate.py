@@ -2,7 +2,7 @@
 """Turns an API specification (a folder such as api/opencl/) into C and documentation.
 
 It reads the C prototypes and the order of the dispatch table from the API's own headers through
-libclang, and what prototypes do not say from the specification. It knows no name of any API.
+libclang, and everything else from the specification. It contains no name of any API.
 
     generate.py SPEC_DIR OUT_DIR          C sources for client and worker
     generate.py SPEC_DIR --docs DOCS_DIR  coverage table and message formats
@@ -33,7 +33,7 @@ class Argument:
 
 
 class Function:
-    """One entry of the dispatch table: its prototype and what the specification says of it."""
+    """One entry of the dispatch table: its prototype and its specification."""
 
     def __init__(self, name, result, args, spec):
         self.name, self.result, self.args, self.spec = name, result, args, spec
@@ -61,7 +61,7 @@ class Message:
     def __init__(self, name, style, fields, tail="", says="", record=False, function=None):
         self.name, self.style, self.tail, self.says = name, style, tail, says
         self.record, self.function = record, function
-        # 8-byte fields first, so that the layout has no holes a reader could be surprised by
+        # 8-byte fields first, so that the layout has no holes
         self.fields = sorted(fields, key=lambda f: SCALARS[f.kind][1] != 8)
         used = sum(f.size for f in self.fields)
         if used % 8:
@@ -157,7 +157,7 @@ class Api:
             raise SpecError("not in the dispatch table: %s" % ", ".join(sorted(unknown)))
         for name, result, args in table:
             if name not in self.spec["functions"]:
-                raise SpecError("the specification says nothing of %s" % name)
+                raise SpecError("%s is not in the specification" % name)
             if args is None:
                 if self.spec["functions"][name]["does"] != "absent":
                     raise SpecError("%s has no prototype but is not absent" % name)
@@ -220,7 +220,7 @@ class Api:
         return [(a, how) for a, how in found if "object" in how or "objects" in how]
 
     def writes(self, function):
-        """Which of the objects kept for a command it writes, a bit each; whether those of its list."""
+        """A bit for each kept object that a command writes, and whether it writes those of its list."""
         kept = [how for _, how in self.objects(function) if "object" in how]
         listed = [how for _, how in self.objects(function) if "objects" in how]
         mask = sum(1 << i for i, how in enumerate(kept) if how["access"] == "write")
@@ -242,7 +242,7 @@ def write_wire_header(api):
     out += ["    %s = %d,\n" % (m.op, i + 1) for i, m in enumerate(api.messages)]
     out.append("    DVW_OP_COUNT = %d,\n};\n\n" % (len(api.messages) + 1))
     queries = [f for f in api.functions if f.spec.get("query")]
-    out.append("/* Functions that a `query` message may name. */\nenum dvw_query_function {\n")
+    out.append("/* Functions that a `query` message can name. */\nenum dvw_query_function {\n")
     out += ["    DVW_QUERY_%s = %d,\n" % (f.name, i + 1) for i, f in enumerate(queries)]
     out.append("};\n\n")
     for m in api.messages:
@@ -406,14 +406,14 @@ def client_logged(api, f):
 
 def write_client_source(api):
     out = [NOTICE, '#include <string.h>\n\n#include "src/base/cleanup.h"\n',
-           '#include "src/client/%s/client.h"\n\n' % api.spec["prefix"]]
+           '#include "src/client/%s/enqueue.h"\n\n' % api.spec["prefix"]]
     writers = {"enqueue": client_enqueue, "retain": client_reference, "release": client_reference,
                "info": client_info, "absent": client_absent}
     for f in api.functions:
         if f.does in writers and f.name not in api.bare:
             out.append(writers[f.does](api, f))
     if api.bare:
-        out.append("/* For entries that this system's headers give no prototype. */\n"
+        out.append("/* For entries without a prototype in this system's headers. */\n"
                    "static %s DV_ENTRY absent_without_prototype(void)\n{\n    return %s;\n}\n\n"
                    % (api.spec["status"], api.spec["absent"]))
     for f in api.functions:
@@ -454,7 +454,7 @@ def write_worker_header(api):
             out.append("int32_t dvk_resolve_%s(struct dvk_worker *w, struct dvk_command *c);\n"
                        "int32_t dvk_submit_%s(struct dvk_worker *w, struct dvk_command *c);\n" %
                        (m.name, m.name))
-    out.append("\n/* What the table of messages says of each. */\nstruct dvk_message_info {\n"
+    out.append("\n/* One entry of the table of messages. */\nstruct dvk_message_info {\n"
                "    const char *name;\n    uint32_t bytes; /* of the fixed part */\n"
                "    uint32_t style; /* enum dvk_style */\n"
                "    uint32_t writes; /* a bit for each object kept for the command that it writes */\n"
@@ -600,7 +600,7 @@ def write_coverage(api):
 
 def write_wire_doc(api):
     out = ["# Messages of the command ring\n\nGenerated by `tools/generate.py` from `api/%s/`; do not "
-           "edit. What a record is, and the three heads, is in [wire.md](wire.md). All numbers are in "
+           "edit. [wire.md](wire.md) describes records and the three heads. All numbers are in "
            "host byte order; offsets are in bytes from the record's start.\n\n" % api.spec["prefix"]]
     for i, m in enumerate(api.messages):
         out.append("## %d: %s (%s%s)\n\n%s.\n\n| offset | bytes | field |\n|---|---|---|\n"

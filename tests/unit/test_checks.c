@@ -1,7 +1,7 @@
 /* What the client must answer at once when a command is enqueued, without a session. */
 #include "unit.h"
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/enqueue.h"
 
 #define ROOT_BYTES 2048
 

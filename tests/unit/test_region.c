@@ -1,7 +1,7 @@
 /* Boxes of bytes and pixels: what is accepted, and that packing moves the right bytes. */
 #include "unit.h"
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/region.h"
 
 #define BUFFER_BYTES 65536
 

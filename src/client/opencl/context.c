@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 /* ---- contexts ---- */
 

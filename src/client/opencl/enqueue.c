@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/enqueue.h"
+#include "src/client/opencl/region.h"
 
 #define SPIN_NS (20 * DV_NS_PER_US)
 
@@ -223,18 +224,6 @@ cl_int CL_API_CALL dvc_clFinish(cl_command_queue command_queue)
         return CL_OUT_OF_RESOURCES;
     dv_flush_output(s);
     return CL_SUCCESS;
-}
-
-cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel kernel,
-                                     cl_uint num_events_in_wait_list,
-                                     const cl_event *event_wait_list, cl_event *event)
-{
-    const size_t one = 1;
-    cl_int error = dvc_clEnqueueNDRangeKernel(command_queue, kernel, 1, NULL, &one, &one,
-                                              num_events_in_wait_list, event_wait_list, event);
-    if (error == CL_SUCCESS && event)
-        ((struct dv_event *)*event)->command = CL_COMMAND_TASK;
-    return error;
 }
 
 /* ---- checks ---- */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/enqueue.h"
 
 #define SPIN_NS (20 * DV_NS_PER_US)
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 #define DEPTH_MOST 64
 #define ONCE_MOST 1024 /* files that say they want to be included once */

@@ -1,13 +1,7 @@
-/* Answers to information queries, and the call log. */
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+/* Answers to information queries. */
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 cl_int dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret)
 {
@@ -56,41 +50,3 @@ cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32
     return CL_SUCCESS;
 }
 
-/* ---- the call log: DIVVY_LOG=FILE ---- */
-
-static char *log_path;
-
-void dv_log_open(void)
-{
-    const char *path = secure_getenv("DIVVY_LOG");
-    if (path && *path && !log_path)
-        log_path = strdup(path);
-}
-
-bool dv_log_enabled(void)
-{
-    return log_path != NULL;
-}
-
-/* Opens the file for each line: slow, but a guest holds no descriptor, and the application may
- * close all of them. */
-void dv_log_call(const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-
-    va_start(args, format);
-    int length = vsnprintf(line, sizeof line - 1, format, args);
-    va_end(args);
-    if (length < 0)
-        return;
-    if ((size_t)length > sizeof line - 2)
-        length = sizeof line - 2;
-    line[length++] = '\n';
-    int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
-    ssize_t written = write(fd, line, (size_t)length);
-    (void)written;
-    close(fd);
-}

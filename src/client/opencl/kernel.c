@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 #include "src/wire/session/opencl_arguments.h"
 
 /* reqd_work_group_size(X,Y,Z) among the attributes */

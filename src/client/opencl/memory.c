@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/region.h"
 #include "src/wire/session/opencl_pixels.h"
 
 #define DEVICE_ACCESS (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY)

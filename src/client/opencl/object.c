@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 #define ALIGNED(bytes) (((bytes) + 63) & ~(size_t)63)
 
@@ -91,6 +91,13 @@ static struct dv_object *take_free(enum dv_object_kind kind, struct stretch *s)
     return NULL;
 }
 
+static const struct _cl_icd_dispatch *dispatch;
+
+void dv_object_set_dispatch(const struct _cl_icd_dispatch *given)
+{
+    dispatch = given;
+}
+
 void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
 {
     struct stretch *s = &stretches[kind];
@@ -113,7 +120,7 @@ void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
     }
     pthread_mutex_unlock(&s->lock);
     memset((char *)object + sizeof *object, 0, s->object_bytes - sizeof *object);
-    object->dispatch = dv_dispatch();
+    object->dispatch = dispatch;
     object->id = id;
     object->session = session;
     object->next_free = NULL;

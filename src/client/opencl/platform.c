@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 /* Extensions that need nothing of us beyond the core functions, or whose functions we have. */
 static const char *const offered_extensions[] = {
@@ -159,6 +159,12 @@ cl_int dv_platforms_init(struct dv_session *s)
     for (cl_uint i = 0; i < count; i++)
         known.devices[i]->object.session = s;
     return CL_SUCCESS;
+}
+
+void dv_platforms_after_fork(void)
+{
+    for (uint32_t id = 1; dv_object_by_id(DV_KIND_DEVICE, id); id++)
+        pthread_mutex_init(&((struct dv_device *)dv_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
 }
 
 /* ---- platforms ---- */
@@ -545,51 +551,4 @@ cl_int CL_API_CALL dvc_clUnloadCompiler(void)
 cl_int CL_API_CALL dvc_clUnloadPlatformCompiler(cl_platform_id platform)
 {
     return dv_platform_of(platform) ? CL_SUCCESS : CL_INVALID_PLATFORM;
-}
-
-static cl_int CL_API_CALL icd_get_platform_ids(cl_uint num_entries, cl_platform_id *platforms,
-                                               cl_uint *num_platforms)
-{
-    return dvc_clGetPlatformIDs(num_entries, platforms, num_platforms);
-}
-
-static void *extension_function(const char *name)
-{
-    if (!name)
-        return NULL;
-    if (strcmp(name, "clIcdGetPlatformIDsKHR") == 0)
-        return (void *)icd_get_platform_ids;
-    if (strcmp(name, "clGetKernelSubGroupInfoKHR") == 0)
-        return (void *)dvc_clGetKernelSubGroupInfoKHR;
-    if (strcmp(name, "clCreateProgramWithILKHR") == 0)
-        return (void *)dvc_clCreateProgramWithIL;
-    return NULL;
-}
-
-void *CL_API_CALL dvc_clGetExtensionFunctionAddress(const char *func_name)
-{
-    return extension_function(func_name);
-}
-
-void *CL_API_CALL dvc_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
-                                                               const char *func_name)
-{
-    return dv_platform_of(platform) ? extension_function(func_name) : NULL;
-}
-
-/* ---- what the ICD loader looks for in the library ---- */
-
-#define EXPORT __attribute__((visibility("default")))
-
-EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *func_name)
-{
-    if (func_name && strcmp(func_name, "clGetPlatformInfo") == 0)
-        return (void *)dvc_clGetPlatformInfo;
-    return extension_function(func_name);
-}
-
-EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms,
-                                                 cl_uint *num_platforms)
-{
-    return icd_get_platform_ids(num_entries, platforms, num_platforms);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 /* Added to every build so that kernels' signatures are known; hidden from queries. */
 #define ARGUMENT_INFO "-cl-kernel-arg-info"

@@ -1,7 +1,7 @@
 /* Boxes of bytes and pixels: checks, and copying between packed and pitched memory. */
 #include <string.h>
 
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/region.h"
 
 cl_int dv_region_linear(struct dv_region *r, struct dv_mem *mem, size_t offset, size_t size)
 {

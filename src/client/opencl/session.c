@@ -13,7 +13,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/rundir.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/objects.h"
 
 #define START_PATIENCE_NS (60 * DV_NS_PER_S)
 #define RETRY_PAUSE_US 20000
@@ -26,10 +26,14 @@ static struct {
     bool fork_handled;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-const struct _cl_icd_dispatch *dv_dispatch(void)
+static const struct dv_session_events *events;
+
+void dv_session_set_events(const struct dv_session_events *given)
 {
-    return dv_log_enabled() ? &dvc_dispatch_logged : &dvc_dispatch;
+    events = given;
 }
+
+_Thread_local bool dv_is_helper;
 
 /* ---- life and death ---- */
 
@@ -166,7 +170,7 @@ static void wish_for_devices(struct dv_hello *hello)
 {
     const char *named = secure_getenv("DIVVY_DEVICES");
 
-    if (dv_platforms_list(hello->devices, sizeof hello->devices))
+    if (events->known_devices(hello->devices, sizeof hello->devices))
         hello->flags |= DV_HELLO_SAME_DEVICES;
     else if (named)
         snprintf(hello->devices, sizeof hello->devices, "%s", named);
@@ -272,11 +276,9 @@ static void after_fork_in_child(void)
         atomic_store(&s->forked, true);
         make_locks(s); /* threads that the child has not may have held them */
     }
-    for (uint32_t id = 1; dv_object_by_id(DV_KIND_DEVICE, id); id++)
-        pthread_mutex_init(&((struct dv_device *)dv_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
     process.session = NULL;
     dv_object_after_fork();
-    dv_helper_after_fork();
+    events->forked();
 }
 
 static const char *words_for(int error)
@@ -337,7 +339,7 @@ static struct dv_session *open_session(void)
     dv_ring_writer_init(&s->ring, s->shm);
     dv_arena_init(&s->arena, s->shm, s->shm_bytes);
     make_locks(s);
-    if (wait_until_ready(s, &fd) < 0 || dv_platforms_init(s) != CL_SUCCESS) {
+    if (wait_until_ready(s, &fd) < 0 || events->opened(s) != CL_SUCCESS) {
         dv_arena_end(&s->arena);
         munmap(s->shm, s->shm_bytes);
         free(s);
@@ -354,10 +356,8 @@ struct dv_session *dv_session_current(void)
 struct dv_session *dv_session_get(void)
 {
     pthread_mutex_lock(&process.lock);
-    if (!process.fork_handled) {
+    if (!process.fork_handled)
         process.fork_handled = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
-        dv_log_open();
-    }
     if (process.session && !dv_session_check(process.session))
         process.session = NULL; /* its objects still point to it: never freed */
     if (!process.session && process.fork_handled) {

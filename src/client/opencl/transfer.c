@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/opencl/client.h"
+#include "src/client/opencl/transfer.h"
 
 #define DIRECT_MOST ((size_t)1 << 20)  /* a non-blocking call copies no more than this by itself */
 #define INLINE_MOST ((size_t)1 << 10)  /* rides in the ring */

@@ -118,7 +118,7 @@ class WrongSpecifications(Case):
 
     def test_a_function_is_missing(self):
         self.refused(lambda files: files["functions"]["functions"].pop("toyForget"),
-                     "the specification says nothing of toyForget")
+                     "toyForget is not in the specification")
 
     def test_a_function_is_unknown(self):
         def spoil(files):

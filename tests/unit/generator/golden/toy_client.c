@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/cleanup.h"
-#include "src/client/toy/client.h"
+#include "src/client/toy/enqueue.h"
 
 toy_status DV_ENTRY dvc_toyRetainLamp(toy_lamp lamp)
 {
@@ -125,7 +125,7 @@ static void DV_ENTRY absent_toyForget(toy_lamp lamp)
 {
 }
 
-/* For entries that this system's headers give no prototype. */
+/* For entries without a prototype in this system's headers. */
 static toy_status DV_ENTRY absent_without_prototype(void)
 {
     return TOY_NOT_HERE;

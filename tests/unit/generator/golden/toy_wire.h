@@ -23,7 +23,7 @@ enum dvw_op {
     DVW_OP_COUNT = 8,
 };
 
-/* Functions that a `query` message may name. */
+/* Functions that a `query` message can name. */
 enum dvw_query_function {
     DVW_QUERY_toyAskLamp = 1,
 };

@@ -20,7 +20,7 @@ int32_t dvk_submit_wait(struct dvk_worker *w, struct dvk_command *c);
 int32_t dvk_resolve_toyEnqueuePaint(struct dvk_worker *w, struct dvk_command *c);
 int32_t dvk_submit_toyEnqueuePaint(struct dvk_worker *w, struct dvk_command *c);
 
-/* What the table of messages says of each. */
+/* One entry of the table of messages. */
 struct dvk_message_info {
     const char *name;
     uint32_t bytes; /* of the fixed part */

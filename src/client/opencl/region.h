@@ -1,0 +1,34 @@
+/* Boxes of bytes and pixels, and their way between memory layouts. */
+#ifndef DV_CLIENT_OPENCL_REGION_H
+#define DV_CLIENT_OPENCL_REGION_H
+
+#include "src/client/opencl/objects.h"
+
+/* A box of bytes (buffers) or pixels (images) and where it lies in the application's memory. */
+struct dv_region {
+    enum dv_shape shape;
+    size_t origin[3], size[3];
+    size_t row_pitch, slice_pitch;           /* of the buffer, DV_SHAPE_RECT only */
+    size_t host_offset;                      /* of the box's first byte */
+    size_t host_row_pitch, host_slice_pitch; /* of the application's memory */
+    size_t row_bytes;                        /* of one packed row */
+    size_t bytes;                            /* of the packed box */
+};
+
+cl_int dv_region_linear(struct dv_region *r, struct dv_mem *mem, size_t offset, size_t size);
+cl_int dv_region_rect(struct dv_region *r, struct dv_mem *mem, const size_t *buffer_origin,
+                      const size_t *host_origin, const size_t *region, size_t row_pitch,
+                      size_t slice_pitch, size_t host_row_pitch, size_t host_slice_pitch);
+cl_int dv_region_image(struct dv_region *r, struct dv_mem *mem, const size_t *origin,
+                       const size_t *region, size_t host_row_pitch, size_t host_slice_pitch);
+cl_int dv_check_image_box(const struct dv_mem *mem, const size_t *origin, const size_t *region);
+/* The bytes of application memory from the box's first to its last. */
+size_t dv_region_host_span(const struct dv_region *r);
+/* Between packed memory and the application's. */
+void dv_region_pack(const struct dv_region *r, void *packed, const void *host);
+void dv_region_unpack(const struct dv_region *r, const void *packed, void *host);
+/* Between a buffer's own storage and the application's memory. */
+void dv_region_to_storage(const struct dv_region *r, uint8_t *storage, const void *host);
+void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, void *host);
+
+#endif

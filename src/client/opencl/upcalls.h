@@ -1,0 +1,9 @@
+/* What the worker's upcalls do to the objects of the application. */
+#ifndef DV_CLIENT_OPENCL_UPCALLS_H
+#define DV_CLIENT_OPENCL_UPCALLS_H
+
+#include "src/client/opencl/session.h"
+
+extern const struct dv_upcall_handlers dv_upcalls;
+
+#endif
