@@ -1,6 +1,6 @@
-/* The lease client: asks divvyd for the right to keep a device busy, and gives it back in time.
- * Any front end can embed it. The functions may be called from any thread; the callbacks come on
- * the library's own thread, which must not be held up. */
+/* The lease client: asks divvyd for a device, and gives it back in time. Any front end can embed it.
+ * The functions can be called from any thread. The callbacks run on the library's own thread and must
+ * not block. */
 #ifndef DIVVY_LEASE_H
 #define DIVVY_LEASE_H
 
@@ -12,59 +12,58 @@ struct dv_lease;
 struct dv_lease_callbacks {
     /* The device may be used from now on. */
     void (*granted)(void *user, uint32_t device);
-    /* Stop submitting; call dv_lease_drained when what was submitted is complete. */
+    /* Stop submitting; call dv_lease_drained when all submitted work is complete. */
     void (*recalled)(void *user, uint32_t device);
-    /* Now and then while a lease is held and nobody else waits for it: is what was submitted
-     * complete by now? Then dv_lease_drained is due. */
+    /* Now and then while the device is held and no other session waits for it: call dv_lease_drained
+     * if all submitted work is complete. */
     void (*look)(void *user);
     /* Device memory (memory.h); NULL: not used. */
-    /* Takes what is reserved and not used out of reserve, and says how much that is. */
+    /* Gives up reserved bytes that are not used, and returns how many. */
     uint64_t (*call_back)(void *user, uint32_t device);
-    /* The answer to the question `id` of dv_memory_place: there is room for so many bytes, or (placed
-     * false) nobody but the caller itself can make room. It may come after a newer question was asked:
-     * then the room is granted all the same, and the newer question will have an answer of its own. */
+    /* The answer to the question `id` of dv_memory_place: there is room for `bytes`, or (placed false)
+     * only the caller itself can make room. It can come after a newer question was asked: then the room
+     * is granted all the same, and the newer question gets an answer of its own. */
     void (*placed)(void *user, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
-    /* Others need that much more room: dv_memory_unplace when it is free, or dv_memory_keeps. */
+    /* Others need `bytes` more room: call dv_memory_unplace when it is free, or dv_memory_keeps. */
     void (*evict)(void *user, uint32_t device, uint64_t id, uint64_t bytes);
     void *user;
 };
 
 /* Takes over a connected socket to divvyd. Without a daemon (socket -1, or later when it is lost)
- * nobody decides who runs, and all devices may be used.
+ * sessions are not coordinated, and all devices can be used.
  * Returns NULL when out of memory or threads. */
 struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
                                  const struct dv_lease_callbacks *callbacks);
 void dv_lease_destroy(struct dv_lease *lease);
 
-/* The program comes to use a device: what the tenant requests is to be kept there. Waits for divvyd's
- * answer, the first time. Returns 0, or -EBUSY: it cannot be kept. Whoever does not ask and just wants
- * the device gets it all the same, if need be without the request. */
+/* The program begins to use a device, where the tenant's request is to be kept. The first call waits for
+ * divvyd's answer. Returns 0, or -EBUSY if the request cannot be kept. A session that wants the device
+ * without joining gets it all the same, if need be without the request. */
 int dv_lease_join(struct dv_lease *lease, uint32_t device);
 
 /* Whether work may be submitted now: granted, not recalled, slice not over. */
 bool dv_lease_open(const struct dv_lease *lease, uint32_t device);
-/* Whether it is held in any way, draining included. */
+/* Whether the device is held, draining included. */
 bool dv_lease_held(const struct dv_lease *lease, uint32_t device);
-/* Whether it was granted while others waited, or has been recalled since: then the device should be
- * given back as soon as it is drained, and who embeds this should notice that at once. */
+/* Whether the device was granted while others waited, or has been recalled since. Then it should be
+ * given back as soon as it is drained, and the front end should notice that at once. */
 bool dv_lease_contended(const struct dv_lease *lease, uint32_t device);
 /* Whether no other tenant had a session on the device when it was granted. */
 bool dv_lease_alone(const struct dv_lease *lease, uint32_t device);
-/* Which grant it is, to tell one from the next. */
+/* The number of the grant, to tell it from the next. */
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);
 /* When the slice ends, by CLOCK_MONOTONIC; 0 when nothing may be submitted. */
 uint64_t dv_lease_end_ns(const struct dv_lease *lease, uint32_t device);
-/* There is work: asks unless asked already. Returns whether it has asked just now. */
+/* There is work: asks for the device unless asked already. Returns whether this call asked. */
 bool dv_lease_want(struct dv_lease *lease, uint32_t device);
-/* Nothing submitted is unfinished. more: there is work that waits. Gives the lease back if it was
- * recalled or its slice is over; and if there is no more work, after the moment that divvyd allows
- * for it. */
+/* All submitted work is complete. more: further work waits. Gives the device back if it was recalled
+ * or its slice is over; and if there is no more work, after the linger time that divvyd allows. */
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more);
-/* Whether dv_lease_drained would give the lease back at once although there is no more work: others
- * wait for the device, and the program mostly pauses after what it runs. */
+/* Whether dv_lease_drained without more work would give the device back at once, without lingering:
+ * others wait for the device, and the program mostly pauses after its work. */
 bool dv_lease_pauses(struct dv_lease *lease, uint32_t device);
-/* Nothing submitted is unfinished, and the next piece of work is longer than what is left of the
- * slice: gives the lease back and asks for another. */
+/* All submitted work is complete, and the next piece of work is longer than the rest of the slice:
+ * gives the device back and asks for it again. */
 void dv_lease_yield(struct dv_lease *lease, uint32_t device);
 /* The burst monitor: commands that kept the device busy, and for how long. First launches of kernels,
  * which had to be compiled, are charged and shown but kept out of the estimates. */

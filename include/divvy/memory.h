@@ -1,6 +1,6 @@
-/* Device memory: asks divvyd for the right to allocate, and to be resident. Goes over the channel of
- * the lease client (lease.h) and may be called from any thread, except from its callbacks. Without a
- * daemon everything is allowed. */
+/* Device memory: asks divvyd for the right to allocate, and to be resident. Uses the channel of the
+ * lease client (lease.h). The functions can be called from any thread, except from its callbacks.
+ * Without a daemon everything is allowed. */
 #ifndef DIVVY_MEMORY_H
 #define DIVVY_MEMORY_H
 
@@ -9,30 +9,29 @@
 
 struct dv_lease;
 
-/* May so much more be allocated? Waits for the answer. Returns 0 or -ENOMEM. */
+/* Reserves `bytes` more. Waits for the answer. Returns 0 or -ENOMEM. */
 int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes);
-/* Reserved bytes that are not needed any more. */
+/* Returns reserved bytes that are not needed any more. */
 void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes);
 
-/* The holder of a device begins to bring in what its next work needs, and asks for so much more room
- * (perhaps none: then there is no answer); the answer comes to the callback `placed`. Its slice does not
- * run meanwhile. in_line: the caller has nothing left that it could evict itself, and waits until others
- * have made room; if they cannot now, it is recalled when others have work, and asks again in its next
- * turn. A newer question replaces an older one. Returns the question's id, which is above
- * those of all earlier ones; the answer may come before it is returned. */
+/* The holder of a device begins to bring in the objects of its next work, and asks for `bytes` more room
+ * (0: then there is no answer). The callback `placed` gets the answer. The slice does not run meanwhile.
+ * in_line: the caller has nothing left that it could evict itself, and waits until others have made room;
+ * if they cannot now, it is recalled when others have work, and asks again after its next grant. A newer
+ * question replaces an older one. Returns the question's id, which is above those of all earlier ones;
+ * the answer can come before it is returned. */
 uint64_t dv_memory_place(struct dv_lease *lease, uint32_t device, uint64_t bytes, bool in_line);
-/* The same for a session that waits for the device: as much room as is free, and `placed` may tell of
- * less than was asked for. */
+/* The same for a session that waits for the device: it gets as much room as is free, and `placed` can
+ * report less than was asked for. */
 uint64_t dv_memory_place_ahead(struct dv_lease *lease, uint32_t device, uint64_t bytes);
-/* It is there, or has been given up. */
+/* The objects are resident, or bringing them in was given up. */
 void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_ns);
-/* So many bytes of room are not needed any more; evict_id: of the newest `evict` that the caller knows
- * of, 0: it was not asked for them. */
+/* `bytes` of room are not needed any more. evict_id: of the newest `evict` that the caller knows of;
+ * 0: it was not asked for them. */
 void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
-/* So many bytes have been copied out of what is to leave: it is on its way. */
+/* `bytes` of objects to evict have been copied out: the eviction makes progress. */
 void dv_memory_moves(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
-/* Of the bytes that all `evict` up to this one asked for so many do not leave: there is nothing else
- * that could. */
+/* Of the bytes that all `evict` up to this one asked for, `bytes` stay: nothing else can be evicted. */
 void dv_memory_keeps(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
 
 #endif

@@ -34,7 +34,7 @@ static void on_idle(void *owner)
 /* All sessions are gone: let the zygote go, whose end ends the loop. */
 static void finish_stop(struct dvd_arbiter *arbiter)
 {
-    dvd_keeper_quit(&arbiter->keeper); /* which has a copy of its socket */
+    dvd_keeper_quit(&arbiter->keeper); /* it has a copy of the zygote's socket */
     dvd_zygote_stop(&arbiter->zygote);
     if (arbiter->zygote.pid == 0)
         sd_event_exit(arbiter->event, 0);
@@ -75,7 +75,7 @@ void dvd_arbiter_stop(struct dvd_arbiter *arbiter, bool leave_workers)
     arbiter->is_stopping = arbiter->sessions.is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
     arbiter->leaves_workers = leave_workers;
     sd_notify(0, "STOPPING=1");
-    if (leave_workers) { /* all that the next daemon needs is where it will look for it */
+    if (leave_workers) { /* the state file and the keeper have all that the next daemon needs */
         sd_event_exit(arbiter->event, 0);
         return;
     }
@@ -252,7 +252,7 @@ static void on_exited(void *owner, uint64_t id, pid_t pid, int status)
         dvd_session_worker_exited(session, pid, status);
 }
 
-/* For the next daemon. The identity is 0 while the list is written, so that it starts a zygote of its own then. */
+/* For the next daemon. The identity is 0 while the list is written: a daemon that finds 0 starts its own zygote. */
 static void note_devices(struct dvd_arbiter *arbiter)
 {
     struct dv_state_header *header = arbiter->state.header;
@@ -264,7 +264,7 @@ static void note_devices(struct dvd_arbiter *arbiter)
     dvd_restore_note_devices(&arbiter->state, devices->reports, devices->count, devices->found);
     header->unsandboxed = arbiter->sandboxes.off;
     header->zygote_pid = arbiter->zygote.pid;
-    /* that no device was found is no reason not to look again */
+    /* if no device was found, the next daemon looks again */
     header->zygote_identity = devices->count ? dvd_zygote_identity(&arbiter->zygote) : 0;
 }
 
@@ -366,7 +366,7 @@ static int on_reload_signal(sd_event_source *source, const struct signalfd_sigin
     if (dvd_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error) < 0)
         dv_error("%s", error);
     dvd_sandboxes_apply_config(&arbiter->sandboxes);
-    dvd_zygote_request_probe(&arbiter->zygote); /* the drivers may be others now */
+    dvd_zygote_request_probe(&arbiter->zygote); /* the drivers may have changed */
     dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
     dv_info("configuration reloaded");
     return 0;
@@ -378,7 +378,7 @@ static int watch_signals(struct dvd_arbiter *arbiter)
     sigset_t blocked;
 
     sigemptyset(&blocked);
-    sigaddset(&blocked, SIGCHLD); /* sd-event wants it so, for the zygote */
+    sigaddset(&blocked, SIGCHLD); /* sd-event requires it, for the zygote */
     sigaddset(&blocked, SIGHUP);
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
         sigaddset(&blocked, ending[i]);
@@ -411,7 +411,7 @@ static int load_config(struct dvd_arbiter *arbiter)
     return status;
 }
 
-/* Installed beside each other, in a build tree, or in the place the build was made for. */
+/* Looks beside divvyd, in a build tree, and in the place the build was made for. */
 static int find_worker(struct dvd_arbiter *arbiter)
 {
     static const char *const beside[] = {"divvy-worker", "../worker/divvy-worker"};
@@ -455,7 +455,7 @@ static void raise_descriptor_limit(struct dvd_arbiter *arbiter)
     arbiter->sessions.descriptors_free = DV_MAX_SESSIONS * (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
-    rlim_t before = limit.rlim_cur; /* the launcher, and so the workers, stay with that */
+    rlim_t before = limit.rlim_cur; /* the launcher, and so the workers, keep this limit */
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         limit.rlim_cur = before;
@@ -541,7 +541,7 @@ static int start_launcher(struct dvd_arbiter *arbiter)
     return status;
 }
 
-/* All that needs more has been done, or is the launcher's and the zygote's. */
+/* All work that needs more rights is done, or is left to the launcher and the zygote. */
 static int give_up_rights(void)
 {
     dv_priority_wake(true, -10);
@@ -555,7 +555,7 @@ static void tell_ready(struct dvd_arbiter *arbiter)
 {
     if (arbiter->options.ready_fd >= 0) {
         if (write(arbiter->options.ready_fd, "1", 1) < 0)
-            dv_warning("cannot tell readiness: %s", strerror(errno));
+            dv_warning("cannot report readiness: %s", strerror(errno));
         close(arbiter->options.ready_fd);
         arbiter->options.ready_fd = -1;
     }
@@ -563,7 +563,7 @@ static void tell_ready(struct dvd_arbiter *arbiter)
     dv_info("divvyd %s is ready in %s", DIVVY_VERSION, arbiter->directory.path);
 }
 
-/* The parts that need no event loop, and what all of them work with. */
+/* Connects all parts, and initializes those that need no event loop. */
 static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *options)
 {
     *arbiter = (struct dvd_arbiter){
@@ -610,7 +610,7 @@ static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *op
     dvd_keeper_init(&arbiter->keeper);
 }
 
-/* The parts that need the event loop. */
+/* Initializes the parts that need the event loop. */
 static int start_parts(struct dvd_arbiter *arbiter)
 {
     int error = sd_event_new(&arbiter->event);

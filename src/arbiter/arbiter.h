@@ -61,17 +61,17 @@ struct dvd_arbiter {
 };
 
 /* Sets everything up: directory, configuration, sockets, zygote. Returns 0 or a negative errno
- * after having logged why. dvd_arbiter_fini is due in both cases. */
+ * after having logged why. Call dvd_arbiter_fini in both cases. */
 int dvd_arbiter_init(struct dvd_arbiter *arbiter, const struct dvd_options *options);
 /* Serves until a signal or idleness ends it. Returns the process's exit status. */
 int dvd_arbiter_run(struct dvd_arbiter *arbiter);
 void dvd_arbiter_fini(struct dvd_arbiter *arbiter);
 
-/* Begins an orderly end; with leave_workers running sessions go on, and wait for the next daemon. */
+/* Begins an orderly end; with leave_workers, running sessions go on and wait for the next daemon. */
 void dvd_arbiter_stop(struct dvd_arbiter *arbiter, bool leave_workers);
-/* Restores what an earlier daemon has left. */
+/* Restores the state of an earlier daemon. */
 void dvd_arbiter_restore(struct dvd_arbiter *arbiter);
-/* Goes on with the zygote of an earlier daemon. Returns false if there is none that is as good as a new one. */
+/* Goes on with the zygote of an earlier daemon. Returns false if there is none, or it differs from a new one. */
 bool dvd_arbiter_restore_zygote(struct dvd_arbiter *arbiter);
 /* The list of devices, or what the configuration says of them, has changed. */
 void dvd_arbiter_devices_changed(struct dvd_arbiter *arbiter);

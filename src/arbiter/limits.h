@@ -1,4 +1,4 @@
-/* Every bound that divvyd keeps, in one place: numbers and sizes that come from other processes are
+/* All limits of divvyd in one place: numbers and sizes that come from other processes are
  * compared with these before they are used. */
 #ifndef DVD_LIMITS_H
 #define DVD_LIMITS_H
@@ -9,12 +9,12 @@
 /* Connections that have not said hello yet, or whose hello has not been looked at. */
 #define DV_MAX_PENDING 4096
 #define DV_MAX_PENDING_PER_UID 1024
-#define DV_MAX_ACCEPTS 4 /* before others get their turn */
+#define DV_MAX_ACCEPTS 4 /* in one iteration */
 #define DV_REFUSALS_PER_S 20 /* in the log */
 #define DV_SHARE_CHANGES_PER_S 10 /* of a tenant, by programs that begin */
 #define DV_HELLO_TIMEOUT_US (5 * DV_S)
 
-/* Sessions. The descriptors divvyd may open bound them too: so many are set aside for each. */
+/* Sessions. The descriptors divvyd may open limit them too: these are set aside for each. */
 #define DV_MAX_SESSIONS 16384
 #define DV_MAX_SESSIONS_PER_UID 64
 #define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
@@ -22,13 +22,13 @@
 #define DV_PROCESS_DESCRIPTORS 2 /* their process, once, and its user */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
-#define DV_MAX_ENDS_AT_ONCE 16 /* sessions of a process that has ended, before others get their turn */
-#define DV_MAX_ENDINGS 64 /* sessions that divvyd ended which it can still explain */
+#define DV_MAX_ENDS_AT_ONCE 16 /* sessions of a process that has ended, in one iteration */
+#define DV_MAX_ENDINGS 64 /* terminated sessions that divvyd can still explain */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
 #define DV_START_TIMEOUT_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
 #define DV_ORPHAN_TIMEOUT_US (300 * DV_MS)
-/* How long to wait for the zygote's word on how a worker ended. */
+/* How long to wait for the zygote to report how a worker ended. */
 #define DV_STATUS_TIMEOUT_US (200 * DV_MS)
 /* From SIGTERM to SIGKILL when divvyd ends. */
 #define DV_STOP_TIMEOUT_US (1 * DV_S)
@@ -46,8 +46,8 @@
 /* How long the launcher may take to start a zygote. */
 #define DV_LAUNCH_TIMEOUT_US (5 * DV_S)
 
-/* Processes for work that strangers can make slow: how long each may take, how many there are, and how many
- * messages of a socket that is closed divvyd looks at itself. */
+/* Processes for work that untrusted programs can slow down: how long each may take, how many there are, and how
+ * many messages of a closed socket divvyd reads itself. */
 #define DV_ASIDE_TIMEOUT_US (200 * DV_MS)
 #define DV_MAX_ASIDES 64
 #define DV_MAX_UNREAD 64
@@ -55,17 +55,17 @@
 /* How long systemd may take to answer when it is asked for a scope, which is at the start only. */
 #define DV_SCOPE_TIMEOUT_US (5 * DV_S)
 
-/* How long the keeper may take to read or to answer, and how much may wait for that. */
+/* How long the keeper may take to read or to answer, and how many requests may wait. */
 #define DV_KEEPER_TIMEOUT_US (5 * DV_S)
 #define DV_MAX_KEEPER_REQUESTS (4 * DV_MAX_SESSIONS)
 
-/* Messages or connections handled before others get their turn. */
+/* Messages or connections handled before other sources. */
 #define DV_MAX_BATCH 64
 
-/* Messages on lease channels that a user has in a turn. */
+/* Messages on lease channels of one user in one iteration. */
 #define DV_CHANNEL_TURN 16
-/* Processor time that the kernel takes to carry one message. Beyond the first it is charged to the receiver. A
- * session with three messages in a row beyond the second is ended. */
+/* Processor time that the kernel takes to carry one message. Above the first limit it is charged to the receiver.
+ * A session with three messages in a row above the second is terminated. */
 #define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
 #define DV_MESSAGE_COST_MAX_NS (5 * UINT64_C(1000000))
 /* How long divvyd then refuses sessions of its user, and how many such users it remembers. */
@@ -74,15 +74,15 @@
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
  * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
  * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as
- * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. That is longer than most turns on a device,
+ * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. That is longer than most holds of a device,
  * because a user that waits for a grant sends nothing. */
 #define DV_BUDGET_PART 10
 #define DV_BUDGET_SPENT_NS (2 * UINT64_C(1000000))
 #define DV_BUDGET_LEFT_NS (1 * UINT64_C(1000000))
 #define DV_ALONE_AFTER_NS (1 * UINT64_C(1000000000))
 
-/* How often it is looked at how much memory each session shares with its worker, the pause between two
- * parts of one such round, and in how many rounds in a row it may be too much. */
+/* How often divvyd checks how much memory each session shares with its worker, the pause between two
+ * parts of such a check, and in how many checks in a row it may be too much. */
 #define DV_ARENA_LOOK_US (1 * DV_S)
 #define DV_ARENA_STEP_US (20 * DV_MS)
 #define DV_ARENA_LOOKS 5
@@ -93,7 +93,7 @@
 #define DV_MAX_TENANT_RULES 4096
 #define DV_MAX_HIERARCHIES 64 /* of cgroups that a process is in */
 #define DV_MAX_USER_NAME 64 /* bytes, the ending NUL included */
-#define DV_MAX_KNOWN_NAMES 256 /* of users, that are not looked up again */
+#define DV_MAX_KNOWN_NAMES 256 /* of users, cached */
 #define DV_MAX_TENANTS_GONE 1024         /* remembered for a while after their last session */
 #define DV_TENANT_MEMORY_US (10 * DV_S) /* and how long */
 #define DV_MAX_TENANT_NAME 96 /* bytes, the ending NUL included */
@@ -106,14 +106,14 @@
 #define DV_WORKER_MEMORY_MIN (UINT64_C(64) << 20) /* a worker needs some before it does anything */
 #define DV_WORKER_PROCESSES_MIN 16
 #define DV_WORKER_PROCESSES_MAX (1u << 20)
-/* Unless the configuration says otherwise: so many for each session that a user may have, besides one for
- * each processor, and not less than this in all. */
+/* By default: at least the first in all, and for each session that a user may have the second plus one for
+ * each processor. */
 #define DV_WORKER_PROCESSES_USUAL 2048
 #define DV_WORKER_PROCESSES_BESIDE 16
 #define DV_MAX_PATH 4096
 
-/* Lines that a worker, and all workers of a tenant, may write into the log, and how often in how long a
- * pipe is read. */
+/* Lines that a worker, and all workers of a tenant, may write into the log, and the reads of a pipe per
+ * interval. */
 #define DV_WORKER_LINES_PER_S 10
 #define DV_WORKER_LINES_BURST 500
 #define DV_TENANT_LINES_PER_S 50
@@ -126,23 +126,23 @@
 #define DV_TRIM_PAUSE_US (20 * DV_S)
 #define DV_TRIM_LOOK_US (5 * DV_S)
 #define DV_TRIMS_AT_ONCE 8
-#define DV_TRIM_LOST_US (40 * DV_S) /* who has not answered by then does not answer any more */
+#define DV_TRIM_LOST_US (40 * DV_S) /* no answer is expected after this time */
 
 /* Users that workers run as: in all, and for each user of programs (or as many as it may have sessions).
- * Of those whose sessions are over, half of a user's stay, and all stay while a quarter of the range is
+ * Of those whose sessions are over, half of a user's are kept, and all while a quarter of the range is
  * free. */
 #define DV_MAX_WORKER_USERS (1u << 20)
 #define DV_MAX_WORKER_USERS_PER_UID 64
 
 /* The control socket. */
 #define DV_MAX_CONTROL_CONNECTIONS 64
-#define DV_MAX_CONTROL_OF_TENANTS 48 /* of those: the rest is operators' */
+#define DV_MAX_CONTROL_OF_TENANTS 48 /* of those; the rest is for operators */
 #define DV_MAX_CONTROL_PER_TENANT 8
 #define DV_MAX_CONTROL_QUESTIONS_PER_S 20 /* of a tenant */
 #define DV_MAX_CONTROL_QUESTIONS_BURST 100
 #define DV_CONTROL_TIMEOUT_S 10
 #define DV_MAX_CONTROL_MEMORY (32u << 10)
-/* So long, and one row more, the making of listings may keep the event loop from everything else. */
+/* How long listings may occupy the event loop in one iteration, plus the time of one row. */
 #define DV_LISTING_TURN_NS UINT64_C(200000)
 #define DV_MAX_GROUPS 1024 /* supplementary groups of a peer that are looked at */
 #define DV_MAX_HOLDS 1024

@@ -1,11 +1,11 @@
-/* What an earlier daemon has left: the file and the keeper are read by restart/, the parts go on here (see
- * restart/restore_all.h). */
+/* Restores the state of an earlier daemon: restart/ reads the file and the keeper, this file passes the records
+ * to the parts (see restart/restore_all.h). */
 #include "src/arbiter/arbiter.h"
 #include "src/arbiter/restart/restore_all.h"
 #include "src/arbiter/session/identity.h"
 #include "src/base/clock.h"
 
-/* The list that sessions' numbers refer to. A probe, if there is one, follows. */
+/* The list that sessions' device numbers refer to. A probe, if there is one, follows. */
 static bool restore_devices(struct dvd_arbiter *arbiter)
 {
     struct dvd_devices *devices = &arbiter->devices;
@@ -33,7 +33,7 @@ bool dvd_arbiter_restore_zygote(struct dvd_arbiter *arbiter)
     if (dvd_zygote_adopt(&arbiter->zygote, header->zygote_pid, &kept->fds[DV_KEPT_ZYGOTE],
                          &kept->fds[DV_KEPT_ZYGOTE_SOCKET], &kept->fds[DV_KEPT_ZYGOTE_LOG]) < 0)
         return false;
-    if (arbiter->sandboxes.off) /* the kernel may have been told otherwise since */
+    if (arbiter->sandboxes.off) /* the kernel may allow sandboxes by now */
         dvd_zygote_request_probe(&arbiter->zygote);
     return true;
 }

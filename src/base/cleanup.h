@@ -19,7 +19,7 @@ static inline void dv_cleanup_close(int *fd)
 #define DV_AUTO_FREE __attribute__((cleanup(dv_cleanup_free)))
 #define DV_AUTO_CLOSE __attribute__((cleanup(dv_cleanup_close)))
 
-/* Closes a descriptor that may be none, and forgets it. */
+/* Closes a descriptor, if there is one, and forgets it. */
 static inline void dv_close_fd(int *fd)
 {
     dv_cleanup_close(fd);

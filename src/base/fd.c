@@ -31,7 +31,7 @@ int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int f
         header->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)fd_count);
         memcpy(CMSG_DATA(header), fds, sizeof(int) * (size_t)fd_count);
     }
-    for (;;) { /* workers may call send alone */
+    for (;;) { /* workers may call only send */
         if ((fd_count > 0 ? sendmsg(socket, &message, MSG_NOSIGNAL) : send(socket, data, bytes, MSG_NOSIGNAL)) >= 0)
             return 0;
         if (errno != EINTR)

@@ -14,8 +14,8 @@ void dv_log_set_level(enum dv_log_level level);
 void dv_log_set_name(const char *name);
 void dv_log(enum dv_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For what others can cause as often as they like: so many lines a second, and the number of those that
- * were left out before the next one. */
+/* For messages that others can cause at will: at most lines_per_s, and before the next line the number of
+ * those that were left out. */
 struct dv_log_limit {
     uint64_t second;
     unsigned lines, left_out;

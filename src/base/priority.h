@@ -1,9 +1,9 @@
-/* The threads that stand between two holders of a device. While they wait for a core, behind
- * programs that compute, the device is idle: so they are scheduled soon after they wake, where the
+/* Threads that hand a device from one holder to the next. While they wait for a core, behind
+ * programs that compute, the device is idle. So they are scheduled soon after they wake, where the
  * system allows that. They need little time, and get no larger part of it: newer kernels (6.12)
- * schedule who asks for short slices sooner; others may know nice values only, which is why the
- * caller says how far it may be trusted. What these threads start (a driver's threads, compilers,
- * the zygote) does not inherit any of it. */
+ * schedule threads with short slices sooner. Other kernels know only nice values, so the caller says
+ * how far the thread can be trusted. Threads and processes that they start (a driver's threads,
+ * compilers, the zygote) inherit none of it. */
 #ifndef DV_BASE_PRIORITY_H
 #define DV_BASE_PRIORITY_H
 
@@ -25,8 +25,7 @@ struct dv_sched_attr {
     uint64_t runtime, deadline, period;
 };
 
-/* nice: 0, or less where the thread never does a tenant's bidding for long. soon false: like others
- * again. */
+/* nice: 0, or less if the thread never works for a tenant for long. soon false: back to normal. */
 static inline void dv_priority_wake(bool soon, int nice)
 {
     enum { RESET_ON_FORK = 1 };

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define UNNAMED_UID 65534u /* whom the kernel shows in place of users that a namespace does not know */
+#define UNNAMED_UID 65534u /* the kernel shows it for users that a namespace does not know */
 
 int dv_rundir_check(const char *path)
 {
@@ -32,7 +32,7 @@ int dv_rundir_user(char *path, size_t bytes)
     const char *base = secure_getenv("XDG_RUNTIME_DIR");
     int length;
 
-    /* After su or sudo the variable may still name the directory of the user before. */
+    /* After su or sudo the variable may still name the directory of the previous user. */
     if (base && base[0] == '/' && dv_rundir_check(base) == 0)
         length = snprintf(path, bytes, "%s/divvy", base);
     else

@@ -11,7 +11,7 @@
 
 #define DV_RUNDIR_SYSTEM "/run/divvy"
 #define DV_RUNDIR_SESSION_SOCKET "session.sock"
-/* In a directory of its own: who hands the session socket on, to a container say, need not hand on this. */
+/* In a directory of its own: the session socket can be passed on, to a container say, without this one. */
 #define DV_RUNDIR_CONTROL "control"
 #define DV_RUNDIR_CONTROL_SOCKET DV_RUNDIR_CONTROL "/control.sock"
 /* A Unix socket's path has at most 107 characters, so a longer directory is of no use. */
@@ -25,8 +25,8 @@ int dv_rundir_user(char *path, size_t bytes);
  * made, 0 when it was there, or a negative errno. */
 int dv_rundir_make(const char *path, mode_t mode);
 
-/* A directory that only its owner can change, and the owner is the calling user. Returns 0, -EPERM
- * when it is somebody else's, -EACCES when others may write to it, -ENOTDIR, or what lstat says. */
+/* Whether only its owner can change the directory, and the owner is the calling user. Returns 0, -EPERM
+ * when it is another user's, -EACCES when others may write to it, -ENOTDIR, or what lstat says. */
 int dv_rundir_check(const char *path);
 
 /* The address of a socket in a directory. Returns 0 or -ENAMETOOLONG. */
@@ -39,7 +39,7 @@ int dv_rundir_connect(const char *directory, const char *name, int type);
 /* Locked as long as a divvyd runs in the directory. */
 #define DV_RUNDIR_LOCK "divvyd.lock"
 /* False when no divvyd runs there: its sockets may still be there, kept for the next one. True also when
- * the caller may not know. */
+ * the caller cannot find out. */
 bool dv_rundir_is_served(const char *directory);
 
 #endif

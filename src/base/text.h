@@ -1,4 +1,4 @@
-/* Text that came from somebody else, made fit for logs, terminals and JSON. */
+/* Text from elsewhere, made fit for logs, terminals and JSON. */
 #ifndef DV_BASE_TEXT_H
 #define DV_BASE_TEXT_H
 

@@ -1,4 +1,4 @@
-/* What libcyaml says when it refuses a file, and where in the file that is. */
+/* The message of libcyaml when it refuses a file, and its place in the file. */
 #ifndef DV_BASE_YAML_COMPLAINT_H
 #define DV_BASE_YAML_COMPLAINT_H
 
@@ -18,13 +18,13 @@ struct dv_yaml_complaint {
 /* For cyaml_load_data and cyaml_free; the complaint must outlive it. */
 cyaml_config_t dv_yaml_settings(struct dv_yaml_complaint *complaint);
 
-/* Whether it is about something under this key. */
+/* Whether the complaint is about something under this key. */
 bool dv_yaml_is_in(const struct dv_yaml_complaint *complaint, const char *key);
 
 /* The line, from `from` on and no comment, that holds the text; `from` itself when none does. */
 int dv_yaml_find_line(const char *data, const char *text, int from);
 
-/* libcyaml passes a syntax error on without its line: this is it. */
+/* The line of a syntax error, which libcyaml does not report. */
 int dv_yaml_find_syntax_error(const char *data);
 
 #endif

@@ -1,6 +1,6 @@
-/* A trial of a program's admission (see admission.h). An OpenCL program that is refused can only
- * find that there is no device; the daemon's reason has no way to its user then. So this opens a
- * session with the same wish and without a worker, takes the answer, and closes it again. */
+/* A trial admission of a program (see admission.h). An OpenCL program that is refused only finds no
+ * device, and its user does not see the daemon's reason. So this opens a session with the same share
+ * and devices but without a worker, reads the answer, and closes it again. */
 #include "src/cli/admission.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
 
-#define ANSWER_TIMEOUT_S 30 /* a daemon that has just started may still look for its devices */
+#define ANSWER_TIMEOUT_S 30 /* a daemon that has just started may still be looking for devices */
 
 static uint16_t class_of(const char *word)
 {
@@ -66,7 +66,7 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
     if (welcome.status != DV_WELCOME_REFUSED)
         return true;
     dv_cli_error(
-        "the program is not started, for it would be refused: %s (so says the divvyd in %s)",
+        "the program is not started, because it would be refused: %s (answer of the divvyd in %s)",
         welcome.text, directory);
     return false;
 }

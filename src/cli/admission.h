@@ -8,7 +8,7 @@
 #include "src/cli/share.h"
 
 /* Returns false after a message when the daemon would refuse the program for its share or its devices
- * (NULL: all). When that cannot be found out, the answer is true: the program will see. */
+ * (NULL: all). Returns true also when the daemon does not answer: the program itself will find out. */
 bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share,
                           const char *devices);
 

@@ -1,4 +1,4 @@
-/* divvy check: whether divvyd's books agree with the truth. */
+/* divvy check: compares divvyd's ledger of device memory with the workers. */
 #include <stdio.h>
 #include <time.h>
 
@@ -9,10 +9,10 @@
 static const char usage[] =
     "Usage: divvy check [--json] [--daemon DIR]\n"
     "\n"
-    "Compares the daemon's ledger of device memory with itself and with what each worker has,\n"
-    "and says where they differ. Numbers that are on their way between a worker and the daemon\n"
-    "look like a difference for a moment, so a difference counts when it is seen three times.\n"
-    "Exit status: 0 when all agrees, 1 when not.\n"
+    "Checks the daemon's ledger of device memory for consistency, compares it with the figures\n"
+    "of each worker, and prints the differences. Messages on their way between a worker and the\n"
+    "daemon look like a difference for a moment, so a difference counts when it is seen three\n"
+    "times. Exit status: 0 if all agree, 1 if not.\n"
     "\n"
     "  --json         the daemon's answer as it is, for scripts\n"
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
@@ -23,7 +23,7 @@ static void print_answer(const json_t *document)
     long long differences = json_integer_value(json_object_get(document, "differences"));
 
     if (differences == 0)
-        puts("the ledger agrees with the truth");
+        puts("the ledger agrees with the workers");
     else
         printf("%lld differences\n%s", differences, dv_http_text(document, "text", ""));
 }

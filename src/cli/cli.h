@@ -7,7 +7,7 @@
 
 #include "src/base/rundir.h"
 
-/* As env(1) does: the command itself failed, the program cannot be executed, is not there. */
+/* The last three as env(1): divvy itself failed, the program cannot be executed, was not found. */
 enum {
     DV_EXIT_OK = 0,
     DV_EXIT_FAILED = 1,
@@ -41,14 +41,14 @@ struct dv_cli_view {
     {"daemon", required_argument, NULL, 'd'},    \
     {"help", no_argument, NULL, 'h'}
 /* clang-format on */
-/* For commands with options of their own: takes one of these, and refuses what is unknown. Returns
+/* For commands with options of their own: takes one of these, and refuses unknown options. Returns
  * DV_EXIT_OK or DV_EXIT_USAGE after a message. */
 int dv_cli_view_option(struct dv_cli_view *view, int option, char **argv, const char *usage);
-/* For commands without options of their own and with so many arguments, which then begin at
+/* For commands without options of their own and with this number of arguments, which then begin at
  * argv[optind]. Returns the same. */
 int dv_cli_parse_view(int argc, char **argv, const char *usage, int arguments,
                       struct dv_cli_view *view);
-/* Whether as many arguments follow as there should be. Returns the same. */
+/* Checks the number of arguments. Returns the same. */
 int dv_cli_check_arguments(int argc, char **argv, int arguments);
 
 #endif

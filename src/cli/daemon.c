@@ -1,5 +1,5 @@
 /* Finding and starting daemons (see daemon.h). A private daemon outlives the program it was started
- * for, so it is cut off from it in every way: session, parent, descriptors, directory. */
+ * for, so it is detached from it in every way: session, parent, descriptors, directory. */
 #include "src/cli/daemon.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
     if (dv_rundir_user(directory, DV_RUNDIR_BYTES) == 0 && dv_rundir_check(directory) == 0 &&
         answers(directory, socket_name, socket_type, &error))
         return 0;
-    if (system_error == -EACCES) { /* there is a daemon, but not for us */
+    if (system_error == -EACCES) { /* a daemon runs, but refuses this user */
         copy_directory(directory, DV_RUNDIR_SYSTEM);
         return -EACCES;
     }
@@ -79,7 +79,7 @@ void dv_daemon_explain(int error, const char *directory)
 {
     if (error == -ENOENT)
         dv_cli_error("no divvyd is running, neither the system's (" DV_RUNDIR_SYSTEM
-                     ") nor one of yours, so there is nothing to show or to change. "
+                     ") nor your own, so there is nothing to show or to change. "
                      "`divvy run -- PROGRAM` starts one for the program; DIVVY_DIR=DIR names one "
                      "that runs elsewhere.");
     else if (error == -EHOSTDOWN)
@@ -89,12 +89,12 @@ void dv_daemon_explain(int error, const char *directory)
             "system's daemon or your own.",
             directory, directory);
     else if (error == -EPERM)
-        dv_cli_error("the daemon in %s is not used: it, or its directory, is neither root's nor yours, or "
-                     "others may write to the directory.",
+        dv_cli_error("the daemon in %s is not used: it or its directory belongs neither to root nor to you, "
+                     "or others can write to the directory.",
                      directory);
     else if (error == -EACCES)
-        dv_cli_error("the divvyd in %s does not let you ask. Ask as root or as a member of its "
-                     "operator group, or have the operator "
+        dv_cli_error("the divvyd in %s denies you access. Run this as root or as a member of its "
+                     "operator group, or ask the operator to "
                      "set `tenants-see-own: yes` in its configuration.",
                      directory);
     else
@@ -216,8 +216,8 @@ static bool wait_ready(int ready_fd)
     return count > 0 && read(ready_fd, &byte, 1) == 1;
 }
 
-/* Starts the daemon from a child that ends at once: the program that runs in this process later
- * must not find a child it knows nothing of. */
+/* Starts the daemon from a child that ends at once: the program that later runs in this process
+ * must not have a child that it did not start. */
 static int spawn_daemon(const char *directory)
 {
     static const char *const beside[] = {"divvyd", "../arbiter/divvyd", "../sbin/divvyd", NULL};
@@ -226,7 +226,7 @@ static int spawn_daemon(const char *directory)
     int ready_pipe[2];
 
     if (dv_daemon_find_file(beside, DIVVY_SBIN "/divvyd", program, sizeof program) < 0)
-        snprintf(program, sizeof program, "divvyd"); /* wherever PATH has it */
+        snprintf(program, sizeof program, "divvyd"); /* found through PATH */
     DV_AUTO_CLOSE int log_fd = open_log(directory, log_path, sizeof log_path);
     if (log_fd < 0 || pipe2(ready_pipe, O_CLOEXEC) < 0) {
         dv_cli_error("cannot start a daemon of your own in %s: %s", directory, strerror(errno));
@@ -270,7 +270,7 @@ static bool hold(const char *directory)
 static int start_own(char directory[DV_RUNDIR_BYTES])
 {
     if (dv_rundir_user(directory, DV_RUNDIR_BYTES) < 0) {
-        dv_cli_error("XDG_RUNTIME_DIR is too long a name to hold sockets");
+        dv_cli_error("the path in XDG_RUNTIME_DIR is too long for sockets");
         return DV_EXIT_OWN;
     }
     int status = dv_rundir_make(directory, 0700);
@@ -278,7 +278,7 @@ static int start_own(char directory[DV_RUNDIR_BYTES])
         dv_cli_error("no divvyd is running, and one of your own cannot be started in %s: %s",
                      directory,
                      status == -EPERM    ? "the directory belongs to another user"
-                     : status == -EACCES ? "other users may write to the directory"
+                     : status == -EACCES ? "other users can write to the directory"
                                          : strerror(-status));
         return DV_EXIT_OWN;
     }
@@ -287,7 +287,7 @@ static int start_own(char directory[DV_RUNDIR_BYTES])
         dv_cli_error("cannot lock %s/start.lock: %s", directory, strerror(-lock_fd));
         return DV_EXIT_OWN;
     }
-    if (hold(directory)) /* somebody else has just started one */
+    if (hold(directory)) /* another program has just started one */
         return DV_EXIT_OK;
     int code = spawn_daemon(directory);
     if (code == DV_EXIT_OK && !hold(directory)) {
@@ -311,6 +311,6 @@ int dv_daemon_find_or_start(const char *wanted, char directory[DV_RUNDIR_BYTES])
     }
     bool is_own = dv_rundir_user(own, sizeof own) == 0 && strcmp(own, directory) == 0;
     if (is_own && !hold(directory))
-        return start_own(directory); /* it ended under our hands */
+        return start_own(directory); /* it has ended meanwhile */
     return DV_EXIT_OK;
 }

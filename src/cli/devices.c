@@ -1,4 +1,4 @@
-/* divvy devices: the devices of a daemon and what is noteworthy about them. */
+/* divvy devices: the devices of a daemon, and warnings about them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 static const char usage[] =
     "Usage: divvy devices [--json] [--daemon DIR]\n"
     "\n"
-    "Lists the devices that are shared, and warns where a program could reach one without\n"
+    "Lists the devices that are shared, and warns of devices that programs can reach without\n"
     "divvy.\n"
     "\n"
     "  --json         the daemon's answer as it is, for scripts\n"
@@ -21,10 +21,10 @@ static const char usage[] =
     "  --help         print this help\n"
     "\n"
     "Columns: number, name, type, memory, compute units, whether it computes in the host's\n"
-    "memory (unified), the type it is shown as to programs, the policy by which its time is\n"
-    "shared out (none: it is not), how many sessions may keep it busy at once, the length of\n"
-    "their turns, the sessions on it now, its address on the PCI bus and its UUID (unknown: its\n"
-    "driver does not say). Number, name, address and UUID are what `divvy run --device` takes.\n";
+    "memory (unified), the type that programs see, the policy by which its time is shared\n"
+    "(none: it is not), how many sessions can hold it at once, the length of their slices, the\n"
+    "sessions on it now, its address on the PCI bus and its UUID (unknown: its driver does not\n"
+    "say). `divvy run --device` takes number, name, address or UUID.\n";
 
 static void add_policy(struct dv_table *table, const json_t *device)
 {
@@ -33,7 +33,7 @@ static void add_policy(struct dv_table *table, const json_t *device)
     char slice[32] = "learned";
 
     dv_table_add(table, "%s", policy);
-    if (strcmp(policy, "none") == 0) { /* there are no turns */
+    if (strcmp(policy, "none") == 0) { /* there are no slices */
         dv_table_add(table, "-");
         dv_table_add(table, "-");
         return;
@@ -83,7 +83,7 @@ static bool has_warning(const json_t *device, const json_t *warning)
     return false;
 }
 
-/* Once for all the devices it is about, at the first of them. */
+/* Prints a warning once, at the first device that has it, with the numbers of all such devices. */
 static void print_warning(const json_t *devices, size_t first, const json_t *warning)
 {
     size_t index;
@@ -130,7 +130,7 @@ static void print_table(const json_t *document)
     json_t *device;
 
     if (json_array_size(devices) == 0) {
-        printf("no devices: %s\n", dv_http_text(document, "note", "the daemon does not say why"));
+        printf("no devices: %s\n", dv_http_text(document, "note", "the daemon gives no reason"));
         return;
     }
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);

@@ -15,16 +15,16 @@
 static const char usage[] =
     "Usage: divvy explain SESSION [--json] [--daemon DIR]\n"
     "\n"
-    "Says for each device what a session (a number of `divvy ps`) does there or waits for, by\n"
-    "which rule it last got the device, and what share its tenant had.\n"
+    "Prints for each device what a session (a number from `divvy ps`) does there or waits for,\n"
+    "the rule that last granted it the device, and the share that its tenant had.\n"
     "\n"
     "  --json         the daemon's answer as it is, for scripts\n"
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
     "\n"
-    "ENTITLED is what the tenant should have now if it has work all the time. Over one second\n"
-    "its share may be off by BOUND points, because work is done in turns. A tenant that pauses\n"
-    "gets less, and one beside others that pause gets more.\n";
+    "ENTITLED is the share that the tenant should have now if it always has work. Over one\n"
+    "second its share can be off by BOUND points, because work runs in slices. A tenant that\n"
+    "pauses gets less, and a tenant beside others that pause gets more.\n";
 
 static const char *state_words(const char *state)
 {
@@ -65,11 +65,11 @@ static void print_last_slice(const json_t *device)
     char slice[32];
 
     if (number_of(device, "grants") == 0) {
-        print_line("last turn", "none yet");
+        print_line("last grant", "none yet");
         return;
     }
     dv_value_format_duration(slice, sizeof slice, number_of(device, "slice_ms") / 1e3);
-    printf("  %-11s %s%sa slice of %s\n", "last turn", rule, rule[0] ? "; " : "", slice);
+    printf("  %-11s %s%sa slice of %s\n", "last grant", rule, rule[0] ? "; " : "", slice);
 }
 
 static void print_estimates(const json_t *device)
@@ -103,9 +103,9 @@ static void print_memory(const json_t *device)
     dv_text_format_size(placed, sizeof placed, (uint64_t)number_of(device, "placed_bytes"));
     dv_value_format_duration(moving, sizeof moving, moving_s);
     printf("  %-11s room for %s on the device, %s spent on bringing memory in", "memory", placed, moving);
-    if (moving_s > 0 && held_s > 0) { /* what it costs this session, and what it costs others */
+    if (moving_s > 0 && held_s > 0) { /* the cost for this session, and for others */
         dv_value_format_duration(most, sizeof most, number_of(device, "slice_max_s"));
-        printf(", %.0f%% of its time:\n  %-11s turns are longer for it, and others wait for up to %s (slice-max)",
+        printf(", %.0f%% of its time:\n  %-11s so slices are longer, and others wait for up to %s (slice-max)",
                moving_s < held_s ? 100 * moving_s / held_s : 100.0, "", most);
     }
     putchar('\n');
@@ -124,7 +124,7 @@ static void print_share(const json_t *device)
            dv_http_text(device, "class", "?"));
 }
 
-/* Entitlements and bounds are those of now, so only the last second is held against them. */
+/* Entitlements and bounds are current values, so only the last second is compared with them. */
 static void add_window(struct dv_table *table, const char *label, const json_t *device,
                        const char *key, bool is_recent)
 {
@@ -163,7 +163,7 @@ static void print_windows(const json_t *device)
     add_window(&table, "60 s", device, "share_60s_ppm", false);
     dv_table_finish(&table);
     if (strcmp(dv_http_text(device, "policy", ""), "elastic") != 0)
-        puts("  (only the policy elastic keeps to what a tenant is entitled to)");
+        puts("  (only the policy elastic enforces what a tenant is entitled to)");
 }
 
 static void print_device(const json_t *device)
@@ -173,7 +173,7 @@ static void print_device(const json_t *device)
            dv_http_text(device, "device", "?"), dv_http_text(device, "policy", "none"));
     print_state(device);
     print_last_slice(device);
-    printf("  %-11s %.0f turns, %.0f recalled before their end\n", "so far",
+    printf("  %-11s %.0f grants, %.0f of them recalled\n", "so far",
            number_of(device, "grants"), number_of(device, "recalls"));
     print_estimates(device);
     print_memory(device);
@@ -192,13 +192,13 @@ static void print_session(const json_t *document)
            (int64_t)json_integer_value(json_object_get(document, "id")),
            dv_http_text(document, "command", "?"), dv_http_text(document, "tenant", "?"));
     if (strcmp(dv_http_text(document, "state", ""), "ended") == 0) {
-        print_line("ended", dv_http_text(document, "why", "for a reason that is not known"));
+        print_line("ended", dv_http_text(document, "why", "for an unknown reason"));
         return;
     }
     if (dv_http_text(document, "turned_away", "")[0])
         print_line("refused", dv_http_text(document, "turned_away", ""));
     if (json_array_size(devices) == 0)
-        puts("It is on no device whose time is shared out: it has made no context yet, or the "
+        puts("It uses no device whose time is shared: it has created no context yet, or the "
              "policy is none.");
     json_array_foreach(devices, position, device) print_device(device);
 }

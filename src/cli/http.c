@@ -86,7 +86,7 @@ int dv_http_request(const char *directory, const char *method, const char *path,
     return (int)status;
 }
 
-/* What a daemon of another version does not know, it cannot explain well. */
+/* A daemon of another version may not know the request, and cannot explain that. */
 static void explain_version(const char *directory)
 {
     DV_AUTO_FREE char *body = NULL;
@@ -97,8 +97,8 @@ static void explain_version(const char *directory)
     json_t *document = json_loads(body, 0, NULL);
     const char *version = dv_http_text(document, "version", "unknown");
     if (strcmp(version, DIVVY_VERSION) != 0)
-        dv_cli_error("that divvyd is version %s and this program is " DIVVY_VERSION
-                     "; restart it if it should know more.",
+        dv_cli_error("that divvyd has version %s and this program has " DIVVY_VERSION
+                     "; restart divvyd if it should be newer.",
                      version);
     json_decref(document);
 }
@@ -106,9 +106,9 @@ static void explain_version(const char *directory)
 static void explain_refusal(const char *directory, int status, const char *reason)
 {
     if (reason)
-        dv_cli_error("%s (so says the divvyd in %s)", reason, directory);
+        dv_cli_error("%s (answer of the divvyd in %s)", reason, directory);
     else
-        dv_cli_error("the divvyd in %s refuses and gives no reason (HTTP %d)", directory, status);
+        dv_cli_error("the divvyd in %s refuses without a reason (HTTP %d)", directory, status);
     if (status == 404 || status == 405)
         explain_version(directory);
 }
@@ -137,7 +137,7 @@ int dv_http_ask(const char *wanted_directory, const char *method, const char *pa
     if (status == 200 && json_is_object(*document))
         return DV_EXIT_OK;
     if (status == 200)
-        dv_cli_error("the divvyd in %s answers with something that is not JSON", directory);
+        dv_cli_error("the answer of the divvyd in %s is not JSON", directory);
     else if (status == 403 && strcmp(method, "GET") == 0)
         dv_daemon_explain(-EACCES, directory);
     else

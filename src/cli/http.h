@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Sends a request and collects the answer's body, which the caller frees. Returns the HTTP status,
- * or a negative number with words when no answer came. */
+ * or a negative number, and the reason in `error`, when no answer came. */
 int dv_http_request(const char *directory, const char *method, const char *path, char **body,
                     char *error, size_t error_bytes);
 
@@ -21,10 +21,10 @@ struct dv_cli_view;
 int dv_http_show(const struct dv_cli_view *view, const char *method, const char *path,
                  void (*print)(const json_t *document));
 
-/* A text as it may stand in a path or in a query. The caller frees it. */
+/* Percent-encodes a text for a path or a query. The caller frees the result. */
 char *dv_http_escape(const char *text);
 
-/* A text member of a JSON object, or the other text where there is none. */
+/* A text member of a JSON object, or `otherwise` if there is none. */
 const char *dv_http_text(const json_t *object, const char *key, const char *otherwise);
 
 #endif

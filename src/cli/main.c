@@ -16,12 +16,12 @@ static const char usage[] =
     "Commands:\n"
     "  run       run a program on the shared devices\n"
     "  ps        list the programs that use them now\n"
-    "  tenants   list who shares the devices, and what each one gets\n"
+    "  tenants   list the tenants and their shares of the devices\n"
     "  devices   list the devices\n"
-    "  explain   say what a program waits for, and why\n"
+    "  explain   print what a program waits for, and why\n"
     "  set       change a tenant's share of the devices' time\n"
-    "  policy    change how a device's time is shared out\n"
-    "  check     compare the daemon's books of memory with the truth\n"
+    "  policy    change how a device's time is shared\n"
+    "  check     compare the daemon's ledger of memory with the workers\n"
     "  version   print the versions of divvy and of the daemon\n"
     "\n"
     "Try it:  divvy run -- clinfo\n"
@@ -79,7 +79,7 @@ int dv_cli_check_arguments(int argc, char **argv, int arguments)
                      given            ? "one more argument"
                      : arguments == 1 ? "an argument"
                                       : "arguments",
-                     given ? "" : " to know what it is about", argv[0]);
+                     given ? "" : " and got none", argv[0]);
     return given == arguments ? DV_EXIT_OK : DV_EXIT_USAGE;
 }
 

@@ -1,4 +1,4 @@
-/* divvy policy: changes how a device's time is shared out, while programs run on it. */
+/* divvy policy: changes how a device's time is shared, while programs run on it. */
 #include <fnmatch.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -17,18 +17,18 @@
 static const char usage[] =
     "Usage: divvy policy DEVICE NAME [OPTIONS]\n"
     "\n"
-    "Changes the policy of a device at once, while programs run on it. It holds until divvyd\n"
-    "ends; for good, set it in divvyd's configuration. For operators.\n"
+    "Changes the policy of a device immediately, while programs run on it. The change lasts\n"
+    "until the configuration is read again; to keep it, set it there. For operators.\n"
     "\n"
-    "DEVICE is its number, or a pattern such as '*RTX*' that fits the name of one device only\n"
+    "DEVICE is its number, or a pattern such as '*RTX*' that matches the name of one device\n"
     "(see `divvy devices`). NAME is\n"
     "  elastic   guaranteed shares, limits, weights and classes (the one to use)\n"
-    "  fair      the least device time for its weight goes next; weights only\n"
-    "  fifo      turns by arrival, whatever their length\n"
+    "  fair      the tenant with the least device time for its weight is next; weights only\n"
+    "  fifo      grants in order of arrival, whatever their length\n"
     "  band      equal shares by credit, with an idle window\n"
     "\n"
-    "  --slice TIME   turns of this length: milliseconds, or with a unit such as 500us, up to\n"
-    "                 10s; learned (the default): from what each program does\n"
+    "  --slice TIME   slices of this length: milliseconds, or with a unit such as 500us, up to\n"
+    "                 10s; learned (the default): adapted to each program\n"
     "  --json         the daemon's answer as it is, for scripts\n"
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
@@ -81,8 +81,8 @@ static int parse_options(int argc, char **argv, struct policy_options *policy)
     }
     if (argc - optind < 2) {
         dv_cli_error("%s Example: divvy policy 0 elastic; see `divvy policy --help`.",
-                     optind == argc ? "which device, and which policy?"
-                                    : "which policy? There are elastic, fair, fifo and band.");
+                     optind == argc ? "missing DEVICE and NAME."
+                                    : "missing NAME: elastic, fair, fifo or band.");
         return DV_EXIT_USAGE;
     }
     if (dv_cli_check_arguments(argc, argv, 2) != DV_EXIT_OK)
@@ -106,7 +106,7 @@ static void list_devices(const json_t *devices, const char *pattern)
     }
 }
 
-/* The number of the one device whose name the pattern fits. Returns an exit code. */
+/* Finds the number of the one device whose name matches the pattern. Returns an exit code. */
 static int find_device(const char *daemon_directory, const char *pattern, uint64_t *index)
 {
     DV_AUTO_FREE char *body = NULL;
@@ -171,7 +171,7 @@ int dv_cli_policy(int argc, char **argv)
     if (!name ||
         asprintf(&path, "/v1/devices/%" PRIu64 "/policy?name=%s%s", index, name, slice) < 0) {
         path = NULL;
-        dv_cli_error("memory is short");
+        dv_cli_error("out of memory");
         return DV_EXIT_FAILED;
     }
     return dv_http_show(&policy.view, "POST", path, print_answer);

@@ -23,11 +23,11 @@ static const char usage[] =
     "\n"
     "Columns: session number, the program's process, its user, the tenant whose share it uses,\n"
     "its name, the device it works on (- before its first context), the part of the device's\n"
-    "time it had over the last second (- where time is not shared out), the size of its memory\n"
+    "time it had over the last second (- where time is not shared), the size of its memory\n"
     "objects, the commands the device has finished for it, how long it has been connected, and\n"
-    "its state. `divvy explain SESSION` says more about one of them.\n";
+    "its state. `divvy explain SESSION` prints more about a session.\n";
 
-/* The daemon knows the machine's own users; a directory service is asked from here. */
+/* The daemon knows only local users; those of a directory service are looked up here. */
 static const char *user_of(const json_t *session)
 {
     const char *name = dv_http_text(session, "user", "?");

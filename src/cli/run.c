@@ -1,4 +1,4 @@
-/* divvy run: makes sure that a daemon is there, points the program's OpenCL loader at divvy's
+/* divvy run: makes sure that a daemon runs, points the program's OpenCL loader at divvy's
  * driver alone, and becomes the program. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,19 +22,19 @@ static const char usage[] =
     "Runs an OpenCL program on the shared devices. The program needs no change; it sees the\n"
     "platform \"divvy\" in place of the vendors' ones. The exit code is the program's.\n"
     "\n"
-    "Without a running daemon one of your own is started, which ends by itself when it has\n"
-    "had nothing to do for a minute.\n"
+    "If no daemon runs, one of your own is started. It ends after it has been idle for a\n"
+    "minute.\n"
     "\n"
     "  --present-as TYPE show the devices as cpu, gpu or accelerator, for programs that look\n"
     "                    for one type only\n"
     "  --device WHICH    let the program see this device only: its number, its address on the\n"
     "                    PCI bus, its UUID, or a pattern for its name, as `divvy devices` shows\n"
-    "                    them. For several give the option again, or commas between them\n"
+    "                    them. For several, repeat the option or separate them with commas\n"
     "  --daemon DIR      use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
     "                    then " DV_RUNDIR_SYSTEM ", then your own)\n"
     "  --help            print this help\n"
     "\n"
-    "What the program asks for, as far as the daemon's configuration lets you:\n" DV_CLI_SHARE_HELP
+    "The share to ask for, as far as the daemon's configuration lets you:\n" DV_CLI_SHARE_HELP
     "\n"
     "Examples:\n"
     "  divvy run -- clinfo\n"
@@ -43,7 +43,7 @@ static const char usage[] =
     "  divvy run --request 30% --class latency -- ./serve\n"
     "\n"
     "Exit codes of divvy itself: 125 it failed, 126 PROGRAM cannot be executed,\n"
-    "127 PROGRAM is not there.\n";
+    "127 PROGRAM was not found.\n";
 
 struct run_options {
     const char *present_as;
@@ -61,14 +61,14 @@ static int add_device(struct run_options *run, const char *which)
 
     if (which[0] && (size_t)more < sizeof run->devices - used)
         return 0;
-    dv_cli_error(which[0] ? "the devices named with --device are too many: together they may have %d "
+    dv_cli_error(which[0] ? "--device names too many devices: together they can have %d "
                             "characters. A pattern such as '*' names several."
                           : "--device names no device. `divvy devices` lists them.",
                  DV_MAX_DEVICE_CHOICE - 1);
     return -1;
 }
 
-/* A program that is started by one under `divvy run` keeps to the same devices, unless told otherwise. */
+/* `divvy run` in a program under `divvy run` uses the same devices, unless told otherwise. */
 static int inherit_devices(struct run_options *run)
 {
     const char *devices = getenv("DIVVY_DEVICES");
@@ -86,7 +86,7 @@ static int parse_options(int argc, char **argv, struct run_options *run)
     int option;
 
     opterr = 0;
-    /* '+': what follows PROGRAM is the program's */
+    /* '+': arguments after PROGRAM are the program's */
     while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
         switch (option) {
         case 'p':
@@ -121,7 +121,7 @@ static int parse_options(int argc, char **argv, struct run_options *run)
         return DV_EXIT_OWN;
     }
     if (optind == argc) {
-        dv_cli_error("no program is named. Example: divvy run -- clinfo");
+        dv_cli_error("missing PROGRAM. Example: divvy run -- clinfo");
         return DV_EXIT_OWN;
     }
     return DV_EXIT_OK;
@@ -217,7 +217,7 @@ int dv_cli_run(int argc, char **argv)
         unsetenv("DIVVY_DEVICES"); /* it is empty, if it is set */
     dv_cli_share_export(&run.share);
     setenv("OCL_ICD_VENDORS", vendors, 1);
-    /* They would bring the vendors' drivers back beside divvy's. */
+    /* These would make the vendors' drivers visible beside divvy's. */
     unsetenv("OPENCL_VENDOR_PATH");
     unsetenv("OCL_ICD_FILENAMES");
     return execute(argv + optind);

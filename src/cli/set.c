@@ -16,13 +16,13 @@
 static const char usage[] =
     "Usage: divvy set TENANT|SESSION [OPTIONS]\n"
     "\n"
-    "Changes a tenant's share of the devices' time, at once and while its programs run. What\n"
-    "is not named keeps its value. Shares belong to tenants: a session number (see `divvy ps`)\n"
-    "stands for the tenant of that session. Operators may change every tenant; others their\n"
-    "own, within what the daemon's configuration lets them ask for.\n"
+    "Changes a tenant's share of the devices' time immediately, while its programs run. Options\n"
+    "that are not given keep their value. Shares belong to tenants: a session number (see\n"
+    "`divvy ps`) stands for the tenant of that session. Operators can change every tenant, other\n"
+    "users their own, as far as the daemon's configuration lets them.\n"
     "\n" DV_CLI_SHARE_HELP
-    "  --memory SIZE     how much of the device's memory it may have, such as 2GiB\n"
-    "  --memory-request SIZE  how much of that others do not take from it; 0: nothing\n"
+    "  --memory SIZE     how much of the device's memory it may allocate, such as 2GiB\n"
+    "  --memory-request SIZE  how much of that other tenants cannot evict; 0: nothing\n"
     "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
     "  --json            the daemon's answer as it is, for scripts\n"
     "  --daemon DIR      ask the divvyd whose runtime directory is DIR\n"
@@ -84,7 +84,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
             return DV_EXIT_USAGE;
     }
     if (optind == argc) {
-        dv_cli_error("whose share is to change? Name a tenant (see `divvy tenants`) or a session's "
+        dv_cli_error("missing TENANT or SESSION: a tenant's name (see `divvy tenants`) or a session's "
                      "number (see `divvy ps`). Example: divvy set alice --request 30%%");
         return DV_EXIT_USAGE;
     }
@@ -101,7 +101,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
         return DV_EXIT_USAGE;
     }
     if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes && !set->has_memory_request) {
-        dv_cli_error("what is to change? Give --request, --limit, --weight, --class, --memory or "
+        dv_cli_error("nothing to change: give --request, --limit, --weight, --class, --memory or "
                      "--memory-request. "
                      "Example: "
                      "divvy set %s --weight 2",
@@ -120,7 +120,7 @@ static void add_amount(FILE *path, const char *name, const struct dv_cli_amount 
     *separator = "&";
 }
 
-/* Path and query of the request. The caller frees it; NULL when memory is short. */
+/* Path and query of the request. The caller frees it; NULL when out of memory. */
 static char *compose_path(const struct set_options *set)
 {
     char *text = NULL;
@@ -168,7 +168,7 @@ static void print_table(const json_t *document)
     json_t *device;
 
     if (json_array_size(devices) == 0) {
-        printf("%s is on no device whose time is shared out now\n", tenant);
+        printf("%s uses no device whose time is shared now\n", tenant);
         return;
     }
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
@@ -210,7 +210,7 @@ int dv_cli_set(int argc, char **argv)
         return code;
     path = compose_path(&set);
     if (!path) {
-        dv_cli_error("memory is short");
+        dv_cli_error("out of memory");
         return DV_EXIT_FAILED;
     }
     return dv_http_show(&set.view, "POST", path, print_table);

@@ -19,7 +19,7 @@ static int take_share(struct dv_cli_amount *amount, const char *from, const char
         return 0;
     dv_cli_error(
         "%s takes a share of one device's time from 0%% to 100%%, with the percent sign, such "
-        "as 30%% or 0.5%%; '%s' is none.",
+        "as 30%% or 0.5%%, not '%s'.",
         from, text);
     return -1;
 }
@@ -30,8 +30,8 @@ static int take_weight(struct dv_cli_amount *amount, const char *from, const cha
 
     amount->from = from;
     if (dv_text_parse_number(text, DV_WEIGHT_MAX, &weight) < 0 || weight == 0) {
-        dv_cli_error("%s is a whole number from 1 to %u, not '%s'. A tenant of weight 2 gets twice "
-                     "what one of weight 1 gets of the time that nobody is guaranteed.",
+        dv_cli_error("%s is a whole number from 1 to %u, not '%s'. Of the time that is not "
+                     "guaranteed, a tenant of weight 2 gets twice as much as one of weight 1.",
                      from, DV_WEIGHT_MAX, text);
         return -1;
     }
@@ -82,7 +82,7 @@ static int inherit_ppm(struct dv_cli_amount *amount, const char *name, const cha
     if (amount->from || !text)
         return 0;
     if (dv_text_parse_number(text, DV_PPM, &ppm) < 0) {
-        dv_cli_error("the environment variable %s is '%s'; divvy counts there in millionths of a "
+        dv_cli_error("the environment variable %s is '%s', not a number of millionths of a "
                      "device, 0 to %u. Unset it, or use %s, which takes percent and overrides it.",
                      name, text, DV_PPM, option);
         return -1;
@@ -114,7 +114,7 @@ int dv_cli_share_check(const struct dv_cli_share *share)
         return 0;
     dv_value_format_share(limit, sizeof limit, share->limit.value);
     if (share->limit.value < LEAST_LIMIT_PPM) {
-        dv_cli_error("%s is %s, and a limit is at least 1%%: with less a program would hardly ever "
+        dv_cli_error("%s is %s, but the minimum limit is 1%%: with less a program would hardly ever "
                      "run. Give it 1%%, or end the program.",
                      share->limit.from, limit);
         return -1;
@@ -122,8 +122,8 @@ int dv_cli_share_check(const struct dv_cli_share *share)
     if (!share->request.from || share->request.value <= share->limit.value)
         return 0;
     dv_value_format_share(request, sizeof request, share->request.value);
-    dv_cli_error("the limit of %s (%s) is below the request of %s (%s): nobody can be guaranteed "
-                 "more than it may have. Raise the limit or lower the request.",
+    dv_cli_error("the limit of %s (%s) is below the request of %s (%s): a tenant cannot be guaranteed "
+                 "more than its limit. Raise the limit or lower the request.",
                  limit, share->limit.from, request, share->request.from);
     return -1;
 }

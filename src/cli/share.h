@@ -1,4 +1,4 @@
-/* The options by which a share is asked for: the same ones for `divvy set` and `divvy run`. */
+/* The options that ask for a share, the same for `divvy set` and `divvy run`. */
 #ifndef DV_CLI_SHARE_H
 #define DV_CLI_SHARE_H
 
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A value that is asked for; where it came from is for messages ("--request"). NULL: not given. */
+/* A value that is asked for, and the name of its source ("--request") for messages; NULL: not given. */
 struct dv_cli_amount {
     const char *from;
     uint32_t value;
@@ -29,25 +29,25 @@ struct dv_cli_share {
 
 #define DV_CLI_SHARE_HELP                                                                          \
     "  --request P%      the guaranteed share of the device's time, such as 30%\n"                 \
-    "  --limit P%        the most it may have, even when nobody else wants the device\n"           \
-    "  --weight N        its part of what nobody is guaranteed: 1 (as others) to 10000\n"          \
-    "  --class CLASS  latency, standard or batch: which goes first within the shares;\n"        \
+    "  --limit P%        the maximum share, even when no other tenant wants the device\n"          \
+    "  --weight N        its part of the time not guaranteed: 1 (as others) to 10000\n"            \
+    "  --class CLASS     latency, standard or batch: which runs first within the shares;\n"        \
     "                    idle: only what others leave over\n"
 
 /* Takes one of these options. Returns 1 when it was none of them, 0 when it was good, or -1 after a
  * message. */
 int dv_cli_share_option(struct dv_cli_share *share, int option, const char *text);
 
-/* Takes what is not given from the environment, as `divvy run` hands it on. Returns 0, or -1 after
- * a message. */
+/* Takes values that are not given from the environment, as `divvy run` passes them on. Returns 0, or
+ * -1 after a message. */
 int dv_cli_share_inherit(struct dv_cli_share *share);
 
-/* Whether the values go together. Returns 0, or -1 after a message. */
+/* Checks that the values are consistent. Returns 0, or -1 after a message. */
 int dv_cli_share_check(const struct dv_cli_share *share);
 
 bool dv_cli_share_is_empty(const struct dv_cli_share *share);
 
-/* Puts what is given into the environment, for the client library, and takes out what is not. */
+/* Sets the environment variables of given values, for the client library, and unsets the others. */
 void dv_cli_share_export(const struct dv_cli_share *share);
 
 #endif

@@ -44,7 +44,7 @@ void dv_table_add(struct dv_table *table, const char *format, ...)
     add_text(table, text);
 }
 
-/* Places on the screen, which are fewer than the bytes of a name with accents. */
+/* Width on the screen, which is less than the bytes of a name with accents. */
 static size_t width_of(const char *text)
 {
     wchar_t wide[256] = L"";

@@ -1,4 +1,4 @@
-/* divvy tenants: who shares the devices, what each one is entitled to and what it gets. */
+/* divvy tenants: the tenants, the shares they are entitled to and those they get. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +12,7 @@
 static const char usage[] =
     "Usage: divvy tenants [--json] [--daemon DIR]\n"
     "\n"
-    "Lists the tenants: those among whom the devices' time is shared out. Unless the daemon's\n"
+    "Lists the tenants, among which the devices' time is shared. Unless the daemon's\n"
     "configuration says otherwise, each user is a tenant; with a daemon of your own, each\n"
     "program is. Operators see all of them, others their own.\n"
     "\n"
@@ -20,12 +20,12 @@ static const char usage[] =
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
     "\n"
-    "Columns: name, sessions, the device's number, its guaranteed share (request), the most it\n"
-    "may have (limit), its weight for the rest and its class; the share it is entitled to\n"
-    "now, the share it had over the last 1, 10 and 60 seconds, and the device's time it has\n"
-    "used in all; the memory that its programs have reserved, its quota, and how much others do\n"
-    "not take from it (kept). `divvy set` changes request, limit, weight, class, quota and\n"
-    "what is kept.\n";
+    "Columns: name, sessions, the device's number, its guaranteed share (request), its maximum\n"
+    "share (limit), its weight for the rest and its class; the share it is entitled to now, the\n"
+    "share it had over the last 1, 10 and 60 seconds, and the total device time it has used;\n"
+    "the memory that its programs have reserved, its quota, and how much memory other tenants\n"
+    "cannot evict (kept). `divvy set` changes request, limit, weight, class, quota and kept\n"
+    "memory.\n";
 
 static void add_device(struct dv_table *table, const json_t *device)
 {

@@ -42,7 +42,7 @@ int dv_cli_version(int argc, char **argv)
         printf("divvyd %s in %s\n", json_string_value(json_object_get(document, "version")),
                directory);
     else if (error < 0)
-        printf("divvyd: none that answers here\n");
+        printf("divvyd: no daemon answers\n");
     json_decref(document);
     return code;
 }

@@ -1,4 +1,4 @@
-/* The keeper's loop (see keeper.h). It never looks into what it keeps. */
+/* The keeper's loop (see keeper.h). It never uses the descriptors that it keeps. */
 #include "src/keeper/keeper.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static void drop(struct keeper *keeper, uint64_t id)
     free(item);
 }
 
-/* Takes the descriptors over; what cannot be kept is closed. */
+/* Takes the descriptors over; closes those that it cannot keep. */
 static void put(struct keeper *keeper, const struct dv_keeper_message *m, const int *fds, int count)
 {
     struct item *item;
@@ -138,7 +138,7 @@ static void accept_daemon(struct keeper *keeper)
 
     if (fd < 0)
         return;
-    /* The socket's mode says the same. */
+    /* The socket's mode enforces the same. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0 || peer.uid != geteuid()) {
         close(fd);
         return;
@@ -146,8 +146,8 @@ static void accept_daemon(struct keeper *keeper)
     keeper->daemon_fd = fd;
 }
 
-/* Sessions would wait for ever for a daemon that does not come. Without their channels they go on by
- * themselves. */
+/* Sessions would wait for ever for a daemon that does not come. Once their channels are closed, they go
+ * on by themselves. */
 static bool is_done(const struct keeper *keeper)
 {
     return keeper->daemon_fd < 0 && dv_now() - keeper->alone_since > keeper->patience_ns;
@@ -161,7 +161,7 @@ void dv_keeper_run(int listen_fd)
                             .patience_ns = PATIENCE_NS};
 
     for (;;) {
-        /* What a daemon that is gone had said is read to its end before the next one is heard. */
+        /* All messages of a daemon that is gone are read before the next one is accepted. */
         struct pollfd ready[] = {
             {.fd = keeper.daemon_fd < 0 ? keeper.listen_fd : -1, .events = POLLIN},
             {.fd = keeper.daemon_fd, .events = POLLIN}};

@@ -20,7 +20,7 @@ struct device {
     _Atomic uint64_t serial;
     _Atomic bool contended, alone;
     bool wanted;         /* there is work */
-    bool joined;         /* divvyd has said that it may be used */
+    bool joined;         /* divvyd has allowed its use */
     uint64_t idle_since; /* 0: not idle */
     uint64_t linger_ns;  /* of this grant */
     uint64_t short_linger_ns; /* the same before memory was moved for it */
@@ -34,21 +34,20 @@ struct device {
     uint64_t place_asked; /* room that is waited for; 0: none */
     uint64_t place_id;    /* of the newest question for room */
     uint32_t place_flags; /* of that, too: enum dv_memory_flag */
-    uint64_t evicting;    /* what divvyd asked for and did not get so far */
-    bool brings;          /* from the first such question to the word that all is in place */
+    uint64_t evicting;    /* bytes that divvyd asked for and did not get so far */
+    bool brings;          /* from the first such question until all is in place */
 };
 
 struct dv_lease {
     struct dv_lease_callbacks callbacks;
     int socket;
     int wake;               /* eventfd: the thread has an earlier deadline */
-    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: not before something
-                               happens */
+    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: only after an event */
     pthread_mutex_t lock;
     pthread_t thread;
     _Atomic bool ending;
     /* the one question about memory that is waited for (memory.c) */
-    pthread_mutex_t asking;   /* whoever asks */
+    pthread_mutex_t asking;   /* held by the thread that asks */
     pthread_cond_t answered;
     uint64_t memory_id;       /* of the last question */
     uint64_t memory_answer_id;
@@ -57,7 +56,7 @@ struct dv_lease {
     uint64_t memory_bytes;
     /* the same for the device that is about to be used */
     uint64_t join_id;   /* of the last question */
-    bool join_pending;  /* it is not answered */
+    bool join_pending;  /* it is not answered yet */
     bool join_refused;
     uint32_t join_device;
     uint32_t device_count;

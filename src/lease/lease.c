@@ -17,10 +17,10 @@
 #include "src/lease/channel.h"
 #include "src/wire/lease/lease.h"
 
-/* Whom nobody waits behind keeps the device so long without work: a program that runs one small
- * kernel after another then asks once. A recall ends that at once. */
+/* How long an uncontended holder may keep an idle device: a program that runs one small kernel after
+ * another then asks once. A recall ends that at once. */
 #define LINGER_ALONE_NS (5 * DV_NS_PER_MS)
-/* Gaps that belong to a burst before the first grant has said. */
+/* Gaps up to this belong to a burst, before the first grant. */
 #define LINGER_START_NS (100 * DV_NS_PER_US)
 
 /* ---- sending, with the lock held ---- */
@@ -45,7 +45,7 @@ static void send_message(struct dv_lease *lease, uint32_t index, enum dv_lease_t
         send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
 }
 
-/* Nobody is left who could give the device to somebody else: it is there to be used. */
+/* Without divvyd the device is granted to no other session: use it. */
 static void keep(struct device *d)
 {
     d->idle_since = 0;
@@ -162,7 +162,7 @@ static void go_on_alone(struct dv_lease *lease)
         lease->callbacks.granted(lease->callbacks.user, i);
 }
 
-/* When an idle holder has to give back: it may neither linger nor keep a slice for longer. */
+/* When an idle holder has to give back: at the end of its linger time or slice. */
 static uint64_t keeps_until(const struct device *d)
 {
     uint64_t end = atomic_load(&d->slice_end_ns);
@@ -172,7 +172,7 @@ static uint64_t keeps_until(const struct device *d)
     return d->idle_since + linger < end ? d->idle_since + linger : end;
 }
 
-/* Gives back what has been idle for long enough; says when to look again. */
+/* Gives back devices that have been idle for long enough. Returns when to look again. */
 static uint64_t keep_time(struct dv_lease *lease)
 {
     uint64_t now = dv_now(), next = UINT64_MAX;
@@ -248,7 +248,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* ---- what front ends call ---- */
+/* ---- calls for front ends ---- */
 
 static void forget(struct dv_lease *lease)
 {

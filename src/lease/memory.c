@@ -89,13 +89,13 @@ void dv_memory_in_place(struct dv_lease *lease, uint32_t device, uint64_t took_n
     d->brings = false;
     d->place_asked = 0;
     tell(lease, DV_MEMORY_IN_PLACE, device, 0, took_ns, 0);
-    /* divvyd will say how much time it gives for it. Until then the slice has no end: what was left of
-     * it is too short for many a command, and the device would be given back after the first. */
+    /* divvyd will extend the slice (EXTEND). Until then it has no end: its rest is too short for many
+     * commands, and the device would be given back after the first. */
     atomic_store(&d->slice_end_ns, UINT64_MAX);
     pthread_mutex_unlock(&lease->lock);
 }
 
-/* With the lock held: so much less is asked for. */
+/* With the lock held: `bytes` fewer are asked for. */
 static void less_to_evict(struct device *d, uint64_t bytes)
 {
     d->evicting -= bytes < d->evicting ? bytes : d->evicting;
@@ -207,7 +207,7 @@ void dv_memory_daemon_gone(struct dv_lease *lease)
     pthread_mutex_lock(&lease->lock);
     pthread_cond_broadcast(&lease->answered);
     pthread_mutex_unlock(&lease->lock);
-    for (uint32_t i = 0; i < lease->device_count; i++) { /* nobody refuses it any more */
+    for (uint32_t i = 0; i < lease->device_count; i++) { /* no daemon refuses it any more */
         pthread_mutex_lock(&lease->lock);
         uint64_t bytes = lease->devices[i].place_asked, id = lease->devices[i].place_id;
         lease->devices[i].place_asked = 0;

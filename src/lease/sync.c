@@ -3,8 +3,8 @@
 
 #include "src/lease/channel.h"
 
-/* With the lock held: everything that was said to divvyd was said under it, too, so this is exactly what
- * a daemon that had heard it all would know. */
+/* With the lock held. All messages to divvyd were sent under it, too, so this is exactly what a daemon
+ * that had received them all would know. */
 static struct dv_sync_message describe(const struct dv_lease *lease, uint32_t index)
 {
     const struct device *d = &lease->devices[index];
@@ -46,6 +46,6 @@ void dv_sync_handle(struct dv_lease *lease, const struct dv_sync_message *asked)
         send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
     }
     if (lease->join_pending && lease->socket >= 0)
-        dv_lease_send_join(lease); /* what was said before the answers counts for nothing */
+        dv_lease_send_join(lease); /* messages before the answers do not count */
     pthread_mutex_unlock(&lease->lock);
 }

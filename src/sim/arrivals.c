@@ -1,12 +1,12 @@
-/* What sessions have to do: bursts of kernels that come always, by the clock, at random, or at
- * times from a list. */
+/* The work of sessions: bursts of kernels that arrive always, periodically, at random, or at times
+ * from a list. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "src/sim/private.h"
 #include "src/sim/random.h"
 
-/* A heavy tail knows no longest time, a simulation does. */
+/* A heavy tail has no maximum, a simulation needs one. */
 #define LONGEST_NS 1e16
 
 static dv_ns whole_ns(double ns)

@@ -16,7 +16,7 @@
 #define MAX_SHAPE 10.0
 #define DEFAULT_COPY_BYTES_PER_S (UINT64_C(8) << 30)
 
-/* Where in the entry of that name the key is. */
+/* The line of the key in the entry of that name. */
 static int find_key(const struct dv_sim_reader *reader, const char *name, const char *key)
 {
     char text[DV_SIM_MAX_TEXT + 2];
@@ -154,7 +154,7 @@ static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_s
                            "there is no class '%s'; expected " DV_CLASS_WORDS, tenant->class_text);
 }
 
-/* Of a Pareto distribution: the smaller, the heavier its tail. At 1 it has no mean any more. */
+/* The shape of a Pareto distribution: the smaller, the heavier its tail. At 1 it has no mean any more. */
 static int take_shape(struct dv_sim_reader *reader, const char *name, const char *key,
                       const double *value, double *shape)
 {
@@ -303,8 +303,8 @@ static int check_binding(struct dv_sim_reader *reader, const struct dv_workload 
                            "there is no device '%s'", tenant->device);
 }
 
-/* The one that all copies of the tenant go to, from the time on that the file gives; NULL: it is
- * not known before. */
+/* The device that all copies of the tenant use from the time on that the file gives; NULL: not known
+ * in advance. */
 static const struct dv_sim_device_spec *only_device(const struct dv_workload *workload,
                                                     const struct dv_sim_tenant_spec *tenant)
 {
@@ -338,12 +338,12 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
         tenant->leave_ns = workload->duration_ns;
     if (tenant->join_ns >= tenant->leave_ns)
         return dv_sim_complain(reader, find_key(reader, tenant->name, "join"),
-                               "tenant '%s' leaves (or all ends) before it joins", tenant->name);
+                               "tenant '%s' leaves (or the simulation ends) before it joins", tenant->name);
     return check_binding(reader, workload, tenant);
 }
 
-/* As when tenants are admitted: what is guaranteed at one time must exist. Where tenants are placed
- * as they come, those that do not fit are refused then. */
+/* As when tenants are admitted: requests at one time must not exceed the device. Where tenants are
+ * placed as they come, those that do not fit are refused then. */
 static int check_requests(struct dv_sim_reader *reader, const struct dv_workload *workload)
 {
     for (uint64_t i = 0; i < workload->tenants_count; i++) {

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a device whose memory the workload does not limit. */
+/* The memory of a device that the workload does not limit. */
 #define UNLIMITED_BYTES (DV_MEMORY_BYTES_MAX / 2)
 
 /* ---- time ---- */
 
-/* When virtual time begins, on the ledger's clock: there 0 stands for no time at all. */
+/* The start of virtual time on the ledger's clock, where 0 means no time. */
 #define EPOCH_NS DV_NS_PER_S
 
 /* The implementation's part of a dv_timer. An event of it can be in the queue when the timer is dropped, so it is
- * used again and freed at the end only. */
+ * reused, and freed only at the end. */
 struct dv_sim_timer {
     struct dv_timer *timer; /* NULL: free to be used */
     dv_ns when;             /* 0: the timer is off */

@@ -1,12 +1,12 @@
-/* The daemon of a simulation: divvyd's own ledger, at virtual time. Sessions speak to it, and it to them, in
- * messages of the lease channel. */
+/* The daemon of a simulation: divvyd's own ledger, at virtual time. It exchanges messages of the lease
+ * channel with sessions. */
 #ifndef DV_SIM_DAEMON_H
 #define DV_SIM_DAEMON_H
 
 #include "src/sim/private.h"
 
-/* What the daemon tells a session. None of these may call the daemon: they are called in the middle of a
- * decision. */
+/* Messages of the daemon to a session. None of these may call the daemon: they are called in the middle of
+ * a decision. */
 struct dv_daemon_events {
     void (*lease)(struct dv_engine *engine, struct dv_sim_session *session, const struct dv_lease_message *m);
     void (*memory)(struct dv_engine *engine, struct dv_sim_session *session, const struct dv_memory_message *m);
@@ -22,7 +22,7 @@ void dv_daemon_stop(struct dv_engine *engine);
 /* Admits the sessions of a tenant, all on one device, and sets tenant->device. Returns 0, or a negative errno:
  * -ENOSPC if no device can take it. */
 int dv_daemon_join(struct dv_engine *engine, struct dv_sim_tenant *tenant);
-/* A session ends, with whatever it holds. */
+/* A session ends, and all its holds with it. */
 void dv_daemon_leave(struct dv_sim_session *session);
 
 /* Messages of a session. */

@@ -1,7 +1,7 @@
 /* The simulation (see engine.h). Each session is a worker that behaves as divvy's do: it asks when
- * it has something to run, runs one kernel after the other, and gives back when it has nothing for
- * longer than it may linger, when what is left of the slice is shorter than a kernel, or when it is
- * recalled. What it is charged for is grant to release. */
+ * it has something to run, runs one kernel after the other, and gives back when it has no work for
+ * longer than it may linger, when the rest of the slice is shorter than a kernel, or when it is
+ * recalled. It is charged from grant to release. */
 #include "src/sim/daemon.h"
 #include "src/sim/memory.h"
 #include "src/sim/random.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #define PROGRESS_STEPS 200
-/* As in divvy's workers: how long a holder lingers while no other session waits, and which pause
- * does not end a burst before it is told one. */
+/* As in divvy's workers: how long a holder lingers while no other session waits, and up to which
+ * pause a burst goes on before the first grant says. */
 #define LINGER_ALONE_NS (5 * DV_NS_PER_MS)
 #define BRIDGE_START_NS (100 * DV_NS_PER_US)
 
@@ -114,7 +114,7 @@ static void stop_moving(struct dv_engine *engine, struct dv_sim_session *session
     give_back(engine, session);
 }
 
-/* Moves memory as far as possible: evicts for others, brings the set in, and goes on when that is there. */
+/* Moves memory as far as possible: evicts for others, brings the set in, and goes on when it is there. */
 static void move(struct dv_engine *engine, struct dv_sim_session *session)
 {
     if (must_stop_moving(session))
@@ -151,9 +151,9 @@ static void ask(struct dv_engine *engine, struct dv_sim_session *session)
     session->asked_at = engine->now;
 }
 
-/* ---- what the daemon says ---- */
+/* ---- messages of the daemon ---- */
 
-/* It is called in the middle of a decision: whatever is to be done about it is done in an event. */
+/* Called in the middle of a decision: the session reacts in an event. */
 static void tell(struct dv_engine *engine, struct dv_sim_session *session)
 {
     if (session->told)
@@ -223,7 +223,7 @@ static void on_told(struct dv_engine *engine, struct dv_sim_session *session)
     move(engine, session);
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
 static void on_arrival(struct dv_engine *engine, struct dv_sim_session *session)
 {
@@ -337,7 +337,7 @@ static void on_copied(struct dv_engine *engine, struct dv_sim_session *session)
     move(engine, session);
 }
 
-/* What happens to a session in the state that the event was made for. */
+/* An event of a session that is in the state that the event was made for. */
 static void handle_session(struct dv_engine *engine, enum dv_event_type type,
                            struct dv_sim_session *session)
 {
@@ -477,7 +477,7 @@ failed:
     return NULL;
 }
 
-/* What is held when time is up counts until then. */
+/* Holds that are open when time is up count until then. */
 static void record_open_holds(struct dv_engine *engine)
 {
     for (unsigned i = 0; i < engine->sim.tenant_count; i++) {
@@ -493,7 +493,7 @@ static bool out_of_memory(const struct dv_engine *engine)
     return engine->out_of_memory || engine->events.out_of_memory;
 }
 
-/* Work that is not done when time is up, and late already, is not left out of the figures. */
+/* Work that is late and not done when time is up counts in the figures. */
 static void abandon_all(struct dv_engine *engine)
 {
     for (unsigned i = 0; i < engine->sim.tenant_count; i++)
@@ -501,7 +501,7 @@ static void abandon_all(struct dv_engine *engine)
             dv_arrivals_abandon(engine, &engine->sim.tenants[i].sessions[j]);
 }
 
-/* What goes at some time makes room for what comes at the same time. */
+/* Tenants that leave make room for those that join at the same time. */
 static void push_comings_and_goings(struct dv_engine *engine)
 {
     struct dv_sim *sim = &engine->sim;

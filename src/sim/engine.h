@@ -24,7 +24,7 @@ struct dv_sim_tenant {
     bool present, left, refused;
     dv_ns join_ns, leave_ns; /* it never comes if the first is not before the second */
     dv_ns work_ns;           /* of kernels, then it leaves; 0: it stays */
-    /* what it got */
+    /* its results */
     dv_ns *bins; /* device time held in each bin; NULL: it has no device */
     dv_ns held_ns, kernels_ns, overuse_ns;
     uint64_t kernels, bursts, slices, recalls;
@@ -44,7 +44,7 @@ struct dv_sim_device {
     dv_ns slice_ns; /* 0: learned */
     char name[96];
     struct dv_sim_tenant *tenants; /* that are there */
-    /* what it did */
+    /* its results */
     unsigned tenants_placed;
     dv_ns kernels_ns, held_ns; /* the sum of its slots */
     uint64_t decisions;
@@ -52,7 +52,7 @@ struct dv_sim_device {
         uint64_t moves, moved_bytes, evicted_bytes;
         dv_ns moving_ns;
         dv_ns free_at[2];             /* when the next copy in, or out, can begin */
-        struct dv_sim_session *ahead; /* whose set is brought in before its turn; NULL: none */
+        struct dv_sim_session *ahead; /* whose set is brought in before its grant; NULL: none */
     } memory;
     /* decisions since a kernel last ended, and which kernel that was, and when */
     unsigned idle_decisions;
@@ -73,9 +73,8 @@ struct dv_sim {
 /* NULL: overrides nothing. Returns NULL when memory is short. */
 struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
                              dv_ns slice_ns);
-/* Runs to the end; tells from time to time how far it is, if asked to. Returns 0, -ENOMEM, or
- * -ELOOP when a policy decides for ever without a kernel being run: sim->problem says which and
- * when. */
+/* Runs to the end; reports its progress from time to time, if asked to. Returns 0, -ENOMEM, or
+ * -ELOOP when a policy decides for ever and no kernel runs: sim->problem says which and when. */
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part));
 void dv_sim_destroy(struct dv_sim *sim);
 

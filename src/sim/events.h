@@ -1,4 +1,4 @@
-/* What is still to happen in a simulation, in the order of time. */
+/* Pending events of a simulation, in the order of time. */
 #ifndef DV_SIM_EVENTS_H
 #define DV_SIM_EVENTS_H
 
@@ -13,7 +13,7 @@ enum dv_event_type {
     DV_EVENT_LEAVE,
     DV_EVENT_ARRIVAL,
     DV_EVENT_START,
-    DV_EVENT_TOLD,   /* the daemon has said something to a session */
+    DV_EVENT_TOLD,   /* the daemon has sent a session a message */
     DV_EVENT_COPIED, /* a piece of its set is copied */
     DV_EVENT_KERNEL_END,
     DV_EVENT_LINGER_END,

@@ -1,11 +1,11 @@
 /* A policy that grants and recalls for ever, or asks to be asked again at once, would keep a
- * simulation at one moment of virtual time. What cannot go on like that for ever is decisions
- * between which no kernel ends: they are counted, and the run ends when there are too many. */
+ * simulation at one moment of virtual time. Decisions between which no kernel ends are counted, and
+ * the run ends when there are too many. */
 #include <stdio.h>
 
 #include "src/sim/private.h"
 
-/* Far above what sound policies need: a grant, a recall and a question for each session. */
+/* Far more than sound policies need: a grant, a recall and a question for each session. */
 #define DECISIONS_MAX 100000
 #define DECISIONS_MAX_PER_SESSION 16
 #define TENANTS_NAMED 8
@@ -23,7 +23,7 @@ static void put_tenants(struct dv_sim *sim, const struct dv_sim_device *device, 
         int length = named == TENANTS_NAMED
                          ? snprintf(sim->problem + used, sizeof sim->problem - used, ", ...")
                          : snprintf(sim->problem + used, sizeof sim->problem - used,
-                                    "%s'%s' (%u turns)", comma, tenant->name, tenant->idle_grants);
+                                    "%s'%s' (%u grants)", comma, tenant->name, tenant->idle_grants);
         used += length > 0 ? (size_t)length : 0;
         named++;
     }
@@ -36,7 +36,7 @@ static void complain(struct dv_engine *engine, const struct dv_sim_device *devic
     struct dv_sim *sim = &engine->sim;
     int used = snprintf(sim->problem, sizeof sim->problem,
                         "policy '%s' on device '%s' decides without end: at %.9f s, after %u "
-                        "decisions in %.9f s between which no kernel ran; turns went to ",
+                        "decisions in %.9f s between which no kernel ran; grants went to ",
                         device->ops->name, device->name, (double)engine->now / 1e9,
                         device->idle_decisions, (double)(engine->now - device->kernel_at) / 1e9);
 

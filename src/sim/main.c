@@ -1,5 +1,5 @@
 /* divvy-sim: how tenants would share a device, without a device. Reads a workload, runs divvyd's
- * policies at virtual time, prints who got what. */
+ * policies at virtual time, prints the shares of tenants. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

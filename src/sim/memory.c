@@ -3,7 +3,7 @@
 
 #include "src/sim/daemon.h"
 
-/* A set is copied in this many pieces, unless they would be tiny: out of the device and into it can overlap. */
+/* A set is copied in this many pieces, unless they would be tiny: copies out and in can overlap. */
 #define PIECES 16
 #define PIECE_MIN_BYTES (UINT64_C(1) << 20)
 
@@ -113,7 +113,7 @@ static void give_room_back(struct dv_sim_session *session, uint64_t bytes, uint6
     dv_daemon_memory(session, DV_MEMORY_UNPLACE, evict_id, bytes, 0);
 }
 
-/* Room without data costs nothing to give up. A session in its turn needs all that it has. */
+/* Room without data costs nothing to give up. A session that holds the device needs all that it has. */
 static void evict(struct dv_engine *engine, struct dv_sim_session *session)
 {
     uint64_t due = session->memory.evict_due;
@@ -174,7 +174,7 @@ void dv_sim_memory_step(struct dv_engine *engine, struct dv_sim_session *session
         bring_in(engine, session);
 }
 
-/* ---- ahead of a turn ---- */
+/* ---- ahead of a grant ---- */
 
 static bool is_before(const struct dv_sim_session *session, const struct dv_sim_session *other)
 {
@@ -211,7 +211,7 @@ void dv_sim_memory_ahead(struct dv_engine *engine, struct dv_sim_device *device)
     dv_sim_memory_step(engine, ahead);
 }
 
-/* ---- turns ---- */
+/* ---- holds ---- */
 
 void dv_sim_memory_begin(struct dv_engine *engine, struct dv_sim_session *session)
 {

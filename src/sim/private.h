@@ -1,4 +1,4 @@
-/* What the files of the simulation share and its users do not see. */
+/* Shared by the files of the simulation, hidden from its users. */
 #ifndef DV_SIM_PRIVATE_H
 #define DV_SIM_PRIVATE_H
 
@@ -27,7 +27,7 @@ struct dv_sim_session {
     uint32_t device_index; /* in its list of devices */
     uint64_t serial;       /* of the present or last grant */
     bool recalled;         /* that grant */
-    bool told;             /* an event for what the daemon has said is in the queue */
+    bool told;             /* an event for the daemon's message is in the queue */
     dv_ns asked_at, granted_at;
     uint64_t random;
     enum dv_worker_state state;
@@ -39,18 +39,18 @@ struct dv_sim_session {
     unsigned kernels_left; /* of the first burst */
     dv_ns next_kernel_ns;
     dv_ns running_ns;
-    dv_ns slice_ns, slice_ends; /* of this turn */
+    dv_ns slice_ns, slice_ends; /* of this hold */
     dv_ns linger_ns,
         short_linger_ns;    /* how long it may keep an idle device; the same without moves */
     dv_ns bridge_ns;        /* a pause up to this does not end a burst */
     struct dv_pauses pauses;
-    bool contended; /* others waited when its turn began */
-    unsigned lease_kernels; /* in this turn */
+    bool contended; /* others waited when its hold began */
+    unsigned lease_kernels; /* in this hold */
     dv_ns busy_ns;          /* the same, their time */
     struct dv_burst_monitor monitor;
     struct {
         uint64_t room, resident;     /* bytes that the daemon has granted; of those, with its data */
-        uint64_t evict_due, evict_id; /* what it was asked to evict, and by which request */
+        uint64_t evict_due, evict_id; /* bytes it was asked to evict, and by which request */
         uint64_t place_id;           /* of its newest request for room */
         bool asked;                  /* that has no answer yet */
         bool refused;                /* it was answered with no */
@@ -58,12 +58,12 @@ struct dv_sim_session {
         enum dv_copy copy;           /* of a piece, under way */
         uint64_t copy_bytes;
         uint64_t copy_number;        /* of the copy whose event counts */
-        dv_ns moves_since;           /* in this turn */
+        dv_ns moves_since;           /* in this hold */
     } memory;
 };
 
 struct dv_engine {
-    struct dv_sim sim; /* first: what users see */
+    struct dv_sim sim; /* first: the part that users see */
     struct dv_event_queue events;
     dv_ns now;
     struct dvd_ledger ledger; /* its clock, and its records, which are in no file */
@@ -76,7 +76,7 @@ struct dv_engine {
     bool out_of_memory;
 };
 
-/* An event of the session in its present state: it lapses when the session moves on before. */
+/* An event of the session in its present state: it lapses when the session leaves that state before. */
 static inline void dv_sim_later(struct dv_engine *engine, struct dv_sim_session *session,
                                 dv_ns delay_ns, enum dv_event_type type)
 {
@@ -97,10 +97,10 @@ void dv_livelock_granted(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 void dv_livelock_asked_again(struct dv_engine *engine, struct dv_sim_device *device);
 void dv_livelock_kernel_ended(struct dv_engine *engine, struct dv_sim_device *device);
 
-/* ---- arrivals.c: what a session has to do, and when more comes ---- */
+/* ---- arrivals.c: the work of a session, and when more comes ---- */
 
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session);
-/* Of a tenant: what it has to do in all; 0: no end. */
+/* The total work of a tenant; 0: no end. */
 dv_ns dv_arrivals_work(struct dv_sim_session *session);
 /* A burst is there now. */
 void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session);
@@ -110,8 +110,8 @@ void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *sessi
 /* A kernel of the first burst is done, and the burst with it if that was its last. */
 void dv_arrivals_kernel_done(struct dv_engine *engine, struct dv_sim_session *session);
 
-/* The session takes no more work. Bursts that are late already count as such; of younger ones it
- * will never be known. */
+/* The session takes no more work. Bursts that are late already count as such; younger ones do
+ * not count. */
 void dv_arrivals_abandon(struct dv_engine *engine, struct dv_sim_session *session);
 
 #endif

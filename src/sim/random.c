@@ -1,4 +1,4 @@
-/* Random numbers (see random.h): splitmix64 and what is made of it. */
+/* Random numbers (see random.h): splitmix64, and distributions from it. */
 #include "src/sim/random.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Random numbers of a simulation. Each session draws from a stream of its own, so that what one
- * tenant does never changes what another one draws. */
+/* Random numbers of a simulation. Each session draws from a stream of its own, so that one tenant
+ * never changes the numbers of another. */
 #ifndef DV_SIM_RANDOM_H
 #define DV_SIM_RANDOM_H
 

@@ -20,8 +20,7 @@ struct dv_sim_reader {
 int __attribute__((format(printf, 3, 4)))
 dv_sim_complain(struct dv_sim_reader *reader, int line, const char *format, ...);
 
-/* check.c: from the texts of the file to numbers, and whether they make sense. Returns 0 or
- * -EINVAL. */
+/* check.c: turns the texts of the file into numbers, and checks them. Returns 0 or -EINVAL. */
 int dv_sim_check(struct dv_sim_reader *reader, struct dv_workload *workload);
 
 #endif

@@ -57,7 +57,7 @@ static bool absent_from(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to
     return tenant->join_ns >= to || tenant->leave_ns <= from;
 }
 
-/* Room for what is computed window by window. */
+/* Figures that are computed window by window. */
 struct windows {
     struct dv_share *shares;
     struct dv_sim_tenant **present;
@@ -67,9 +67,9 @@ struct windows {
     size_t *count, *within;
 };
 
-/* Compares what the tenants of a device got in one window with what they should have got. Who does
- * not want the device all the time is taken to want what it got. Windows in which somebody comes or
- * goes are left out: there is no one entitlement in them. */
+/* Compares the shares of a device's tenants in one window with their entitlements. A tenant that does
+ * not always want the device is assumed to want what it got. Windows in which a tenant joins or leaves
+ * are left out: they have no single entitlement. */
 static void look_at_window(struct dv_sim_report *report, const struct dv_sim_device *device,
                            size_t end_bin, struct windows *w)
 {

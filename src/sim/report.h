@@ -1,4 +1,4 @@
-/* What a simulation showed: shares against entitlements, waits, slices. */
+/* Results of a simulation: shares against entitlements, waits, slices. */
 #ifndef DV_SIM_REPORT_H
 #define DV_SIM_REPORT_H
 
@@ -13,7 +13,7 @@ struct dv_sim_row {
     bool came;          /* false: the simulation ended before */
     double share;       /* of the device, while present */
     double kernels;     /* the part of that in which its kernels ran */
-    double entitled;    /* what it should have had; NAN when it never wanted all the time */
+    double entitled;    /* to this share; NAN when it did not always want the device */
     double worst;       /* largest difference between the two in any 1 s window, in parts */
     double within;      /* part of the windows in which they differ by at most 0.02 */
     double least, most; /* share in the worst and the best window */

@@ -1,5 +1,5 @@
 /* Reading a workload (see workload.h): libcyaml turns the file into structures by a schema;
- * check.c checks what a schema cannot say. */
+ * check.c checks the rest. */
 #include "src/sim/workload.h"
 
 #include <cyaml/cyaml.h>
@@ -26,7 +26,7 @@ static const cyaml_strval_t lengths_words[] = {{"fixed", DV_LENGTHS_FIXED},
                                                {"uniform", DV_LENGTHS_UNIFORM},
                                                {"lognormal", DV_LENGTHS_LOGNORMAL},
                                                {"pareto", DV_LENGTHS_PARETO}};
-/* Of bursts and of a tenant's whole work. */
+/* For bursts and for a tenant's whole work. */
 static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED},
                                              {"pareto", DV_LENGTHS_PARETO}};
 static const cyaml_strval_t keep_words[] = {

@@ -1,4 +1,4 @@
-/* A workload: what a simulation is about, read from a YAML file. */
+/* A workload: the input of a simulation, read from a YAML file. */
 #ifndef DV_SIM_WORKLOAD_H
 #define DV_SIM_WORKLOAD_H
 
@@ -20,13 +20,13 @@ enum dv_arrival {
     DV_ARRIVAL_TRACE
 };
 enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
-/* Which device a tenant goes to that the file does not bind to one: that with the most to give, or
- * the first. */
+/* The device for a tenant that the file does not bind to one: the one with the most left, or the
+ * first. */
 enum dv_device_order { DV_DEVICE_ORDER_FREE, DV_DEVICE_ORDER_FIXED };
-/* What a worker does with its lease when it has nothing to run. */
+/* How a worker treats its grant when it has nothing to run. */
 enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
 
-/* A tenant as the file gives it, then as the simulation wants it. */
+/* A tenant as the file gives it, then as the simulation uses it. */
 struct dv_sim_tenant_spec {
     char *name, *device;
     char *request_text, *limit_text;
@@ -62,7 +62,7 @@ struct dv_sim_device_spec {
 
     const struct dv_policy_ops *ops;
     dv_ns slice_ns;
-    uint64_t memory_bytes; /* 0: more than is ever needed */
+    uint64_t memory_bytes; /* 0: unlimited */
     uint64_t copy_bytes_per_s;
     bool has_copy_engine;
     unsigned slot_count, copy_count;
@@ -80,7 +80,7 @@ struct dv_workload {
 
     dv_ns duration_ns, grant_ns, release_ns;
     double overhead_jitter; /* part by which the two overheads vary either way */
-    double load;            /* arrivals come so many times as often as the file says */
+    double load;            /* arrivals come this many times as often as the file says */
 };
 
 #define DV_SIM_MAX_LOAD 1000.0

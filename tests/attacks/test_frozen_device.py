@@ -48,7 +48,7 @@ def test_the_system_daemon_has_deadlines():
         attacker = freeze(daemon)
         victim = session_of(VICTIM, daemon)
         victim.say(leasechannel.WANT)
-        daemon.await_log("while others wait: it loses it after 60.0 s", within=20)
+        daemon.await_log("while others wait: it loses the device after 60.0 s", within=20)
         assert "was asked to give this device back" in daemon.cli("devices")
         assert victim.hear(0.1) is None
         attacker.close()

@@ -44,4 +44,4 @@ def watched(daemon):
 def test_the_session_is_ended():
     with divvytest.Daemon(system=True) as daemon:
         innocents.assert_unharmed(daemon, lambda: watched(daemon), settle_s=3.0)
-        assert "as so many wait for its socket; it is ended" in daemon.log
+        assert "as its socket has too many watches; it is terminated" in daemon.log

@@ -78,7 +78,7 @@ def bound_of(kind):
 def restart(daemon):
     """Until it has taken over the sessions; to connect is possible before that."""
     daemon.start()
-    daemon.await_log("sessions of the daemon before go on")
+    daemon.await_log("sessions of the previous daemon go on")
 
 
 @contextlib.contextmanager

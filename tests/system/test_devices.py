@@ -356,7 +356,7 @@ def test_the_device_that_a_program_is_given_is_the_one_that_it_uses(machine):
 def test_a_device_that_is_not_there(machine, which):
     lines, code, complaint = machine.run(0, 0, options=("--device", which))
     assert code == 125 and not lines
-    assert "no device is offered that" in complaint and "`divvy devices` lists them" in complaint
+    assert "names no offered device" in complaint and "`divvy devices` lists them" in complaint
 
 
 def test_hidden_devices_cannot_be_named(program):

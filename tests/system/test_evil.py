@@ -135,5 +135,5 @@ def test_a_kernel_that_keeps_the_device(daemon, program):
             waited = time.monotonic() - began
             assert waited < SLICE_S + DEADLINE_S + LATE_S, waited
         assert child.wait(20) == 3, child.communicate()
-    daemon.await_log("was ended: it kept a device")
+    daemon.await_log("was terminated: it kept a device")
     assert_nothing_left(daemon, before)

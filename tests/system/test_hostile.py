@@ -156,7 +156,7 @@ def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
                 serial = other.granted(within=10)
                 assert 0.4 < time.monotonic() - began < 3
                 other.say(lease.RELEASE, serial)
-            daemon.await_log("it goes to the next")
+            daemon.await_log("the next session gets it")
 
 
 def test_who_builds_a_program_keeps_no_device(program):

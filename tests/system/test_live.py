@@ -360,7 +360,7 @@ def test_explain_says_who_holds_the_device(machine):
     text = machine.ask("explain", str(ann))
     assert text.startswith("session %d: turns, of the tenant ann\n" % ann)
     assert "device 0: %s, policy elastic\n" % device["device"] in text
-    for label in ("state ", "why ", "last turn ", "so far ", "estimates ", "tenant has "):
+    for label in ("state ", "why ", "last grant ", "so far ", "estimates ", "tenant has "):
         assert "\n  " + label in text
     rows = [line.split() for line in text.splitlines()[-3:]]
     assert [row[0] for row in rows] == ["1", "10", "60"]
@@ -431,7 +431,7 @@ def test_run_keeps_to_the_terms_of_its_user(machine):
 
 
 @pytest.mark.parametrize("options, words", [
-    (["--request", "0.3"], "such as 30% or 0.5%; '0.3' is none"),
+    (["--request", "0.3"], "such as 30% or 0.5%, not '0.3'"),
     (["--limit", "120%"], "from 0% to 100%"),
     (["--request", "50%", "--limit", "40%"], "limit of 40% (--limit) is below the request of 50%"),
     (["--weight", "0"], "from 1 to 10000"),
@@ -449,15 +449,15 @@ def test_wrong_shares_are_refused_by_the_command_line(options, words, tmp_path):
 # ---------------------------------------------------------------------------- what is not there
 
 @pytest.mark.parametrize("command, code, words", [
-    ("set", 2, "whose share is to change?"),
-    ("set ann", 2, "what is to change?"),
+    ("set", 2, "missing TENANT or SESSION"),
+    ("set ann", 2, "nothing to change"),
     ("set nobody --weight 2", 1, "there is no tenant nobody"),
     ("set 999 --weight 2", 1, "there is no session 999"),
     ("set 1 --device x --weight 2", 2, "--device is a device's number"),
     ("explain", 2, "needs an argument"),
     ("explain ann", 2, "SESSION is a number"),
     ("explain 999", 1, "there is no session 999"),
-    ("policy 0", 2, "which policy?"),
+    ("policy 0", 2, "missing NAME"),
     ("policy 0 nonsense", 1, "elastic, fair, fifo or band"),
     ("policy 77 fifo", 1, "there is no such device"),
     ("policy Vega* fifo", 1, "no device's name fits 'Vega*'"),

@@ -1,5 +1,5 @@
-/* Reading the configuration (see config.h): libcyaml turns the file into structures by a schema,
- * and what a schema cannot say is checked here. */
+/* Reading the configuration (see config.h): libcyaml reads the file into structures by a schema.
+ * The rest is checked here. */
 #include "src/arbiter/config/config.h"
 
 #include <cyaml/cyaml.h>
@@ -201,7 +201,7 @@ static const cyaml_schema_field_t file_fields[] = {
 static const cyaml_schema_value_t file_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dvd_config_file, file_fields)};
 
-/* What to write instead, by key. */
+/* The expected values, by key. */
 static const struct {
     const char *key;
     const char *expected;
@@ -285,7 +285,7 @@ static void list_keys(char *list, size_t bytes, const cyaml_schema_field_t *fiel
         used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", fields->key);
 }
 
-/* libcyaml's words begin with what happened; the rest, if any, is what it happened to. */
+/* libcyaml's messages begin with the error; the rest, if any, is the key or value. */
 static const char *rest_after(const char *what, const char *beginning)
 {
     size_t length = strlen(beginning);
@@ -377,7 +377,7 @@ static uint64_t default_arena(void)
 {
     uint64_t ram = machine_memory();
 
-    /* Sparse memory costs nothing until it is touched, so it may well be more than there is. */
+    /* Sparse memory costs nothing until it is touched, so it can be more than the machine has. */
     uint64_t bytes = (2 * ram + GIB - 1) / GIB * GIB;
     if (bytes < DV_SHM_BYTES_MIN)
         bytes = GIB;
@@ -394,7 +394,7 @@ static uint64_t default_processes(unsigned sessions)
     return count > DV_WORKER_PROCESSES_MAX ? DV_WORKER_PROCESSES_MAX : count;
 }
 
-/* What nobody has set. */
+/* For absent keys. */
 static void fill_defaults(struct dvd_config *config)
 {
     if (!config->worker_memory_bytes)
@@ -461,7 +461,7 @@ static int check_groups(struct dvd_config *config, const char *path, const char 
 
 /* ---- tenants ---- */
 
-/* Where in the file a value stands that is wrong. */
+/* Where in the file a wrong value is. */
 struct position {
     const char *path, *data;
     int line; /* from here on */
@@ -539,16 +539,16 @@ static int read_memory(const struct position *position, const char *key, const c
     return wrong(position, key, text);
 }
 
-/* Tenants without a name of the operator's are called by a slash or a word and a colon, see name_tenant in
- * tenants.c, and a number is a session. Names that could be one of those would be ambiguous. Who may make
- * cgroups could make tenants without a pattern for them. */
+/* The names that divvyd gives tenants itself begin with a slash, or a word and a colon, see name_tenant in
+ * identity.c, and a number is a session. A configured name like one of those would be ambiguous. Without a
+ * pattern, users who can make cgroups could make tenants. */
 static int check_identity(const struct position *position, const struct dvd_tenant_rule *rule)
 {
     if (rule->name && (rule->name[0] == '/' || strchr(rule->name, ':') ||
                        strspn(rule->name, "0123456789") == strlen(rule->name))) {
         snprintf(position->error, position->error_bytes,
                  "%s:%d: a tenant cannot be called '%s'; expected a name without a colon, that does "
-                 "not begin with a slash and is no number",
+                 "not begin with a slash and is not a number",
                  position->path, dv_yaml_find_line(position->data, "name", position->line), rule->name);
         return -EINVAL;
     }
@@ -637,7 +637,7 @@ static int check_memory(struct dvd_config *config, const char *path, const char 
     return 0;
 }
 
-/* Which requests known drivers make of their nodes: by the letter that their numbers have in common. */
+/* The ioctl requests of known drivers, by the letter that their numbers have in common. */
 #define OF_LETTER(letter) {.mask = 0xff00, .bits = (uint32_t)(letter) << 8}
 static const struct {
     const char *beginning;
@@ -661,7 +661,7 @@ static void add_request(struct dvd_sandbox_rule *rule, struct dv_sandbox_ioctl r
         rule->requests[rule->request_count++] = request;
 }
 
-/* False: it is not known what the node's driver needs. */
+/* False: the needs of the node's driver are unknown. */
 static bool add_known_requests(struct dvd_sandbox_rule *rule, const char *path)
 {
     for (size_t i = 0; i < COUNT(known_nodes); i++) {
@@ -732,7 +732,7 @@ static int check_sandbox(const struct position *position, struct dvd_sandbox_rul
     return check_ioctls(position, rule);
 }
 
-static int check_sandboxs(struct dvd_config *config, const char *path, const char *data, char *error,
+static int check_sandboxes(struct dvd_config *config, const char *path, const char *data, char *error,
                        size_t error_bytes)
 {
     struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
@@ -759,8 +759,8 @@ static int check_sandboxs(struct dvd_config *config, const char *path, const cha
     config->tenants_cgroup = file->worker_cgroup && strcmp(file->worker_cgroup, "tenant") == 0;
     if (config->tenants_cgroup && (file->worker_memory || file->worker_processes)) {
         snprintf(error, error_bytes,
-                 "%s:%d: with 'worker-cgroup: tenant' the program's own cgroup bounds its worker; expected no "
-                 "worker-memory and no worker-processes besides",
+                 "%s:%d: with 'worker-cgroup: tenant' the program's own cgroup limits its worker; expected no "
+                 "worker-memory and no worker-processes",
                  path, dv_yaml_find_line(data, "worker-cgroup", 1));
         return -EINVAL;
     }
@@ -870,7 +870,7 @@ static int check_tenants(struct dvd_config *config, const char *path, const char
                           .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->tenants_count; i++) {
-        position.line = dv_yaml_find_line(data, "- ", position.line + 1); /* of the rule, near enough */
+        position.line = dv_yaml_find_line(data, "- ", position.line + 1); /* of the rule, roughly */
         int status = check_tenant(&position, &config->file->tenants[i]);
         if (status < 0)
             return status;
@@ -878,7 +878,7 @@ static int check_tenants(struct dvd_config *config, const char *path, const char
     return 0;
 }
 
-/* What the schema cannot express. */
+/* All that the schema cannot express. */
 static int check_values(struct dvd_config *config, const char *path, const char *data, char *error,
                         size_t error_bytes)
 {
@@ -889,7 +889,7 @@ static int check_values(struct dvd_config *config, const char *path, const char 
     if (check_groups(config, path, data, error, error_bytes) < 0 ||
         check_slices(config, path, data, error, error_bytes) < 0 ||
         check_memory(config, path, data, error, error_bytes) < 0 ||
-        check_sandboxs(config, path, data, error, error_bytes) < 0 ||
+        check_sandboxes(config, path, data, error, error_bytes) < 0 ||
         check_deadlines(config, path, data, error, error_bytes) < 0 ||
         check_lease_sessions(config, path, data, error, error_bytes) < 0 ||
         check_restart(config, path, data, error, error_bytes) < 0 ||
@@ -1006,8 +1006,8 @@ int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_use
     if (is_accepted || config->sandbox == DV_SANDBOX_YES)
         return 0;
     snprintf(error, error_bytes,
-             "%s: with `sandbox: %s` programs can run native code on this machine that nothing but file permissions holds "
-             "back; leave out `sandbox`, or say that you accept this with `allow-unsandboxed-workers: yes`",
+             "%s: with `sandbox: %s` programs can run native code on this machine, restricted only by file "
+             "permissions; leave out `sandbox`, or accept this with `allow-unsandboxed-workers: yes`",
              path, config->sandbox == DV_SANDBOX_NO ? "no" : "if-possible");
     return -EINVAL;
 }

@@ -1,5 +1,4 @@
-/* divvyd's configuration: read from YAML into structures, checked as a whole or refused as a whole.
- */
+/* divvyd's configuration: read from YAML into structures, and accepted or refused as a whole. */
 #ifndef DVD_CONFIG_CONFIG_H
 #define DVD_CONFIG_CONFIG_H
 
@@ -18,18 +17,18 @@
 
 enum dvd_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
-/* What a driver needs in the sandbox of its workers besides what every worker has. */
+/* A driver's needs in the sandbox of its workers besides those of every worker. */
 struct dvd_sandbox_rule {
-    char **paths; /* shown read-only; device nodes work as ever */
+    char **paths; /* shown read-only; device nodes work as usual */
     uint64_t paths_count;
     char **groups; /* that the worker is a member of */
     uint64_t groups_count;
     char **calls; /* names of system calls */
     uint64_t calls_count;
-    gid_t gids[DV_SANDBOX_GROUPS_MAX]; /* what the groups' names mean */
+    gid_t gids[DV_SANDBOX_GROUPS_MAX]; /* of the groups */
     char **ioctls; /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
     uint64_t ioctls_count;
-    struct dv_sandbox_ioctl requests[DV_MAX_SANDBOX_IOCTLS]; /* what those mean */
+    struct dv_sandbox_ioctl requests[DV_MAX_SANDBOX_IOCTLS]; /* parsed */
     uint32_t request_count;
 };
 
@@ -46,44 +45,44 @@ struct dvd_device_rule {
     char *name;     /* shown instead of the vendor's name; NULL: the vendor's */
     int unified;    /* enum dv_unified */
     int present_as; /* enum dv_present_as */
-    int hidden;     /* not offered to anybody */
+    int hidden;     /* not offered to sessions */
     int policy;     /* enum dvd_policy_choice */
     uint64_t *slots; /* NULL: one */
     int scrub;         /* enum dvd_scrub */
     int copy_engine;   /* enum dvd_copy_engine */
     int pinned;        /* enum dv_pinned */
     int no_swap;       /* objects stay where the driver puts them */
-    char *swap_part;   /* "5%": of the time that may go into it; NULL: 5% */
-    uint32_t swap_part_ppm; /* what that means; 0: absent */
-    struct dvd_device_match matches; /* what `match` means */
-    char *slice_max;         /* "2s": of turns that are longer because memory was moved; NULL: 2s */
-    uint64_t moved_slice_max_ns;   /* what that means; 0: absent */
-    char *room_patience; /* "30s": those who have room may keep it from others; NULL: 30s */
-    uint64_t room_patience_ns; /* what that means; 0: absent */
+    char *swap_part;   /* "5%": of the time, for moving memory; NULL: 5% */
+    uint32_t swap_part_ppm; /* parsed; 0: absent */
+    struct dvd_device_match matches; /* `match`, parsed */
+    char *slice_max;         /* "2s": of slices that are longer because memory was moved; NULL: 2s */
+    uint64_t moved_slice_max_ns;   /* parsed; 0: absent */
+    char *room_patience; /* "30s": how long sessions may keep room from others; NULL: 30s */
+    uint64_t room_patience_ns; /* parsed; 0: absent */
     char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
     char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
-    uint64_t capacity_bytes, per_context_bytes; /* what those mean; 0: absent */
+    uint64_t capacity_bytes, per_context_bytes; /* parsed; 0: absent */
     struct dvd_sandbox_rule *sandbox; /* NULL: nothing more than usual */
     char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
-    uint64_t slice_ns; /* what that means; 0: learned */
+    uint64_t slice_ns; /* parsed; 0: learned */
 };
 
-/* Which tenant a program belongs to, and what that tenant has. The first rule that matches a program
+/* The tenant that a program belongs to, and its terms. The first rule that matches a program
  * decides; all of user, group and cgroup that are given must match. */
 struct dvd_tenant_rule {
     char *user;   /* name or number */
     char *group;  /* name or number */
     char *cgroup; /* glob on the path of a process's cgroup */
     char *name;   /* all that match are one tenant; NULL: one for each `per` */
-    int refuse;   /* they get no session */
+    int refuse;   /* they are refused a session */
     int per;      /* enum dvd_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
-    char *memory_request; /* likewise, what others do not take from it; NULL: nothing */
+    char *memory_request; /* "2GiB" or "50%" that others cannot take; NULL: nothing */
     char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
     char *host_memory; /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
-    /* what the texts mean */
+    /* parsed */
     uid_t uid;
     gid_t gid;
     struct dvd_tenant_terms terms;
@@ -108,15 +107,15 @@ struct dvd_config_file {
     char *cache_size;            /* "1GiB" */
     char *caches_size;           /* "10GiB": of all tenants together */
     char *worker_users;          /* "FIRST-LAST" */
-    char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: no bound */
-    uint64_t *worker_processes;  /* the same of processes and threads */
+    char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: the default */
+    uint64_t *worker_processes;  /* the same for processes and threads */
     char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
     struct dvd_deadlines *deadlines; /* NULL: the usual ones */
     char *lease_sessions;           /* "yes", "no" or the name of a group; NULL: yes */
     char *restart_within;           /* "60s" */
 };
 
-/* How long somebody of a class may keep a device after it was asked to give it back. */
+/* How long a session of a class may keep a device after a recall. */
 struct dvd_deadlines {
     char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the usual one */
 };
@@ -128,19 +127,19 @@ enum dvd_sandbox_choice {
     DV_SANDBOX_IF_POSSIBLE,
 };
 
-/* Who may open sessions. */
+/* Which users may open sessions. */
 enum dvd_sessions_for {
-    DV_SESSIONS_FOR_WORKERS_GROUPS, /* the default: who is in the groups that workers are put into */
+    DV_SESSIONS_FOR_WORKERS_GROUPS, /* the default: members of the groups that workers are put into */
     DV_SESSIONS_FOR_GROUP,
     DV_SESSIONS_FOR_ALL,
 };
 #define DV_CONFIG_EVERYBODY "everybody"
 
-/* Who may have a session without a worker. */
+/* Which users may have a session without a worker. */
 enum dvd_lease_sessions { DV_LEASE_SESSIONS_ALL, DV_LEASE_SESSIONS_NONE, DV_LEASE_SESSIONS_OF_GROUP };
 
 enum dv_device_order {
-    DV_ORDER_FREE,  /* the default: whichever has most to give first */
+    DV_ORDER_FREE,  /* the default: the least loaded first */
     DV_ORDER_FIXED, /* as the vendors list them */
 };
 
@@ -167,15 +166,15 @@ struct dvd_config {
     uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
     bool tenants_cgroup;  /* workers go into the cgroup of their program instead */
     uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
-    uint64_t caches_bytes; /* and all together; 0: the usual */
-    uid_t worker_uid_first, worker_uid_last; /* whom workers run as when divvyd is root's */
-    uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dv_lease_deadline */
+    uint64_t caches_bytes; /* of all tenants; 0: the usual */
+    uid_t worker_uid_first, worker_uid_last; /* of workers, when divvyd runs as root */
+    uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dvd_config_ledger_terms */
     int lease_sessions;      /* enum dvd_lease_sessions */
     gid_t lease_group;
-    uint64_t restart_ns; /* so long sessions wait for the next daemon, if this one leaves them */
+    uint64_t restart_ns; /* how long sessions wait for the next daemon, if this one leaves them */
 };
 
-/* Above all that systemd and distributions hand out. */
+/* Above all users of systemd and distributions. */
 #define DV_WORKER_UID_FIRST 1879048192u
 #define DV_WORKER_UID_LAST 1879113727u
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)
@@ -197,10 +196,10 @@ int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist
                    size_t error_bytes);
 const char *dvd_config_policy_word(int policy);
 /* Completes a configuration for the daemon of a user, or of the system, that runs as `owner`. Returns 0, or -EINVAL
- * with a message: it lacks a word that it needs there. */
+ * with a message: a key that it needs there is absent. */
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
                        size_t error_bytes);
-/* What it means for the ledger. */
+/* The terms for the ledger. */
 struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config);
 void dvd_config_fini(struct dvd_config *config);
 

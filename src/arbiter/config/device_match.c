@@ -1,4 +1,4 @@
-/* What names a device (see device_match.h). */
+/* Names of devices (see device_match.h). */
 #include "src/arbiter/config/device_match.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* What names a device: its number, its UUID, its address on the PCI bus, or a pattern for its name. */
+/* Names of devices: a number, a UUID, an address on the PCI bus, or a pattern for the device's name. */
 #ifndef DVD_CONFIG_DEVICE_MATCH_H
 #define DVD_CONFIG_DEVICE_MATCH_H
 
@@ -20,9 +20,9 @@ struct dvd_device_match {
     char text[DV_MAX_DEVICE_NAME]; /* as a report has it; a pattern for names */
 };
 
-/* Any text of less than DV_MAX_DEVICE_NAME bytes names something; longer ones are cut. */
+/* Any text of less than DV_MAX_DEVICE_NAME bytes is valid; longer ones are cut. */
 struct dvd_device_match dvd_device_match_parse(const char *text);
-/* name: what the device is called besides, or NULL. */
+/* name: another name of the device, or NULL. */
 bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
                         const struct dv_device_report *report, const char *name);
 

@@ -1,4 +1,4 @@
-/* What the configuration grants, in numbers: to a tenant, on a device, and for all. The ledger knows no more of
+/* The terms of the configuration, in numbers: of a tenant, of a device, and of all. The ledger knows no more of
  * the configuration than this. */
 #ifndef DVD_CONFIG_TERMS_H
 #define DVD_CONFIG_TERMS_H
@@ -15,12 +15,12 @@ struct dvd_memory_size {
     uint32_t ppm;
 };
 
-/* What a tenant has, and how far it may raise that by itself. */
+/* A tenant's share and memory, and how far it may raise them. */
 struct dvd_tenant_terms {
     struct dv_share share;
     struct dvd_memory_size memory;         /* its quota on each device */
-    struct dvd_memory_size memory_request; /* what others do not take from it; both 0: nothing */
-    uint64_t host_bytes;                  /* what it may have in host memory beyond that; 0: no limit */
+    struct dvd_memory_size memory_request; /* that others cannot take; both 0: nothing */
+    uint64_t host_bytes;                  /* beyond the device's memory, on the host; 0: no limit */
     uint32_t may_request_ppm;
     uint32_t may_weight;
     enum dv_class may_class;
@@ -47,7 +47,7 @@ struct dvd_device_terms {
     dv_ns slice_ns; /* 0: learned */
     uint32_t moving_part_ppm;
     dv_ns moved_slice_max_ns;
-    dv_ns room_patience_ns; /* how long sessions may keep room from one in line; then that one is refused */
+    dv_ns room_patience_ns; /* how long sessions may keep room from a queued one; then that one is refused */
     uint64_t capacity_bytes, per_context_bytes;
     bool swaps;         /* objects move between the device's memory and the host's */
     bool copies_beside; /* it copies while it computes */

@@ -1,4 +1,4 @@
-/* What operators and tenants change while everything runs: shares and policies. */
+/* Changes by operators and tenants at run time: shares and policies. */
 #include <errno.h>
 #include <jansson.h>
 #include <microhttpd.h>
@@ -9,7 +9,7 @@
 #include "src/arbiter/control/private.h"
 #include "src/base/text.h"
 
-/* A tenant of whose sessions at least one is the caller's, unless an operator asks. */
+/* A tenant with a session of the caller's; for an operator, with any session. */
 static struct dvd_tenant *find_tenant(const struct dvd_control *control, const struct dvd_control_peer *peer,
                                       const char *name)
 {
@@ -28,7 +28,7 @@ static const char *argument(const struct dvd_request *request, const char *key)
 
 /* ---- shares ---- */
 
-/* Reads a number of a request. Returns false when it is given and no number up to the limit. */
+/* Reads a number of a request. Returns false when it is given but is not a number up to max. */
 static bool read_number(const struct dvd_request *request, const char *key, uint64_t max, bool *given, uint64_t *number)
 {
     const char *text = argument(request, key);
@@ -64,7 +64,7 @@ static const char *read_change(const struct dvd_request *request, struct dvd_sha
     change->weight = (uint32_t)weight;
     if (!change->has_request && !change->has_limit && !change->has_weight && !change->has_class &&
         !change->has_memory && !change->has_memory_request)
-        return "nothing to change is given: request, limit, weight, class, memory or memory_request";
+        return "nothing to change: give request, limit, weight, class, memory or memory_request";
     return NULL;
 }
 
@@ -99,7 +99,7 @@ static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_
     int status = dvd_tenant_set(tenant, device, change, !peer->is_operator, text, sizeof text);
     if (status < 0)
         return dvd_view_error(status == -EPERM ? MHD_HTTP_FORBIDDEN : MHD_HTTP_CONFLICT, text);
-    dv_info("the share of tenant %s is changed by user %u", tenant->name, (unsigned)peer->uid);
+    dv_info("the share of tenant %s was changed by user %u", tenant->name, (unsigned)peer->uid);
     return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:s, s:o}", "tenant", tenant->name, "devices",
                                                  list_shares(tenant, device)));
 }
@@ -165,7 +165,7 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
     if (!dvd_device_start(device))
         return dvd_view_error(MHD_HTTP_CONFLICT,
                               "the time of this device is not shared out (policy: none in divvy.yaml): change that, "
-                              "reload divvyd, and start the programs anew");
+                              "reload divvyd, and restart the programs");
     device->set_by_operator = true;
     dvd_device_set_policy(device, ops, slice_ns);
     dv_info("the policy of device %u is %s now, set by user %u", (unsigned)index, ops->name,

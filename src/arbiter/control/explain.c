@@ -19,7 +19,7 @@ static void explain_waiting(const struct dv_policy *policy, const struct dvd_lea
     const struct dv_policy_session *holder = policy->holders.first;
 
     if (dv_policy_held_back(policy, tenant, now))
-        snprintf(text, bytes, "its tenant %s has had its limit of %g%%; more in %.1f ms",
+        snprintf(text, bytes, "its tenant %s is at its limit of %g%% for another %.1f ms",
                  lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4,
                  MS(dv_policy_held_back(policy, tenant, now)));
     else if (policy->crowded)
@@ -43,7 +43,7 @@ static void explain_waiting(const struct dv_policy *policy, const struct dvd_lea
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_BUSY));
 }
 
-/* A turn that is longer than usual for what was moved concerns the sessions that wait. */
+/* Tells waiting sessions about a slice that is longer because memory was moved. */
 static void explain_long_slice(const struct dv_policy *policy, char *text, size_t bytes)
 {
     const struct dv_policy_session *holder = policy->holders.first;
@@ -51,7 +51,7 @@ static void explain_long_slice(const struct dv_policy *policy, char *text, size_
 
     if (holder && holder->moved_ns && holder->own_ns > DV_SLICE_MAX_NS)
         snprintf(text + used, bytes - used,
-                 "; memory was brought in for %.1f ms, so its turn lasts until %.1f ms",
+                 "; bringing memory in took %.1f ms, so its slice lasts until %.1f ms",
                  MS(holder->moved_ns), MS(holder->own_ns));
 }
 
@@ -66,7 +66,7 @@ static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
         explain_waiting(policy, lease, for_operator, now, why, sizeof why);
         explain_long_slice(policy, why, sizeof why);
     } else if (lease->memory.is_queued)
-        snprintf(why, sizeof why, "waits for room on the device that others have");
+        snprintf(why, sizeof why, "waits for other sessions to make room on the device");
     else if (s->holding && s->moving)
         snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
     else if (s->holding && s->recalled)

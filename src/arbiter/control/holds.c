@@ -1,5 +1,5 @@
-/* Processes for whose sake a daemon does not end when it is idle. A program started by `divvy run` may compute for long
- * before its first OpenCL call: the daemon that was started for it must not have ended by then. */
+/* Processes that keep an idle daemon from ending. A program started by `divvy run` may compute for a long time before
+ * its first OpenCL call: the daemon that was started for it must not have ended by then. */
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "src/arbiter/control/private.h"
 #include "src/arbiter/limits.h"
 
-/* With HTTP 1.0, which knows no chunks, as much is copied at a time. */
+/* Copied at a time with HTTP 1.0, which has no chunks. */
 #define BLOCK_BYTES 16384
 
 struct dvd_listing {
@@ -100,7 +100,7 @@ static bool may_see(const struct dvd_listing *listing, const struct dvd_session 
            (listing->peer.is_operator || listing->peer.uid == session->lessee.uid);
 }
 
-/* All steps return false when there is nothing left to do, and do little. */
+/* Each step does little, and returns false when nothing is left to do. */
 static bool step_sessions(struct dvd_listing *listing)
 {
     const struct dvd_session *session = listing->session;
@@ -212,13 +212,13 @@ static void put_device_note(struct dvd_listing *listing)
     put(listing, "],\"found\":");
     put_json(listing, json_integer(devices->found));
     put(listing, ",\"note\":");
-    put_json(listing, json_string(!devices->known       ? "the devices are still being looked for"
+    put_json(listing, json_string(!devices->known       ? "divvyd is still looking for devices"
                                   : devices->count == 0 ? devices->text
                                                         : ""));
     put(listing, "}\n");
 }
 
-/* ---- turns ---- */
+/* ---- making text ---- */
 
 static void end_list(struct dvd_listing *listing)
 {
@@ -238,7 +238,7 @@ void dvd_listings_continue(struct dvd_listings *listings)
     listings->spent_ns = 0;
 }
 
-/* Makes text until there is some, or all of it is made, or the turn is over. */
+/* Makes text until there is some, all of it is made, or the time is used up. */
 static void make_text(struct dvd_listing *listing)
 {
     dv_ns *spent_ns = &listing->control->listings.spent_ns;
@@ -255,7 +255,7 @@ static void make_text(struct dvd_listing *listing)
     }
 }
 
-/* libmicrohttpd wants up to `most` bytes; for 0 it asks again when other sources have had their turn. */
+/* libmicrohttpd wants up to `most` bytes; after 0 it asks again when other sources were served. */
 static ssize_t on_room(void *userdata, uint64_t position, char *buffer, size_t most)
 {
     struct dvd_listing *listing = userdata;

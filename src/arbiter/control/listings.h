@@ -1,7 +1,7 @@
 /* Listings: the documents with a row for each session, tenant or device. There may be many thousands
- * of rows, and grants must not wait for them: a listing is made in short turns of the event loop while
- * it is sent, and keeps no more of it than one row. So each row is right for its own moment, and what
- * comes or goes meanwhile may be in it or not. */
+ * of rows, and grants must not wait for them: a listing is made in short steps of the event loop while
+ * it is sent, and keeps only one row. So each row is right for its own moment, and sessions or tenants
+ * that come or go meanwhile may be in it or not. */
 #ifndef DVD_CONTROL_LISTINGS_H
 #define DVD_CONTROL_LISTINGS_H
 
@@ -18,17 +18,17 @@ enum dvd_listing_kind { DVD_LISTING_SESSIONS, DVD_LISTING_TENANTS, DVD_LISTING_D
 
 struct dvd_listings {
     struct dvd_listing *under_way;
-    dv_ns spent_ns; /* on all of them, in this turn of the event loop */
+    dv_ns spent_ns; /* on all of them, in this iteration of the event loop */
 };
 
 /* An answer that lists what the peer may see, or NULL when memory is short. */
 struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
                                         const struct dvd_control_peer *peer,
                                         enum dvd_listing_kind kind);
-/* A turn of the event loop begins in which listings may go on. */
+/* An iteration of the event loop begins: listings may go on. */
 void dvd_listings_continue(struct dvd_listings *listings);
 
-/* It is about to be forgotten: no listing goes on from there. */
+/* It is about to be freed: no listing may continue from it. */
 void dvd_listings_session_goes(struct dvd_control *control, const struct dvd_session *session);
 void dvd_listings_tenant_goes(struct dvd_control *control, const struct dvd_tenant *tenant);
 

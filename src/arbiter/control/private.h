@@ -1,4 +1,4 @@
-/* Between the files of this folder, and for no others. */
+/* Shared by the files of this folder only. */
 #ifndef DVD_CONTROL_PRIVATE_H
 #define DVD_CONTROL_PRIVATE_H
 
@@ -8,7 +8,7 @@ struct json_t;
 struct MHD_Connection;
 struct MHD_Response;
 
-/* Who asks, as the kernel says. */
+/* The caller, as the kernel says. */
 struct dvd_control_peer {
     uid_t uid;
     bool is_operator;
@@ -55,7 +55,7 @@ struct json_t *dvd_view_session(const struct dvd_session *session);
 struct json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsigned sessions,
                                struct json_t *warnings);
 struct json_t *dvd_view_warnings(const struct dvd_control *control);
-/* A tenant's share of a device; and how the tenant fares there. */
+/* A tenant's share of a device; and what the tenant gets. */
 struct json_t *dvd_view_share(const struct dvd_tenant_device *tenant);
 struct json_t *dvd_view_fares(struct dvd_tenant_device *tenant);
 

@@ -1,4 +1,4 @@
-/* Callers of the control socket (see callers.h). */
+/* Callers of the control socket (see rate_limit.h). */
 #include "src/arbiter/control/rate_limit.h"
 
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 #include "src/arbiter/limits.h"
 
-/* One for each user who is or was connected: who leaves with a spent rate is remembered, so that leaving
- * and coming back does not renew it. Operators, whom groups make, have another than as tenants. */
+/* One for each user that is or was connected. A user that leaves with a spent rate is remembered, so that
+ * reconnecting does not renew it. A user that is an operator by group has one more as an operator. */
 struct dvd_caller {
     struct {
         uid_t uid;
@@ -72,7 +72,7 @@ struct dvd_caller *dvd_callers_enter(struct dvd_callers *callers, uid_t uid, boo
     return caller;
 }
 
-/* Those who are gone and whose rate has recovered: some are looked at each time, and come last then. */
+/* Forgets callers that are gone and whose rate has recovered. Checks a few, and moves them to the end. */
 static void forget_some(struct dvd_callers *callers, uint64_t now_us)
 {
     enum { LOOKED_AT = 8 };

@@ -19,7 +19,7 @@
 
 #define FALLBACK_POLL_US (1 * DV_S)
 
-/* ---- who asks ---- */
+/* ---- callers ---- */
 
 static int connection_fd(struct MHD_Connection *connection)
 {
@@ -79,7 +79,7 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
     NUMBER(DV_MAX_CONTROL_QUESTIONS_PER_S) " times a second"
 #define NUMBER(number) NUMBER_AS_TEXT(number)
 #define NUMBER_AS_TEXT(number) #number
-#define ONLY_OPERATORS "only operators may ask this daemon, and no process in a container is one"
+#define ONLY_OPERATORS "only operators outside containers may ask this daemon"
 
 static bool tenants_may_ask(const struct dvd_control *control)
 {
@@ -102,7 +102,7 @@ static enum MHD_Result serve(struct dvd_control *control, struct MHD_Connection 
 
     if (!identify(control, request.fd, &request.peer))
         return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, "the peer cannot be identified"));
-    if (!request.peer.is_operator && !tenants_may_ask(control)) /* any more, since it has connected */
+    if (!request.peer.is_operator && !tenants_may_ask(control)) /* the configuration has changed */
         return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, ONLY_OPERATORS));
     if (!may_ask_now(connection))
         return reply(connection, dvd_view_error(MHD_HTTP_TOO_MANY_REQUESTS, TOO_MANY_QUESTIONS));
@@ -118,8 +118,8 @@ static bool has_body(struct MHD_Connection *connection)
            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
 
-/* libmicrohttpd calls this once with the headers, then for the answer. No request of ours has a body: the
- * connection of one that has is closed, for bodies can be without end. */
+/* libmicrohttpd calls this once with the headers, then for the answer. No request of ours has a body: a
+ * connection that sends one is closed, because bodies can be endless. */
 static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
                                   const char *path, const char *method, const char *version,
                                   const char *upload, size_t *upload_bytes, void **state)
@@ -153,7 +153,7 @@ static void on_http_log(void *userdata, const char *format, va_list args)
 
 /* ---- connections ---- */
 
-/* libmicrohttpd tells of each connection's begin and end. */
+/* libmicrohttpd reports each connection's begin and end. */
 static void on_coming_and_going(void *userdata, struct MHD_Connection *connection, void **context,
                                 enum MHD_ConnectionNotificationCode code)
 {
@@ -170,7 +170,7 @@ static void on_coming_and_going(void *userdata, struct MHD_Connection *connectio
     }
 }
 
-/* An answer before anything was asked, and the end of the connection. */
+/* Answers before anything was asked. The caller closes the connection. */
 static void turn_away(int fd, const char *status, const char *text)
 {
     char answer[512];
@@ -182,8 +182,7 @@ static void turn_away(int fd, const char *status, const char *text)
     send(fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Who is bounded is known only of the connection itself, so it is accepted here and not by
- * libmicrohttpd. */
+/* The limits depend on the connection's user, so it is accepted here and not by libmicrohttpd. */
 static void take_connection(struct dvd_control *control, int accepted_fd)
 {
     DV_AUTO_CLOSE int fd = accepted_fd;
@@ -211,7 +210,7 @@ static void take_connection(struct dvd_control *control, int accepted_fd)
 
 /* ---- the event loop ---- */
 
-/* When to run next if nothing comes; after a pause in any case. */
+/* Sets the timer: to the pause, else to libmicrohttpd's timeout. */
 static void arm(struct dvd_control *control, dv_ns pause)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
@@ -237,8 +236,8 @@ static void listen_to_callers(struct dvd_control *control, bool listens)
     sd_event_source_set_enabled(control->io, listens ? SD_EVENT_ON : SD_EVENT_OFF);
 }
 
-/* All that callers cause happens here, and is counted: while sessions have something to say, callers have
- * a part of divvyd's time. accepts: so many connections are taken, if there are any. */
+/* All work for callers happens here, and is counted: while sessions send messages, callers have a part of
+ * divvyd's time. accepts: the maximum number of connections to accept. */
 static void run_http(struct dvd_control *control, int accepts)
 {
     dv_ns began = dvd_processor_time();
@@ -285,7 +284,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* ---- life ---- */
 
-/* What the owner may, and where it is meant for them also operators or everybody. */
+/* Permissions of the owner, and where configured also of operators or all users. */
 static mode_t mode_for(const struct dvd_control *control, mode_t owner, mode_t group, mode_t others)
 {
     if (control->config->of_user)

@@ -34,7 +34,7 @@ struct dvd_control {
     struct dvd_budget budget;
     struct dvd_callers callers;
     struct dvd_listings listings;
-    struct dvd_hold *holds; /* processes for whose sake the daemon does not end when idle */
+    struct dvd_hold *holds; /* processes that keep an idle daemon from ending */
     unsigned hold_count;
 };
 

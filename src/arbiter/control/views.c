@@ -1,5 +1,5 @@
-/* The JSON of the control socket. Texts in it were cleaned when they came in; figures of a session are its worker's own
- * and for display only. */
+/* The JSON of the control socket. Texts in it were cleaned on input; figures of a session come from its worker and are
+ * for display only. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ json_t *dvd_view_version(const struct dvd_control *control)
                      "directory", control->directory);
 }
 
-/* The ledger of device memory against the truth. */
+/* Checks the ledger against the workers' figures. */
 json_t *dvd_view_check(const struct dvd_control *control)
 {
     char text[1024];
@@ -145,15 +145,15 @@ json_t *dvd_view_warnings(const struct dvd_control *control)
         json_array_append_new(
             list, json_sprintf(
                       "programs can reach this device without divvy: its driver is announced to "
-                      "every program in %s, so one started without `divvy run` goes straight to "
-                      "the device and is neither seen nor limited. To close that way, move the "
-                      "file out of " DV_VENDORS_PUBLIC " and name its new place under `vendors:` "
+                      "every program in %s, so a program started without `divvy run` uses the "
+                      "device directly and is neither seen nor limited. To prevent that, move the "
+                      "file out of " DV_VENDORS_PUBLIC " and name its new path under `vendors:` "
                       "in divvyd's configuration; divvy's own divvy.icd may stay there.",
                       exposed));
     return list;
 }
 
-/* What all devices have in common, and what there is about one of them. */
+/* Warnings common to all devices, and those about this one. */
 static json_t *warnings_of(const struct dvd_device *device, json_t *common)
 {
     dv_ns unanswered = device->started ? dvd_device_unanswered(device) : 0;
@@ -165,7 +165,7 @@ static json_t *warnings_of(const struct dvd_device *device, json_t *common)
         json_array_append_new(
             list, json_sprintf("a program was asked to give this device back %.0f s ago and has not, "
                                "while others wait; divvyd's log names it. `deadlines` in divvyd's "
-                               "configuration says how long it may.",
+                               "configuration limits this time.",
                                (double)unanswered / DV_NS_PER_S));
     return list;
 }
@@ -218,7 +218,7 @@ json_t *dvd_view_share(const struct dvd_tenant_device *tenant)
                      (json_int_t)tenant->memory.reserved);
 }
 
-/* How a tenant fares on a device: its share now, what it should be, and how far off it may be. */
+/* A tenant on a device: its present share, its entitlement, and the maximum difference. */
 json_t *dvd_view_fares(struct dvd_tenant_device *tenant)
 {
     const struct dv_policy *policy = &tenant->device->policy;

@@ -1,11 +1,11 @@
-/* What can be promised: whether a tenant may have a share, and whether its requests fit beside those of others. */
+/* Admission: whether a tenant may have a share, and whether its requests fit beside those of other tenants. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "src/arbiter/ledger/private.h"
 #include "src/base/text.h"
 
-/* Tenants that a refusal looks at to name those with requests: it must not cost more than an admission. */
+/* How many tenants a refusal searches for requests to name. It must not cost more than an admission. */
 #define NAMED_MAX 1024
 
 /* ---- shares ---- */
@@ -132,7 +132,7 @@ static int check_time(const struct dvd_device *device, const struct dvd_tenant *
 
 /* ---- requests for memory ---- */
 
-/* The sum of the memory requests of others, and their names. */
+/* Sums the memory requests of other tenants, and lists them. */
 static uint64_t sum_memory_requests(const struct dvd_device *device, const struct dvd_tenant *tenant, char *names,
                                     size_t bytes)
 {
@@ -154,7 +154,7 @@ static uint64_t sum_memory_requests(const struct dvd_device *device, const struc
     return promised;
 }
 
-/* Whether bytes that stay fit beside those of the others. Where nothing is ever moved, nothing is promised. */
+/* Whether a memory request fits beside those of other tenants. Without swapping, no memory is promised. */
 static int check_memory(const struct dvd_device *device, const struct dvd_tenant *tenant, uint64_t request, char *text,
                         size_t bytes)
 {
@@ -220,7 +220,7 @@ static int check_memory_change(const struct dvd_tenant_device *there, const stru
     return status;
 }
 
-/* What the tenant's shares become with a change, on one device or on all (NULL), and whether that can be promised. */
+/* Computes the tenant's shares after a change, on one device or all (NULL), and checks if they can be promised. */
 int dvd_check_devices(const struct dvd_tenant *tenant, const struct dvd_device *device,
                       const struct dvd_share_change *change, bool bounded, struct dv_share shares[DV_MAX_DEVICES],
                       char *text, size_t bytes)

@@ -1,7 +1,7 @@
 /* Which sessions hold a device at the same time: those whose memory fits on it together. */
 #include "src/arbiter/ledger/private.h"
 
-/* What it has, and what it waits for. */
+/* Bytes it has placed or waits for. */
 static uint64_t needs_now(const struct dvd_lease *lease)
 {
     return lease->memory.placed + lease->memory.place_asked;
@@ -13,8 +13,8 @@ void dvd_beside_note(struct dvd_lease *lease)
         .known = true, .placed = needs_now(lease), .reserved = lease->memory.reserved};
 }
 
-/* What the session will need on the device, as far as the ledger knows: what it had there when it last held it
- * and what it has allocated since; if it never held it, all that it has allocated. */
+/* Estimates the bytes that the session will need on the device: those it had there when it last held it, and
+ * those it has allocated since. If it never held the device: all that it has allocated. */
 static uint64_t set_of(const struct dvd_lease *lease)
 {
     uint64_t reserved = lease->memory.reserved, now = needs_now(lease);

@@ -1,5 +1,5 @@
-/* The time of a device: who holds it, who is recalled, and who is overdue. Feeds the device's policy, sends its
- * decisions, and charges holds on the ledger's clock. */
+/* The time of a device: which sessions hold it, are recalled or are overdue. Feeds the device's policy, sends
+ * its decisions, and charges holds on the ledger's clock. */
 #include <string.h>
 
 #include "src/arbiter/ledger/private.h"
@@ -31,7 +31,7 @@ void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t f
                                  .slice_ns = decision ? decision->slice_ns : 0,
                                  .linger_ns = decision ? decision->linger_ns : 0};
 
-    /* A session that does not read its channel hurts only itself: it holds what it holds. */
+    /* A session that does not read its channel hurts only itself: its holds do not change. */
     lease->lessee->ledger->events->send(lease->lessee, &m, sizeof m);
 }
 
@@ -45,7 +45,7 @@ static dv_ns shorter(dv_ns a, dv_ns b)
     return dvd_min(a, b);
 }
 
-/* A tenant may choose a lower class than it was given, but no later deadline with it. */
+/* A tenant that chooses a lower class than it was given does not get a longer deadline. */
 static dv_ns deadline_in(const struct dvd_lease *lease, const dv_ns deadlines[DV_CLASS_COUNT])
 {
     return shorter(deadlines[lease->tenant->tenant->terms.share.class],
@@ -62,7 +62,7 @@ dv_ns dvd_lease_memory_deadline(const struct dvd_lease *lease)
     return deadline_in(lease, lease->device->ledger->terms.memory_deadline_ns);
 }
 
-/* A turn that is longer because memory was moved ends before the deadline of any class that waits. */
+/* A slice that is longer because memory was moved ends before the deadline of any class that waits. */
 static void bound_holds(struct dvd_device *device)
 {
     dv_ns longest = DV_HOLD_MOVING_MAX_NS;
@@ -90,14 +90,14 @@ void dvd_lease_release(struct dvd_lease *lease)
     dvd_record_release(lease);
 }
 
-/* Releases a lease without the holder. What the holder says of that grant counts no longer. */
+/* Releases a lease without its holder. The holder's later messages about that grant are ignored. */
 static void take_away(struct dvd_lease *lease)
 {
     dvd_lease_release(lease);
     lease->serial = 0;
 }
 
-/* ---- holders that do not give back ---- */
+/* ---- holders that do not release ---- */
 
 static void sooner(dv_ns *when, dv_ns other)
 {
@@ -119,7 +119,7 @@ static void take_from_stopped(struct dvd_device *device, dv_ns now, dv_ns *again
         if (now - lease->recalled_at < STOPPED_AFTER_NS) {
             sooner(again, lease->recalled_at + STOPPED_AFTER_NS);
         } else if (device->ledger->events->is_stopped(lease->lessee)) {
-            dv_info("session %llu is stopped: its device goes to the next", ID(lease->lessee));
+            dv_info("session %llu is stopped: its device is taken away", ID(lease->lessee));
             take_away(lease);
         } else {
             lease->recalled_at = now; /* a long kernel: look again later */
@@ -139,7 +139,7 @@ dv_ns dvd_device_unanswered(const struct dvd_device *device)
     return longest >= UNANSWERED_NS ? longest : 0;
 }
 
-/* Without a line in the log, a device that is never given back would look like one that is busy. */
+/* Without a line in the log, a device that is never released would look like a busy one. */
 static void report_unanswered(struct dvd_device *device, dv_ns now, dv_ns *again)
 {
     for (struct dv_policy_session *holder = device->policy.holders.first; holder; holder = holder->next) {
@@ -156,8 +156,8 @@ static void report_unanswered(struct dvd_device *device, dv_ns now, dv_ns *again
     }
 }
 
-/* Ends sessions that have not given back within the deadline of their class: a kernel that never ends, or a
- * worker that does not obey. The deadline runs only while other tenants wait. */
+/* Terminates sessions that have not released within the deadline of their class: an endless kernel, or a worker
+ * that ignores the recall. The deadline runs only while other tenants wait. */
 static void end_overdue(struct dvd_device *device, dv_ns now, dv_ns *again)
 {
     struct dv_policy_session *holder, *next;
@@ -198,7 +198,7 @@ static void look_again_at(struct dvd_device *device, dv_ns when)
         dv_error("device %s: cannot set the timer of its leases: %s", device->terms.name, strerror(-error));
 }
 
-/* Whether the holder should hurry to give back: another tenant waits, or its own limit runs. */
+/* Whether the holder should release soon: another tenant waits, or its own limit applies. */
 static bool is_contended(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
     return policy->waiting_tenants > 0 || holder->tenant->share.limit_ppm < DV_PPM;

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Preparing takes at most one part in so many of the time, and there may be dozens of devices; but what
- * is shown is not older than this. */
+/* Preparing takes at most 1/RENEW_PART of the time, and there may be dozens of devices; but figures are
+ * never older than RENEW_MOST_NS. */
 #define RENEW_PART 500
 #define RENEW_MOST_NS (200 * DV_NS_PER_MS)
 
@@ -66,7 +66,7 @@ static int make_curve(struct dvd_entitlement_curve *curve, const struct dv_share
     }
     curve->count = (uint32_t)(corner - curve->corners);
     qsort(curve->corners + 1, curve->count - 1, sizeof *corner, compare_corners);
-    /* so far each corner has what it adds to the slope */
+    /* so far each slope is only the corner's change */
     curve->corners[0].sum = requests;
     for (uint32_t i = 1; i < curve->count; i++) {
         const struct dvd_entitlement_corner *before = &curve->corners[i - 1];
@@ -92,7 +92,7 @@ static double sum_at(const struct dvd_entitlement_curve *curve, double per_weigh
     return corner->sum + corner->slope * (per_weight - corner->per_weight);
 }
 
-/* What the curve's tenants get together, and one more if it is not NULL. */
+/* The sum for the curve's tenants, and for one more if it is not NULL. */
 static double sum_with(const struct dvd_entitlement_curve *curve, const struct dv_share *more,
                        double per_weight)
 {
@@ -116,7 +116,7 @@ static double find_per_weight(const struct dvd_entitlement_curve *curve, const s
 
 /* ---- all tenants ---- */
 
-/* Those who share by weight get what is not guaranteed to the others. */
+/* Tenants that share by weight get the time not guaranteed to others. */
 static double find_sharing(const struct dvd_entitlements *entitlements, const struct dv_share *more)
 {
     const struct dv_share *left_over = more && takes_left_over(more) ? more : NULL;

@@ -14,7 +14,7 @@ struct dvd_histogram {
 };
 
 void dvd_histogram_add(struct dvd_histogram *histogram, dv_ns took);
-/* The duration that `percent` of them stayed below or at, rounded up by at most a fifth. */
+/* The duration that `percent` of them did not exceed, rounded up by at most a fifth. */
 dv_ns dvd_histogram_percentile(const struct dvd_histogram *histogram, unsigned percent);
 
 #endif

@@ -11,7 +11,7 @@ static uint64_t read_host_available(void)
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
     unsigned long long kib;
-    uint64_t bytes = UINT64_MAX; /* if it is not known, no request fails for it */
+    uint64_t bytes = UINT64_MAX; /* unknown: no request fails because of it */
 
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)

@@ -1,7 +1,7 @@
 /* The ledger: the tenants of each device, their shares of its time, the leases of their sessions, and the
- * memory that each of them has there. It takes the messages of lease channels and decides; what it decides
- * leaves through struct dvd_ledger_events. It knows no process, no socket and no configuration file, and has
- * the clock of its owner, so that tests and divvy-sim run it at virtual time. */
+ * memory that each of them has there. It takes the messages of lease channels, and sends its decisions through
+ * struct dvd_ledger_events. It knows no process, socket or configuration file, and uses the clock of its owner,
+ * so that tests and divvy-sim run it in virtual time. */
 #ifndef DVD_LEDGER_LEDGER_H
 #define DVD_LEDGER_LEDGER_H
 
@@ -56,7 +56,7 @@ struct dvd_tenant {
     struct dvd_tenant_terms terms;   /* as configured, or as an operator has set them since */
     uint32_t terms_version;         /* of the ledger when these terms were taken */
     bool set_by_operator;           /* a reload does not change the terms */
-    bool is_shared;                 /* it has several users: none of them changes the share of all */
+    bool is_shared;                 /* it has several users: none of them may change its share */
     struct dv_log_limit changes;    /* of its share, by its sessions */
     struct dv_log_bucket log_lines; /* of all its workers */
     uint32_t sessions;
@@ -97,7 +97,7 @@ struct dvd_lease {
     dv_ns changed_at; /* when it began to wait, to hold or to be idle */
     struct dvd_lease_memory memory;
     struct dvd_working_set set;
-    dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker says */
+    dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker reports */
 };
 
 /* A session as the ledger knows it. The owner embeds it in its own record of the session. */
@@ -105,7 +105,7 @@ struct dvd_lessee {
     struct dvd_ledger *ledger;
     uint64_t id;
     uid_t uid;
-    bool has_worker;   /* false: its process is not divvyd's to end */
+    bool has_worker;   /* false: divvyd cannot terminate its process */
     bool keeps_order;  /* its devices are not reordered */
     struct dvd_tenant *tenant; /* NULL: it is not admitted */
     bool change_ignored;       /* its tenant is shared, so its wish for a share does not count */
@@ -113,7 +113,7 @@ struct dvd_lessee {
     uint8_t device_indices[DV_MAX_DEVICES]; /* in the ledger's list */
     uint64_t leased_mask;      /* of its list: devices whose time is shared out */
     struct dvd_lease **leases; /* device_count of them; NULL: it does not use that device */
-    uint64_t sync_id;          /* of the question what it holds, after a restart */
+    uint64_t sync_id;          /* of divvyd's question about its holds, after a restart */
     uint64_t unsynced_mask;    /* of its list: devices for which it has not answered */
     struct dv_state_session *record; /* NULL: not recorded */
 };
@@ -132,7 +132,7 @@ struct dvd_device {
     bool set_by_operator;           /* its policy */
     struct dvd_histogram decisions; /* from a message to the grant that follows */
     struct dv_timer timer;
-    struct dvd_entitlements entitlements; /* what is shown of its tenants' shares */
+    struct dvd_entitlements entitlements; /* of its tenants, for listings */
 };
 
 /* ---- the whole ---- */
@@ -180,7 +180,7 @@ static inline dv_ns dvd_ledger_now(const struct dvd_ledger *ledger)
     return ledger->timers->now(ledger->timers);
 }
 
-/* After a probe: the devices, and what the configuration makes of them. Sessions on devices that are gone go on. */
+/* After a probe: the devices, as the configuration presents them. Sessions on devices that are gone continue. */
 void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dvd_device_terms *terms, uint32_t count);
 /* After the configuration was loaded: devices follow it at once, tenants when their next session begins. */
 void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dvd_ledger_terms *terms);
@@ -203,13 +203,13 @@ void dvd_lessee_leave(struct dvd_lessee *lessee);
 
 /* Starts to share out the time of a device, once. Returns false when its time is not shared out. */
 bool dvd_device_start(struct dvd_device *device);
-/* Changes the policy at once: every holder and every waiter stays what it is. slice_ns 0: learned slices. */
+/* Changes the policy at once: holders keep holding, waiters keep waiting. slice_ns 0: learned slices. */
 void dvd_device_set_policy(struct dvd_device *device, const struct dv_policy_ops *ops, dv_ns slice_ns);
 /* The lease around a policy's session. */
 struct dvd_lease *dvd_lease_of(struct dv_policy_session *policy);
 /* How long a holder has not answered a recall that others wait for; 0: not for long. */
 dv_ns dvd_device_unanswered(const struct dvd_device *device);
-/* What a size of the configuration means on a device. */
+/* A configured size in bytes, on a device. */
 uint64_t dvd_device_size(const struct dvd_device *device, const struct dvd_memory_size *size);
 
 /* ---- tenants ---- */
@@ -222,8 +222,8 @@ bool dvd_tenant_has_user(const struct dvd_tenant *tenant, uid_t uid);
  * far as the tenant's terms allow. Returns 0, or a negative errno with the reason; then nothing has changed. */
 int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, const struct dvd_share_change *change,
                    bool bounded, char *text, size_t bytes);
-/* What the tenant had of the device in the last window_s (1, 10 or 60) seconds, in parts per million, present
- * holds included. */
+/* The tenant's part of the device's time in the last window_s (1, 10 or 60) seconds, in parts per million,
+ * present holds included. */
 uint32_t dvd_tenant_used_ppm(const struct dvd_tenant_device *tenant, unsigned window_s);
 /* Forgets tenants that have had no session for a while, or all without one. */
 void dvd_tenants_forget_gone(struct dvd_ledger *ledger, bool all);
@@ -240,16 +240,16 @@ int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *devi
 /* records: for each of its devices, or NULL. Its holds go on. */
 int dvd_lessee_restore(struct dvd_lessee *lessee, struct dvd_tenant *tenant,
                        struct dv_state_lease *const records[DV_MAX_DEVICES]);
-/* Asks it what it holds. Returns 0, or a negative errno: then this is to be called again when it reads. */
+/* Asks it what it holds. Returns 0, or a negative errno: then call this again when the session reads. */
 int dvd_lessee_ask_state(struct dvd_lessee *lessee);
-/* All sessions are restored: requests of those that are gone are free. */
+/* All sessions are restored: frees the requests of sessions that are gone. */
 void dvd_ledger_restored(struct dvd_ledger *ledger);
 
 /* ---- checking ---- */
 
 /* Compares the sums of the ledger with its parts. Returns the number of differences, and describes the first. */
 unsigned dvd_ledger_check(const struct dvd_ledger *ledger, char *text, size_t bytes);
-/* The same for one session and what its worker says of itself. Appends to the text. */
+/* The same for one session and its worker's own figures. Appends to the text. */
 unsigned dvd_lessee_check(const struct dvd_lessee *lessee, uint64_t reserved, uint64_t placed, char *text,
                           size_t bytes);
 

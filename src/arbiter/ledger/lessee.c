@@ -140,7 +140,7 @@ static int find_first_device(struct dvd_lessee *lessee, const struct dvd_tenant 
 {
     uint8_t order[DV_MAX_DEVICES];
     unsigned full = 0;
-    char other[512] = ""; /* the reason of the first device is the one that counts */
+    char other[512] = ""; /* only the first device's reason is reported */
 
     dvd_placement_order(lessee, tenant, request_ppm, order);
     arrange(lessee, order);
@@ -167,8 +167,8 @@ static struct dv_share usual_share(const struct dvd_tenant *tenant)
     return tenant->sessions ? dvd_share_with(tenant->terms.share, &tenant->change) : tenant->terms.share;
 }
 
-/* Programs of a tenant may change its share only so often: each change costs divvyd time, and the tenants of the
- * device a new order. */
+/* Limits how often programs of a tenant change its share: each change costs divvyd time, and reorders the
+ * tenants of the device. */
 static int check_rate(struct dvd_tenant *tenant, const struct dvd_share_change *change, char *text, size_t bytes)
 {
     struct dv_share had = dvd_share_with(tenant->terms.share, &tenant->change);
@@ -181,7 +181,7 @@ static int check_rate(struct dvd_tenant *tenant, const struct dvd_share_change *
     tenant->changes.left_out = 0; /* no lines are left out */
     snprintf(text, bytes,
              "programs of tenant %s have asked for another share more than %d times within a second; wait a second, or "
-             "ask for the share that it has",
+             "ask for its current share",
              tenant->name, DV_SHARE_CHANGES_PER_S);
     return -EBUSY;
 }
@@ -246,7 +246,7 @@ static uint64_t plausible(uint64_t ns)
     return dvd_min(ns, DV_LEASE_ESTIMATE_MAX_NS);
 }
 
-/* Whether a session may speak of a device. What it says before it has answered what it holds was meant for an
+/* Whether to accept a session's message about a device. Messages before its DV_SYNC_STATE were meant for an
  * earlier daemon. */
 static bool may_speak(const struct dvd_lessee *lessee, uint32_t index)
 {
@@ -254,7 +254,7 @@ static bool may_speak(const struct dvd_lessee *lessee, uint32_t index)
            !(lessee->unsynced_mask >> index & 1);
 }
 
-/* A program comes to use a device, and may do something else if it may not. */
+/* A program asks to use a device, and can do something else if refused. */
 static void take_join(struct dvd_lessee *lessee, const struct dv_lease_message *asked)
 {
     const struct dvd_ledger_events *events = lessee->ledger->events;
@@ -273,9 +273,9 @@ static void take_join(struct dvd_lessee *lessee, const struct dv_lease_message *
     events->send(lessee, &m, sizeof m);
 }
 
-/* The lease of a session that speaks of a device without having asked whether it may use it: it gets what it
- * wants, with its tenant's request if that can be kept. works: it has work for the device, and not only memory.
- * NULL: there is no memory for it. */
+/* The lease of a session that uses a device without having asked whether it may: it is accepted, with its
+ * tenant's request if that can be kept. works: it has work for the device, and not only memory. NULL: divvyd has
+ * no memory for it. */
 static struct dvd_lease *lease_in_use(struct dvd_lessee *lessee, uint32_t index, bool works)
 {
     struct dvd_lease *lease = lessee->leases[index];
@@ -305,7 +305,7 @@ static void take_release(struct dvd_lease *lease, const struct dv_lease_message 
 {
     bool wants_again = m->flags & DV_LEASE_AGAIN;
 
-    /* A release of a grant that was taken away ends nothing; that the session wants another still counts. */
+    /* A release of a grant that was taken away has no effect, but the wish for another grant counts. */
     if (lease->policy.holding && m->serial == lease->serial) {
         lease->compile_ns += plausible(m->compile_ns);
         lease->policy.busy_ns = wants_again ? plausible(m->busy_ns) : 0;
@@ -363,14 +363,14 @@ static void take_memory_message(struct dvd_lessee *lessee, const struct dv_memor
 
 /* ---- after a restart ---- */
 
-/* What it says of the grant that it has. Returns whether it holds the device. */
+/* Compares the grant that the session reports with the ledger's. */
 static void sync_hold(struct dvd_lease *lease, const struct dv_sync_message *m)
 {
     bool says_so = m->flags & DV_SYNC_HOLDS;
     bool holds = says_so && lease->policy.holding && m->serial == lease->serial;
 
     if (lease->policy.holding && !holds)
-        dvd_lease_release(lease); /* it never heard of that grant, or has given it back */
+        dvd_lease_release(lease); /* it never received that grant, or has released it */
     if (holds && !(m->flags & DV_SYNC_BRINGS)) {
         struct dv_decision rest = dv_policy_rest(&lease->policy, dvd_ledger_now(lease->device->ledger));
         dvd_lease_send(lease, DV_LEASE_EXTEND, 0, &rest);
@@ -382,12 +382,12 @@ static void sync_hold(struct dvd_lease *lease, const struct dv_sync_message *m)
     }
 }
 
-/* Takes what it says it holds and waits for, as far as its record agrees. */
+/* Takes over the hold and the waits that it reports, as far as its record agrees. */
 static void take_state(struct dvd_lessee *lessee, const struct dv_sync_message *m)
 {
     if (m->version != DV_SYNC_VERSION || m->type != DV_SYNC_STATE || m->device >= lessee->device_count ||
         !(lessee->unsynced_mask >> m->device & 1) || m->id != lessee->sync_id)
-        return; /* an answer to an earlier daemon, or none of ours */
+        return; /* an answer to an earlier daemon, or not to us */
     lessee->unsynced_mask &= ~(UINT64_C(1) << m->device);
     struct dvd_lease *lease = lessee->leases[m->device];
     bool works = m->flags & (DV_SYNC_HOLDS | DV_SYNC_WAITS);

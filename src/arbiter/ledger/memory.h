@@ -1,6 +1,6 @@
 /* The memory of devices: how much of it every tenant has reserved, and how much of that is resident. A
- * reservation is bounded by the tenant's quota, over all its processes; what is resident by the device's
- * capacity. Sums are kept by session, so a session that ends takes its part with it. */
+ * reservation is bounded by the tenant's quota, over all its processes; resident memory by the device's
+ * capacity. Sums are kept by session, so the part of a session ends with it. */
 #ifndef DVD_LEDGER_MEMORY_H
 #define DVD_LEDGER_MEMORY_H
 
@@ -11,7 +11,7 @@
 
 struct dvd_lease;
 
-/* What a session had on the device when it last held it, and so will need again. */
+/* Memory that a session had on the device when it last held it, and will need again. */
 struct dvd_working_set {
     bool known; /* it has held the device */
     uint64_t placed, reserved;
@@ -32,9 +32,9 @@ struct dvd_lease_memory {
     /* room on the device */
     uint64_t placed;
     uint64_t brought;    /* room that it got since it was granted the device */
-    uint64_t evicting;   /* of `placed`, what it was asked to evict */
+    uint64_t evicting;   /* the part of `placed` it was asked to evict */
     uint64_t evict_id;   /* of the newest such request whose answer counts */
-    uint64_t copied;     /* bytes that it has copied out of what is still there */
+    uint64_t copied;     /* bytes of `placed` that it has copied out already */
     bool keeps;          /* it said that it has nothing more to evict */
     bool is_silent;      /* it does not answer in time */
     dv_ns owes_since;    /* when it was first asked for what it has not evicted; 0: it owes nothing */
@@ -45,11 +45,11 @@ struct dvd_lease_memory {
     uint64_t place_id;    /* of that request */
     bool may_queue;       /* it waits even if no session can be asked to evict now */
     bool is_queued;       /* no session can be asked to evict for it now */
-    uint64_t ahead_bytes, ahead_id; /* its request ahead of its turn, if the device's `ahead` is this lease */
-    dv_ns in_time_until;  /* when the evictions that it was asked for began, plus the time that they were worth */
+    uint64_t ahead_bytes, ahead_id; /* its request ahead of its grant, if the device's `ahead` is this lease */
+    dv_ns in_time_until;  /* when it was asked to evict, plus the time that its progress since may have taken */
     bool brings;          /* it brings memory in */
     dv_ns brings_since;
-    dv_ns waits_since, waited_ns; /* of that, for room that others had to make */
+    dv_ns waits_since, waited_ns; /* of that, for others to make room */
     dv_ns moved_ns;       /* spent on bringing memory in, so far */
     bool is_listed;       /* among the device's sessions with memory */
     struct dvd_lease *prev_there, *next_there;
@@ -58,13 +58,13 @@ struct dvd_lease_memory {
 /* A tenant's part on one device. */
 struct dvd_tenant_memory {
     uint64_t quota;
-    uint64_t request;  /* what others do not take of what it has on the device; at most the quota */
+    uint64_t request;  /* resident bytes that others cannot take; at most the quota */
     uint64_t reserved; /* the sum of its sessions' */
     uint64_t placed, evicting;
     struct dvd_lease *members;
     struct dvd_lease *askers;    /* wait for an answer, oldest first */
     struct dvd_lease *reservers; /* have something reserved; the one that was called last comes last */
-    uint64_t round;              /* of calling back: the number of the last one */
+    uint64_t round;              /* number of the last round of calling back */
     bool is_calling;             /* that round goes on */
     unsigned owing;              /* sessions that have not answered it */
     dv_ns patience_ends;         /* when divvyd stops waiting for them */
@@ -79,7 +79,7 @@ struct dvd_device_memory {
     unsigned askers;           /* sessions that wait for room */
     unsigned queued;           /* of those, sessions for which no other can be asked to evict */
     struct dvd_lease *sessions; /* with memory there, or that wait for room */
-    struct dvd_lease *ahead;    /* idle sessions evict for it ahead of its turn; NULL: none */
+    struct dvd_lease *ahead;    /* idle sessions evict for it ahead of its grant; NULL: none */
     struct dv_timer patience;   /* with sessions that are asked to evict */
 };
 

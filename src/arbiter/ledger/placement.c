@@ -1,10 +1,10 @@
-/* The order in which a session sees its devices: programs mostly take the first, so that is the one which has
- * most to give. */
+/* The order in which a session sees its devices: programs mostly take the first, so the least loaded device
+ * comes first. */
 #include <stdlib.h>
 
 #include "src/arbiter/ledger/private.h"
 
-/* A device with less of its memory free than this part is full: programs on it would swap. */
+/* A device with less than 1/ROOMY_PART of its memory free is crowded: programs would swap. */
 #define ROOMY_PART 8
 
 struct candidate {
@@ -32,8 +32,8 @@ static struct candidate describe(const struct dvd_lessee *lessee, const struct d
     return candidate;
 }
 
-/* A device of another kind comes first only where a request can be kept on no other: a program that is meant for
- * the first kind should not find itself on the second because that is idle. */
+/* A device of another kind comes first only if no other can keep the request: a program that is meant for the
+ * first kind should not run on the second just because that is idle. */
 static int compare(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;

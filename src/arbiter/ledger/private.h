@@ -1,4 +1,4 @@
-/* Between the files of the ledger, and for no others. */
+/* Shared by the files of the ledger only. */
 #ifndef DVD_LEDGER_PRIVATE_H
 #define DVD_LEDGER_PRIVATE_H
 
@@ -25,13 +25,13 @@ static inline uint64_t dvd_excess(uint64_t have, uint64_t more, uint64_t bound)
 void dvd_device_start_anyway(struct dvd_device *device);
 /* Grants and recalls whatever is due. */
 void dvd_device_dispatch(struct dvd_device *device);
-/* The same soon, for callers that may be called by a decision. */
+/* The same soon, for callers that may run within a dispatch. */
 void dvd_device_dispatch_soon(struct dvd_device *device);
 /* Ends a hold. */
 void dvd_lease_release(struct dvd_lease *lease);
 void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t flags,
                     const struct dv_decision *decision);
-/* The holder has moved memory for this time: its turn begins anew, and is longer accordingly. */
+/* The holder has moved memory for this time: its slice restarts, and is longer accordingly. */
 void dvd_lease_moved(struct dvd_lease *lease, dv_ns took_ns);
 /* How long it may keep the device, or memory of it, after a recall that others wait for; 0: for ever. */
 dv_ns dvd_lease_deadline(const struct dvd_lease *lease);
@@ -54,7 +54,7 @@ void dvd_memory_send(struct dvd_lease *lease, enum dv_memory_type type, uint64_t
 void dvd_reservations_join(struct dvd_lease *lease);
 void dvd_reservations_part(struct dvd_lease *lease);
 void dvd_reservations_take(struct dvd_lease *lease, const struct dv_memory_message *m);
-/* Sets what is reserved without a message. */
+/* Sets the reserved bytes without a message. */
 void dvd_reservations_set(struct dvd_lease *lease, uint64_t bytes);
 /* Answers waiting sessions of the tenant, as far as their answers are known. */
 void dvd_reservations_settle(struct dvd_tenant_device *tenant);
@@ -70,7 +70,7 @@ void dvd_room_take(struct dvd_lease *lease, const struct dv_memory_message *m);
 void dvd_room_settle(struct dvd_device *device);
 /* Evicts what the tenant has beyond its quota. */
 void dvd_room_shrink(struct dvd_tenant_device *tenant);
-/* After a restart: what the record says, and what the session says, which counts as far as that goes. */
+/* After a restart: takes the record's figures, then the session's own where they are lower. */
 void dvd_room_restore(struct dvd_lease *lease, uint64_t placed);
 void dvd_room_sync(struct dvd_lease *lease, const struct dv_sync_message *m);
 
@@ -82,7 +82,7 @@ void dvd_memory_set_quota(struct dvd_tenant_device *tenant, uint64_t quota);
 void dvd_memory_set_request(struct dvd_tenant_device *tenant, uint64_t request);
 uint64_t dvd_memory_request_on(const struct dvd_device *device, const struct dvd_memory_size *request);
 
-/* ---- records.c: what the next daemon will know ---- */
+/* ---- records.c: for the next daemon ---- */
 
 void dvd_record_account(struct dvd_tenant_device *tenant);
 void dvd_record_hold(struct dvd_lease *lease);
@@ -102,7 +102,7 @@ void dvd_record_add_tenant_device(struct dvd_tenant_device *tenant);
 
 /* ---- admission.c: what can be promised ---- */
 
-/* What a change makes of a share. */
+/* Applies a change to a share. */
 struct dv_share dvd_share_with(struct dv_share share, const struct dvd_share_change *change);
 void dvd_share_change_merge(struct dvd_share_change *change, const struct dvd_share_change *later);
 /* The requests of other tenants on the device. */
@@ -138,7 +138,7 @@ int dvd_tenant_promise(struct dvd_tenant_device *tenant, char *text, size_t byte
 void dvd_tenant_go(struct dvd_tenant_device *tenant, bool promised);
 void dvd_tenant_count_session(struct dvd_tenant_device *tenant);
 void dvd_tenant_count_user(struct dvd_tenant *tenant, uid_t uid);
-/* A lease of a session on a device where its tenant is. NULL: there is no memory. */
+/* A lease of a session on a device where its tenant is. NULL: out of memory. */
 struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, uint32_t index, struct dvd_tenant_device *tenant);
 
 /* Puts the share into force: the request only while a session uses the device. */

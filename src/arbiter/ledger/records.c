@@ -23,7 +23,7 @@ void dvd_record_add_lease(struct dvd_lease *lease)
     dvd_state_commit(lease->record);
 }
 
-/* A hold begins. Written before the holder hears of it. */
+/* A hold begins. Written before the grant is sent. */
 void dvd_record_hold(struct dvd_lease *lease)
 {
     struct dv_policy_hold hold = dv_policy_hold(&lease->policy);

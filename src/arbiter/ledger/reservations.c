@@ -32,7 +32,7 @@ void dvd_memory_send(struct dvd_lease *lease, enum dv_memory_type type, uint64_t
 
 /* ---- what fits ---- */
 
-/* Sessions may ask as often as they like, so the answer is kept for a moment. */
+/* Sessions can ask at any rate, so the answer is kept for a moment. */
 static uint64_t available_on_host(struct dvd_ledger *ledger)
 {
     dv_ns now = dvd_ledger_now(ledger);
@@ -44,8 +44,8 @@ static uint64_t available_on_host(struct dvd_ledger *ledger)
     return ledger->host_available;
 }
 
-/* Every object may come to lie in host memory: where the device computes in it, or when the object is evicted. A
- * request that the host cannot keep fails now, so that no process is killed for it later. */
+/* Every object can end up in host memory: where the device computes in it, or when the object is evicted. A
+ * request that the host cannot hold fails now, so that no process is killed for it later. */
 static bool fits_on_host(const struct dvd_lease *lease, uint64_t bytes)
 {
     const struct dvd_tenant_terms *terms = &lease->tenant->tenant->terms;
@@ -107,7 +107,7 @@ static void look_at(struct dvd_tenant_device *tenant, dv_ns when)
     tenant->memory.timer.fired = on_round;
     tenant->memory.timer.owner = tenant;
     if (timers->set(timers, &tenant->memory.timer, when) < 0)
-        dv_error("no timer for reservations of device memory: some wait for long");
+        dv_error("cannot set the timer of memory reservations: some may wait long");
 }
 
 static void start_waiting(struct dvd_lease *lease, uint64_t id, uint64_t bytes)
@@ -161,7 +161,7 @@ static struct dvd_lease *next_to_call(const struct dvd_tenant_memory *tenant)
     return first && first->memory.called_in != tenant->round ? first : NULL;
 }
 
-/* A session that asks alone has kept nothing back, and is not asked itself. */
+/* A session that is the only asker has nothing unused, and is not asked itself. */
 static void call_some(struct dvd_tenant_memory *tenant, dv_ns now)
 {
     const struct dvd_lease *alone = tenant->askers->memory.next_asker ? NULL : tenant->askers;
@@ -202,7 +202,7 @@ static bool continue_round(struct dvd_tenant_device *tenant, dv_ns now)
     return memory->is_calling;
 }
 
-/* Answers a batch of sessions; the others follow in the next turn of the event loop. */
+/* Answers a batch of sessions; the others follow in the next iteration of the event loop. */
 void dvd_reservations_settle(struct dvd_tenant_device *tenant)
 {
     struct dvd_tenant_memory *memory = &tenant->memory;

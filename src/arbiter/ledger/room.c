@@ -1,7 +1,7 @@
 /* Room on a device: which session's memory is resident, and which sessions evict for others (see memory.h).
  *
  * Only the holder of a device makes others evict: two sessions that both did would take room from each other for
- * ever. A session that waits ahead of its turn gets what is free, or what idle sessions evict. */
+ * ever. A session that asks ahead of its grant gets free room, or room that idle sessions make. */
 #include <string.h>
 #include <utlist.h>
 
@@ -10,7 +10,7 @@
 /* Granted beyond what is asked for, if there is plenty: the next objects need not ask. */
 #define EXTRA_BYTES (UINT64_C(32) << 20)
 #define EXTRA_PART 8 /* of what is free, at most */
-/* A session that was asked to evict and has not for this time is passed over, unless its class has a deadline. */
+/* A session that does not evict within this time after it was asked is skipped, unless its class has a deadline. */
 #define EVICTION_PATIENCE_NS (2 * DV_NS_PER_S)
 /* A queued holder may be recalled after this time, when others have work for the device. */
 #define QUEUED_HOLDS_NS (10 * DV_NS_PER_MS)
@@ -177,8 +177,8 @@ static void note_kept(struct dvd_lease *lease)
 }
 
 /* The session does not answer, or answers too slowly: its worker hangs in its driver, compiles for long, or
- * refuses. With a deadline it is ended, and its memory comes back with its end. A process that is not divvyd's to
- * end loses its memory in the ledger. */
+ * refuses. With a deadline it is terminated, which frees its memory. A process that divvyd cannot terminate loses
+ * its memory in the ledger. */
 static void handle_timeout(struct dvd_lease *lease)
 {
     dv_ns deadline = dvd_lease_memory_deadline(lease);
@@ -207,7 +207,7 @@ static bool is_asked(const struct dvd_lease *lease)
     return lease->memory.evicting && !lease->memory.is_silent;
 }
 
-/* Numbers are times, so that none is one of an earlier daemon. */
+/* Ids are times, so that they differ from an earlier daemon's. */
 static uint64_t next_evict_id(const struct dvd_lease *lease)
 {
     uint64_t now = now_of(lease);
@@ -215,8 +215,8 @@ static uint64_t next_evict_id(const struct dvd_lease *lease)
     return now > lease->memory.evict_id ? now : lease->memory.evict_id + 1;
 }
 
-/* The session may be asked again. From now on its answers to earlier requests do not count as a refusal: it may
- * have found them before. */
+/* The session may be asked again. From now on its answers to earlier requests do not count as a refusal: they
+ * may be out of date. */
 static void forget_refusal(struct dvd_lease *lease)
 {
     lease->memory.keeps = false;
@@ -224,7 +224,7 @@ static void forget_refusal(struct dvd_lease *lease)
     lease->memory.evict_id = next_evict_id(lease);
 }
 
-/* Holders are asked when they have given the device back. */
+/* Holders are asked after they release the device. */
 static void forget_refusals(struct dvd_device *device)
 {
     struct dvd_lease *lease;
@@ -266,7 +266,7 @@ static void wait_for_evictions(struct dvd_device *device)
     int error = timers->set(timers, &device->memory.patience, first);
     if (error >= 0)
         return;
-    dv_error("cannot wait for memory that sessions evict: %s", strerror(-error));
+    dv_error("cannot set the timer for evictions: %s", strerror(-error));
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
         if (is_asked(lease)) /* the next message asks others, or refuses */
             lease->memory.is_silent = true;
@@ -307,14 +307,14 @@ static bool ask_for_room(struct dvd_lease *asking, uint64_t bytes, enum victims 
 
 /* ---- queueing ---- */
 
-/* Whether its memory can be had later: it holds the device, was not asked, or has not kept it for long. */
+/* Whether its memory can be evicted later: it holds the device, was not asked, or has not kept it for long. */
 static bool may_evict_later(const struct dvd_lease *lease, dv_ns patience, dv_ns now)
 {
     return lease->memory.placed &&
            (lease->policy.holding || !lease->memory.kept_since || now - lease->memory.kept_since < patience);
 }
 
-/* What the sessions of a tenant may evict later for one that asks. */
+/* Bytes that a tenant's sessions can evict later for the asking one. */
 static uint64_t obtainable(const struct dvd_tenant_device *tenant, const struct dvd_lease *asking)
 {
     const struct dvd_lease *lease;
@@ -328,7 +328,7 @@ static uint64_t obtainable(const struct dvd_tenant_device *tenant, const struct 
                                     : dvd_min(bytes, dvd_excess(tenant->memory.placed, 0, tenant->memory.request));
 }
 
-/* Whether waiting helps a session that lacks room: all that others may evict is enough. */
+/* Whether waiting helps a session that lacks room: others can evict enough. */
 static bool can_wait(const struct dvd_lease *asking, uint64_t bytes, bool own_tenant)
 {
     const struct dvd_lease *lease;
@@ -342,9 +342,9 @@ static bool can_wait(const struct dvd_lease *asking, uint64_t bytes, bool own_te
     return others >= bytes;
 }
 
-/* How long a session can take to bring in what it got room for in this turn, once: no session gets a longer turn,
- * or keeps others waiting, by saying that it takes long. Sessions without a worker move nothing, nor does any
- * session where the device computes in host memory. */
+/* The longest time to bring in, once, the bytes that it got room for in this hold: no session gets a longer
+ * slice, or keeps others waiting, by claiming that it takes long. Sessions without a worker move nothing, nor
+ * does any session where the device computes in host memory. */
 static dv_ns longest_move(const struct dvd_lease *lease, dv_ns beside_ns)
 {
     const struct dvd_device_terms *terms = &lease->device->terms;
@@ -356,7 +356,7 @@ static dv_ns longest_move(const struct dvd_lease *lease, dv_ns beside_ns)
 }
 
 /* Other sessions have the room that it waits for, and none of them can be asked now. It keeps the device until
- * others want that, and sessions that hold the device beside it do not keep it longer than their turn. */
+ * others want it, and sessions that hold the device beside it do not keep it longer than their slice. */
 static void set_queued(struct dvd_lease *lease, bool queued)
 {
     struct dvd_device *device = lease->device;
@@ -390,7 +390,7 @@ static void set_waiting(struct dvd_lease *lease, uint64_t bytes)
 
 /* ---- sessions that keep more than their part ---- */
 
-/* What a tenant may keep of a device while others wait for room: an equal part, or its request. */
+/* Bytes that a tenant may keep on a device while others wait for room: an equal part, or its request. */
 static uint64_t part_of(const struct dvd_device *device, const struct dvd_tenant_device *tenant)
 {
     const struct dvd_lease *lease;
@@ -403,7 +403,7 @@ static uint64_t part_of(const struct dvd_device *device, const struct dvd_tenant
 }
 
 /* Whether a session was asked for what its tenant has beyond its part, does not compute, and has evicted nothing
- * within the limit. From then on its word that it cannot evict does not count. */
+ * within the limit. From then on its claim that it cannot evict is ignored. */
 static bool overstays(const struct dvd_lease *lease, const struct dvd_lease *asking, dv_ns limit)
 {
     return limit && lease->tenant != asking->tenant && lease->memory.placed && !lease->policy.holding &&
@@ -411,8 +411,8 @@ static bool overstays(const struct dvd_lease *lease, const struct dvd_lease *ask
            lease->tenant->memory.placed > part_of(lease->device, lease->tenant);
 }
 
-/* A worker is ended, if there are deadlines: its memory comes back with its end. A process that is not divvyd's to
- * end loses its memory in the ledger. */
+/* With a deadline, a worker is terminated, which frees its memory. A process that divvyd cannot terminate loses
+ * its memory in the ledger. */
 static void reclaim_overstayed(const struct dvd_lease *asking)
 {
     struct dvd_device *device = asking->device;
@@ -487,7 +487,7 @@ static void set_away(struct dvd_lease *lease, uint64_t bytes)
     dv_policy_set_away(&lease->device->policy, &lease->policy, bytes >= AWAY_FROM_BYTES, now_of(lease));
 }
 
-/* ---- ahead of a turn ---- */
+/* ---- ahead of a grant ---- */
 
 /* Grants what is free, unless a holder waits for it. */
 static void answer_ahead(struct dvd_lease *lease, uint64_t id, uint64_t bytes)
@@ -520,13 +520,13 @@ static bool may_others_evict_ahead(const struct dvd_lease *lease, uint64_t bytes
            dvd_excess(tenant->placed, bytes, tenant->quota) == 0 && device->terms.copies_beside;
 }
 
-/* Room for a session whose turn has not come. Idle sessions evict for it: they would have to in its turn. */
+/* Room for a session before its grant. Idle sessions evict for it: they would have to after the grant. */
 static void place_ahead(struct dvd_lease *lease, uint64_t id, uint64_t bytes)
 {
     uint64_t spare = free_room(lease);
 
     forget_ahead(lease);
-    if (lease->tenant->memory.hoards) { /* it got room before, and kept it from others */
+    if (lease->tenant->memory.hoards) { /* it kept earlier room from others */
         dvd_memory_send(lease, DV_MEMORY_NO_ROOM, id, 0);
         return;
     }
@@ -672,7 +672,7 @@ void dvd_room_take(struct dvd_lease *lease, const struct dv_memory_message *m)
     set_listed(lease, lease->memory.placed || lease->memory.place_asked);
 }
 
-/* ---- turns, and their end ---- */
+/* ---- holds, and their end ---- */
 
 void dvd_room_part(struct dvd_lease *lease)
 {
@@ -700,7 +700,7 @@ void dvd_room_shrink(struct dvd_tenant_device *tenant)
     }
 }
 
-/* What it could not evict while it computed it may evict now. */
+/* It can now evict memory that it needed to compute. */
 void dvd_room_released(struct dvd_lease *lease)
 {
     if (!lease->memory.brings) /* it could run */

@@ -37,7 +37,7 @@ bool dvd_tenant_has_user(const struct dvd_tenant *tenant, uid_t uid)
     return find_member(tenant, uid) != NULL;
 }
 
-/* Without memory the user's sessions are not counted: the user does not see its tenant. */
+/* If memory is short the user's sessions are not counted: the user does not see its tenant. */
 void dvd_tenant_count_user(struct dvd_tenant *tenant, uid_t uid)
 {
     struct dvd_member *member = find_member(tenant, uid);
@@ -177,7 +177,7 @@ static void set_devices(struct dvd_tenant *tenant, const struct dvd_device *devi
     }
 }
 
-/* What an operator has lowered on all devices, the tenant cannot raise again. */
+/* The tenant cannot raise again what an operator has lowered on all devices. */
 static void lower_terms(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
 {
     if (change->has_memory)

@@ -38,7 +38,7 @@ void dvd_usage_add(struct dvd_usage *usage, dv_ns from, dv_ns to)
     add(usage->coarse, DVD_USAGE_COARSE, &usage->coarse_newest, COARSE_NS, from, to);
 }
 
-/* Whole buckets count whole; the oldest, which the window only touches, in proportion. */
+/* Buckets count in full; the oldest, if the window covers it in part, in proportion. */
 static uint64_t sum(const uint32_t *buckets, unsigned count, uint64_t newest, dv_ns span,
                     dv_ns from, dv_ns to)
 {
@@ -61,7 +61,7 @@ uint32_t dvd_usage_ppm(const struct dvd_usage *usage, unsigned window_s, dv_ns n
     dv_ns from = now > window ? now - window : 0;
     if (from < usage->since)
         from = usage->since;
-    if (now < from + FINE_NS) /* too short to say much: as if it had been this long */
+    if (now < from + FINE_NS) /* a shorter time counts as this long */
         from = now > FINE_NS ? now - FINE_NS : 0;
     uint64_t us = window_s == 1
                       ? sum(usage->fine, DVD_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)

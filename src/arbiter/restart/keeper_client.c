@@ -1,6 +1,6 @@
-/* divvyd's side of the keeper (see keeper.h). Once divvyd serves, nothing here waits for the keeper: what its
- * socket does not take at once is queued as a request. One that does not read for too long counts as
- * lost. */
+/* divvyd's side of the keeper (see keeper.h). Once divvyd serves, nothing here waits for the keeper: messages
+ * that its socket does not take at once are queued as requests. A keeper that does not read for too long
+ * counts as lost. */
 #include "src/keeper/keeper.h"
 #include "src/arbiter/restart/keeper_client.h"
 
@@ -42,7 +42,7 @@ static _Noreturn void become_keeper(int listen_fd)
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* Whoever waits for the end of the daemon's output must not wait for the keeper. */
+    /* A process that waits for the end of the daemon's output must not wait for the keeper. */
     int null_fd = open("/dev/null", O_RDWR);
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         dup2(null_fd, fd);
@@ -66,7 +66,7 @@ static int connect_keeper(struct dvd_keeper *keeper)
     return fd;
 }
 
-/* Not a child: whose daemon has ended it must go on, and nobody has to wait for its end. */
+/* Not a child: it outlives its daemon, and no process has to wait for its end. */
 static int start_keeper(struct dvd_keeper *keeper)
 {
     DV_AUTO_CLOSE int listen_fd =
@@ -88,7 +88,7 @@ static int start_keeper(struct dvd_keeper *keeper)
     return connect_keeper(keeper);
 }
 
-/* ---- what is put there ---- */
+/* ---- storing descriptors ---- */
 
 static int say(const struct dvd_keeper *keeper, enum dv_keeper_op op, uint64_t id,
                const int *by_kind)
@@ -126,7 +126,7 @@ static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* While something waits to be sent: until the keeper reads, but not for ever. */
+/* While requests are queued, waits until the keeper reads, but not for ever. */
 static int wait_until_it_reads(struct dvd_keeper *keeper)
 {
 
@@ -158,7 +158,7 @@ static void remove_request(struct dvd_keeper *keeper, struct dvd_keeper_request 
     free(request);
 }
 
-/* What is said now, or later if it cannot be said now. */
+/* Sends a message now, or queues it if the socket is full. */
 static void tell(struct dvd_keeper *keeper, enum dv_keeper_op op, uint64_t id, const int *by_kind)
 {
 
@@ -191,7 +191,7 @@ void dvd_keeper_drop(struct dvd_keeper *keeper, uint64_t id)
     tell(keeper, DV_KEEPER_DROP, id, NULL);
 }
 
-/* What is put is what there is by now; a session that is gone is not put any more. */
+/* Puts the current descriptors; a session that is gone is not put any more. */
 static int run_request(struct dvd_keeper *keeper, const struct dvd_keeper_request *request)
 {
     int fds[DV_KEPT_KINDS];
@@ -230,7 +230,7 @@ static void let_go(struct dvd_keeper *keeper)
     dv_close_fd(&keeper->fd);
 }
 
-/* Little by little: sessions can be many. Behind the first request all others wait. */
+/* Sends little by little, as sessions can be many: all others wait behind the first request. */
 static void put_everything(struct dvd_keeper *keeper)
 {
     if (add_request(keeper, DV_KEEPER_PUT, DV_KEEPER_DAEMON) < 0)
@@ -244,7 +244,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     (void)source;
     (void)fd;
     if (events & ~(uint32_t)EPOLLOUT)
-        keeper_lost(userdata); /* it has nothing to say by itself */
+        keeper_lost(userdata); /* the keeper sends nothing by itself */
     else
         run_requests(userdata);
     return 0;
@@ -305,7 +305,7 @@ static void replace_or_retry(struct dvd_keeper *keeper)
     put_everything(keeper);
 }
 
-/* It has ended, or does not read. One that does so at once is not replaced at once. */
+/* The keeper has ended, or does not read. If that is soon after its start, it is replaced later. */
 static void keeper_lost(struct dvd_keeper *keeper)
 {
     bool at_once = dv_now() / DV_NS_PER_US - keeper->started_us < DV_KEEPER_TIMEOUT_US;
@@ -319,7 +319,7 @@ static void keeper_lost(struct dvd_keeper *keeper)
         replace_or_retry(keeper);
 }
 
-/* ---- what is found there ---- */
+/* ---- descriptors of an earlier daemon ---- */
 
 static bool add_found(struct dvd_keeper *keeper, const struct dv_keeper_message *m, const int *fds,
                       int count)
@@ -387,9 +387,9 @@ static void close_found(struct dvd_keeper *keeper)
     }
 }
 
-/* The state file does not know of it. If its client still waits to be welcomed, that had not come to
- * pass: it will ask again, and nobody needs the worker. Otherwise the file is lost or spoiled, and the
- * worker goes on without arbitration, as it does without a daemon. */
+/* The state file has no record of it. If its client still waits for its welcome, the session had not
+ * begun: the client will ask again, and needs no worker now. Otherwise the file is lost or damaged, and
+ * the worker goes on without arbitration, as it does without a daemon. */
 static void drop_unknown(struct dvd_keeper *keeper, const struct dvd_kept *kept)
 {
     struct pollfd client = {.fd = kept->fds[DV_KEPT_CLIENT]};
@@ -423,8 +423,8 @@ void dvd_keeper_start(struct dvd_keeper *keeper)
         int error = list_found(keeper);
         if (error == 0)
             return;
-        dv_warning("the keeper of an earlier daemon does not give up what it has (%s): sessions that "
-                   "run go on, but nobody arbitrates them",
+        dv_warning("the keeper of an earlier daemon does not hand over its descriptors (%s): running "
+                   "sessions go on without arbitration",
                    strerror(-error));
         close_found(keeper);
         dv_close_fd(&keeper->fd);

@@ -1,5 +1,5 @@
-/* divvyd's side of the keeper (src/keeper/keeper.h): what a successor will need is put there, and taken
- * from there by one that comes after another daemon. */
+/* divvyd's side of the keeper (src/keeper/keeper.h): stores descriptors for a successor, and takes those
+ * of an earlier daemon. */
 #ifndef DVD_RESTART_KEEPER_CLIENT_H
 #define DVD_RESTART_KEEPER_CLIENT_H
 
@@ -10,7 +10,7 @@
 
 #include "src/wire/restart/keeper.h"
 
-/* What an earlier daemon has left under one id. */
+/* The descriptors that an earlier daemon has left under one id. */
 struct dvd_kept {
     uint64_t id;
     int fds[DV_KEPT_KINDS]; /* by kind; -1: none */
@@ -22,7 +22,7 @@ struct dvd_keeper_events {
      * it is not recorded. */
     bool (*fill)(void *owner, uint64_t id, int fds[DV_KEPT_KINDS]);
     bool (*is_known)(void *owner, uint64_t session);
-    /* A new keeper has nothing: dvd_keeper_put is due for every session that is recorded. */
+    /* A new keeper has nothing: call dvd_keeper_put for every session that is recorded. */
     void (*put_all)(void *owner);
 };
 
@@ -39,28 +39,28 @@ struct dvd_keeper {
     bool is_ending;
     int fd;              /* -1: there is none; sessions end with the daemon then */
     sd_event_source *io; /* NULL: the daemon has not begun to serve, and waits for the keeper */
-    struct dvd_keeper_request *requests; /* what it could not be told at once, oldest first */
+    struct dvd_keeper_request *requests; /* not sent yet, oldest first */
     unsigned request_count;
-    sd_event_source *patience_timer; /* for one that does not read */
+    sd_event_source *patience_timer; /* for a keeper that does not read */
     sd_event_source *retry_timer;
     uint64_t started_us;
     struct dvd_kept *found; /* hash table by id, until it is taken over or dropped */
 };
 
 void dvd_keeper_init(struct dvd_keeper *keeper);
-/* Finds the keeper that is there, and all that it has, or starts one. That there is none is no reason
- * not to serve. */
+/* Finds a running keeper, and all that it has, or starts one. divvyd serves without a keeper, too. */
 void dvd_keeper_start(struct dvd_keeper *keeper);
-/* From here on the keeper is watched, and replaced should it end. */
+/* From here on the keeper is watched, and replaced if it ends. */
 void dvd_keeper_watch(struct dvd_keeper *keeper);
 /* NULL: it has nothing of that id. */
 struct dvd_kept *dvd_keeper_found(struct dvd_keeper *keeper, uint64_t id);
 /* One of the daemon's descriptors (enum in src/wire/restart/keeper.h), or -1. */
 int dvd_keeper_take(struct dvd_keeper *keeper, int kind);
-/* Whatever was found and not taken: closed here and there. An unknown worker is ended. */
+/* Closes descriptors that were found and not taken, here and in the keeper. Kills an unknown worker whose client
+ * still waits for its welcome. */
 void dvd_keeper_drop_found(struct dvd_keeper *keeper);
 
-/* The descriptors of a session, or of the daemon, as they are now. */
+/* Stores the current descriptors of a session, or of the daemon. */
 void dvd_keeper_put(struct dvd_keeper *keeper, uint64_t id);
 void dvd_keeper_drop(struct dvd_keeper *keeper, uint64_t id);
 

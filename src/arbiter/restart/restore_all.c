@@ -10,7 +10,7 @@
 #include "src/wire/lease/memory.h"
 #include "src/wire/session/shm.h"
 
-/* What the records of the file have become, by their index. */
+/* The restored objects, by the index of their records. */
 struct restoring {
     const struct dvd_restore *restore;
     void **tenants;
@@ -58,7 +58,7 @@ void dvd_restore_note_devices(struct dvd_state *state, const struct dv_device_re
 
     if (!header)
         return;
-    /* that none was found now is no reason to give up the sessions that run on those there were */
+    /* if none was found now, the sessions on the earlier ones are kept */
     uint32_t count = found_count ? found_count : header->device_count;
     header->device_count = 0; /* while they are written */
     atomic_signal_fence(memory_order_seq_cst);
@@ -194,7 +194,7 @@ static void find_leases(struct restoring *restoring)
     }
 }
 
-/* Records that have become nothing are free again. */
+/* Frees the records that no lease uses. */
 static void drop_leases(struct restoring *restoring)
 {
     const struct dvd_restore *restore = restoring->restore;
@@ -254,6 +254,6 @@ void dvd_restore_all(const struct dvd_restore *restore)
     free(restoring.tenants);
     free(restoring.leases);
     if (restoring.restored || restoring.left_out)
-        dv_info("%u sessions of the daemon before go on%s", restoring.restored,
+        dv_info("%u sessions of the previous daemon go on%s", restoring.restored,
                 restoring.left_out ? "; others have ended meanwhile" : "");
 }

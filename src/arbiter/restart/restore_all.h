@@ -1,5 +1,5 @@
-/* Going on where an earlier daemon stopped, however it ended: its state file says what there was, its keeper has the
- * descriptors, and the sessions say themselves what they hold (state.h, keeper_client.h, src/wire/lease/sync.h). */
+/* Going on where an earlier daemon stopped, however it ended: its state file has the records, its keeper has the
+ * descriptors, and the sessions report what they hold (state.h, keeper_client.h, src/wire/lease/sync.h). */
 #ifndef DVD_RESTART_RESTORE_ALL_H
 #define DVD_RESTART_RESTORE_ALL_H
 
@@ -10,7 +10,7 @@
 #include "src/arbiter/restart/keeper_client.h"
 #include "src/arbiter/restart/state.h"
 
-/* Records reach the owner in this order, each one checked. What the owner does not take is dropped from the file. */
+/* Records reach the owner in this order, each one checked. Those that it does not take are dropped from the file. */
 struct dvd_restore_events {
     /* Returns the tenant, for the events below, or NULL. */
     void *(*tenant)(void *owner, struct dv_state_tenant *record, const struct dvd_tenant_terms *terms,
@@ -32,13 +32,13 @@ struct dvd_restore {
     void *owner;
 };
 
-/* Tenants and sessions. What makes no sense is left out, and said so. */
+/* Restores tenants and sessions. Invalid records are left out, which is logged. */
 void dvd_restore_all(const struct dvd_restore *restore);
 
 /* The list of devices that the numbers of sessions refer to. Returns false when there is none. */
 bool dvd_restore_devices(const struct dvd_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
                          uint32_t *count, uint32_t *found);
-/* Devices are known: a successor will know them, too. */
+/* Records the devices for a successor. */
 void dvd_restore_note_devices(struct dvd_state *state, const struct dv_device_report reports[DV_MAX_DEVICES],
                               uint32_t found_count, uint32_t found);
 

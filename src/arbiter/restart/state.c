@@ -14,7 +14,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/rundir.h"
 
-/* Every session of as many tenants has its records, and so have the tenants that are remembered. */
+/* There are records for all sessions, each of another tenant, and for the tenants that are remembered. */
 static_assert(DV_STATE_SESSIONS >= DV_MAX_SESSIONS &&
                   DV_STATE_TENANTS >= DV_MAX_SESSIONS + DV_MAX_TENANTS_GONE,
               "there is room for all");
@@ -132,7 +132,7 @@ static void find_used(struct dvd_state_table *table)
 }
 
 /* Reading a hole of the file would not make it larger, but mapping it page by page takes time: the
- * tables are looked through only as far as the file has data. */
+ * tables are searched only as far as the file has data. */
 static void find_all_used(struct dvd_state *state, int fd)
 {
     struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions,
@@ -162,7 +162,7 @@ static bool is_ours(const struct dv_state_header *header, const char boot[40])
            memcmp(header->boot, boot, 40) == 0 && header->device_count <= DV_MAX_DEVICES;
 }
 
-/* Opened for nobody else, and somebody else's file is not followed or used. */
+/* Opens it for divvyd's user only. A link, or a file of another user, is refused. */
 static int open_file(const char *directory)
 {
     char path[DV_RUNDIR_BYTES + sizeof "/" DV_STATE_NAME];
@@ -210,7 +210,7 @@ int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherit
         find_all_used(state, fd);
         return 0;
     }
-    /* holes again, whatever was there */
+    /* makes it all holes again, whatever was there */
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)DV_STATE_BYTES) < 0) {
         dvd_state_close(state);
         return -errno;

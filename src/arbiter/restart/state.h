@@ -1,6 +1,6 @@
 /* The state file (src/wire/restart/state.h): divvyd keeps in it, while it runs, what its successor must
- * know. Whoever cannot be kept, because there is no file or no room in it, is served all the same, but
- * is forgotten when the daemon is restarted: records are NULL then, and writing to them does nothing. */
+ * know. A session or tenant that cannot be recorded, because there is no file or no room in it, is served
+ * but forgotten when the daemon restarts: its record is NULL, and writing to it does nothing. */
 #ifndef DVD_RESTART_STATE_H
 #define DVD_RESTART_STATE_H
 
@@ -23,9 +23,8 @@ struct dvd_state {
     struct dvd_state_table tenants, tenant_devices, sessions, leases;
 };
 
-/* Maps the file in the directory, or makes it. *inherited says whether it is that of an earlier daemon
- * since the machine was started, and then its records are as that one left them. Returns 0 or a
- * negative errno. */
+/* Maps the file in the directory, or makes it. *inherited: it is the file of an earlier daemon since the
+ * machine was started, with the records that it left. Returns 0 or a negative errno. */
 int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherited);
 /* Forgets all records. */
 void dvd_state_clear(struct dvd_state *state);

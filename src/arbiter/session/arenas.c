@@ -35,7 +35,7 @@ static uint64_t quota_of(const struct dvd_session *session)
     return sum;
 }
 
-/* Half as much again is for gaps between objects, the rest for what is no object. */
+/* Half as much again is for gaps between objects, the rest for other memory. */
 uint64_t dvd_arenas_size(const struct dvd_session *session)
 {
     uint64_t most = session->sessions->config->arena_bytes, quota = quota_of(session);
@@ -46,10 +46,10 @@ uint64_t dvd_arenas_size(const struct dvd_session *session)
     return bytes < most ? bytes : most;
 }
 
-/* ---- what it holds ---- */
+/* ---- contents ---- */
 
-/* What may be backed by memory: the rings; each object, and once more for where it is mapped or comes from;
- * what the library keeps of freed memory; staging, replies and sources. */
+/* The bytes that may be backed by memory: the rings; each object, and a copy where it is mapped or comes from;
+ * freed memory that the library keeps; staging, replies and sources. */
 static uint64_t bytes_allowed(const struct dvd_session *session)
 {
     uint64_t quota = quota_of(session), reserved = 0;
@@ -78,20 +78,20 @@ static void look_at(struct dvd_session *session)
         session->arena_over = 0;
         return;
     }
-    /* What was released counts no more at once, but its memory is the program's to give back: one
-     * that is stopped by a debugger cannot. */
+    /* A released reservation stops counting at once, but the program frees its memory: one that is
+     * stopped by a debugger cannot. */
     if (++session->arena_over < DV_ARENA_LOOKS || dvd_process_is_stopped(session->tenant_pid))
         return;
     dv_text_format_size(has, sizeof has, bytes);
     dv_text_format_size(may, sizeof may, most);
     snprintf(why, sizeof why,
-             "the memory that it shares with its program has taken %s of the host's for %d s; with "
-             "what it has reserved it may take %s",
+             "the memory that it shares with its program has taken %s of host memory for %d s; its "
+             "reservations allow %s",
              has, DV_ARENA_LOOKS, may);
     session->sessions->arenas.on_excess(session, why);
 }
 
-/* ---- now and then ---- */
+/* ---- periodic checks ---- */
 
 static void arm(struct dvd_sessions *sessions, uint64_t delay_us);
 
@@ -127,7 +127,7 @@ static void arm(struct dvd_sessions *sessions, uint64_t delay_us)
     if (error >= 0)
         error = sd_event_source_set_enabled(*timer, SD_EVENT_ONESHOT);
     if (error < 0)
-        dv_error("cannot look at sessions' shared memory: %s", strerror(-error));
+        dv_error("cannot check sessions' shared memory: %s", strerror(-error));
 }
 
 void dvd_arenas_watch(struct dvd_sessions *sessions)

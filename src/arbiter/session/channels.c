@@ -1,8 +1,8 @@
-/* Hearing the lease channels (see channels.h).
+/* Receiving from the lease channels (see channels.h).
  *
- * One source for the event loop, because sd-event asks the kernel for everything that is ready before each
- * single call, so n ready sources would cost n times n. Below it an epoll for each user: a user with a
- * thousand channels that are ready stands in line once, and is put off with one call. */
+ * They are one source of the event loop: sd-event asks the kernel for all ready sources before each call,
+ * so n ready sources would cost n times n. Below it each user has an epoll: a user with a thousand ready
+ * channels is queued once, and is paused with one call. */
 #include "src/arbiter/session/channels.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ struct dvd_talker {
     struct dvd_budget budget;
     bool is_paused;
     dv_ns heard_again_at;
-    struct dvd_talker *prev, *next; /* of those who are paused */
+    struct dvd_talker *prev, *next; /* among the paused users */
     UT_hash_handle hh;
 };
 
@@ -43,7 +43,7 @@ static void listen_to(const struct dvd_channels *channels, const struct dvd_talk
     epoll_ctl(channels->fd, EPOLL_CTL_MOD, talker->fd, &event);
 }
 
-/* ---- who has had its part ---- */
+/* ---- users that have used up their part ---- */
 
 static void resume(struct dvd_channels *channels, struct dvd_talker *talker)
 {
@@ -89,7 +89,7 @@ static void put_off(struct dvd_channels *channels, struct dvd_talker *talker, dv
     wait_for_first(channels);
 }
 
-/* Whether no other user has had anything to say of late. */
+/* Whether no other user has sent a message of late. */
 static bool is_alone(struct dvd_channels *channels, uid_t uid, dv_ns now)
 {
     if (channels->last_uid != uid)
@@ -113,7 +113,7 @@ static void charge(struct dvd_channels *channels, struct dvd_talker *talker, dv_
         put_off(channels, talker, now + pause);
 }
 
-/* ---- what one message may cost ----
+/* ---- the cost of one message ----
  *
  * The process that sends to a socket, or receives from it, wakes every waiter of that socket. A program with a
  * hundred thousand epoll watches on its own channel makes each message take milliseconds. */
@@ -161,9 +161,9 @@ int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes
     return error;
 }
 
-/* ---- hearing ---- */
+/* ---- receiving ---- */
 
-/* Takes messages of a channel, at most this many. Returns how many there were. The channel may be gone then. */
+/* Handles at most `most` messages of a channel. Returns how many there were. It may have freed the channel. */
 static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_t events, unsigned most)
 {
     struct dvd_channel *channel = NULL;
@@ -171,7 +171,7 @@ static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_
 
     for (; count < most; count++) {
         union dv_channel_message m = {0};
-        /* by number: it may be gone through what it has said */
+        /* by id: its last message may have ended it */
         HASH_FIND(hh, channels->by_id, &id, sizeof id, channel);
         if (!channel)
             break;
@@ -193,7 +193,7 @@ static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_
     return count;
 }
 
-/* One turn of a user. What is not heard is still there in the next. */
+/* Serves a user once. Messages that are left are read the next time. */
 static void hear(struct dvd_channels *channels, uid_t uid)
 {
     enum { OF_CHANNEL = 8 };

@@ -1,5 +1,5 @@
-/* The lease channels of all sessions, as one source of the event loop. Each user is heard in turns and has a bounded
- * part of divvyd's time: a user with many busy sessions does not delay other users. */
+/* The lease channels of all sessions, as one source of the event loop. Users are served in round-robin order, each with
+ * a bounded part of divvyd's time: a user with many busy sessions does not delay other users. */
 #ifndef DVD_SESSION_CHANNELS_H
 #define DVD_SESSION_CHANNELS_H
 
@@ -33,7 +33,7 @@ struct dvd_channel_events {
     void (*message)(struct dvd_channel *channel, const union dv_channel_message *message, ssize_t bytes);
     void (*writable)(struct dvd_channel *channel); /* after dvd_channel_await_room */
     void (*hung_up)(struct dvd_channel *channel);  /* it is not heard any more */
-    /* Messages take divvyd too long, as too many wait for its socket. */
+    /* Its messages take divvyd too long: its socket has too many watches. */
     void (*costly)(struct dvd_channel *channel, dv_ns took);
 };
 
@@ -43,17 +43,17 @@ struct dvd_channels {
     int fd; /* an epoll of the users' epolls, each of which has that user's channels */
     sd_event_source *io;
     struct dvd_talker *by_uid;
-    struct dvd_talker *paused; /* users that have had their part for now; the one that is heard again first comes first */
+    struct dvd_talker *paused; /* users that have used up their part; the first to be heard again comes first */
     sd_event_source *timer;    /* for the first of those */
     uid_t last_uid;            /* of the user that was heard last */
     dv_ns heard_at;            /* when that was */
-    dv_ns other_heard_at;      /* when another user was heard before */
-    dv_ns sent_to_others;      /* in this turn: time that sending to other users took */
+    dv_ns other_heard_at;      /* when last_uid last changed */
+    dv_ns sent_to_others;      /* time that sending to other users took, while serving this one */
     uid_t served_uid;
     struct dvd_costly {
         uid_t uid;
         dv_ns until;
-    } costly[DV_COSTLY_USERS]; /* users whose sessions were ended for what their messages cost; the oldest is replaced */
+    } costly[DV_COSTLY_USERS]; /* users with sessions terminated for costly messages; the oldest is replaced */
     unsigned costly_next;
 };
 
@@ -73,7 +73,7 @@ int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes
 
 /* Whether this user had a session of late whose messages cost too much. */
 bool dvd_channels_are_costly(const struct dvd_channels *channels, uid_t uid, dv_ns now);
-/* Whether no user has said anything of late. */
+/* Whether no user has sent a message of late. */
 bool dvd_channels_are_quiet(const struct dvd_channels *channels, dv_ns now);
 
 #endif

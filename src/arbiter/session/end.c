@@ -47,13 +47,13 @@ static void describe_end(char *text, size_t bytes, int status)
     }
 }
 
-/* The session is over: its worker is gone, and so is what it held. */
+/* The session is over: its worker and its holds are gone. */
 static void session_end(struct dvd_session *session, const char *how, bool orderly)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
     if (session->ended_because[0])
-        dv_warning("session %llu of %s (process %d): worker %d was ended: %s", ID(session),
+        dv_warning("session %llu of %s (process %d): worker %d was terminated: %s", ID(session),
                    session->command, session->tenant_pid, session->worker_pid,
                    session->ended_because);
     else if (session->tenant_gone)
@@ -65,8 +65,8 @@ static void session_end(struct dvd_session *session, const char *how, bool order
                session->command, session->tenant_pid, session->worker_pid, how);
     if (session->client_fd >= 0 && !session->tenant_gone) {
         snprintf(text, sizeof text,
-                 "the worker of this session %s; divvyd's log may say more, and a new start of the "
-                 "program gets a new worker",
+                 "the worker of this session %s; see divvyd's log, and restart the program to get a "
+                 "new worker",
                  how);
         dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id,
                                 0, -1, text);
@@ -124,7 +124,7 @@ void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int statu
     session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* ---- ended by divvyd ---- */
+/* ---- terminated by divvyd ---- */
 
 const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id)
 {
@@ -134,7 +134,7 @@ const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *se
     return NULL;
 }
 
-/* Its program has been told why, or cannot be. */
+/* Called when its program has been told why, or cannot be. */
 static void end_worker(void *owner, uint64_t id)
 {
     const struct dvd_session *session = dvd_session_find(owner, id);
@@ -150,7 +150,7 @@ void dvd_session_end_for(struct dvd_session *session, const char *why)
     dv_text_copy(session->ended_because, sizeof session->ended_because, why);
     note_end(session);
     if (session->api == DV_API_LEASE) {
-        dv_warning("session %llu of %s (process %d): %s; it goes to the next", ID(session),
+        dv_warning("session %llu of %s (process %d): %s; the next session gets it", ID(session),
                    session->command, session->tenant_pid, session->ended_because);
         return;
     }
@@ -194,11 +194,11 @@ void dvd_session_hung_up(struct dvd_session *session)
 {
     if (session->api == DV_API_LEASE)
         dvd_session_free(session);
-    /* otherwise the worker's pidfd tells the rest */
+    /* otherwise the worker's pidfd reports the end */
 }
 
-/* After hello a client only listens: whatever it does on its socket now, divvyd closes its end. A
- * client that leaves before it has its worker wants no session. */
+/* After hello a client only listens: after any event on its socket divvyd closes its end. A client
+ * that leaves before it has its worker wants no session. */
 static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dvd_session *session = userdata;
@@ -218,7 +218,7 @@ int dvd_session_watch_client(struct dvd_session *session)
                            EPOLLIN, on_client_io, session);
 }
 
-/* ---- the end of all ---- */
+/* ---- the end of all sessions ---- */
 
 void dvd_sessions_exits_lost(struct dvd_sessions *sessions)
 {

@@ -14,14 +14,14 @@
 #include "src/base/cleanup.h"
 #include "src/base/text.h"
 
-/* What is known of a process when its tenant is looked for. Read once, and only if a rule asks: there may be
+/* The facts about a process that decide its tenant. They are read once, and only if a rule asks: there can be
  * thousands of rules, so each is only a comparison or two. */
 struct peer_facts {
     const struct dvd_peer *peer;
     gid_t groups[DV_MAX_GROUPS]; /* ascending */
     size_t group_count;
     bool has_groups, has_cgroups;
-    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH", each with an end of its own once it is read */
+    char cgroups[8192]; /* lines "N:CONTROLLERS:PATH", each NUL-terminated once it is read */
     const char *paths[DV_MAX_HIERARCHIES];
     size_t path_count;
 };
@@ -77,7 +77,7 @@ static void read_cgroups(struct peer_facts *facts)
     find_paths(facts);
 }
 
-/* Most rules are about others, as the plain text that their pattern begins with says at once. */
+/* Most rules do not match, which the plain text at the start of their pattern shows at once. */
 static bool matches_path(const char *pattern, const char *path)
 {
     size_t plain = strcspn(pattern, "*?[\\");
@@ -85,8 +85,8 @@ static bool matches_path(const char *pattern, const char *path)
     return strncmp(pattern, path, plain) == 0 && fnmatch(pattern, path, 0) == 0;
 }
 
-/* Leaves as many components of a path as the pattern has: what a job makes below its own cgroup is
- * still the job. */
+/* Cuts a path to as many components as the pattern has: cgroups that a job makes below its own are
+ * still the job's. */
 static void cut_to_pattern(char *path, const char *pattern)
 {
     unsigned components = 0;
@@ -100,7 +100,7 @@ static void cut_to_pattern(char *path, const char *pattern)
         }
 }
 
-/* The end of a path says most; a digest tells it from others, also from made-up ones. */
+/* Keeps the end of a path, which says most; a digest tells it from other paths, also forged ones. */
 static void shorten(const char *path, char *field, size_t bytes)
 {
     enum { DIGEST_BYTES = 16 };
@@ -155,9 +155,9 @@ static const struct dvd_tenant_rule *find_rule(const struct dvd_config_file *fil
     return NULL;
 }
 
-/* Names of different kinds cannot be the same, whatever a program calls itself: users have no colon
- * in theirs, and one that the configuration gives to a tenant is not theirs; cgroups begin with a slash,
- * the others with a word and a colon. */
+/* Names of different kinds never collide, whatever a program calls itself: user names have no colon,
+ * and a user whose name the configuration gives to a tenant is named by its uid; cgroups begin with a
+ * slash, the others with a word and a colon. */
 static void name_tenant(const struct dvd_config *config, enum dvd_tenant_per per, const struct dvd_tenant_rule *rule,
                         struct peer_facts *facts, char *name, size_t bytes)
 {
@@ -195,7 +195,7 @@ static struct dvd_tenant_terms default_terms(bool of_user)
     return terms;
 }
 
-/* Whether programs of more than one user may belong to a tenant that this rule names. */
+/* Whether programs of more than one user can belong to a tenant that this rule names. */
 static bool is_shared(const struct dvd_config *config, const struct dvd_tenant_rule *rule)
 {
     if (config->of_user || rule->user)

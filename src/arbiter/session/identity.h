@@ -17,7 +17,7 @@ struct dvd_peer {
 
 /* Returns false when a rule refuses the program. */
 bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *peer, struct dvd_identity *identity);
-/* Returns whether a tenant of this name may have several users. */
+/* Returns whether a tenant of this name can have several users. */
 bool dvd_identity_is_shared(const struct dvd_config *config, const char *name);
 
 #endif

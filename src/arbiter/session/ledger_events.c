@@ -1,4 +1,4 @@
-/* What the ledger and the lease channels tell sessions (see struct dvd_ledger_events, struct dvd_channel_events). */
+/* Events of the ledger and lease channels for sessions (see struct dvd_ledger_events, struct dvd_channel_events). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -43,10 +43,10 @@ void dvd_session_overdue(struct dvd_lessee *lessee, dv_ns deadline, const char *
 void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *device, dv_ns since, dv_ns deadline)
 {
     const struct dvd_session *session = of_lessee(lessee);
-    char then[96] = "nothing ends it, for its class has no deadline (deadlines in divvy.yaml)";
+    char then[96] = "no deadline applies to its class (deadlines in divvy.yaml)";
 
     if (deadline)
-        snprintf(then, sizeof then, "it loses it after %.1f s", (double)deadline / (double)DV_NS_PER_S);
+        snprintf(then, sizeof then, "it loses the device after %.1f s", (double)deadline / (double)DV_NS_PER_S);
     dv_warning("session %llu of %s (process %d, %s) was asked to give %s back %.0f s ago and has not, while others "
                "wait: %s",
                ID(session), session->command, (int)session->tenant_pid, session->user, device->terms.name,
@@ -63,7 +63,7 @@ static void answer_late(void *owner, uint64_t id)
     session->late_answer.type = 0;
 }
 
-/* The program, and `divvy explain`, can read the reason. The answer is sent when the program can. */
+/* The program, and `divvy explain`, can read the reason. The answer is sent once the program can. */
 bool dvd_session_turned_away(struct dvd_lessee *lessee, const char *reason, const struct dv_lease_message *answer)
 {
     struct dvd_session *session = of_lessee(lessee);

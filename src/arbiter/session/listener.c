@@ -1,5 +1,5 @@
-/* Accepting clients (see listener.h): who it is comes from the kernel, what it wants from its
- * hello, and each number in that is checked here. */
+/* Accepting clients (see listener.h): the kernel identifies the client, its hello states its request,
+ * and each number in the hello is checked here. */
 #include "src/arbiter/session/listener.h"
 
 #include <errno.h>
@@ -33,12 +33,12 @@ struct dvd_pending {
 struct dvd_pending_user {
     uid_t uid;
     unsigned count;          /* of its connections that are not a session yet */
-    struct dvd_pending *said; /* of these, whose hello is there, oldest first */
+    struct dvd_pending *said; /* those whose hello has arrived, oldest first */
     struct dvd_pending_user *prev, *next;
     UT_hash_handle hh;
 };
 
-/* ---- whose connections they are ---- */
+/* ---- connections by user ---- */
 
 /* Returns NULL when memory is short. */
 static struct dvd_pending_user *find_or_add_user(struct dvd_listener *listener, uid_t uid)
@@ -117,14 +117,14 @@ static uint16_t common_version(const struct dv_hello *hello)
     return newest;
 }
 
-/* Each value by itself; whether the tenant may have it is asked later. */
+/* Checks each value by itself; whether the tenant may have it is checked later. */
 static bool share_makes_sense(const struct dv_hello *hello)
 {
     return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 &&
            hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_COUNT;
 }
 
-/* As a text; whether there are such devices is asked later. */
+/* Checks the form; whether there are such devices is checked later. */
 static bool choice_makes_sense(const struct dv_hello *hello)
 {
     return memchr(hello->devices, '\0', sizeof hello->devices) &&
@@ -138,7 +138,7 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
     if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) ||
         hello->magic != DV_WIRE_MAGIC) {
         refuse(pending, DV_WELCOME_REFUSED,
-               "the first message is no hello of divvy's; is another program using this socket?");
+               "the first message is not a divvy hello; is another program using this socket?");
         return;
     }
     uint16_t version = common_version(hello);
@@ -155,7 +155,7 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
         hello->present_as > DV_PRESENT_AS_ACCELERATOR || !share_makes_sense(hello) ||
         !choice_makes_sense(hello)) {
         snprintf(text, sizeof text,
-                 "the hello asks for what divvyd %s does not know (api %u, present-as %u)",
+                 "the hello asks for something that divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
@@ -196,11 +196,11 @@ static void read_hello(struct dvd_pending *pending)
         take_hello(pending, &hello, length > (ssize_t)sizeof hello ? -EMSGSIZE : length);
 }
 
-/* ---- taking turns ----
+/* ---- one session at a time ----
  *
- * To begin a session costs far more than to accept a connection. One is begun at a time, then whoever
- * else waits for divvyd has its turn, and never two of one user while another waits: who opens sessions
- * without end delays neither the others' sessions nor their grants. */
+ * Starting a session costs far more than accepting a connection. Sessions start one at a time, with other
+ * events in between, and never two of one user while another user waits: a user that opens sessions
+ * without end delays neither the sessions nor the grants of others. */
 
 static struct dvd_pending *next_pending(struct dvd_listener *listener)
 {
@@ -228,8 +228,8 @@ static int on_next(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* All of them are one source for the event loop: with a source for each, a thousand hellos at once would
- * have a thousand turns before everybody else has its next. */
+/* All connections are one source of the event loop: with a source for each, a thousand hellos at once
+ * would all be handled before any other source runs again. */
 static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dvd_listener *listener = userdata;

@@ -1,4 +1,4 @@
-/* The session socket: where clients connect and say hello. Everybody here is only a tenant. */
+/* The session socket: where clients connect and say hello. Its clients are only tenants. */
 #ifndef DVD_SESSION_LISTENER_H
 #define DVD_SESSION_LISTENER_H
 
@@ -12,14 +12,14 @@ struct dvd_pending_user;
 struct dvd_listener {
     struct dvd_sessions *sessions; /* set by the owner */
     int fd;         /* -1: closed */
-    bool activated; /* handed over by the service manager, who keeps the file */
+    bool activated; /* handed over by the service manager, which keeps the file */
     sd_event_source *io;
     struct dvd_pending *pending;   /* connections that are not a session yet */
     unsigned pending_count;
     int hellos_fd; /* an epoll of those whose hello has not come */
     sd_event_source *hellos;
-    struct dvd_pending_user *users; /* hash table by number: whose they are */
-    struct dvd_pending_user *ready; /* of these, of whom a hello is there, in the order of their turns */
+    struct dvd_pending_user *users; /* hash table by number: their users */
+    struct dvd_pending_user *ready; /* those with a hello that has arrived, in round-robin order */
     sd_event_source *turn;         /* for the next of them */
 };
 

@@ -1,4 +1,4 @@
-/* Between the files of this folder, and for no others. */
+/* Shared by the files of this folder only. */
 #ifndef DVD_SESSION_PRIVATE_H
 #define DVD_SESSION_PRIVATE_H
 
@@ -9,7 +9,7 @@
 
 /* ---- session.c ---- */
 
-/* What a session is known by when it begins, and what its record says of it later. */
+/* The facts that identify a session when it begins, and later in its record. */
 struct dvd_session_origin {
     uint64_t id;
     uid_t uid;
@@ -33,18 +33,18 @@ bool dvd_session_make_leases(struct dvd_session *session);
 /* Returns 0 or a negative errno. */
 int dvd_session_signal_worker(const struct dvd_session *session, int number);
 void dvd_session_drop_client(struct dvd_session *session);
-/* It has one at a time. */
+/* A session has one timer at a time. */
 void dvd_session_set_timer(struct dvd_session *session, uint64_t delay_us, sd_event_time_handler_t handler);
 /* Ends a session that has no worker, telling the client why. */
 void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status status, const char *text);
-/* A log for what its worker says, not open yet. Returns 0 or a negative errno. */
+/* A log for its worker's output, not open yet. Returns 0 or a negative errno. */
 int dvd_session_make_log(struct dvd_session *session);
-/* It waits for devices or the zygote, and no longer. */
+/* It starts, or stops, waiting for devices or the zygote. */
 void dvd_session_enter_waiting(struct dvd_session *session);
 void dvd_session_leave_waiting(struct dvd_session *session);
-/* Writes a text for its program where its library looks for it: in the shared memory. Others may write there and make
- * it slow, so divvyd itself does not; done is called when it has been written, or will not be. Returns false: it is not
- * written. */
+/* Writes a text for its program into the shared memory, where its library looks for it. Other processes can make such a
+ * write slow, so divvyd leaves it to another process; done is called when the text has been written, or will not be.
+ * Returns false: it is not written. */
 bool dvd_session_tell(const struct dvd_session *session, const char *text, dvd_aside_done *done);
 /* Forgets it, in the state file, too. Its worker, if it has one, goes on. */
 void dvd_session_free(struct dvd_session *session);
@@ -53,15 +53,15 @@ void dvd_sessions_forget_unread(struct dvd_sessions *sessions);
 
 /* ---- record.c ---- */
 
-/* Before its client is welcomed, the keeper has its descriptors and the state file knows of it. */
+/* Records it in the keeper and the state file, before its client is welcomed. */
 void dvd_session_record(struct dvd_session *session);
-/* A daemon that is cut off right after this, before it has noted it, has a successor that does it again: a client that
- * has been welcomed already does not mind. */
+/* If the daemon is killed right after this, before it has recorded the welcome, its successor sends it again: a second
+ * welcome does a client no harm. */
 int dvd_session_welcome(struct dvd_session *session);
 
 /* ---- end.c ---- */
 
-/* Once its worker has ended, so does the session. Return 0 or a negative errno. */
+/* The session ends when its worker ends. Return 0 or a negative errno. */
 int dvd_session_watch_worker(struct dvd_session *session);
 int dvd_session_watch_client(struct dvd_session *session);
 /* Its process has ended. */
@@ -71,7 +71,7 @@ void dvd_session_hung_up(struct dvd_session *session);
 
 /* ---- ledger_events.c ---- */
 
-/* Asks a session of an earlier daemon what it holds; if it does not read now, as soon as it does. */
+/* Asks a session of an earlier daemon what it holds; if its channel is full, asks as soon as it has room. */
 void dvd_session_ask_state(struct dvd_session *session);
 
 #endif

@@ -16,8 +16,8 @@
 #include "src/arbiter/system/peers.h"
 #include "src/base/cleanup.h"
 
-/* A few of its sessions in each turn, because they can be many: as long as it is listened to, the end of a
- * process is told again. The last session that goes takes the process with it. */
+/* Handles a few of its sessions in one iteration, because there can be many: while the source is enabled, the
+ * end of the process is reported again. The process is freed with its last session. */
 static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct dvd_process *process = userdata;
@@ -27,7 +27,7 @@ static int on_exit_of_process(sd_event_source *source, int fd, uint32_t events, 
     (void)events;
     for (int i = 0; i < DV_MAX_ENDS_AT_ONCE && !last; i++) {
         struct dvd_session *session = process->sessions;
-        if (!session || session->tenant_gone) { /* and so are all the others, which wait for the ends of their workers */
+        if (!session || session->tenant_gone) { /* so are all others, which wait for their workers to end */
             sd_event_source_set_enabled(source, SD_EVENT_OFF);
             return 0;
         }
@@ -43,7 +43,7 @@ static struct dvd_process *find(struct dvd_processes *processes, pid_t pid)
 {
     struct dvd_process *process;
 
-    /* As long as the process that had this number lives, no other process has it. */
+    /* While the process with this number lives, no other process gets it. */
     HASH_FIND(hh, processes->table, &pid, sizeof pid, process);
     return process && pid > 0 && dvd_process_is_alive(process->pidfd) ? process : NULL;
 }

@@ -27,7 +27,7 @@ struct dvd_process {
 };
 
 /* The process at the other end of a connected socket, watched from here on. Returns NULL with errno
- * set when it cannot be identified. Every call wants a dvd_process_drop in the end, or a
+ * set when it cannot be identified. Every call must be followed by dvd_process_drop or
  * dvd_process_attach. */
 struct dvd_process *dvd_process_of_peer(struct dvd_processes *processes, int fd, pid_t pid, uid_t uid);
 /* The same for a process whose descriptor is known; takes it over. */

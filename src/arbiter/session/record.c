@@ -1,4 +1,4 @@
-/* What the next daemon needs to know of a session, and its client's welcome, which comes after that. */
+/* Records a session for the next daemon, and then welcomes its client. */
 #include <string.h>
 
 #include "src/arbiter/session/private.h"
@@ -41,7 +41,7 @@ int dvd_session_welcome(struct dvd_session *session)
                                         session->version, DV_WELCOME_OK, session->lessee.id,
                                         session->shm_bytes, session->shm_fd,
                                         session->lessee.change_ignored
-                                            ? "what was asked of its share is ignored, for its tenant has several users: the "
+                                            ? "the requested share is ignored because the tenant has several users: the "
                                               "operator sets it"
                                             : "");
 

@@ -1,5 +1,5 @@
-/* What all of a session's life needs (see session.h); its parts are start.c, restore.c and end.c. Liveness is the two
- * processes' pidfds and nothing else: a client may close its socket, a child may inherit it. */
+/* Code for all phases of a session (see session.h); the phases are in start.c, restore.c and end.c. Only the pidfds
+ * of the two processes decide liveness: a client can close its socket, a child can inherit it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,7 +24,7 @@
 #include "src/base/text.h"
 #include "src/wire/session/shm.h"
 
-/* ---- whose it is ---- */
+/* ---- its user ---- */
 
 struct dvd_user {
     uid_t uid;
@@ -56,7 +56,7 @@ static unsigned count_session(struct dvd_sessions *sessions, uid_t uid, bool in)
     return before;
 }
 
-/* Names by number, as long as the file that they are from does not change: it can be long. */
+/* User names by number, valid while the file that they are from does not change: it can be long. */
 static struct known_name {
     bool known;
     uid_t uid;
@@ -349,7 +349,7 @@ void dvd_session_free(struct dvd_session *session)
     free(session->log);
     dvd_lessee_leave(&session->lessee);
     close_all(session);
-    if (is_recorded) /* after all of its descriptors: the keeper frees its memory, however much that is */
+    if (is_recorded) /* after closing its descriptors: the keeper frees its memory, however large */
         dvd_keeper_drop(sessions->keeper, session->lessee.id);
     dvd_process_detach(session);
     if (session->counted)
@@ -362,11 +362,11 @@ void dvd_session_free(struct dvd_session *session)
     dvd_idle_release(sessions->idle);
     if (sessions->all)
         return;
-    malloc_trim(0); /* a crowd has left: its memory goes back */
+    malloc_trim(0); /* many sessions may have ended: return their memory */
     sessions->events->none_left(sessions->owner);
 }
 
-/* ---- what its program is told ---- */
+/* ---- messages to its program ---- */
 
 static void write_text(int fd, const void *text)
 {
@@ -383,7 +383,7 @@ bool dvd_session_tell(const struct dvd_session *session, const char *text, dvd_a
            dvd_aside_start(&session->sessions->asides, write_text, session->shm_fd, shown, done, session->lessee.id);
 }
 
-/* ---- what is shown ---- */
+/* ---- figures ---- */
 
 void dvd_session_read_figures(const struct dvd_session *session, struct dvd_session_figures *figures)
 {

@@ -1,4 +1,4 @@
-/* A session as divvyd knows it: a program, its worker, and what ends when either of them ends. */
+/* A session as divvyd knows it: a program and its worker. It ends when either of them ends. */
 #ifndef DVD_SESSION_SESSION_H
 #define DVD_SESSION_SESSION_H
 
@@ -60,12 +60,12 @@ struct dvd_session {
     time_t started;
     uint64_t started_us;
 
-    struct dvd_share_change change; /* what it asks of its share */
+    struct dvd_share_change change; /* the share that it asks for */
     uint32_t descriptors;           /* set aside for it */
     char *choice;                   /* devices that the program names; NULL: all */
     bool same_devices;              /* as an earlier session of the program had them */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
-    char *turned_away;                   /* why it could not have a device that it wanted to use; NULL: it could */
+    char *turned_away;                   /* why it could not use a device that it wanted; NULL: it could */
 
     struct dvd_process *process;
     struct dvd_session *prev_of_process, *next_of_process;
@@ -81,14 +81,14 @@ struct dvd_session {
     struct dvd_session *prev_waiting, *next_waiting; /* sessions that wait for devices or the zygote */
     bool in_waiting;
     sd_event_source *worker_io;
-    sd_event_source *timer;  /* what for depends on the state */
-    unsigned arena_over;     /* looks in a row that found too much in its shared memory */
-    char ended_because[192]; /* divvyd has ended its worker; empty: it has not */
+    sd_event_source *timer;  /* its purpose depends on the state */
+    unsigned arena_over;     /* checks in a row that found too much in its shared memory */
+    char ended_because[192]; /* why divvyd terminated its worker; empty: it did not */
 
     UT_hash_handle hh;
 };
 
-/* A session that divvyd had to end, for those who ask later. */
+/* A session that divvyd terminated, kept for later queries. */
 struct dvd_end_record {
     uint64_t id;
     uid_t uid;
@@ -99,11 +99,11 @@ struct dvd_end_record {
 };
 
 struct dvd_session_events {
-    void (*freed)(void *owner, const struct dvd_session *session); /* it is about to be */
+    void (*freed)(void *owner, const struct dvd_session *session); /* just before it is freed */
     void (*none_left)(void *owner);
 };
 
-/* All sessions, and what they work with. */
+/* All sessions, and the parts that they use. */
 struct dvd_sessions {
     /* set by the owner */
     sd_event *event;
@@ -122,7 +122,7 @@ struct dvd_sessions {
 
     bool is_stopping;
     struct dvd_session *all;     /* hash table by id */
-    struct dvd_session *waiting; /* of these, which wait for devices or the zygote; a list */
+    struct dvd_session *waiting; /* those that wait for devices or the zygote; a list */
     sd_event_source *advance;   /* for the next of them */
     struct dvd_processes processes;
     struct dvd_user *users;     /* hash table by number: how many sessions each has */
@@ -149,9 +149,9 @@ void dvd_sessions_fini(struct dvd_sessions *sessions);
  * is refused. */
 void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
                        const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
-/* Starts the sessions that were waiting, as far as that is possible now. */
+/* Starts waiting sessions as far as possible now. */
 void dvd_sessions_advance(struct dvd_sessions *sessions);
-/* The zygote has ended: it forks none of the workers that it was asked for. */
+/* The zygote has ended: the workers that it was asked for are not forked. */
 void dvd_sessions_forks_lost(struct dvd_sessions *sessions);
 /* Fills the request for a worker. Returns false: the session wants none. The last descriptor is the caller's to close,
  * and may be -1. */
@@ -162,15 +162,15 @@ void dvd_session_fork_failed(struct dvd_session *session, int error, const char 
 
 /* ---- restore.c ---- */
 
-/* Goes on with a session of an earlier daemon: what the state file says of it has been checked, and the descriptors are
- * taken over. Returns 0 or a negative errno. */
+/* Goes on with a session of an earlier daemon: its record has been checked, and the descriptors are taken over.
+ * Returns 0 or a negative errno. */
 int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *record,
                         struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dvd_tenant *tenant,
                         struct dvd_kept *kept);
 
 /* ---- end.c ---- */
 
-/* Ends its worker, once. */
+/* Terminates its worker, once. */
 void dvd_session_end_for(struct dvd_session *session, const char *why);
 const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id);
 void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status);
@@ -183,13 +183,13 @@ void dvd_sessions_forget(struct dvd_sessions *sessions);
 
 /* ---- session.c ---- */
 
-/* What is shown of a session's own figures. They come from its worker, and decide nothing. */
+/* A session's own figures, for display only. They come from its worker, and decide nothing. */
 struct dvd_session_figures {
     const char *state; /* "starting", "running" or "failed" */
     uint64_t commands;
     uint64_t memory_bytes;
-    uint64_t reserved_bytes, placed_bytes; /* what its worker has of divvyd's ledger, as it says */
-    uint64_t moved_bytes, moving_ns;       /* what it has moved for lack of room */
+    uint64_t reserved_bytes, placed_bytes; /* of divvyd's ledger, as its worker reports */
+    uint64_t moved_bytes, moving_ns;       /* moved for lack of room */
     uint64_t device_mask;
 };
 

@@ -1,4 +1,4 @@
-/* All sessions: what they are told by the parts below them, and their common end. */
+/* All sessions: events of the parts below them, and their common end. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -28,13 +28,13 @@ static void on_costly(struct dvd_channel *channel, dv_ns took)
 {
     struct dvd_session *session = of_channel(channel);
 
-    dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as so many wait for "
-               "its socket; it is ended",
+    dv_warning("session %llu of %s (process %d, %s): a message to or from it takes divvyd %.1f ms, as its socket has "
+               "too many watches; it is terminated",
                ID(session), session->command, (int)session->tenant_pid, session->user, (double)took / DV_NS_PER_MS);
     if (session->lessee.has_worker)
-        dvd_session_end_for(session, "messages to it took too long, as too many waited for its socket");
+        dvd_session_end_for(session, "its messages took divvyd too long, as its socket has too many watches");
     else
-        shutdown(channel->fd, SHUT_RDWR); /* this is heard as its end */
+        shutdown(channel->fd, SHUT_RDWR); /* this is reported as its end */
 }
 
 static const struct dvd_channel_events channel_events = {

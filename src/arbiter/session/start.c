@@ -66,7 +66,7 @@ static int open_log(struct dvd_session *session)
     return session->worker_log_fd < 0 ? session->worker_log_fd : 0;
 }
 
-/* Numbers are those of `divvy devices`, hidden ones too; the session may speak of those it has chosen. */
+/* Numbers devices as `divvy devices` does, hidden ones too; the session may use those that it has chosen. */
 static void number_as_listed(struct dvd_session *session)
 {
     uint64_t leased = 0;
@@ -79,7 +79,7 @@ static void number_as_listed(struct dvd_session *session)
         session->lessee.device_indices[i] = (uint8_t)i;
 }
 
-/* Returns 0, or a negative errno with words. */
+/* Returns 0, or a negative errno with the reason. */
 static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sessions *sessions = session->sessions;
@@ -164,12 +164,12 @@ static int admit(struct dvd_session *session, char *text, size_t bytes)
     }
     int status = dvd_lessee_admit(&session->lessee, &identity, &session->change, text, bytes);
     if (status == 0 && session->lessee.change_ignored && dv_log_within(&sessions->refusals, DV_REFUSALS_PER_S))
-        dv_info("session %llu (%s): what it asks of its share is ignored, for tenant %s has several users", ID(session),
+        dv_info("session %llu (%s): the requested share is ignored because tenant %s has several users", ID(session),
                 session->user, identity.name);
     return status;
 }
 
-/* Makes what a worker needs, and asks for one. Returns 0, or a negative errno. */
+/* Prepares a worker, and asks for it. Returns 0, or a negative errno. */
 static int prepare_worker(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
@@ -216,7 +216,7 @@ static void start(struct dvd_session *session)
     dvd_session_leave_waiting(session);
     int chosen = choose_devices(session, text, sizeof text);
     if (chosen < 0) {
-        /* what the program itself has named is told it before it starts */
+        /* a program that names devices is refused before it starts */
         dvd_session_refuse(
             session, chosen == -ENODEV && !session->choice ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED, text);
         return;
@@ -229,7 +229,7 @@ static void start(struct dvd_session *session)
         start_worker(session);
     else if (may_lease_only(session))
         serve_leases_only(session);
-    else /* `divvy run` asks in this way whether a program would be refused; that is answered by now */
+    else /* `divvy run` asks this way whether a program would be refused: here it would not be */
         dvd_session_refuse(session, DV_WELCOME_NO_WORKER,
                            "the operator allows this user no sessions without a worker (lease-sessions in divvy.yaml)");
 }
@@ -267,7 +267,7 @@ static void arm_advance(struct dvd_sessions *sessions)
     if (error >= 0)
         error = sd_event_source_set_enabled(sessions->advance, SD_EVENT_ONESHOT);
     if (error < 0)
-        dv_error("cannot go on with sessions that wait: %s", strerror(-error));
+        dv_error("cannot start waiting sessions: %s", strerror(-error));
 }
 
 void dvd_sessions_advance(struct dvd_sessions *sessions)
@@ -315,7 +315,7 @@ static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userd
     (void)usec;
     dvd_session_refuse(session, DV_WELCOME_NO_WORKER,
                       session->sessions->zygote->fd < 0
-                          ? "the process that starts workers does not run; see divvyd's log"
+                          ? "the process that starts workers is not running; see divvyd's log"
                       : session->state == DV_SESSION_WAITING
                           ? "the machine's devices did not answer in time; see divvyd's log"
                           : "no worker could be started in time; see divvyd's log");
@@ -330,13 +330,14 @@ static bool has_room(struct dvd_session *session, unsigned of_user, char *text, 
 
     if (dvd_channels_are_costly(&sessions->channels, session->lessee.uid, dv_now()))
         snprintf(text, bytes,
-                 "a session of this user was ended because its messages took divvyd too long; try again in ten seconds");
+                 "a session of this user was terminated because its messages took divvyd too long; try again in ten "
+                 "seconds");
     else if (others >= DV_MAX_SESSIONS || !dvd_session_take_descriptors(session))
-        snprintf(text, bytes, "this machine serves %u sessions already, the most it can; wait until one ends", others);
+        snprintf(text, bytes, "this machine serves %u sessions already, its maximum; wait until one ends", others);
     else if (of_user >= sessions->config->sessions_per_user)
         snprintf(text, bytes,
-                 "user %s has %u sessions already, the most that are allowed (sessions-per-user); wait until one ends, or "
-                 "ask the operator",
+                 "user %s has %u sessions already, the maximum (sessions-per-user); wait until one ends, or ask the "
+                 "operator",
                  session->user, of_user);
     else
         return true;
@@ -443,7 +444,7 @@ void dvd_session_fork_sent(struct dvd_session *session)
     dv_close_fd(&session->worker_log_fd);
 }
 
-/* Bounds the worker. Its client hears if that is not possible. */
+/* Bounds the worker. Tells its client if that is not possible. */
 static int bound_worker(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sandbox_processes processes = dvd_session_processes(session);
@@ -511,5 +512,5 @@ void dvd_sessions_forks_lost(struct dvd_sessions *sessions)
     HASH_ITER (hh, sessions->all, session, next)
         if (session->state == DV_SESSION_FORKING && session->request_sent)
             dvd_session_fork_failed(
-                session, 0, "the process that starts workers has ended; it is started again, so try once more");
+                session, 0, "the process that starts workers has ended and is restarted: try again");
 }

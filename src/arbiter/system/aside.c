@@ -1,4 +1,4 @@
-/* Processes for work aside (see aside.h). */
+/* Helper processes (see aside.h). */
 #include "src/arbiter/system/aside.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
     return 0;
 }
 
-/* The signal ends most waits, but not one for a lock: the job is done all the same, and its process is reaped
+/* The signal ends most waits, but not one for a lock: the job counts as done, and its process is reaped
  * when it ends. */
 static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -112,8 +112,8 @@ bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, co
     int error = job->pid < 0 ? -errno : watch(job);
     if (error >= 0)
         return true;
-    dv_warning("a process for work aside cannot be had: %s", strerror(-error));
-    if (job->pid > 0) { /* as it has only begun it can end */
+    dv_warning("cannot start a helper process: %s", strerror(-error));
+    if (job->pid > 0) { /* it has only begun, so it can end */
         kill(job->pid, SIGKILL);
         waitpid(job->pid, NULL, 0);
     }

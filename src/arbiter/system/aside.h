@@ -1,6 +1,6 @@
-/* Work aside: a call whose length a stranger can decide is made by a process of its own, which ends with it. In
- * the kernel a write waits for other writes to the same file, and the last close of a descriptor waits for
- * whatever that takes. O_NONBLOCK and MSG_DONTWAIT do not change that. */
+/* Work aside: a call that untrusted programs can make slow is made by a helper process, which ends with it. In
+ * the kernel a write waits for other writes to the same file, and the last close of a descriptor waits until its
+ * file is released. O_NONBLOCK and MSG_DONTWAIT do not change that. */
 #ifndef DVD_SYSTEM_ASIDE_H
 #define DVD_SYSTEM_ASIDE_H
 
@@ -17,13 +17,13 @@ struct dvd_asides {
     unsigned count; /* includes jobs that have timed out: the kernel may not let their process end yet */
 };
 
-/* In the process of its own: fd is all that it has. */
+/* Runs in the helper process, which has only fd. */
 typedef void dvd_aside_work(int fd, const void *data);
-/* It has ended, or has taken DV_ASIDE_TIMEOUT_US and is not waited for any longer. */
+/* The work has ended, or has timed out after DV_ASIDE_TIMEOUT_US. */
 typedef void dvd_aside_done(void *owner, uint64_t id);
 
 /* Begins work on a descriptor, which stays the caller's. data need not live on. done may be NULL. Returns false
- * if no process can be had: the work is left undone, and done is not called. */
+ * if no process can be started: the work is left undone, and done is not called. */
 bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
                      uint64_t id);
 /* Kills the processes that still run, and does not wait for them. */

@@ -1,4 +1,4 @@
-/* A part of divvyd's processor time for one who may cause work without end. */
+/* A part of divvyd's processor time for a source of endless work. */
 #ifndef DVD_SYSTEM_BUDGET_H
 #define DVD_SYSTEM_BUDGET_H
 
@@ -9,11 +9,11 @@
 #include "src/base/clock.h"
 
 struct dvd_budget {
-    dv_ns spent_ns; /* so far as it is not made up for by the time passed since */
+    dv_ns spent_ns; /* less what the time passed since makes up for */
     dv_ns counted_at;
 };
 
-/* Not the time that passes: while another process has the processor, nobody here has spent it. */
+/* Not wall-clock time: while another process has the processor, divvyd spends nothing. */
 static inline dv_ns dvd_processor_time(void)
 {
     struct timespec time;
@@ -22,8 +22,8 @@ static inline dv_ns dvd_processor_time(void)
     return (dv_ns)time.tv_sec * DV_NS_PER_S + (dv_ns)time.tv_nsec;
 }
 
-/* So much was spent. Returns for how long it has to pause: 0 while it has less than its part, or when nobody
- * else wants anything; then it does not pay for that later either. */
+/* Charges `took`. Returns for how long the source has to pause: 0 while it has less than its part, or when it is
+ * alone; then it does not pay for that later either. */
 static inline dv_ns dvd_budget_spend(struct dvd_budget *budget, dv_ns took, bool alone, dv_ns now)
 {
     dv_ns made_up = (now - budget->counted_at) / DV_BUDGET_PART;

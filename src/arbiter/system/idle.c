@@ -23,7 +23,7 @@ static void start_timer(struct dvd_idle *idle)
     int error = sd_event_add_time_relative(idle->event, &idle->timer, CLOCK_MONOTONIC, idle->after_s * DV_S, 10 * DV_MS,
                                            on_time, idle);
     if (error < 0) /* the next release tries again */
-        dv_error("cannot wait for idleness: %s", strerror(-error));
+        dv_error("cannot set the idle timer: %s", strerror(-error));
 }
 
 void dvd_idle_init(struct dvd_idle *idle, sd_event *event, unsigned after_s, void (*on_idle)(void *owner), void *owner)

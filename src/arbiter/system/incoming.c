@@ -1,4 +1,4 @@
-/* Sockets of strangers (see incoming.h). */
+/* Sockets of untrusted programs (see incoming.h). */
 #include "src/arbiter/system/incoming.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ void dvd_incoming_prepare(int fd)
     kernel_refuses = dv_fd_refuse(fd);
 }
 
-/* Whether the next message has descriptors: there is no room here for what comes with it. */
+/* Whether the next message has descriptors. There is no buffer here to receive them. */
 static ssize_t peek(int fd, bool *descriptors)
 {
     char byte;
@@ -46,7 +46,7 @@ ssize_t dvd_incoming_receive(int fd, void *data, size_t bytes, int flags)
     return recv(fd, data, bytes, flags | MSG_DONTWAIT);
 }
 
-/* In a process of its own. */
+/* Runs in a helper process. */
 static void drain(int fd, const void *data)
 {
     char byte;
@@ -69,17 +69,17 @@ static bool has_descriptors(int fd)
         if (recv(fd, &byte, sizeof byte, MSG_DONTWAIT) <= 0)
             return false;
     }
-    return true; /* it may be */
+    return true; /* possibly */
 }
 
 void dvd_incoming_close(struct dvd_asides *asides, int *fd)
 {
     if (*fd >= 0 && !kernel_refuses) {
         shutdown(*fd, SHUT_RDWR); /* nothing comes after this */
-        /* The other process drains the queue. Until it has done so it holds a copy of the socket, so this close
+        /* The helper process drains the queue. Until it has done so it holds a copy of the socket, so this close
          * and the keeper's are not the last. */
         if (has_descriptors(*fd) && !dvd_aside_start(asides, drain, *fd, NULL, NULL, 0))
-            *fd = -1; /* rather one descriptor less than to wait */
+            *fd = -1; /* leak it rather than wait */
     }
     dv_close_fd(fd);
 }

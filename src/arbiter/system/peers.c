@@ -1,4 +1,4 @@
-/* Who is at the other end of a socket (see peers.h). */
+/* The process at the other end of a socket (see peers.h). */
 #include "src/arbiter/system/peers.h"
 
 #include <errno.h>
@@ -41,8 +41,8 @@ static bool runs_as(pid_t pid, uid_t uid)
     return same;
 }
 
-/* Newer kernels give the process itself. A number alone could be another's by now: then at least it is
- * not another user's. */
+/* Newer kernels give the process itself. A pid alone could be another process by now: then it has at
+ * least the same user. */
 static int open_peer(int fd, pid_t pid, uid_t uid)
 {
     int pidfd = -1;
@@ -65,7 +65,7 @@ int dvd_peer_open_process(int fd, pid_t pid, uid_t uid)
 {
     int pidfd = open_peer(fd, pid, uid);
 
-    if (pidfd >= 0 && !dvd_process_is_alive(pidfd)) { /* whoever has its socket now is somebody else */
+    if (pidfd >= 0 && !dvd_process_is_alive(pidfd)) { /* another process has its socket now */
         dv_close_fd(&pidfd);
         errno = ESRCH;
     }
@@ -82,7 +82,7 @@ bool dvd_process_is_stopped(pid_t pid)
     if (length <= 0)
         return false;
     text[length] = '\0';
-    const char *state = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *state = strrchr(text, ')'); /* the name before it can contain anything */
     return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
 }
 
@@ -103,7 +103,7 @@ bool dvd_peer_is_in_group(int fd, gid_t own_group, gid_t group)
     return false;
 }
 
-/* What /proc says of a process; false when it says nothing, or more than fits. */
+/* Reads a file of a process in /proc; false when it is empty or does not fit. */
 static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
 {
     char path[64];
@@ -115,7 +115,7 @@ static bool read_of(pid_t pid, const char *name, char *text, size_t bytes)
     return length > 0 && (size_t)length < bytes - 1;
 }
 
-/* In a pid namespace below ours it has a number there, too. */
+/* In a pid namespace below ours it has a second pid. */
 static bool is_in_our_pid_namespace(pid_t pid)
 {
     char text[4096];
@@ -127,9 +127,9 @@ static bool is_in_our_pid_namespace(pid_t pid)
     return numbers && sscanf(numbers, "\nNSpid: %u%*[\t]%u", &ours, &below) == 1;
 }
 
-/* To look at the namespace itself takes the right to trace every process, which divvyd does without. A user
- * namespace maps its users to those outside: who has the map that we have is in ours, or root has made it
- * one that is as good. */
+/* Looking at the namespace itself needs the right to trace every process, which divvyd does without. A user
+ * namespace maps its users to those outside: a process with our map is in ours, or in an equivalent one that
+ * root has made. */
 static bool has_our_users(pid_t pid)
 {
     static const char *const maps[] = {"uid_map", "gid_map"};
@@ -146,7 +146,7 @@ bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer)
 {
     if (!is_in_our_pid_namespace(peer->pid) || !has_our_users(peer->pid))
         return false;
-    /* the number was the peer's all the time */
+    /* the pid was the peer's all the time */
     DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, peer->pid, peer->uid);
     return pidfd >= 0;
 }
@@ -190,7 +190,7 @@ int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const st
     }
     snprintf(text, bytes,
              "only members of group %s may use the accelerators of this machine; ask the operator to "
-             "make you one (session-group in divvy.yaml), then log in again",
+             "add you (session-group in divvy.yaml), then log in again",
              lacking);
     return -EACCES;
 }

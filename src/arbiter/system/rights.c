@@ -13,14 +13,14 @@ static const int kept[][8] = {
     [DV_RIGHTS_NONE] = {END},
     [DV_RIGHTS_DAEMON] = {CAP_CHOWN,        /* directories of compiled kernels, the control socket */
                           CAP_DAC_OVERRIDE, /* those directories again; cgroups, where the top of a
-                                             * hierarchy is writable for nobody */
-                          CAP_KILL,         /* to end workers */
+                                             * hierarchy is not writable */
+                          CAP_KILL,         /* to kill workers */
                           END},
     [DV_RIGHTS_LAUNCHER] = {CAP_SYS_ADMIN,          /* namespaces and mounts of a sandbox */
-                            CAP_DAC_OVERRIDE,       /* to show what a worker's user could not find */
+                            CAP_DAC_OVERRIDE,       /* to show paths that a worker's user cannot reach */
                             CAP_SETUID, CAP_SETGID, /* to become a worker's user */
                             CAP_SETPCAP,            /* to give up the rest for good */
-                            CAP_KILL,               /* a worker that nobody can watch */
+                            CAP_KILL,               /* a worker that cannot be watched */
                             END},
 };
 

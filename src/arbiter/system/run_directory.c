@@ -26,7 +26,7 @@ static int choose(struct dvd_run_directory *directory, const char *given, bool o
     const char *wanted = given ? given : DV_RUNDIR_SYSTEM;
     if (wanted[0] == '/') {
         length = snprintf(directory->path, sizeof directory->path, "%s", wanted);
-    } else { /* absolute, for it goes into the workers' environment */
+    } else { /* absolute: it goes into the workers' environment */
         char here[PATH_MAX];
         if (!getcwd(here, sizeof here))
             return -errno;
@@ -52,7 +52,7 @@ static int make(struct dvd_run_directory *directory, const char *given, bool of_
         dv_error("cannot use %s: it belongs to another user; choose another one with --dir",
                  directory->path);
     else if (status == -EACCES)
-        dv_error("cannot use %s: other users may write to it, or you may not; take that right away "
+        dv_error("cannot use %s: other users can write to it, or you cannot; remove their permission "
                  "(chmod go-w) or choose another one with --dir",
                  directory->path);
     else if (status < 0)
@@ -89,7 +89,7 @@ static int lock(struct dvd_run_directory *directory)
         fd = try_lock(path);
     }
     if (fd == -EWOULDBLOCK)
-        dv_error("another divvyd runs in %s; end that one first or choose another directory with "
+        dv_error("another divvyd runs in %s; stop that one first or choose another directory with "
                  "--dir",
                  directory->path);
     else if (fd < 0)

@@ -16,7 +16,7 @@
 #include "src/base/cleanup.h"
 
 #define PATH_BYTES 4096
-#define FILE_BYTES 4096 /* of what is read of a control file */
+#define FILE_BYTES 4096 /* read of a control file at most */
 #define WORKERS "divvy-workers"
 #define DAEMON "divvy-daemon"
 
@@ -26,7 +26,7 @@ const struct dvd_cgroups_sources dvd_cgroups_kernel = {.mounts = "/proc/self/mou
 static const struct {
     const char *key, *controller;
     const char *file_v1, *file_v2;
-    const char *none_v1; /* what to write for no bound; in version 2 that is "max" for all */
+    const char *none_v1; /* written for no bound; in version 2 always "max" */
 } kinds[DV_BOUND_COUNT] = {
     [DV_BOUND_MEMORY] = {"worker-memory", "memory", "memory.limit_in_bytes", "memory.max", "-1"},
     [DV_BOUND_PROCESSES] = {"worker-processes", "pids", "pids.max", "pids.max", "max"},
@@ -74,7 +74,7 @@ static bool has_word(const char *list, const char *separators, const char *word)
     return false;
 }
 
-/* A directory of this name, made where there is none. */
+/* Opens the directory of this name, or makes it. */
 static int enter(int directory, const char *name)
 {
     if (mkdirat(directory, name, 0755) < 0 && errno != EEXIST)
@@ -185,14 +185,14 @@ static unsigned move_all(int from, int to)
     }
     for (; fgets(line, sizeof line, list); count++) {
         line[strcspn(line, "\n")] = '\0';
-        (void)write_to(to, "cgroup.procs", line); /* one that has just ended cannot move, nor need it */
+        (void)write_to(to, "cgroup.procs", line); /* one that has just ended cannot move, and need not */
     }
     fclose(list);
     return count;
 }
 
 /* Version 2 gives controllers only to cgroups below one without processes: divvyd and its helpers, also
- * those of an earlier daemon, go into one of their own. */
+ * those of an earlier daemon, move into one of their own. */
 static void step_aside(int own, pid_t member)
 {
     enum { ROUNDS = 4 }; /* one may fork meanwhile */
@@ -213,7 +213,7 @@ static bool is_delegated(int directory)
             fgetxattr(directory, "user.delegate", &yes, 1) == 1) && yes == '1';
 }
 
-/* Where divvyd has stepped aside already, its own cgroup is the one above, which was found to be its own. */
+/* If divvyd has stepped aside already, its own cgroup is the parent, which was checked then. */
 static bool leave_aside(char path[PATH_BYTES])
 {
     char *last = strrchr(path, '/');
@@ -237,7 +237,7 @@ static int open_bound(const struct dvd_cgroups_sources *sources, const char *con
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
     if (!wish->cgroup && if_possible && !aside && !is_delegated(base))
-        return -EPERM; /* nobody has asked us to rearrange it */
+        return -EPERM; /* it is not divvyd's to rearrange */
     if (wish->cgroup && !wish->member) { /* the operator who named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
@@ -298,7 +298,7 @@ int dvd_cgroups_join(const struct dvd_cgroups *cgroups, const char *kind, pid_t 
     return 0;
 }
 
-/* ---- where its program is ---- */
+/* ---- the cgroups of its program ---- */
 
 /* The cgroup of one line of /proc/PID/cgroup: NUMBER:CONTROLLERS:PATH. Returns a descriptor or a negative
  * errno; -ENODEV: the hierarchy is not mounted here, or bounds nothing. */
@@ -343,13 +343,13 @@ int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *pr
         joined++;
         if (error < 0) {
             snprintf(text, bytes, "the worker cannot be put into the cgroup of its program (%s): %s; "
-                                  "worker-cgroup in divvy.yaml(5) says what that needs",
+                                  "see worker-cgroup in divvy.yaml(5)",
                      words, strerror(-error));
             return error;
         }
     }
     if (!joined)
-        snprintf(text, bytes, "the program is in no cgroup that divvyd sees, and its worker is to be in the same");
+        snprintf(text, bytes, "the program is in no cgroup that divvyd sees, so its worker cannot join it");
     return joined ? 0 : -ENOENT;
 }
 
@@ -357,7 +357,7 @@ void dvd_cgroups_tidy(const struct dvd_cgroups *cgroups, const char *kind)
 {
     for (int i = 0; i < DV_BOUND_COUNT; i++)
         if (cgroups->bounds[i].kept)
-            unlinkat(cgroups->bounds[i].directory, kind, AT_REMOVEDIR); /* unless somebody is there */
+            unlinkat(cgroups->bounds[i].directory, kind, AT_REMOVEDIR); /* fails while a process is there */
 }
 
 uint64_t dvd_cgroups_starved(const struct dvd_cgroups *cgroups, const char *kind)
@@ -375,7 +375,7 @@ uint64_t dvd_cgroups_starved(const struct dvd_cgroups *cgroups, const char *kind
 
 /* ---- all of them ---- */
 
-/* Of cgroups that are there already the empty ones go, and the others get the bound of now. */
+/* Removes empty cgroups, and applies the current bound to the others. */
 static void settle(int directory, bool v2, enum dvd_bound bound, uint64_t most)
 {
     DV_AUTO_CLOSE int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -390,7 +390,7 @@ static void settle(int directory, bool v2, enum dvd_bound bound, uint64_t most)
             continue;
         DV_AUTO_CLOSE int kind =
             openat(directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (kind >= 0) /* the kernel may refuse less than they use: then it stays as it was */
+        if (kind >= 0) /* the kernel may refuse a bound below their use: the old one stays */
             (void)set_bound(kind, v2, bound, most);
     }
     closedir(list);
@@ -413,7 +413,7 @@ static bool keep_bound(struct dvd_cgroups *cgroups, enum dvd_bound bound,
 
     if (fd < 0)
         snprintf(text, sizeof cgroups->why_not,
-                 "%s needs a cgroup with the controller '%s' that divvyd may write to (%s): name one "
+                 "%s needs a cgroup with the controller '%s' that divvyd can write to (%s): name one "
                  "with worker-cgroup, or let the service manager delegate one",
                  kinds[bound].key, kinds[bound].controller, strerror(-fd));
     if (fd < 0 && if_possible)
@@ -441,7 +441,7 @@ bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sour
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         struct dvd_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
-        if (most[i]) /* otherwise what was kept for an earlier wish still is, to be tidied */
+        if (most[i]) /* otherwise a directory of an earlier wish stays, to be tidied */
             bound->kept = keep_bound(cgroups, (enum dvd_bound)i, sources, wish);
         bool stays = before.kept && bound->kept && same_place(before.directory, bound->directory);
         if (bound->kept)
@@ -461,7 +461,7 @@ void dvd_cgroups_close(struct dvd_cgroups *cgroups)
         struct dvd_cgroups_bound *bound = &cgroups->bounds[i];
         if (!bound->kept)
             continue;
-        settle(bound->directory, bound->v2, (enum dvd_bound)i, bound->most); /* as they are */
+        settle(bound->directory, bound->v2, (enum dvd_bound)i, bound->most); /* with unchanged bounds */
         dv_close_fd(&bound->directory);
         bound->kept = false;
     }

@@ -25,7 +25,7 @@ static void clean_report(struct dv_device_report *report)
     report->host_unified = report->host_unified != 0;
 }
 
-/* For a program it makes no difference which of the two it gets. */
+/* Whether it makes no difference to a program which of the two it gets. */
 static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
 {
     return a->platform == b->platform && a->type == b->type &&
@@ -53,7 +53,7 @@ bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer
     devices->count = answer->device_count;
     devices->found = answer->devices_found;
     devices->had_some |= devices->count > 0;
-    /* sessions that run on others go on with what they have */
+    /* running sessions keep the devices that they have */
     memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
     for (uint32_t i = 0; i < devices->count; i++)
         clean_report(&devices->reports[i]);
@@ -81,7 +81,7 @@ int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
     return rule ? rule->policy : DV_POLICY_ELASTIC;
 }
 
-/* Memory of the host comes from its kernel, which clears it; of a card's nobody promises that. */
+/* The kernel clears host memory before use; no vendor promises that for the memory of a card. */
 static bool is_scrubbed(const struct dv_device_report *report, const struct dvd_device_rule *rule)
 {
     return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES
@@ -106,7 +106,7 @@ static void fill_terms(const struct dv_device_report *report, const struct dvd_d
 {
     static const struct dvd_device_rule usual;
     const struct dvd_device_rule *given = rule ? rule : &usual;
-    /* a device that has sessions goes on to be shared out */
+    /* a device that has sessions stays shared */
     int choice = given->policy == DV_POLICY_NONE ? DV_POLICY_ELASTIC : given->policy;
 
     *terms = (struct dvd_device_terms){
@@ -141,7 +141,7 @@ static bool is_offered(const struct dvd_devices *devices, uint32_t index,
     return !rule || !rule->hidden;
 }
 
-/* Adds those of the devices that are offered which an item names. Returns false when it names none. */
+/* Adds the offered devices that an item names. Returns false when it names none. */
 static bool choose_item(const struct dvd_devices *devices, const struct dvd_config *config,
                         const char *item, bool chosen[DV_MAX_DEVICES])
 {
@@ -171,7 +171,7 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
         snprintf(item, sizeof item, "%.*s", (int)length, at);
         if (!choose_item(devices, config, item, chosen)) {
             dv_text_clean(item, sizeof item);
-            snprintf(text, bytes, "no device is offered that '%.100s' names; `divvy devices` lists them",
+            snprintf(text, bytes, "'%.100s' names no offered device; `divvy devices` lists them",
                      item);
             return 0;
         }
@@ -192,7 +192,7 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
 {
     uint32_t count = 0;
 
-    snprintf(text, bytes, "this machine does not offer those devices any more that the program has used");
+    snprintf(text, bytes, "this machine no longer offers the devices that the program has used");
     while (*numbers) {
         char *end;
         unsigned long number = strtoul(numbers, &end, 10);

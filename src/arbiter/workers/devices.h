@@ -1,4 +1,4 @@
-/* The machine's devices: what the probe found, and what the configuration makes of it. */
+/* The machine's devices: the result of the probe, and the configuration applied to it. */
 #ifndef DVD_WORKERS_DEVICES_H
 #define DVD_WORKERS_DEVICES_H
 
@@ -12,8 +12,8 @@ struct dvd_devices {
     bool known;         /* a probe has answered */
     uint64_t probed_us; /* when it did */
     uint32_t count;
-    uint32_t found; /* those for which there was no room too */
-    bool had_some; /* at any time: when there is none, they may well come back */
+    uint32_t found; /* including those for which there was no room */
+    bool had_some; /* at any time: if there is none now, they may come back */
     struct dv_device_report reports[DV_MAX_DEVICES];
     uint8_t groups[DV_MAX_DEVICES]; /* the first device that each is like */
     char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
@@ -23,13 +23,13 @@ struct dvd_devices {
 bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer,
                      uint64_t now_us);
 
-/* Finds out which of the devices that are reported are alike. */
+/* Finds out which reported devices are alike. */
 void dvd_devices_group(struct dvd_devices *devices);
 
 /* The rule that decides for a device, or NULL: the defaults. */
 const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
                                              const struct dvd_config *config);
-/* What the vendor and the configuration say of each device, for the ledger. */
+/* Each device's terms for the ledger, from the vendor and the configuration. */
 void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_config *config,
                       struct dvd_device_terms terms[DV_MAX_DEVICES]);
 /* enum dvd_policy_choice of a device, by its rule or by default. */
@@ -37,7 +37,7 @@ int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
                       const struct dvd_config *config);
 
 /* Fills the indices of the devices that a session may use: those that it names, with commas between them,
- * as far as they are offered; NULL: all. Returns their number; 0: there is none, for the reason in words. */
+ * as far as they are offered; NULL: all. Returns their number; 0: there is none, with the reason. */
 uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
                            const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
                            size_t bytes);
@@ -46,7 +46,7 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
 uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
                                 const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
                                 size_t bytes);
-/* What a session's worker is told of a device. */
+/* The description of a device for a session's worker. */
 struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
                                         const struct dvd_config *config, uint32_t present_as);
 

@@ -1,4 +1,4 @@
-/* Making and removing the private vendor directory (see vendors.h). */
+/* Making and removing the private vendor directory (see icd_directory.h). */
 #include "src/arbiter/workers/icd_directory.h"
 
 #include <dirent.h>
@@ -63,15 +63,15 @@ static bool says_so_already(const char *path, const char *library)
     return read_icd(path, old) == 0 && strcmp(old, library) == 0;
 }
 
-/* A worker may be reading the directory just now, so a file that is right is left alone, and another is
- * replaced in one step. */
+/* A worker may be reading the directory just now, so a correct file is left alone, and another is
+ * replaced atomically. */
 static int write_icd(struct vendors *vendors, const char *name, const char *library)
 {
     char path[DV_MAX_PATH], new_path[DV_MAX_PATH];
     char line[DV_MAX_ICD_BYTES + 1];
     char *own = vendors->names[vendors->count];
 
-    /* numbered, for files of one name may come from several directories */
+    /* numbered, because files of one name can come from several directories */
     int own_length = snprintf(own, NAME_MAX + 1, "%02d-%s", vendors->count, name);
     int path_length = snprintf(path, sizeof path, "%s/%s", vendors->directory, own);
     int new_length = snprintf(new_path, sizeof new_path, "%s/new", vendors->directory);
@@ -92,7 +92,7 @@ static int write_icd(struct vendors *vendors, const char *name, const char *libr
     return rename(new_path, path) < 0 ? -errno : 0;
 }
 
-/* Returns 1 when the file was taken, 0 when it was passed over. */
+/* Returns 1 when the file was taken, 0 when it was skipped. */
 static int take_icd(struct vendors *vendors, const char *path, char *error, size_t error_bytes)
 {
     char library[DV_MAX_ICD_BYTES];
@@ -100,7 +100,7 @@ static int take_icd(struct vendors *vendors, const char *path, char *error, size
 
     int status = read_icd(path, library);
     if (status < 0) {
-        dv_warning("passing over %s: %s", path, strerror(-status));
+        dv_warning("skipping %s: %s", path, strerror(-status));
         return 0;
     }
     if (strstr(library, OWN_LIBRARY))
@@ -247,7 +247,7 @@ void dvd_vendors_list_exposed(const char *directory, char *list, size_t bytes)
             continue;
         int more = snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", path);
         if (more < 0 || (size_t)more >= bytes - used)
-            return; /* long enough to make the point */
+            return; /* the list is long enough */
         used += (size_t)more;
     }
 }

@@ -31,7 +31,7 @@ enum trim_list { NO_TRIM, TRIM_SOON, TRIM_LATER, TRIMMED_NOW, TRIM_LISTS };
 struct dvd_kernel_cache {
     char name[DVD_CACHE_NAME_BYTES];
     uid_t uid;
-    struct dvd_cache_owner *owner; /* NULL: none: it is removed, or the probe's */
+    struct dvd_cache_owner *owner; /* NULL: none, as it is removed, or is the probe's */
     unsigned sessions; /* whose workers may write there */
     bool used;         /* since it was last trimmed */
     bool leaving;      /* it is not found any more, and is removed */
@@ -81,7 +81,7 @@ static int make_directories(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0755); /* the last one tells whether it went well */
+        mkdir(path, 0755); /* the last one reports errors */
         *slash = '/';
     }
     return mkdir(path, 0711) < 0 && errno != EEXIST ? -errno : 0;
@@ -146,9 +146,9 @@ static void drop_owner(struct dvd_kernel_caches *caches, struct dvd_cache_owner 
     }
 }
 
-/* ---- what is known of the directories ---- */
+/* ---- known directories ---- */
 
-/* The user whose it is stands at the end of its name (see sandbox.c). */
+/* Its user's number is at the end of its name (see sandbox.c). */
 static struct dvd_cache_owner *owner_of(struct dvd_kernel_caches *caches, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -210,8 +210,8 @@ static int used_before(const struct dvd_kernel_cache *one, const struct dvd_kern
     return (one->used_at > other->used_at) - (one->used_at < other->used_at);
 }
 
-/* What divvyd has found in its directory. Of two directories of one name, or of one number, the second goes:
- * a daemon that was about to remove it has ended. */
+/* Learns of a directory on disk. If two have one name, or one number, the second is removed: an earlier
+ * daemon ended before it could remove it. */
 static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_t uid, time_t used_at)
 {
     struct dvd_kernel_cache *known, *cache;
@@ -220,7 +220,7 @@ static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_
     HASH_FIND_STR(caches->table, name, known);
     if (known && known->uid == uid)
         return;
-    if (known) /* one of a name is in the table at a time */
+    if (known) /* the table has one of each name */
         HASH_DEL(caches->table, known);
     cache = remember(caches, name, uid);
     if (cache) {
@@ -235,7 +235,7 @@ static void learn_cache(struct dvd_kernel_caches *caches, const char *name, uid_
 }
 
 /* Learns which tenant has which number from the names of the directories, and when it was used last from
- * the kernel's note of their last change, which their owner cannot set. */
+ * the kernel's time of their last change, which their owner cannot set. */
 static void learn_caches(struct dvd_kernel_caches *caches)
 {
     DIR *directory = fdopendir(dup(caches->fd));
@@ -310,7 +310,7 @@ static unsigned owners_most(const struct dvd_kernel_caches *caches)
                : DV_MAX_WORKER_USERS_PER_UID;
 }
 
-/* Makes one known that has no directory yet. Returns NULL when there is no number for it. */
+/* Adds one that has no directory yet. Returns NULL when there is no number for it. */
 static struct dvd_kernel_cache *make_cache(struct dvd_kernel_caches *caches, const char *name)
 {
     uid_t uid = caches->config->owner;
@@ -352,7 +352,7 @@ int dvd_kernel_cache_open(struct dvd_kernel_caches *caches, const struct dvd_ker
     if (!cache->leaving)
         mkdirat(directory, name, 0700);
     DV_AUTO_CLOSE int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    /* also one that a divvyd that was killed has made and not given away */
+    /* also one that a killed divvyd has made and not given away */
     if (fd >= 0 && caches->has_users && fstat(fd, &info) == 0 && info.st_uid == caches->config->owner &&
         fchown(fd, cache->uid, cache->uid) < 0)
         return -1;
@@ -390,7 +390,7 @@ void dvd_kernel_cache_fill_user(const struct dvd_kernel_caches *caches, const st
 
 /* ---- keeping kernels within their limit ---- */
 
-/* What all directories may have together. */
+/* The limit of all directories together. */
 static uint64_t bytes_most(const struct dvd_kernel_caches *caches)
 {
     struct statvfs info;
@@ -403,7 +403,7 @@ static uint64_t bytes_most(const struct dvd_kernel_caches *caches)
     return most > caches->config->cache_bytes ? most : caches->config->cache_bytes;
 }
 
-/* What one may keep: less than usual where those that are in use are too many to be within the whole. */
+/* The limit of one directory: lower than usual while all together are over their limit. */
 static uint64_t bytes_most_of_one(const struct dvd_kernel_caches *caches)
 {
     uint64_t most = bytes_most(caches), usual = caches->config->cache_bytes;
@@ -422,7 +422,7 @@ static struct dvd_kernel_cache *next_due(const struct dvd_kernel_caches *caches,
     return is_due(caches->trim_soon, now_us) ? caches->trim_soon : caches->trim_later;
 }
 
-/* What became of one that the trimmer was asked to look at. */
+/* Handles the result of a trim. */
 static void take_trimmed(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, int status, uint64_t bytes)
 {
     bool again = cache->leaving && cache->trimmed_us == 0; /* it was let go while it was trimmed */
@@ -448,7 +448,7 @@ static int open_leaving(const struct dvd_kernel_caches *caches, const char *name
     return fd < 0 ? -errno : fd;
 }
 
-/* A trim without an answer has been ended, with the zygote or for taking too long. */
+/* A trim without an answer was killed: with the zygote, or because it took too long. */
 static void find_lost(struct dvd_kernel_caches *caches, uint64_t now_us)
 {
     struct dvd_kernel_cache *cache, *next;
@@ -460,7 +460,7 @@ static void find_lost(struct dvd_kernel_caches *caches, uint64_t now_us)
     }
 }
 
-/* Removing goes on as fast as it goes; the rest waits for the timer. */
+/* Removals go on without a pause; other trims wait for the timer. */
 static void ask_trimmer(struct dvd_kernel_caches *caches, bool removals_only)
 {
     uint64_t now_us = dv_now() / DV_NS_PER_US;
@@ -475,17 +475,17 @@ static void ask_trimmer(struct dvd_kernel_caches *caches, bool removals_only)
     }
 }
 
-/* Removes what was not used for longest while numbers or bytes are too many. */
+/* Removes least recently used directories while numbers or bytes are too many. */
 static void make_room(struct dvd_kernel_caches *caches)
 {
     const struct dvd_worker_users *users = &caches->users;
     const struct dvd_kernel_cache *cache;
-    uint32_t plenty = users->count - users->count / 4 - 1; /* of a small range one stays free, too */
+    uint32_t plenty = users->count - users->count / 4 - 1; /* in a small range one stays free, too */
     uint32_t leaving = 0;
 
     DL_FOREACH (caches->trimmed_now, cache)
         leaving += cache->leaving;
-    DL_FOREACH (caches->trim_soon, cache) { /* they are at its beginning, unless something is wrong */
+    DL_FOREACH (caches->trim_soon, cache) { /* removals come first, unless something is wrong */
         if (!cache->leaving || ++leaving >= DV_TRIMS_AT_ONCE)
             break;
     }
@@ -560,12 +560,12 @@ struct dvd_kernel_cache *dvd_kernel_cache_admit(struct dvd_kernel_caches *caches
         let_go(caches, owner->idle);
     if (!cache && owner && owner->count >= most)
         snprintf(text, bytes,
-                 "user %s has programs in %u tenants already, the most that are allowed; wait until one ends, or ask the "
-                 "operator to raise sessions-per-user",
+                 "user %s has programs in %u tenants already, the maximum; wait until one ends, or ask the operator to "
+                 "raise sessions-per-user",
                  user, owner->count);
     else if (!cache)
         snprintf(text, bytes,
-                 "no worker can be started: all numbers of users for workers are in use; ask the operator for a larger "
+                 "no worker can be started: all user numbers for workers are in use; ask the operator for a larger "
                  "range (worker-users)");
     drop_owner(caches, owner);
     make_room(caches);

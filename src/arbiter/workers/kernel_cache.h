@@ -27,10 +27,10 @@ struct dvd_kernel_caches {
     struct dvd_kernel_cache *table; /* hash table by name */
     struct dvd_cache_owner *owners; /* hash table by number: users of programs */
     struct dvd_worker_users users;
-    uid_t users_last;              /* of the range that they are of */
+    uid_t users_last;              /* the last of their range */
     struct dvd_kernel_cache *idle; /* without sessions, the least recently used first */
-    /* Work for the trimmer, what is due first at the beginning: directories that are written to or are to be removed;
-     * those that have not been measured since divvyd started; and what the trimmer works at. */
+    /* Work for the trimmer, in the order in which it is due: directories that are written to or are to be removed;
+     * those that have not been measured since divvyd started; and those that are being trimmed. */
     struct dvd_kernel_cache *trim_soon, *trim_later, *trimmed_now;
     uint64_t last_trim; /* number of the last request */
     uint64_t bytes;      /* of all directories that were measured */
@@ -39,7 +39,7 @@ struct dvd_kernel_caches {
 
 /* After the configuration was loaded. */
 void dvd_kernel_caches_apply_config(struct dvd_kernel_caches *caches);
-/* Finds or makes the directory of all directories. What is missing is said in the log, and is not fatal. */
+/* Finds or makes the directory of all directories. Failures are logged, and not fatal. */
 void dvd_kernel_caches_open(struct dvd_kernel_caches *caches);
 void dvd_kernel_caches_fini(struct dvd_kernel_caches *caches);
 
@@ -48,7 +48,7 @@ struct dvd_kernel_cache *dvd_kernel_cache_admit(struct dvd_kernel_caches *caches
                                                 const char *user, char *text, size_t bytes);
 /* Returns NULL when there is no number for it. */
 struct dvd_kernel_cache *dvd_kernel_cache_find(struct dvd_kernel_caches *caches, const char *name);
-/* A session uses it from now on, and no longer. */
+/* A session starts, or stops, using it. */
 void dvd_kernel_cache_enter(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache);
 void dvd_kernel_cache_leave(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache);
 /* Returns a descriptor, which the caller closes, or -1. */
@@ -57,10 +57,10 @@ int dvd_kernel_cache_open(struct dvd_kernel_caches *caches, const struct dvd_ker
 void dvd_kernel_cache_fill_user(const struct dvd_kernel_caches *caches, const struct dvd_kernel_cache *cache,
                                 struct dv_sandbox_settings *sandbox);
 
-/* The next directory in which kernels may have become too many, or that is to be removed: fills the request, and
- * returns its descriptor, which the caller closes, or -1: there is none. */
+/* Fills the request for the next directory that may have become too large, or is to be removed. Returns its
+ * descriptor, which the caller closes, or -1: there is none. */
 int dvd_kernel_cache_next_trim(struct dvd_kernel_caches *caches, struct dv_zygote_request *request);
-/* What became of it, and how many bytes are left. */
+/* The result of a trim, and how many bytes are left. */
 void dvd_kernel_cache_trimmed(struct dvd_kernel_caches *caches, uint64_t number, int status, uint64_t bytes);
 
 #endif

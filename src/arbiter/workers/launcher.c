@@ -19,7 +19,7 @@
 
 enum { FD_SOCKET, FD_LOG, FD_COUNT };
 
-/* divvyd's child, not the launcher's: it is told how its zygote ends. */
+/* A child of divvyd, not of the launcher, so that divvyd learns how its zygote ends. */
 static pid_t fork_sibling(void)
 {
     return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
@@ -36,7 +36,7 @@ static _Noreturn void run(int fd, dvd_launcher_become *become, const void *argum
     if (fd != STDERR_FILENO + 1)
         fd = dup2(fd, STDERR_FILENO + 1);
     syscall(SYS_close_range, STDERR_FILENO + 2, ~0U, 0);
-    /* "root" of a user's namespace needs more to make another one, and has no right outside */
+    /* "root" of a user's namespace needs more rights to make another one, and has none outside */
     if (fd < 0 || (of_system && dvd_rights_keep(DV_RIGHTS_LAUNCHER) < 0))
         _exit(1);
     while (dv_fd_receive(fd, &wish, sizeof wish, fds, FD_COUNT, &count, 0) > 0) {

@@ -1,6 +1,6 @@
 /* The launcher: a process that does nothing but start zygotes. It is forked before divvyd gives up its
  * rights, and keeps those that a zygote needs, so that divvyd can have another zygote without having them
- * itself. What it starts was fixed when it was forked; it reads no word of anybody else's. */
+ * itself. The program that it starts was fixed when it was forked; it reads input of no other process. */
 #ifndef DVD_WORKERS_LAUNCHER_H
 #define DVD_WORKERS_LAUNCHER_H
 

@@ -1,4 +1,4 @@
-/* What each worker's sandbox looks like (see sandbox.h). */
+/* The settings of each worker's sandbox (see sandbox.h). */
 #include "src/arbiter/workers/sandbox.h"
 
 #include <ctype.h>
@@ -24,8 +24,8 @@ static bool is_wanted(const struct dvd_sandboxes *sandboxes)
     return sandboxes->config->sandbox != DV_SANDBOX_NO;
 }
 
-/* Whether workers are other users than divvyd's without a sandbox, too. A worker that is not uses what that user has,
- * and serves no other user. */
+/* Whether workers run as other users than divvyd's without a sandbox, too. Otherwise a worker can use all that divvyd's
+ * user has, and serves no other user. */
 static bool always_drops(const struct dvd_sandboxes *sandboxes)
 {
     return sandboxes->caches.has_users && !sandboxes->config->of_user;
@@ -38,7 +38,7 @@ static bool has_caches(const struct dvd_sandboxes *sandboxes)
 
 /* ---- names ---- */
 
-/* A name that is safe as a file's, and no other tenant's. */
+/* A safe file name that no other tenant has. */
 static bool escape(char *into, size_t bytes, const char *name)
 {
     size_t used = 0;
@@ -54,7 +54,7 @@ static bool escape(char *into, size_t bytes, const char *name)
     return true;
 }
 
-/* Strangers may be members of one tenant, so its users are kept apart, too. */
+/* Users of one tenant need not trust each other, so they are kept apart, too. */
 void dvd_sandbox_init(struct dvd_sandbox *sandbox, const char *tenant, bool is_program, uid_t uid)
 {
     char escaped[DVD_CACHE_NAME_BYTES - 16] = "user", name[DVD_CACHE_NAME_BYTES];
@@ -124,7 +124,7 @@ static void add_ioctl(struct dv_sandbox_settings *settings, struct dv_sandbox_io
         settings->ioctls[settings->ioctl_count++] = request;
 }
 
-/* The drivers are one for all devices of a worker, so what any of them needs all workers get. */
+/* A worker has the same drivers for all devices, so every worker gets what any device needs. */
 static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_sandbox_settings *settings)
 {
     const struct dvd_config_file *file = sandboxes->config->file;
@@ -150,7 +150,7 @@ static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_sandbox_setting
 int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, struct dv_sandbox_settings *settings)
 {
     *settings = sandboxes->usual;
-    /* each probe looks again whether the kernel makes sandboxes */
+    /* each probe checks again whether the kernel makes sandboxes */
     settings->on = is_wanted(sandboxes) && !(sandbox ? sandboxes->off : sandboxes->probe_unsandboxed);
     if (!settings->on && !always_drops(sandboxes)) {
         settings->uid = settings->gid = DV_SANDBOX_SAME_USER;
@@ -166,7 +166,7 @@ int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbo
 
 /* ---- bounds ---- */
 
-/* The kernel's word for it: the number that the zygote names could be any process. */
+/* Asks the kernel: the number that the zygote names could be any process. */
 static pid_t pid_of(int pidfd)
 {
     char path[64], line[128];
@@ -182,7 +182,7 @@ static pid_t pid_of(int pidfd)
     return pid;
 }
 
-/* What the kernel says of a program, if that is still the program and not another of its number. */
+/* Reads a program's cgroups. Fails if its number belongs to another process by now. */
 static bool read_programs_cgroups(const struct dvd_sandbox_processes *processes, char *lines, size_t bytes)
 {
     char path[64];
@@ -204,7 +204,7 @@ static int follow_program(const struct dvd_sandbox_processes *processes, char *t
     if (pid <= 0)
         return -ESRCH;
     if (!read_programs_cgroups(processes, lines, sizeof lines)) {
-        snprintf(text, bytes, "the program's cgroup cannot be read, and its worker is to be in the same");
+        snprintf(text, bytes, "the program's cgroup cannot be read, so its worker cannot join it");
         return -ESRCH;
     }
     return dvd_cgroups_follow(&dvd_cgroups_kernel, lines, pid, text, bytes);
@@ -244,7 +244,7 @@ void dvd_sandbox_restore(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sa
 {
     if (has_caches(sandboxes) && sandbox->name)
         use_cache(sandboxes, sandbox, dvd_kernel_cache_find(&sandboxes->caches, sandbox->name));
-    dvd_sandbox_bound_again(sandboxes, sandbox, processes); /* the daemon before may have had other bounds, or none */
+    dvd_sandbox_bound_again(sandboxes, sandbox, processes); /* the earlier daemon may have had other bounds, or none */
 }
 
 bool dvd_sandbox_starved(const struct dvd_sandboxes *sandboxes, const struct dvd_sandbox *sandbox)
@@ -264,7 +264,7 @@ void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sand
     sandbox->name = NULL;
 }
 
-/* Where systemd rules cgroups of version 2 it is asked for one that outlives the daemon. */
+/* Where systemd manages cgroups of version 2, asks it for one that outlives the daemon. */
 static void open_scope(struct dvd_sandboxes *sandboxes)
 {
     char name[64] = "divvy-workers";
@@ -286,7 +286,7 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
     const struct dvd_config_file *file = sandboxes->config->file;
     struct dvd_cgroups *cgroups = &sandboxes->cgroups;
     bool memory = file && file->worker_memory, processes = file && file->worker_processes;
-    /* by themselves in the system's daemon, whose tenants are strangers to each other */
+    /* by default in the system's daemon, whose tenants do not trust each other */
     bool usual = !sandboxes->config->of_user && !sandboxes->config->tenants_cgroup;
     bool scoped = sandboxes->scope[0] && !(file && file->worker_cgroup);
     const struct dvd_cgroups_wish wish = {
@@ -309,7 +309,7 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
         sandboxes->events->bounds_changed(sandboxes->owner);
 }
 
-/* ---- whether there are any ---- */
+/* ---- whether there are sandboxes ---- */
 
 static void warn_of_none(const struct dvd_sandboxes *sandboxes, const char *why)
 {

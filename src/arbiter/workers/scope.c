@@ -18,8 +18,8 @@
 #define MANAGER_PATH "/org/freedesktop/systemd1"
 #define MANAGER_INTERFACE MANAGER ".Manager"
 
-/* Properties of the scope. Before its version 253 systemd did not know that of a scope, and ended none when
- * the kernel had ended a process in it for want of memory. */
+/* Properties of the scope. Before version 253 systemd did not know OOMPolicy of a scope, and ended no scope
+ * when the kernel had killed a process in it for lack of memory. */
 static int append_properties(sd_bus_message *m, pid_t member, bool oom_policy)
 {
     int error = sd_bus_message_open_container(m, 'a', "(sv)");
@@ -55,7 +55,7 @@ static int start_scope(sd_bus *bus, const char *unit, pid_t member, bool oom_pol
     return error;
 }
 
-/* Its cgroup, once it has one. An empty one is that of a unit that has not begun. */
+/* Its cgroup, once it has one. The name is empty until the unit has started. */
 static int find_cgroup(sd_bus *bus, const char *unit, char *path, size_t bytes)
 {
     sd_bus_message *answer = NULL;
@@ -89,12 +89,12 @@ static int start_or_find(sd_bus *bus, const char *unit, pid_t member, char *path
         error = start_scope(bus, unit, member, false, &words);
     }
     if (error < 0)
-        dv_warning("systemd does not make %s: %s", unit, words.message ? words.message : strerror(-error));
+        dv_warning("systemd did not make %s: %s", unit, words.message ? words.message : strerror(-error));
     sd_bus_error_free(&words);
     if (error < 0)
         return error;
     for (int i = 0; i < TRIES && (error = find_cgroup(bus, unit, path, bytes)) < 0; i++)
-        usleep(PAUSE_US); /* the job has been taken, and is done soon */
+        usleep(PAUSE_US); /* the job is queued, and done soon */
     return error;
 }
 

@@ -85,9 +85,9 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *userdat
     struct dvd_worker_log *log = userdata;
 
     (void)fd;
-    read_some(log); /* the rest in later turns */
+    read_some(log); /* the rest in later iterations */
     if ((events & EPOLLHUP) && !(events & EPOLLIN))
-        sd_event_source_set_enabled(source, SD_EVENT_OFF); /* all who could write are gone */
+        sd_event_source_set_enabled(source, SD_EVENT_OFF); /* all writers are gone */
     return 0;
 }
 
@@ -114,7 +114,7 @@ int dvd_worker_log_open(struct dvd_worker_log *log, sd_event *event)
 {
     int ends[2];
 
-    /* Not a pipe: who writes to one can have its readers wait, O_NONBLOCK or not. */
+    /* Not a pipe: its writers can make readers wait, O_NONBLOCK or not. */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
     dv_fd_refuse(ends[0]);

@@ -1,5 +1,5 @@
-/* The zygote as divvyd sees it (see zygote.h). Nothing here waits: what the socket does not take at
- * once is queued as a request, at most one for each session and one probe. */
+/* The zygote as divvyd sees it (see zygote.h). Nothing here waits: requests that the socket does not
+ * take at once are queued, at most one for each session and one probe. */
 #include "src/arbiter/workers/zygote.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@
 struct dvd_zygote_request {
     enum dv_zygote_op op;
     uint64_t session;
-    uid_t uid; /* whose it is */
+    uid_t uid; /* of the session */
     struct dvd_zygote_request *prev, *next;
 };
 
@@ -55,9 +55,9 @@ static bool begins_with_one_of(const char *entry, const char *const *beginnings)
     return false;
 }
 
-/* What reaches a worker, where a tenant's native code can read it: how programs find each other and
- * speak, and what drivers and their tools are told by variables. Not among it: what speaks to a
- * tenant's client library or belongs to divvyd. */
+/* Whether a variable reaches workers, where a tenant's native code can read it: search paths, language,
+ * and settings of drivers and their tools. Settings of a tenant's client library and of divvyd do
+ * not. */
 static bool is_for_workers(const char *entry)
 {
     static const char *const ours[] = {
@@ -106,17 +106,17 @@ static void exec_zygote(const void *argument, int socket_fd, int log_fd)
         signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* A terminal's interrupt is for divvyd, which ends its workers in order. Not a session of its
-     * own: the kernel would weigh all workers together against all tenants. */
+    /* A terminal's interrupt is for divvyd, which ends its workers in order. No setsid: the kernel
+     * would weigh all workers together against all tenants. */
     setpgid(0, 0);
-    /* Were one of its workers stopped when divvyd ends, the kernel would hang up all of the group. */
+    /* If one of its workers is stopped when divvyd ends, the kernel sends SIGHUP to the whole group. */
     signal(SIGHUP, SIG_IGN);
 
     int null_fd = open("/dev/null", O_RDONLY);
     if (null_fd >= 0)
         dup2(null_fd, STDIN_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    dup2(log_fd, STDOUT_FILENO); /* what a driver prints belongs in the log */
+    dup2(log_fd, STDOUT_FILENO); /* the output of drivers belongs in the log */
     if (socket_fd == DV_ZYGOTE_SOCKET_FD)
         fcntl(socket_fd, F_SETFD, 0);
     else
@@ -136,7 +136,7 @@ static void describe_status(char *text, size_t bytes, int pidfd)
     siginfo_t info = {0};
 
     if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0) {
-        snprintf(text, bytes, "how is not known");
+        snprintf(text, bytes, "cause unknown");
         return;
     }
     const char *name = info.si_code == CLD_EXITED ? NULL : sigabbrev_np(info.si_status);
@@ -277,7 +277,7 @@ static int send_request(struct dvd_zygote *zygote, const struct dvd_zygote_reque
     return 0;
 }
 
-/* Never two of one user while another waits. */
+/* Never two of one user in a row while another waits. */
 static struct dvd_zygote_request *next_request(const struct dvd_zygote *zygote)
 {
     struct dvd_zygote_request *request;
@@ -369,7 +369,7 @@ void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
     if (!devices->known)
         dvd_zygote_request_probe(zygote);
     else if (now_us() - devices->probed_us >= pause_us)
-        /* A driver may have come or become ready since the last look, or there was no memory to load it. */
+        /* A driver may have come or become ready since the last probe, or there was no memory to load it. */
         renew(zygote);
 }
 
@@ -406,13 +406,13 @@ static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata)
 
 static void look_again(struct dvd_zygote *zygote)
 {
-    sd_event_source **timer = &zygote->restart_timer; /* it runs, so that is free */
+    sd_event_source **timer = &zygote->restart_timer; /* the zygote runs, so this timer is free */
 
     *timer = sd_event_source_disable_unref(*timer);
     int error = sd_event_add_time_relative(zygote->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US,
                                            1 * DV_MS, on_look_again, zygote);
     if (error < 0) {
-        dv_error("cannot look for devices later, so now: %s", strerror(-error));
+        dv_error("cannot look for devices later, looking now: %s", strerror(-error));
         zygote->events->look_again(zygote->owner);
     }
 }
@@ -471,7 +471,7 @@ static void take_answer(struct dvd_zygote *zygote, int *pidfd)
                                (uint64_t)answer->trimmed_kib << 10);
         return;
     default:
-        dv_error("the zygote speaks of an unknown event %u: ignored", answer->event);
+        dv_error("unknown event %u from the zygote: ignored", answer->event);
     }
 }
 
@@ -488,7 +488,7 @@ static bool receive_answer(struct dvd_zygote *zygote)
     if (length == -EAGAIN)
         return false;
     if (length == 0 || (length < 0 && length != -EMSGSIZE)) {
-        zygote_lost(zygote); /* the end of the process is reported apart, and restarts it */
+        zygote_lost(zygote); /* the end of the process is reported separately, and restarts it */
         if (!zygote->is_stopping)
             signal_zygote(zygote, SIGTERM);
         return false;
@@ -496,7 +496,7 @@ static bool receive_answer(struct dvd_zygote *zygote)
     if (length < (ssize_t)offsetof(struct dv_zygote_answer, devices) ||
         zygote->answer.magic != DV_WIRE_MAGIC || zygote->answer.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_answer_bytes(&zygote->answer)) {
-        dv_error("a message of %zd bytes is none of the zygote's: ignored", length);
+        dv_error("a message of %zd bytes is no zygote message: ignored", length);
         return true;
     }
     take_answer(zygote, &pidfd);
@@ -582,7 +582,7 @@ int dvd_zygote_start(struct dvd_zygote *zygote)
     return dvd_zygote_request_probe(zygote);
 }
 
-/* ---- that of an earlier daemon ---- */
+/* ---- the zygote of an earlier daemon ---- */
 
 static void mix(uint64_t *hash, const void *data, size_t bytes)
 {

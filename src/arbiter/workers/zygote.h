@@ -1,4 +1,4 @@
-/* divvyd's side of the zygote: it is started, restarted, asked to fork workers and to probe. */
+/* divvyd's side of the zygote: starts and restarts it, and asks it to fork workers and to probe. */
 #ifndef DVD_WORKERS_ZYGOTE_H
 #define DVD_WORKERS_ZYGOTE_H
 
@@ -16,17 +16,17 @@
 struct dvd_zygote_request;
 
 struct dvd_zygote_events {
-    /* Fills the request for a session's worker, and its descriptors, of which the last is the caller's to close and
-     * may be -1. Returns false: the session wants none any more. */
+    /* Fills the request for a session's worker, and its descriptors. The caller closes the last one, which may be
+     * -1. Returns false: the session wants none any more. */
     bool (*fill_fork)(void *owner, uint64_t session, struct dv_zygote_request *request, int fds[5]);
     void (*fork_sent)(void *owner, uint64_t session);
     /* The session, if it is still there, takes the descriptor. */
     void (*forked)(void *owner, uint64_t session, pid_t pid, int *pidfd);
     void (*fork_failed)(void *owner, uint64_t session, int error, const char *text);
     void (*exited)(void *owner, uint64_t session, pid_t pid, int status);
-    void (*probed)(void *owner);     /* the list of devices is another */
+    void (*probed)(void *owner);     /* there is a new list of devices */
     void (*look_again)(void *owner); /* there was no device: sessions that wait for one may try again */
-    void (*lost)(void *owner);       /* the zygote has ended, and says no more of its workers */
+    void (*lost)(void *owner);       /* the zygote has ended, and reports no more on its workers */
     void (*started)(void *owner);    /* there is a new one */
     void (*ended)(void *owner);      /* after dvd_zygote_stop */
 };
@@ -50,7 +50,7 @@ struct dvd_zygote {
     uint64_t pause_us; /* before the next restart; 0: at once */
     bool adopted;      /* an earlier daemon has started it */
     bool probing;
-    bool renewed; /* its end is wanted */
+    bool renewed; /* its end is intended */
     bool is_stopping;
     sd_event_source *io;
     sd_event_source *process;
@@ -58,7 +58,7 @@ struct dvd_zygote {
     struct dvd_worker_log log;
     struct dvd_zygote_request *requests; /* not sent yet */
     unsigned request_count;
-    uid_t last_uid;                 /* for whom the last worker was asked for */
+    uid_t last_uid;                 /* of the last request for a worker */
     struct dv_zygote_answer answer; /* the one being read */
 };
 
@@ -68,10 +68,10 @@ void dvd_zygote_init(struct dvd_zygote *zygote);
 int dvd_zygote_prepare(struct dvd_zygote *zygote);
 /* Starts the process. Returns 0 or a negative errno. */
 int dvd_zygote_start(struct dvd_zygote *zygote);
-/* Of the program, environment and drivers that a zygote started now would have. */
+/* A hash of the program, environment and drivers that a zygote started now would have. */
 uint64_t dvd_zygote_identity(const struct dvd_zygote *zygote);
 /* Goes on with the zygote of an earlier daemon; takes the descriptors over. Returns 0 or a negative
- * errno: it is of no use. */
+ * errno: it is not usable. */
 int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *socket_fd, int *log_fd);
 /* Lets the zygote go by closing its socket; it ends by itself. */
 void dvd_zygote_stop(struct dvd_zygote *zygote);

@@ -1,16 +1,16 @@
-/* The lease channel: between whoever keeps a device busy for a tenant (a worker, or a front end
- * inside the tenant's process) and divvyd. One SEQPACKET message each way, all of this one form, in
- * host byte order; documented byte by byte in docs/wire.md.
+/* The lease channel: between divvyd and the worker that keeps a device busy for a tenant (or a front
+ * end inside the tenant's process). SEQPACKET messages each way, all of this one form, in host byte
+ * order; documented byte by byte in docs/wire.md.
  *
  *   client:  JOIN (serial: its own number) -> JOINED or TURNED_AWAY (the same number)
  *   client:  WANT ----------------------> waiting
  *   divvyd:  <---------------------- GRANT (serial, slice)
- *   divvyd:  <---------------------- RECALL (serial)      somebody else is to run
+ *   divvyd:  <---------------------- RECALL (serial)      another session is to run
  *   divvyd:  <---------------------- EXTEND (serial, slice)   memory has been moved: from now on
  *   client:  RELEASE (serial) ----------> idle, or waiting again with DV_LEASE_AGAIN
  *   client:  CANCEL --------------------> wants no longer
  *
- * A message that names a serial of the past is ignored: it crossed another on the way. */
+ * A message with an earlier serial is ignored: it crossed another on the way. */
 #ifndef DV_WIRE_LEASE_LEASE_H
 #define DV_WIRE_LEASE_LEASE_H
 
@@ -24,12 +24,12 @@ enum dv_lease_type {
     DV_LEASE_WANT = 1,
     DV_LEASE_CANCEL = 2,
     DV_LEASE_RELEASE = 3,
-    DV_LEASE_JOIN = 4, /* the program comes to use the device: may it, with the share it asked for? */
+    DV_LEASE_JOIN = 4, /* the program is to use the device, with the share it asked for */
     DV_LEASE_GRANT = 16,
     DV_LEASE_RECALL = 17,
     DV_LEASE_EXTEND = 18,
     DV_LEASE_JOINED = 19,
-    DV_LEASE_TURNED_AWAY = 20, /* what was requested cannot be kept on this device */
+    DV_LEASE_TURNED_AWAY = 20, /* the request cannot be kept on this device */
 };
 
 enum dv_lease_flag {
@@ -46,7 +46,7 @@ struct dv_lease_message {
     uint32_t flags;     /* enum dv_lease_flag */
     uint64_t serial;    /* of the grant; JOIN and its answers: the client's number of the question */
     uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted */
-    uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, believed by nobody */
+    uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, never trusted */
     uint64_t p90_ns;     /* 90th percentile of bursts */
     uint64_t last_ns;    /* last burst */
     uint64_t busy_ns;    /* RELEASE: how long the device was kept busy */

@@ -15,8 +15,8 @@ union dv_channel_message {
     struct dv_sync_message sync;
 };
 
-/* The magic of a message that was received with this length. 0: the length is another than that of the kind
- * that the magic names, or there is no such kind. */
+/* The magic of a message that was received with this length. 0: there is no such kind, or the
+ * length is not that of the kind. */
 static inline uint32_t dv_channel_kind(const union dv_channel_message *m, ssize_t bytes)
 {
     if ((m->magic == DV_LEASE_MAGIC && bytes == (ssize_t)sizeof m->lease) ||

@@ -5,8 +5,8 @@
  *   divvyd:  <---------------------- ASK (id)
  *   client:  STATE (id, device, ...) --->   one for each device, at once
  *
- * The channel is the same as before, so whatever either side said earlier is read earlier. What a client
- * said before its answer was said to the daemon that is gone: the answer alone counts. */
+ * The channel is the same as before, so earlier messages of both sides are read earlier. Messages of a
+ * client before its answer were meant for the daemon that is gone: the answer alone counts. */
 #ifndef DV_WIRE_LEASE_SYNC_H
 #define DV_WIRE_LEASE_SYNC_H
 
@@ -25,7 +25,7 @@ enum dv_sync_flag {
     DV_SYNC_HOLDS = 1,  /* has the device, by the grant `serial` */
     DV_SYNC_WAITS = 2,  /* wants it */
     DV_SYNC_BRINGS = 4, /* holds it and brings memory in */
-    DV_SYNC_AHEAD = 8,  /* place_bytes were asked for before its turn */
+    DV_SYNC_AHEAD = 8,  /* place_bytes were asked for before a grant */
     DV_SYNC_IN_LINE = 16, /* it waits in line for them (memory.h) */
 };
 
@@ -43,7 +43,7 @@ struct dv_sync_message {
     uint64_t asked;       /* how many bytes */
     uint64_t place_bytes; /* room that it waits for; 0: none */
     uint64_t place_id;    /* of that question */
-    uint64_t evicting;    /* bytes that it was asked to give up and has not so far */
+    uint64_t evicting;    /* bytes that it was asked to evict and has not so far */
 };
 static_assert(sizeof(struct dv_sync_message) == 88, "wire");
 

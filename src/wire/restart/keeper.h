@@ -1,9 +1,8 @@
-/* What divvyd and its keeper say to each other: the keeper holds a copy of the descriptors without
- * which sessions could not outlive the daemon, and gives them to its successor. SEQPACKET messages of
- * this one form on <runtime directory>/keeper.sock, in host byte order; documented byte by byte in
- * docs/wire.md.
+/* Messages between divvyd and its keeper. The keeper holds a copy of the descriptors that sessions need
+ * to outlive the daemon, and gives them to the next daemon. SEQPACKET messages of this one form on
+ * <runtime directory>/keeper.sock, in host byte order; documented byte by byte in docs/wire.md.
  *
- *   divvyd:  PUT (id, kinds) + descriptors -->   in place of what it had under this id
+ *   divvyd:  PUT (id, kinds) + descriptors -->   replaces those under this id
  *   divvyd:  DROP (id) ---------------------->
  *   divvyd:  LIST --------------------------->
  *   keeper:  <-------- ITEM (id, kinds) + descriptors    for each
@@ -30,7 +29,7 @@ enum dv_keeper_op {
     DV_KEEPER_END = 17,
 };
 
-/* What descriptors of an id may be: bit N of `kinds` says that there is one of kind N, and they ride
+/* The kinds of descriptors of an id: bit N of `kinds` says that there is one of kind N, and they ride
  * along in this order. */
 enum dv_keeper_kind {
     DV_KEPT_TENANT,  /* pidfd of the tenant's process */
@@ -41,7 +40,7 @@ enum dv_keeper_kind {
     DV_KEPT_CLIENT,  /* the session socket, while the client waits for its worker */
     DV_KEPT_KINDS,
 };
-/* The id under which the daemon itself is kept, and what is then meant. */
+/* The id for the daemon's own descriptors, and their kinds. */
 #define DV_KEEPER_DAEMON 0
 enum {
     DV_KEPT_SESSION_SOCKET,
@@ -57,8 +56,8 @@ struct dv_keeper_message {
     uint16_t op; /* enum dv_keeper_op */
     uint64_t id; /* session, or DV_KEEPER_DAEMON */
     uint32_t kinds;
-    uint32_t patience_s; /* PUT of DV_KEEPER_DAEMON: so long the keeper waits for the next daemon, then it
-                          * closes all and ends; 0 otherwise */
+    uint32_t patience_s; /* PUT of DV_KEEPER_DAEMON: how long the keeper waits for the next daemon before
+                          * it closes all and ends; 0 otherwise */
 };
 static_assert(sizeof(struct dv_keeper_message) == 24, "wire");
 

@@ -1,6 +1,6 @@
 /* divvyd's state file, <runtime directory>/state: what the next daemon must know to go on where this one
- * stopped, written in place while it runs, so that it is there however the daemon ends. It bounds what
- * sessions may claim afterwards. In host byte order; documented byte by byte in docs/wire.md.
+ * stopped. It is written in place while divvyd runs, so it is there however divvyd ends. It limits what
+ * sessions can claim afterwards. In host byte order; documented byte by byte in docs/wire.md.
  *
  *   0                        struct dv_state_header
  *   DV_STATE_TENANTS_AT      tenants
@@ -21,12 +21,12 @@
 #include "src/wire/session/handshake.h"
 
 #define DV_STATE_MAGIC UINT64_C(0x6574617473767664) /* "dvvstate" */
-/* Also of what sessions say on their lease channel: a daemon that speaks otherwise cannot go on with
- * them. */
+/* Also changes with the lease channel: a daemon that speaks another version of it cannot go on with
+ * the sessions. */
 #define DV_STATE_VERSION 2
 #define DV_STATE_NAME "state"
 
-/* As many as there can be: what is not kept is forgotten, and a device may then have two holders. */
+/* The maximum of each: a record without room would be lost, and a device could have two holders. */
 #define DV_STATE_TENANTS 20480u
 #define DV_STATE_TENANT_DEVICES (DV_STATE_TENANTS * DV_MAX_DEVICES)
 #define DV_STATE_SESSIONS 16384u
@@ -58,7 +58,7 @@ struct dv_state_header {
     uint64_t zygote_identity; /* of its program, environment and drivers: changes with any of them */
     int32_t zygote_pid;
     uint32_t unsandboxed; /* 1: sandboxes were found to be impossible */
-    uint32_t devices_found; /* those for which there was no room too */
+    uint32_t devices_found; /* also those for which there was no room */
     uint32_t reserved;      /* zero */
     struct dv_state_device devices[DV_MAX_DEVICES];
     struct dv_device_report reports[DV_MAX_DEVICES];
@@ -78,8 +78,8 @@ struct dv_state_tenant {
     uint64_t host_bytes;
     uint64_t left_at; /* since when it has no session; 0: it has */
     struct dv_state_share wish; /* what its sessions, or an operator, asked for on all devices */
-    uint32_t wishes;            /* what of it was asked for: enum dv_state_wish */
-    uint32_t memory_request_ppm;   /* what others do not take from it: a part of each device, */
+    uint32_t wishes;            /* which parts of it were asked for: enum dv_state_wish */
+    uint32_t memory_request_ppm;   /* memory that others do not take from it: a part of each device, */
     uint64_t memory_request_bytes; /* or bytes; both 0: nothing */
 };
 static_assert(sizeof(struct dv_state_tenant) == 192, "wire");
@@ -137,7 +137,7 @@ struct dv_state_lease {
     uint64_t granted_at, slice_ns, own_ns;
     int64_t charged_ns;
     uint64_t fair_at_grant;
-    _Atomic uint64_t reserved, placed; /* raised before the session is told, lowered after it has told */
+    _Atomic uint64_t reserved, placed; /* raised before divvyd tells the session, lowered after it has told */
     uint64_t used_ns, compile_ns, grants;
     uint32_t in_use;   /* 1: the session has come to use the device; 0: it was admitted there */
     uint32_t promised; /* 1: the tenant's request is kept because of it */

@@ -24,7 +24,7 @@
 #define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
 #define DV_MAX_COMMAND_NAME 64   /* a tenant's program name, NUL included */
 
-/* What a session is for. DV_API_LEASE: no worker; the session socket itself is the lease channel
+/* The purpose of a session. DV_API_LEASE: no worker; the session socket itself is the lease channel
  * (src/wire/lease/lease.h) of a front end that computes in the tenant's own process, on all devices
  * that divvyd offers, numbered as `divvy devices` shows them. */
 enum dv_api { DV_API_OPENCL = 1, DV_API_LEASE = 2 };
@@ -84,7 +84,7 @@ struct dv_welcome {
 };
 static_assert(sizeof(struct dv_welcome) == 24 + DV_MAX_MESSAGE_TEXT, "wire");
 
-/* What the probe tells divvyd of one vendor device. */
+/* The probe's report to divvyd on one vendor device. */
 struct dv_device_report {
     uint32_t platform;        /* index of the vendor platform */
     uint32_t device;          /* index within it */
@@ -115,11 +115,11 @@ struct dv_device_grant {
     uint32_t unified;    /* enum dv_unified */
     uint32_t present_as; /* enum dv_present_as */
     uint32_t leased;     /* 1: its time is shared out by leases */
-    uint32_t swapped;    /* 1: what does not fit goes to host memory */
+    uint32_t swapped;    /* 1: memory that does not fit goes to the host */
     uint64_t memory_bytes;      /* what the tenant may allocate on it; 0: as much as the vendor has */
-    uint64_t capacity_bytes;    /* what it has for all together; 0: as much as the vendor says */
-    uint64_t per_context_bytes; /* what each context is taken to cost */
-    uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before anybody sees it */
+    uint64_t capacity_bytes;    /* its memory for all tenants; 0: as much as the vendor says */
+    uint64_t per_context_bytes; /* assumed cost of each context */
+    uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before a program sees it */
     uint32_t number;            /* as `divvy devices` shows it */
     uint32_t pinned;            /* enum dv_pinned: where evicted bytes go in host memory */
     uint32_t reserved;          /* zero */
@@ -133,21 +133,21 @@ static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire")
 #define DV_SANDBOX_CALLS_BYTES 1024
 #define DV_SANDBOX_IOCTLS_MAX 64
 
-/* Requests of ioctl(2): those whose bits under the mask are these. Mask 0: all. */
+/* Requests of ioctl(2) that equal `bits` under the mask. Mask 0: all. */
 struct dv_sandbox_ioctl {
     uint32_t mask, bits;
 };
 
 /* The sandbox that a worker or probe enters before it touches the vendor (src/worker/core/sandbox.h).
- * paths and calls are lists of strings, each with its NUL, that an empty one ends. */
+ * paths and calls are lists of strings, each with its NUL, and end with an empty one. */
 struct dv_sandbox_settings {
-    uint32_t on;   /* 0: no sandbox, but its user, groups and limits */
-    uint32_t uid;  /* who the worker becomes; DV_SANDBOX_SAME_USER: whoever the zygote is */
+    uint32_t on;   /* 0: no sandbox, only its user, groups and limits */
+    uint32_t uid;  /* user of the worker; DV_SANDBOX_SAME_USER: that of the zygote */
     uint32_t gid;
     uint32_t group_count; /* at most DV_SANDBOX_GROUPS_MAX */
     uint32_t groups[DV_SANDBOX_GROUPS_MAX];
-    char root[DV_SANDBOX_ROOT_BYTES];   /* directory on which its view of the files is put together */
-    char paths[DV_SANDBOX_PATHS_BYTES]; /* what it sees besides what every worker does */
+    char root[DV_SANDBOX_ROOT_BYTES];   /* directory in which its view of the files is built */
+    char paths[DV_SANDBOX_PATHS_BYTES]; /* files it sees besides those of every worker */
     char calls[DV_SANDBOX_CALLS_BYTES]; /* system calls it may make besides those of every worker */
     uint64_t file_bytes;             /* no file that it writes becomes longer */
     uint64_t processes;              /* processes and threads of its user, where that is a worker user */
@@ -157,7 +157,7 @@ struct dv_sandbox_settings {
 };
 #define DV_SANDBOX_SAME_USER UINT32_MAX
 /* A sandboxed process is the first of its pid namespace, for which the kernel ignores signals that it does
- * not handle. Where it would die of a signal that somebody sends, it exits with this plus the number. */
+ * not handle. Where a signal from outside would end it, it exits with this plus the number. */
 #define DV_SANDBOX_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_sandbox_settings) == 48 + DV_SANDBOX_ROOT_BYTES + DV_SANDBOX_PATHS_BYTES +
                                             DV_SANDBOX_CALLS_BYTES + 24 +
@@ -202,7 +202,7 @@ enum dv_zygote_event {
     DV_ZYGOTE_FAILED = 2, /* status: negative errno */
     DV_ZYGOTE_EXITED = 3, /* status: as from waitpid(2) */
     DV_ZYGOTE_PROBED = 4, /* the device list; empty with text when nothing was found */
-    DV_ZYGOTE_TRIMMED = 5,  /* a directory was looked after; status: 0 or a negative errno */
+    DV_ZYGOTE_TRIMMED = 5,  /* a directory was trimmed or removed; status: 0 or a negative errno */
 };
 
 /* zygote -> divvyd */

@@ -1,4 +1,4 @@
-/* What the worker answers to OpenCL calls, and the choices that messages name by number. */
+/* The worker's replies to OpenCL calls, and the choices that messages name by number. */
 #ifndef DV_WIRE_SESSION_OPENCL_REPLIES_H
 #define DV_WIRE_SESSION_OPENCL_REPLIES_H
 

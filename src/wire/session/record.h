@@ -45,7 +45,7 @@ enum dv_reply_state { DV_REPLY_PENDING = 0, DV_REPLY_SLEEPING = 1, DV_REPLY_DONE
 struct dv_reply {
     _Atomic uint32_t state; /* futex; enum dv_reply_state */
     int32_t status;         /* the API's error code */
-    uint64_t bytes;         /* of the data that follow; may exceed what fitted */
+    uint64_t bytes;         /* of the data that follow; can exceed what fitted */
 };
 static_assert(sizeof(struct dv_reply) == 16, "wire");
 

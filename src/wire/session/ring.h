@@ -36,7 +36,7 @@ static inline void dv_ring_writer_init(struct dv_ring_writer *w, void *shm)
 }
 
 /* Room for one record of `bytes` (a multiple of 8, at most DV_MAX_RECORD_BYTES), or NULL when the
- * ring is full. What is written becomes visible with dv_ring_publish. */
+ * ring is full. The record becomes visible with dv_ring_publish. */
 static inline void *dv_ring_reserve(struct dv_ring_writer *w, uint64_t bytes)
 {
     uint64_t at = w->tail & DV_RING_MASK;

@@ -28,8 +28,8 @@
 #define DV_SHM_UPCALL_BYTES (DV_SHM_UPCALL_COUNT * 32)
 #define DV_SHM_OUTPUT_OFFSET (DV_SHM_UPCALL_OFFSET + DV_SHM_UPCALL_BYTES)
 #define DV_SHM_OUTPUT_BYTES (UINT64_C(1) << 20) /* a power of two */
-/* What a worker may have made beyond what the client has taken: the ring, what the worker keeps of the rest,
- * and what is in the pipe that the driver writes to. */
+/* The maximum output that a worker has made and the client has not taken: the ring, the rest that the worker
+ * keeps, and the pipe that the driver writes to. */
 #define DV_OUTPUT_KEPT_MAX (UINT64_C(64) << 20)
 #define DV_OUTPUT_AHEAD_MAX (DV_SHM_OUTPUT_BYTES + DV_OUTPUT_KEPT_MAX + (UINT64_C(2) << 20))
 #define DV_SHM_QUEUE_OFFSET (DV_SHM_OUTPUT_OFFSET + DV_SHM_OUTPUT_BYTES)
@@ -43,11 +43,12 @@
 #define DV_SHM_BYTES_MAX (UINT64_C(1) << 44)
 
 /* Blocks of the arena up to this size share pages. A larger one has pages of its own, and behind them
- * one that nobody uses. */
+ * an unused one. */
 #define DV_ARENA_SMALL_MAX (UINT64_C(2) << 10)
 #define DV_ARENA_GUARD_BYTES DV_PAGE
-/* Freed memory of the arena stays backed up to this much, so that the next buffer needs no page faults; or up to
- * the largest block so far, within reason, for a program that maps one large buffer again and again. */
+/* This much freed memory of the arena stays backed, so that the next buffer needs no page faults; or as
+ * much as the largest block so far, up to the maximum, for a program that maps one large buffer again
+ * and again. */
 #define DV_ARENA_WARM_MIN (UINT64_C(256) << 20)
 #define DV_ARENA_WARM_MAX (UINT64_C(1) << 30)
 
@@ -56,7 +57,7 @@
 
 enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FAILED = 2 };
 
-/* A device whose memory nobody keeps books of. */
+/* A device without memory accounting. */
 #define DV_CREDIT_UNLIMITED UINT64_MAX
 
 /* Set in worker_life by the kernel when the worker's main thread is gone (a robust futex). */
@@ -68,7 +69,7 @@ enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FA
 #define DV_SHM_CREDITS_MORE 48
 
 struct dv_shm_header {
-    /* written once, by divvyd before anybody else sees the memory */
+    /* written once, by divvyd before any other process sees the memory */
     uint32_t magic;
     uint32_t version;
     uint64_t session;
@@ -94,7 +95,7 @@ struct dv_shm_header {
 
     _Atomic uint32_t worker_life; /* futex: thread id of the worker; the kernel adds DV_LIFE_DIED */
     uint32_t pad3;
-    /* what `divvy ps` shows, written by the worker, believed by nobody */
+    /* for `divvy ps`, written by the worker, never trusted */
     _Atomic uint64_t commands;     /* device commands finished */
     _Atomic uint64_t memory_bytes; /* bytes of the session's memory objects */
     _Atomic uint64_t device_mask;  /* devices with a context, bit = index in the session's list */
@@ -132,7 +133,7 @@ struct dv_shm_queue {
     _Atomic uint64_t completed; /* every command up to this number is complete */
     _Atomic uint32_t progress;  /* futex: changes when `completed` does */
     _Atomic uint32_t waiters;   /* client threads asleep on `progress` */
-    _Atomic uint64_t wake_at;   /* the least number that one of them waits for; 0: any */
+    _Atomic uint64_t wake_at;   /* the lowest number that one of them waits for; 0: any */
     uint8_t pad[40];
 };
 static_assert(sizeof(struct dv_shm_queue) == 64, "wire");
@@ -154,7 +155,7 @@ static_assert(sizeof(struct dv_shm_event) == 64, "wire");
 
 enum dv_upcall_kind {
     DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */
-    DV_UPCALL_TURN = 2,     /* a: queue, b: number of a host command whose turn it is; c: 1 when it
+    DV_UPCALL_TURN = 2,     /* a: queue, b: number of a host command that is next; c: 1 when it
                              * ended without running */
     DV_UPCALL_MEM_GONE = 3, /* a: id of a memory object the worker has let go */
     DV_UPCALL_FREE = 4,     /* b: arena offset of a staging block that is free again */

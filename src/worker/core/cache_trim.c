@@ -1,6 +1,6 @@
-/* Removing old compiled kernels (see cache_trim.h). Directories are entered and files removed by descriptor, for
- * the tenant can put a link to elsewhere in place of any name at any time; and no directory is read as a
- * whole, for it can be as large as the tenant likes. */
+/* Removing old compiled kernels (see cache_trim.h). Directories are entered and files removed by descriptor,
+ * because the tenant can replace any name with a link to elsewhere at any time. No directory is read as a
+ * whole, because it can be as large as the tenant likes. */
 #include "src/worker/core/cache_trim.h"
 
 #include <dirent.h>
@@ -20,14 +20,14 @@
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 
-/* More files and directories than that are not sorted: those found later go first. */
+/* More files and directories than this are not sorted: those found later go first. */
 #define FILES_MOST 100000
 #define DIRECTORIES_MOST 25000
-/* Directories below so many others come up to the top, where the next trim finds them. */
+/* Directories at this depth are moved to the top, where the next trim finds them. */
 #define DEPTH_MOST 32
-/* A directory in which somebody may just be about to write is left alone. */
+/* A younger directory is left alone: a worker may be about to write in it. */
 #define EMPTY_FOR_S 60
-/* How often all is removed again because something came up to the top meanwhile. */
+/* Maximum number of passes, where each moves directories to the top. */
 #define ROUNDS_MOST 1000
 
 struct found {
@@ -46,7 +46,7 @@ struct trim {
     dev_t device;
     struct list files, directories; /* a directory comes before those in it */
     uint64_t bytes; /* of all that is left */
-    bool lifted;    /* something came up to the top */
+    bool lifted;    /* a directory was moved to the top */
     char path[PATH_MAX]; /* of the directory that is read, from the top, with a slash at its end */
     size_t path_length;
 };
@@ -88,7 +88,7 @@ static void lift(struct trim *trim, int parent_fd, const char *name)
 {
     char new_name[64];
 
-    /* a name that nobody has put there to be in the way */
+    /* a name that the tenant cannot have taken in advance */
     snprintf(new_name, sizeof new_name, "deep-%" PRIx64, dv_now());
     if (renameat(parent_fd, name, trim->top_fd, new_name) == 0)
         trim->lifted = true;
@@ -102,7 +102,7 @@ static void enter(struct trim *trim, int parent_fd, const char *name, const stru
     size_t length = trim->path_length, more = strlen(name);
 
     if ((info->st_mode & S_IRWXU) != S_IRWXU && fchmodat(parent_fd, name, S_IRWXU, 0) < 0)
-        return; /* its owner may have shut it, but only to others */
+        return; /* closed by another user */
     if (depth == DEPTH_MOST || length + more + 1 > sizeof trim->path) {
         lift(trim, parent_fd, name);
         return;
@@ -124,7 +124,7 @@ static void enter(struct trim *trim, int parent_fd, const char *name, const stru
     }
 }
 
-/* Takes the descriptor over. With `doomed` nothing that it finds stays. */
+/* Takes the descriptor over. With `doomed` it removes all that it finds. */
 static void walk(struct trim *trim, int fd, int depth, bool doomed)
 {
     DIR *directory = fdopendir(fd);
@@ -168,7 +168,7 @@ static void remove_down_to(struct trim *trim, uint64_t bytes)
     qsort(trim->files.found, trim->files.count, sizeof *trim->files.found, older_first);
     for (size_t i = 0; i < trim->files.count && trim->bytes > bytes; i++)
         remove_found(trim, &trim->files.found[i], 0);
-    /* what is left are directories: those that are empty, from the innermost */
+    /* then directories: empty ones, from the innermost */
     for (size_t i = trim->directories.count; i > 0 && trim->bytes > bytes; i--)
         remove_found(trim, &trim->directories.found[i - 1], AT_REMOVEDIR);
 }
@@ -180,7 +180,7 @@ static void forget(struct list *list)
     free(list->found);
 }
 
-/* Opens the top to be read. Its owner may have shut it, too. */
+/* Opens the top for reading. Its owner may have closed it, too. */
 static int begin(struct trim *trim, int directory_fd)
 {
     struct stat info;

@@ -1,14 +1,13 @@
 /* Keeping a tenant's compiled kernels within their limit. The directories' contents are hostile: both
- * functions are called in a process of its own that runs as the tenant's worker user, so that whatever
- * it is made to follow or remove is that user's. */
+ * functions are called in a separate process that runs as the tenant's worker user, so that they can only
+ * follow or remove what that user owns. */
 #ifndef DV_WORKER_CORE_TRIM_H
 #define DV_WORKER_CORE_TRIM_H
 
 #include <stdint.h>
 
-/* Removes the oldest files below a directory until what is left is clearly below the limit, if it is
- * above it. Directories count, too, and go when removing files is not enough. Returns what is left, in
- * bytes. */
+/* If a directory is above the limit, removes its oldest files until it is clearly below. Directories
+ * count, too, and are removed when removing files is not enough. Returns the bytes that are left. */
 uint64_t dvk_cache_trim(int directory_fd, uint64_t bytes_most);
 
 /* Removes everything below a directory. */

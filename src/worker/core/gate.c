@@ -3,11 +3,11 @@
 #include "src/base/priority.h"
 #include "src/worker/core/runtime.h"
 
-/* So much work is handed to the vendor ahead of the device, and when half of it is done, more:
+/* How much work is handed to the vendor ahead of the device. When half of it is done, more follows:
  * enough to keep the device busy, little enough to keep a recall short. */
 #define AHEAD_NS (1 * DV_NS_PER_MS)
-/* While no other tenant has a session on the device, who could wait for a recall? Commands in longer
- * runs disturb the driver less. */
+/* While no other tenant has a session on the device, no session waits for a recall. Longer runs of
+ * commands disturb the driver less. */
 #define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
 /* The lease's thread submits at most this number of commands right after a grant. They keep the device
  * busy until the main thread has woken, which submits the rest. The lease's thread has to listen to
@@ -17,8 +17,8 @@
 void dv_gates_wake_main(struct dv_runtime *runtime)
 {
     atomic_store(&runtime->gates_changed, true);
-    /* The tenant can write to this word, so what it says is not believed: a worker that sleeps on
-     * while it holds a device would hold up others. */
+    /* The tenant can write to this word, so its value is not trusted: a worker that sleeps on while it
+     * holds a device would delay others. */
     atomic_store(&runtime->header->worker_asleep, 0);
     dv_futex_wake(&runtime->header->worker_asleep, 1);
 }
@@ -82,7 +82,7 @@ static uint64_t call_back(void *user, uint32_t device)
     return dv_account_call_back(user, device);
 }
 
-/* While nobody else waits for the device, the end of the last command may be noticed later, which
+/* While no other session waits for the device, the end of the last command may be noticed later, which
  * saves waking the main thread for each. */
 static void hurry(struct dv_runtime *runtime, struct dv_gate *gate, bool on)
 {
@@ -113,10 +113,10 @@ int dv_gates_start(struct dv_runtime *runtime)
     return runtime->lease ? 0 : -ENOMEM;
 }
 
-/* A lone tenant's small commands are many, and nobody is harmed if time is a little late for them:
- * the clock is read again after so much work. */
+/* A lone tenant can have many small commands, and a slightly late time harms no other tenant: the clock
+ * is read again after this much work. */
 #define CLOCK_EVERY_NS (50 * DV_NS_PER_US)
-#define CLOCK_COMMAND_NS (1 * DV_NS_PER_US) /* the least that one stands for */
+#define CLOCK_COMMAND_NS (1 * DV_NS_PER_US) /* minimum for one command */
 
 static uint64_t gate_time(struct dv_gate *gate, bool alone, uint64_t cost_ns)
 {
@@ -134,8 +134,8 @@ void dv_gates_slept(struct dv_runtime *runtime)
         runtime->gates[i].since_clock_ns = CLOCK_EVERY_NS;
 }
 
-/* Whether one more command may go to the vendor. Of a grant the first always may: a command that is
- * longer than any slice must run some time. */
+/* Whether one more command may go to the vendor. The first of a grant always may: a command
+ * that is longer than any slice must run some time. */
 static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
 {
     uint64_t end_ns = dv_lease_end_ns(runtime->lease, gate->device);
@@ -154,8 +154,8 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     uint64_t busy_ns = gate->in_flight && gate->ends_ns > now ? gate->ends_ns - now : 0;
     if (busy_ns + cost_ns > end_ns - now)
         return false;
-    /* What is with the vendor should have ended long ago: its costs are not known, so no more than
-     * one waits behind the one that runs. */
+    /* The submitted commands should have ended long ago: their costs are not known, so only one waits
+     * behind the one that runs. */
     if (gate->in_flight > 1 && now > gate->ends_ns + ahead_ns) {
         gate->look_ns = now + AHEAD_NS;
         return false;
@@ -169,8 +169,8 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
     return false;
 }
 
-/* No more may follow under this grant. Once, unless more did, the vendor is made to report the end of
- * what it has, which otherwise would be noticed only when nothing more is to be read from the ring. */
+/* No more commands may follow under this grant. Once, unless more did, a fence makes the vendor report
+ * the end of the last one, which otherwise would be noticed only when the ring is empty. */
 static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
 {
     uint64_t serial = dv_lease_serial(runtime->lease, gate->device);
@@ -241,7 +241,7 @@ void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
         dv_lease_drained(runtime->lease, gate->device, false);
 }
 
-/* The slice does not run meanwhile; a recall comes all the same when it takes too long. */
+/* The slice does not run meanwhile; a recall still comes when it takes too long. */
 static bool brings_memory(const struct dv_runtime *runtime, const struct dv_gate *gate)
 {
     return gate->bringing && dv_lease_end_ns(runtime->lease, gate->device) != 0;
@@ -253,7 +253,7 @@ void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
     if (!TAILQ_EMPTY(&gate->waiting)) /* also when the main thread is about to sleep */
         atomic_store(&runtime->gates_changed, true);
     if (brings_memory(runtime, gate))
-        return; /* given back now, what is half there would be brought in once more */
+        return; /* after giving back now, its memory would be brought in once more */
     gate->bringing = false; /* under the next grant room is asked for anew */
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }

@@ -6,10 +6,10 @@
 
 #include "src/base/futex.h"
 
-/* Of gated work one command in so much is reported, so that the gate can be kept fed. */
+/* Gated work is reported after this much, so that the gate can be kept fed. */
 #define REPORT_EVERY_NS (1 * DV_NS_PER_MS)
 
-/* Somebody waits for a node: `to` counts it in blocked_by until it fires. */
+/* Another node waits for a node: `to` counts it in blocked_by until it fires. */
 struct dv_edge {
     struct dv_edge *next;
     struct dv_node *to;
@@ -137,7 +137,7 @@ static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
                 /* a sleeper woken at every step of a long queue would only slow it down */
                 uint64_t at = atomic_load(&queue->slot->wake_at);
                 if (at == 0 || number >= at) {
-                    atomic_store(&queue->slot->wake_at, 0); /* who waits on says so anew */
+                    atomic_store(&queue->slot->wake_at, 0); /* a thread that waits on sets it again */
                     dv_futex_wake(&queue->slot->progress, INT_MAX);
                 }
             }
@@ -145,7 +145,7 @@ static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
         }
 }
 
-/* What the client may see at once, from whichever thread learns of it first. */
+/* Shows the end to the client, from whichever thread learns of it first. */
 static void make_visible(struct dv_node *node, int32_t status)
 {
     node->graph->backend->before_visible(node);
@@ -198,7 +198,7 @@ static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
     } else if (both_on_device && dep->state == DV_NODE_BLOCKED) {
         add_edge(dep, node, true, listed);
     } else if (!listed && node->by_helper && dep->by_helper && dep->state == DV_NODE_SUBMITTED) {
-        /* the helper runs its turns in the order given: no need to wait for the first's end */
+        /* the helper runs its commands in the order given: no need to wait for the first's end */
     } else if (!listed && node->by_helper && dep->by_helper && dep->state == DV_NODE_BLOCKED) {
         add_edge(dep, node, true, false);
     } else {
@@ -206,8 +206,8 @@ static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
     }
 }
 
-/* A helper's command that waits for the command before it and for nothing else can have its turn
- * from the thread that reports that one, which saves waking the main thread in between. */
+/* A helper's command that waits only for the command before it can be started by the thread that
+ * reports that one, which saves waking the main thread in between. */
 static void arrange_early_start(struct dv_node *node, struct dv_node *before)
 {
     struct dv_node *none = NULL;
@@ -332,8 +332,8 @@ static void block(struct dv_node *node)
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
-/* Ends a node that will not run. In an in-order queue it keeps its place: what was enqueued before
- * it must be complete first, for completion of a queue is told by number. */
+/* Ends a node that will not run. In an in-order queue it keeps its place: earlier commands must
+ * complete first, because completion of a queue is reported by number. */
 static void end_without_running(struct dv_node *node, int32_t status)
 {
     struct dv_node *before = NULL;
@@ -354,7 +354,7 @@ static void end_without_running(struct dv_node *node, int32_t status)
     finish(node, status, false);
 }
 
-/* The vendor cannot even mark the end of what it was given: what nobody will report fails. */
+/* The vendor cannot even mark the end of its commands: those that will not be reported fail. */
 static void fail_unreported(struct dv_stream *stream, int32_t status)
 {
     struct dv_node *node;
@@ -411,7 +411,7 @@ static bool passes_gate(struct dv_node *node)
 {
     struct dv_gate *gate = node->queue->gate;
 
-    /* fences and transfers of host commands belong to what was let through already */
+    /* fences and transfers of host commands belong to commands that passed already */
     if (!gate || node->fence)
         return true;
     return TAILQ_EMPTY(&gate->waiting) && node->graph->backend->admit(gate, node);
@@ -423,7 +423,7 @@ static void wait_at_gate(struct dv_node *node)
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
-/* It has ended: if that closes the gate, the first to find out gives the device back. */
+/* The node has ended: if that closes the gate, the first thread to notice gives the device back. */
 static void close_after(struct dv_gate *gate, struct dv_node *node)
 {
     struct dv_node *closes = node;
@@ -614,7 +614,7 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     }
     make_visible(node, status);
     struct dv_node *next = atomic_exchange(&node->next_ready, DV_READY_REPORTED);
-    if (next) { /* before the main thread can know of our end, and give those behind it their turns */
+    if (next) { /* before the main thread can know of our end, and start those behind it */
         atomic_store(&next->ready_told, true);
         graph->backend->turn(next);
     }
@@ -628,8 +628,8 @@ void dv_graph_report(struct dv_node *node, int32_t status)
     }
 }
 
-/* How long commands took that were reported together is told of each by what was expected of it: a
- * long kernel does not make the small copies behind it seem long. */
+/* Divides the time of commands that were reported together by their expected costs: a long kernel does
+ * not make the small copies behind it seem long. */
 static void measure(struct dv_node *reported)
 {
     struct dv_stream *stream = reported->stream;
@@ -656,7 +656,7 @@ static void measure(struct dv_node *reported)
     reported->graph->backend->all_measured(reported->queue->gate);
 }
 
-/* The vendor runs a stream in order: what was submitted before a finished command is finished. */
+/* The vendor runs a stream in order: all commands before a finished one are finished. */
 static void finish_in_stream(struct dv_node *reported)
 {
     struct dv_stream *stream = reported->stream;
@@ -721,7 +721,7 @@ void dv_graph_fence(struct dv_graph *graph)
 {
     bool any;
 
-    do { /* a fence that the vendor refuses ends commands, and so lets others loose */
+    do { /* a fence that the vendor refuses ends commands, and so releases others */
         any = false;
         for (uint32_t i = 0; i < graph->queue_count; i++)
             any |= fence_stream(graph, graph->queues[i], &graph->queues[i]->main);

@@ -19,7 +19,7 @@
 
 enum dv_runs_on {
     DV_RUNS_ON_DEVICE,  /* the vendor runs it */
-    DV_RUNS_ON_HOST,    /* the client runs it when told that it is its turn */
+    DV_RUNS_ON_HOST,    /* the client runs it when told to */
     DV_RUNS_NOWHERE, /* nothing to run: done when its dependencies are */
 };
 
@@ -30,12 +30,12 @@ struct dv_graph;
 
 TAILQ_HEAD(dv_node_list, dv_node);
 
-/* Even while more commands keep coming, one in so many is reported, so that the client sees
+/* Even while more commands keep coming, one in this many is reported, so that the client sees
  * progress and finished commands do not pile up. */
 #define DV_MAX_UNREPORTED 64
 
-/* What stands between ready commands and one device: while it is shut they wait here, in the order
- * in which they became ready. */
+/* The gate between ready commands and one device: while it is closed they wait here, in the order in
+ * which they became ready. */
 struct dv_gate {
     uint32_t device;
     struct dv_node_list waiting;
@@ -47,17 +47,17 @@ struct dv_gate {
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
     struct dv_stream *stream; /* of all in flight; NULL: of several */
     struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
-    /* Its report means that nothing is in flight, and no command may follow under this grant; NULL:
-     * there is none. Set by the thread that submits. The thread that reports it changes it to
-     * DV_GATE_CLOSED and gives back; the one that submits takes it back before it lets another command
-     * through, unless the other was first. */
+    /* The node whose report means that nothing is in flight, and no command may follow under this grant;
+     * NULL: none. The thread that submits sets it. The thread that reports the node changes it to
+     * DV_GATE_CLOSED and gives the device back. The thread that submits clears it before it lets another
+     * command through, unless the other thread was first. */
     struct dv_node *_Atomic closing;
     struct dv_node *closes; /* the same, for the thread that submits alone */
     _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool bringing;         /* memory for the next command is on its way: the slice does not run */
     bool full;             /* enough is with the vendor; more follows when half of it is done */
-    bool hurried;          /* somebody else waits for the device: the last end is to be noticed */
+    bool hurried;          /* another session waits for the device: the last end is to be noticed */
     uint64_t serial;        /* of the grant under which the last one was submitted */
 };
 
@@ -115,14 +115,14 @@ struct dv_node {
     bool in_blocked_list;
     bool passed_gate; /* counted among its gate's in flight */
     _Atomic bool ended; /* the vendor has finished it; what it printed may still be on its way */
-    /* A host command whose turn was told when the one before it was reported, ahead of the main
-     * thread; its end can be known, too, before the main thread has reaped that one. */
+    /* A host command that the client was told to run when the one before it was reported, ahead of the
+     * main thread. Its end, too, can be known before the main thread has reaped that one. */
     _Atomic bool ready_told;
     bool ended_early;
-    /* The helper's host command that waits for this one alone: who reports this one tells it of its
-     * turn at once. DV_READY_REPORTED: too late for that. */
+    /* The helper's host command that waits only for this one: the thread that reports this one starts it
+     * at once. DV_READY_REPORTED: too late for that. */
     struct dv_node *_Atomic next_ready;
-    int32_t failure; /* what a doomed node ends with; 0: DV_STATUS_DEPENDENCY_FAILED */
+    int32_t failure; /* status of a doomed node; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
 
@@ -133,7 +133,7 @@ struct dv_graph_backend {
     /* Makes the vendor report all that was submitted to the stream so far: returns a node that was
      * submitted for it (reports set), or NULL. */
     struct dv_node *(*fence)(struct dv_graph_queue *queue, struct dv_stream *stream);
-    /* Tells the client that it is a host command's turn; for the helper's commands from any thread. */
+    /* Tells the client to run a host command; for the helper's commands from any thread. */
     void (*turn)(struct dv_node *node);
     /* From any thread, before completion becomes visible. */
     void (*before_visible)(struct dv_node *node);
@@ -141,7 +141,7 @@ struct dv_graph_backend {
     void (*notify)(struct dv_graph *graph, uint32_t slot);
     /* A command failed after it was accepted. */
     void (*failed)(struct dv_node *node, int32_t status);
-    /* It is over, whether it ran or not: what it used is free. Others may still refer to the node. */
+    /* It is over, whether it ran or not: its resources are free. Others may still refer to the node. */
     void (*finished)(struct dv_node *node);
     /* The last reference to the node is gone. */
     void (*destroy)(struct dv_node *node);
@@ -150,9 +150,9 @@ struct dv_graph_backend {
     bool (*more_coming)(const struct dv_node *node);
     /* How long a command will keep the device busy, as far as known. */
     uint64_t (*cost)(const struct dv_node *node);
-    /* It took this long (its part of what was reported together). */
+    /* It took this long (its part of the time reported together). */
     void (*measured)(struct dv_node *node, uint64_t took_ns);
-    /* That was all that was reported together. */
+    /* All that were reported together have been measured. */
     void (*all_measured)(struct dv_gate *gate);
     /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
     bool (*admit)(struct dv_gate *gate, struct dv_node *node);
@@ -181,7 +181,7 @@ struct dv_graph {
     struct dv_graph_queue **queues; /* all, for fencing before sleep */
     uint32_t queue_count;
     _Atomic(struct dv_node *) done;    /* reported, not yet reaped: a stack */
-    _Atomic uint32_t attention;        /* somebody waits for the main thread to reap */
+    _Atomic uint32_t attention;        /* above 0: work waits for the main thread to reap */
     _Atomic bool asleep;               /* the main thread is, or is about to be */
 };
 
@@ -210,17 +210,17 @@ struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event);
 /* From any thread: the vendor finished the node (reports was set). */
 void dv_graph_report(struct dv_node *node, int32_t status);
 
-/* Takes in what was reported and submits what became ready. */
+/* Takes in reports and submits commands that became ready. */
 void dv_graph_reap(struct dv_graph *graph);
 #define DV_GATE_CLOSED ((struct dv_node *)1)
 #define DV_READY_REPORTED ((struct dv_node *)1)
-/* False: the end of the last command has been told, and nothing may follow. */
+/* False: the end of the last command has been reported, and nothing may follow. */
 bool dv_gate_reopen(struct dv_gate *gate);
-/* No command may follow under the present grant: the end of the last one is told by `closed`, if it
- * will be reported and tells of all. */
+/* No command may follow under the present grant: the end of the last one calls `closed`, if it will be
+ * reported and is the end of all. */
 void dv_gate_close(struct dv_gate *gate);
 void dv_gate_init(struct dv_gate *gate, uint32_t device);
-/* Lets through what may go now. */
+/* Lets through the commands that may go now. */
 void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate);
 /* Before the main thread sleeps: everything in flight will be reported. */
 void dv_graph_fence(struct dv_graph *graph);

@@ -12,8 +12,8 @@
  * reaches: our other view and the heap are further away. */
 #define FENCE_BYTES (UINT64_C(32) << 30)
 
-/* Of a page that stays open: small objects share it, which come and go too often for a system call
- * each, or it lies in a piece that was opened whole, or more objects than can be counted are there. */
+/* The count of a page that stays open: small objects share it, which come and go too often for a system
+ * call each, or it lies in a piece that was opened whole, or it has more objects than can be counted. */
 #define FOR_GOOD UINT16_MAX
 
 static uint64_t all_bytes(const struct dv_guard *guard)
@@ -24,7 +24,7 @@ static uint64_t all_bytes(const struct dv_guard *guard)
 int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes)
 {
     *guard = (struct dv_guard){.pages = (bytes + DV_PAGE - 1) / DV_PAGE};
-    /* where pages are larger than the arena's, ends of objects cannot be told apart */
+    /* with pages larger than the arena's, ends of objects cannot be told apart */
     bool guarded = sysconf(_SC_PAGESIZE) == DV_PAGE;
 
     uint8_t *all = mmap(NULL, all_bytes(guard), PROT_NONE,
@@ -85,8 +85,7 @@ static void count_out(struct dv_guard *guard, uint64_t first, uint64_t end)
         uint64_t start = page;
         while (page < end && guard->counts[page] == 1)
             guard->counts[page++] = 0;
-        /* Should the kernel refuse, as it does to a client with overlapping objects beyond number,
-         * they stay open. */
+        /* If the kernel refuses, as for a client with too many overlapping objects, they stay open. */
         protect(guard, start, page, PROT_NONE);
         guard->ranges += neighbours(guard, start, page) - 1;
     }
@@ -146,7 +145,7 @@ void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
         first = first / guard->piece * guard->piece;
         end = (end + guard->piece - 1) / guard->piece * guard->piece;
         if (first * DV_PAGE < DV_SHM_ARENA_OFFSET)
-            first = DV_SHM_ARENA_OFFSET / DV_PAGE; /* kernels have no business with the rings */
+            first = DV_SHM_ARENA_OFFSET / DV_PAGE; /* kernels must not reach the rings */
         if (end > guard->pages)
             end = guard->pages;
         for_good = true;

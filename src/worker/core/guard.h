@@ -1,8 +1,8 @@
-/* The objects' view of the shared memory: what kernels reach of the arena. The worker maps the shared
+/* The objects' view of the shared memory: the part of the arena that kernels reach. The worker maps the shared
  * memory twice. One view is for its own reading and writing; this one is what the vendor gets for
  * memory objects. In it only the pages of objects that exist can be accessed, so a kernel that runs
- * past its buffer faults, as it would without divvy, and neither changes other buffers nor makes
- * memory of what nobody has reserved. Any thread. */
+ * past its buffer faults, as it would without divvy, and neither changes other buffers nor
+ * allocates unreserved memory. Any thread. */
 #ifndef DV_WORKER_CORE_GUARD_H
 #define DV_WORKER_CORE_GUARD_H
 
@@ -16,7 +16,7 @@
 #define DV_GUARD_PIECES_MAX 4096
 #define DV_GUARD_PIECE_MIN 16384
 
-/* So many objects that are gone keep their pages open until others follow them: a program that creates
+/* This many released objects keep their pages open until others follow them: a program that creates
  * and releases one buffer after the other comes back to the same pages, and needs no system call. */
 #define DV_GUARD_LINGERING 8192
 
@@ -39,9 +39,9 @@ void dv_guard_fini(struct dv_guard *guard);
 /* Opens the pages of an object; the client may claim several in one place. The range must lie within
  * the shared memory. Returns where it is, or NULL when the kernel refuses. */
 void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
-/* The object is gone: what no other has is closed in a while. */
+/* The object is gone: pages that no other object has are closed later. */
 void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
-/* Closes it now. */
+/* Closes them now. */
 void dv_guard_settle(struct dv_guard *guard);
 
 #endif

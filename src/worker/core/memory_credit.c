@@ -1,6 +1,6 @@
-/* What the session may allocate on each device, and what it has. The worker's books are the ones that
- * count; a part of the reserve stands in shared memory as credit, so that the client can create small
- * objects without asking anybody.
+/* How much the session may allocate on each device, and how much it has. The worker's accounts are the
+ * ones that count; a part of the reserve is credit in shared memory, so that the client can create small
+ * objects without asking.
  *
  *   reserved at divvyd = used + promised + credit
  */
@@ -16,7 +16,7 @@
 
 static_assert(DV_SHM_CREDITS + DV_SHM_CREDITS_MORE == DV_MAX_DEVICES, "one for each device");
 
-/* A device whose time is not shared out is not kept books of. */
+/* A device whose time is not shared out has no account. */
 static bool is_managed(const struct dv_runtime *runtime, uint32_t device)
 {
     return runtime->lease && runtime->start->devices[device].leased;
@@ -35,7 +35,7 @@ void dv_accounts_start(struct dv_runtime *runtime)
     }
 }
 
-/* With the lock held: what the client still sees of the credit, at most so much; it is gone for it. */
+/* With the lock held: takes credit back from the client, at most `most`. Returns how much. */
 static uint64_t take_credit(struct dv_runtime *runtime, uint32_t device, uint64_t most)
 {
     struct dv_account *account = &runtime->accounts[device];

@@ -1,9 +1,9 @@
-/* What kernels print. The vendor writes to the worker's standard output, which is a pipe to the
+/* Output of kernels. The vendor writes to the worker's standard output, which is a pipe to the
  * worker itself; from there bytes go into the session's output ring, and the client writes them to
  * the tenant's standard output before it lets the application see the kernel's completion.
  *
- * A program that does not read its output must not keep the device by it: what the ring does not hold is
- * kept here, and `output_made` tells the client how much is still to come. */
+ * A program that does not read its output must not keep the device by it: output that does not fit the
+ * ring is kept here, and `output_made` tells the client how much is still to come. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "src/worker/core/runtime.h"
 
 #define PIPE_BYTES (1 << 20)
-/* The worker keeps up to DV_OUTPUT_KEPT_MAX of what the ring does not hold. Beyond that kernels wait for the
+/* The worker keeps up to DV_OUTPUT_KEPT_MAX that does not fit the ring. Beyond that kernels wait for the
  * reader, as they do without divvy, and only a deadline frees the device. */
 #define KEPT_STEP ((size_t)1 << 20)
 /* Pause between two looks at whether the client has made room in the ring. */
@@ -27,7 +27,7 @@ static struct {
     size_t kept_at, kept_end, kept_capacity;
 } output = {.read_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Bytes that the ring takes now. The client can write any head: one that makes no sense leaves no room. */
+/* Returns how many bytes the ring takes now. The client can write any head: a senseless one leaves no room. */
 static size_t ring_room(const struct dv_runtime *runtime)
 {
     uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
@@ -35,7 +35,7 @@ static size_t ring_room(const struct dv_runtime *runtime)
     return used < DV_SHM_OUTPUT_BYTES ? DV_SHM_OUTPUT_BYTES - used : 0;
 }
 
-/* Into the ring, as far as there is room. Returns how much of it. */
+/* Copies into the ring, as far as there is room. Returns how much. */
 static size_t post(struct dv_runtime *runtime, const uint8_t *data, size_t bytes)
 {
     uint8_t *ring = runtime->shm + DV_SHM_OUTPUT_OFFSET;
@@ -80,7 +80,7 @@ static bool make_room(size_t bytes)
     return true;
 }
 
-/* How much there is, the pipe included: the client waits for it before it tells of a completion. */
+/* Publishes how much there is, with the pipe: the client waits for it before it shows a completion. */
 static void tell_how_much(struct dv_runtime *runtime)
 {
     int in_pipe = 0;
@@ -92,7 +92,7 @@ static void tell_how_much(struct dv_runtime *runtime)
                           memory_order_release);
 }
 
-/* Moves what was kept into the ring. */
+/* Moves kept output into the ring. */
 static bool move_kept(struct dv_runtime *runtime)
 {
     size_t moved = post(runtime, output.kept + output.kept_at, output.kept_end - output.kept_at);
@@ -106,7 +106,7 @@ static bool move_kept(struct dv_runtime *runtime)
     return moved > 0;
 }
 
-/* Moves some of what is in the pipe: as much as the ring takes, or more, which is kept. */
+/* Moves some output out of the pipe: as much as the ring takes, or more, which is kept. */
 static bool take_some(struct dv_runtime *runtime, bool may_keep)
 {
     uint8_t data[16384];
@@ -123,14 +123,14 @@ static bool take_some(struct dv_runtime *runtime, bool may_keep)
     return true;
 }
 
-/* Never waits for the client. Other kernels may go on printing, so it takes what a pipe holds and no more. */
+/* Never waits for the client. Other kernels may go on printing, so it takes no more than a pipe holds. */
 static void drain(struct dv_runtime *runtime, bool may_keep)
 {
-    enum { TURNS_MOST = PIPE_BYTES / 16384 };
+    enum { ROUNDS_MAX = PIPE_BYTES / 16384 };
 
     pthread_mutex_lock(&output.lock);
     bool any = output.kept_at < output.kept_end && move_kept(runtime);
-    for (int i = 0; i < TURNS_MOST && take_some(runtime, may_keep); i++)
+    for (int i = 0; i < ROUNDS_MAX && take_some(runtime, may_keep); i++)
         any = true;
     tell_how_much(runtime);
     pthread_mutex_unlock(&output.lock);

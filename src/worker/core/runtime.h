@@ -1,4 +1,4 @@
-/* What the session's main thread offers to the part that executes an API. */
+/* Services of the session's main thread for the part that executes an API. */
 #ifndef DV_WORKER_CORE_RUNTIME_H
 #define DV_WORKER_CORE_RUNTIME_H
 
@@ -12,7 +12,7 @@
 
 struct dv_runtime_api;
 
-/* A device's books (memory_credit.c). */
+/* A device's account (memory_credit.c). */
 struct dv_account {
     uint64_t used;     /* by objects that exist */
     uint64_t promised; /* claimed for objects that are about to be created */
@@ -62,12 +62,12 @@ struct dv_runtime_api {
     int (*init)(struct dv_runtime *runtime, char *text, size_t text_bytes);
     /* Executes one record: a private copy of record->bytes, freed by the callee's owner. */
     void (*handle)(struct dv_runtime *runtime, const struct dv_record *record);
-    /* What was submitted must go to the vendor now: the main thread is about to sleep, or the lease's
+    /* Submitted commands must go to the vendor now: the main thread is about to sleep, or the lease's
      * thread has submitted in its place. */
     void (*before_sleep)(struct dv_runtime *runtime);
-    /* A piece of what is to be done beside the commands. Returns whether there is more at once. */
+    /* Does a piece of the work beside the commands. Returns whether there is more at once. */
     bool (*work)(struct dv_runtime *runtime);
-    /* On the lease's thread: answers to dv_memory_place, and that others need room. */
+    /* On the lease's thread: answers to dv_memory_place, and requests to evict for others. */
     void (*placed)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
     void (*evict)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes);
 };
@@ -86,7 +86,7 @@ void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
 void dv_gates_before_sleep(struct dv_runtime *runtime);
 /* When dv_gates_serve is due although nothing happens; 0: never. */
 uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
-/* The main thread has slept: what it knew of the time is old. */
+/* The main thread has slept: its last readings of the clock are old. */
 void dv_gates_slept(struct dv_runtime *runtime);
 void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
 /* From any thread. */
@@ -96,27 +96,27 @@ void dv_gates_serve(struct dv_runtime *runtime);
 
 /* Device memory (memory_credit.c). Any thread, unless said otherwise. */
 void dv_accounts_start(struct dv_runtime *runtime);
-/* May so much more be allocated on the device? Asks divvyd if need be; main thread. Returns 0 or
- * -ENOMEM. What is claimed must be used or unclaimed. */
+/* Claims bytes to be allocated on the device. Asks divvyd if need be; main thread. Returns 0 or
+ * -ENOMEM. Claimed bytes must be used or unclaimed. */
 int dv_account_claim(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
-/* An object of that size comes to be, from what was claimed or from the client's credit. */
+/* An object of that size is created, from claimed bytes or from the client's credit. */
 bool dv_account_use(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed);
-/* It has ceased to be. */
+/* The object is gone. */
 void dv_account_drop(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
-/* All credit that the client has not taken is void; says how much that was. */
+/* Takes back all credit that the client has not taken. Returns how much that was. */
 uint64_t dv_account_call_back(struct dv_runtime *runtime, uint32_t device);
 
 /* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
 void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);
 void dv_runtime_wake_client(struct dv_runtime *runtime);
 
-/* Moves what waits because the ring was full. Returns whether anything still waits. */
+/* Moves upcalls that wait because the ring was full. Returns whether any still waits. */
 bool dv_runtime_upcalls_wait(struct dv_runtime *runtime);
 
-/* A checked pointer into the shared memory behind the fixed parts, or NULL: for what the worker itself
- * reads and writes. */
+/* A checked pointer into the shared memory behind the fixed parts, or NULL: for the worker's own reads
+ * and writes. */
 void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
-/* The same for what kernels access, as long as it is not given back; or NULL. */
+/* The same for accesses of kernels, until dv_runtime_take_back; or NULL. */
 void *dv_runtime_lend(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
 void dv_runtime_take_back(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
 
@@ -127,7 +127,7 @@ _Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason
  * waits for it here, goes on with commands, and gives back devices that others wait for. */
 void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument);
 
-/* What kernels print. */
+/* Output of kernels. */
 int dv_output_start(struct dv_runtime *runtime);
 /* Moves all that was printed so far to the client's output ring. Any thread. */
 void dv_output_drain(struct dv_runtime *runtime);

@@ -1,4 +1,4 @@
-/* Putting on the sandbox (see sandbox.h). */
+/* Entering the sandbox (see sandbox.h). */
 #include "src/worker/core/sandbox.h"
 
 #include <cap-ng.h>
@@ -28,8 +28,8 @@
 #define CACHE_PLACE "/cache"
 #define SCRATCH_PLACE "/tmp"
 
-/* What every vendor's driver may see; whatever is missing on a machine is left out. Programs and
- * libraries, for PoCL runs a linker when it compiles; the processors, to count them. */
+/* Files that every vendor's driver may see; those missing on a machine are left out. Programs and
+ * libraries, because PoCL runs a linker when it compiles; the processors, to count them. */
 static const char *const usual_paths[] = {
     "/usr",           "/bin",           "/sbin",
     "/lib",           "/lib32",         "/lib64",
@@ -38,23 +38,23 @@ static const char *const usual_paths[] = {
     "/etc/localtime", "/sys/devices/system", "/sys/bus/pci/devices/0000:00:00.0/vendor", "/dev/null",
     "/dev/zero",      "/dev/full",      "/dev/random",
     "/dev/urandom",
-    /* all of /proc that is not about its own processes: what PoCL and hwloc ask about the machine */
+    /* the only files of /proc about the machine: PoCL and hwloc read them */
     "/proc/cpuinfo",  "/proc/meminfo",
 };
 
 /* The kernel's /proc has no way to show its own processes and these few files alone, so it is mounted
- * one step below, and names lead there. The worker is number 1 in its pid namespace. */
+ * one step below, and links lead there. The worker is number 1 in its pid namespace. */
 #define PROCESSES_PLACE "/proc/own"
 static const char *const proc_links[][2] = {{"/proc/self", "own/self"},
                                             {"/proc/thread-self", "own/thread-self"},
                                             {"/proc/1", "own/1"},
                                             {"/proc/mounts", "own/self/mounts"}};
 
-/* A path on the way into the sandbox, and below the directory where its view is put together. */
+/* A path on the way into the sandbox, and below the directory where its view is built. */
 struct view {
     const char *root;
     char path[PATH_MAX];
-    char *text; /* for words about what failed */
+    char *text; /* for a message about a failure */
     size_t text_bytes;
 };
 
@@ -106,7 +106,7 @@ static int write_file(const char *path, const char *words)
     return write(fd, words, length) == (ssize_t)length ? 0 : -errno;
 }
 
-/* The kernel says ENOSPC also where the number of namespaces that a user may have is none. */
+/* The kernel also returns ENOSPC where users may have no namespaces at all. */
 static bool has_no_user_namespaces(void)
 {
     DV_AUTO_CLOSE int fd = open("/proc/sys/user/max_user_namespaces", O_RDONLY | O_CLOEXEC);
@@ -125,7 +125,7 @@ static int own_user_namespace(char *text, size_t bytes)
     if (unshare(CLONE_NEWUSER) < 0) {
         int error = errno == ENOSPC && has_no_user_namespaces() ? EPERM : errno;
         snprintf(text, bytes,
-                 "this machine gives users no namespaces of their own (%s); let it (kernel.unprivileged_"
+                 "this machine does not allow user namespaces (%s); allow them (kernel.unprivileged_"
                  "userns_clone, user.max_user_namespaces or the security module's rule), run divvyd "
                  "as root, or set sandbox: no",
                  strerror(error));
@@ -150,7 +150,7 @@ int dv_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text,
     if (status < 0)
         return status;
     /* No others: no worker has a system call for System V memory, queues or the host's name (a configuration
-     * cannot give it one), nor a file of cgroups. The unit can so forbid those namespaces to all of divvyd. */
+     * cannot give it one), nor a file of cgroups. So the unit can forbid those namespaces to all of divvyd. */
     if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET) < 0) {
         status = -errno;
         snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
@@ -175,7 +175,7 @@ static int make_parents(struct view *view)
     return 0;
 }
 
-/* Everything that is mounted at or below the path, too. */
+/* Also makes everything read-only that is mounted below the path. */
 static int make_read_only(const char *path, bool is_device)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
@@ -186,7 +186,7 @@ static int make_read_only(const char *path, bool is_device)
         return 0;
     if (errno != ENOSYS)
         return -errno;
-    /* Linux before 5.12: the top one only; what others put below it has its own permissions */
+    /* Linux before 5.12: the top one only; mounts below it have their own permissions */
     return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno
                                                                                             : 0;
 }
@@ -250,8 +250,8 @@ static int show_fresh(struct view *view, const char *path, const char *type, uns
 }
 
 /* The tenant's compiled kernels: the one place that outlives the worker. The descriptor comes from
- * another mount namespace, so it cannot be mounted itself; it tells the directory's name, and that it
- * is the right one. */
+ * another mount namespace, so it cannot be mounted itself; it gives the directory's name, and a check
+ * that it is the right one. */
 static int show_cache(struct view *view, int cache_fd)
 {
     char link[64], source[PATH_MAX];
@@ -281,7 +281,7 @@ static int show_processes(struct view *view)
     const unsigned long flags = MS_RDONLY | MS_NOEXEC;
     int status = show_fresh(view, PROCESSES_PLACE, "proc", flags, "subset=pid");
 
-    if (status == -EINVAL) /* Linux before 5.8: all that the kernel tells everybody */
+    if (status == -EINVAL) /* Linux before 5.8: all that the kernel shows to every process */
         status = show_fresh(view, PROCESSES_PLACE, "proc", flags, NULL);
     for (size_t i = 0; status == 0 && i < sizeof proc_links / sizeof proc_links[0]; i++) {
         status = set_place(view, proc_links[i][0]);
@@ -291,7 +291,7 @@ static int show_processes(struct view *view)
     return status;
 }
 
-/* The scratch directory belongs to whom the worker becomes. Programs run from it only where compiled
+/* The scratch directory belongs to the worker's user. Programs can run from it only where compiled
  * kernels have no other place. */
 static int give_scratch(struct view *view, const struct dv_sandbox_settings *sandbox, bool runs_programs)
 {
@@ -328,10 +328,10 @@ static int put_view_together(struct view *view, const struct dv_sandbox_settings
 
 static int change_view(struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
-    /* What is mounted here stays here, and what is mounted on the machine from now on stays there: here
-     * it would be neither read-only nor without setuid programs. */
+    /* Mounts made here stay here, and later mounts on the machine stay there: here they would be neither
+     * read-only nor without setuid programs. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return failed(view, "cannot part from the machine's mounts at", "/");
+        return failed(view, "cannot separate from the machine's mounts at", "/");
     int status = put_view_together(view, sandbox, cache_fd);
     if (status < 0)
         return status;
@@ -373,7 +373,7 @@ static int set_limits(const struct view *view, const struct dv_sandbox_settings 
         status = limit(view, RLIMIT_NOFILE, DESCRIPTORS_MOST, "descriptors");
     if (status == 0 && sandbox->file_bytes)
         status = limit(view, RLIMIT_FSIZE, sandbox->file_bytes, "the length of files");
-    /* counted for each user; where the worker stays its tenant, that is not for us to limit */
+    /* counted for each user; not limited where the worker runs as its tenant's user */
     if (status == 0 && sandbox->uid != DV_SANDBOX_SAME_USER && sandbox->processes)
         status = limit(view, RLIMIT_NPROC, sandbox->processes, "processes");
     return status;
@@ -416,7 +416,7 @@ static void end_by_signal(int number)
     _exit(DV_SANDBOX_SIGNAL_BASE + number);
 }
 
-/* The first process of a pid namespace is spared what it does not handle. */
+/* The first process of a pid namespace does not get signals that it does not handle. */
 static void die_as_others_do(void)
 {
     static const int deadly[] = {SIGTERM, SIGABRT, SIGALRM, SIGINT, SIGXCPU};
@@ -425,7 +425,7 @@ static void die_as_others_do(void)
         signal(deadly[i], end_by_signal);
 }
 
-/* Whether there is a sandbox or not. That this fails says nothing about sandboxes. */
+/* With or without a sandbox. A failure here says nothing about sandboxes. */
 static int become_worker(const struct view *view, const struct dv_sandbox_settings *sandbox)
 {
     int status = set_limits(view, sandbox);
@@ -435,20 +435,20 @@ static int become_worker(const struct view *view, const struct dv_sandbox_settin
     return status < 0 ? -EIO : 0;
 }
 
-/* A later daemon will know by that when it was used. Here, because earlier workers of the tenant may keep others
- * waiting for the directory. */
+/* Tells a later daemon when the directory was used. Done here, because earlier workers of the tenant can keep
+ * others waiting for the directory. */
 static void note_use(int cache_fd)
 {
     if (cache_fd >= 0)
         (void)futimens(cache_fd, NULL);
 }
 
-/* The ways to the directory may be closed to the worker's user: it works from inside. */
+/* The path to the directory may be closed to the worker's user: it works from inside. */
 static int enter_without_sandbox(const struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
     int status = 0;
 
-    if (sandbox->uid == DV_SANDBOX_SAME_USER) { /* all of it is that user's own affair */
+    if (sandbox->uid == DV_SANDBOX_SAME_USER) { /* nothing to change for the same user */
         if (cache_fd >= 0)
             close(cache_fd);
         return 0;

@@ -1,8 +1,8 @@
-/* The worker's sandbox: what stands between native code of one tenant and everything else on the
- * machine. It is put on after the zygote's fork and before the vendor initialises; nothing in the
- * worker can take it off. docs/security.md lists what is allowed and why.
+/* The worker's sandbox: it separates native code of one tenant from everything else on the machine. The
+ * worker enters it after the zygote's fork and before the vendor initialises, and cannot leave it.
+ * docs/security.md lists what is allowed and why.
  *
- * Two steps, for only a child can be in a new pid namespace:
+ * Two steps, because only a child can be in a new pid namespace:
  *   dv_sandbox_leave_host  in a short-lived child of the zygote: namespaces of its own
  *   dv_sandbox_enter       in that one's child: files, user, limits, system calls */
 #ifndef DV_WORKER_CORE_SANDBOX_H
@@ -21,11 +21,11 @@ bool dv_sandbox_is_sound(const struct dv_sandbox_settings *sandbox);
  * dv_sandbox_enter only becomes the sandbox's user, with its limits and without any right. */
 int dv_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
 int dv_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes);
-/* Whether an error of theirs says that this kernel makes no sandboxes: it refuses, or does not know what
- * was asked. Anything else may pass, such as a lack of processes, memory or descriptors. */
+/* Whether an error of theirs says that this kernel makes no sandboxes: it refuses, or does not know the
+ * call. Other errors can be temporary, such as a lack of processes, memory or descriptors. */
 bool dv_sandbox_is_refused(int error);
 
-/* Only the rights of the sandbox's user, without the rest of a sandbox. */
+/* Takes only the rights of the sandbox's user, without the rest of a sandbox. */
 int dv_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
 
 /* The last step of dv_sandbox_enter (syscalls.c): from here on only listed system calls work; the

@@ -33,7 +33,7 @@ static void tie_life(struct dv_shm_header *header)
     syscall(SYS_set_robust_list, &life.head, sizeof life.head);
 }
 
-/* Never enters the vendor: it must answer while the main thread is deep inside it. */
+/* Never enters the vendor's code: it must react while the main thread is deep inside it. */
 static void *watch_tenant(void *argument)
 {
     struct dv_runtime *runtime = argument;
@@ -92,7 +92,7 @@ static bool put_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
     return true;
 }
 
-/* Returns whether there is something new for the client, who must be woken for it. */
+/* Returns whether there is something new for the client, which must be woken for it. */
 static bool flush_overflow(struct dv_runtime *runtime)
 {
     size_t moved = 0;
@@ -123,7 +123,7 @@ void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
         }
         runtime->overflow[runtime->overflow_count++] = *upcall;
         wake = true;
-        /* the main thread moves the rest when there is room; it may sleep knowing of none */
+        /* the main thread moves the rest when there is room; it may be asleep without knowing of it */
         if (atomic_exchange(&runtime->header->worker_asleep, 0))
             dv_futex_wake(&runtime->header->worker_asleep, 1);
     }
@@ -142,7 +142,7 @@ bool dv_runtime_upcalls_wait(struct dv_runtime *runtime)
     return waiting;
 }
 
-/* Returns 0, or how long until a gate wants to be looked at. */
+/* Returns 0, or how long until a gate is to be looked at. */
 static uint64_t gates_timeout(const struct dv_runtime *runtime)
 {
     uint64_t due = runtime->lease ? dv_gates_due_ns(runtime) : 0, now = due ? dv_now() : 0;
@@ -157,7 +157,7 @@ static bool may_sleep(struct dv_runtime *runtime, const _Atomic bool *over)
     return !wanted && !atomic_load(&runtime->graph.done) && !atomic_load(&runtime->gates_changed);
 }
 
-/* Until something happens: also that the call is over, or, without one, that there is a record. */
+/* Until something happens, such as the end of the call or, without one, a new record. */
 static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *over)
 {
     struct dv_shm_header *header = runtime->header;
@@ -172,7 +172,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
         return;
     }
     pthread_mutex_unlock(&runtime->submitting);
-    /* The tenant can write that word as well: what was reported counts, whatever it says. */
+    /* The tenant can write that word as well: reported commands count, whatever it says. */
     while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed) &&
            !(atomic_load(&graph->attention) && atomic_load(&graph->done))) {
         if (dv_runtime_upcalls_wait(runtime))
@@ -186,7 +186,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
     atomic_store(&graph->asleep, false);
 }
 
-/* What is to be done beside records. Returns whether there is more at once. */
+/* Does the work beside records. Returns whether there is more at once. */
 static bool go_on(struct dv_runtime *runtime)
 {
     const struct dv_runtime_api *api = runtime->ops;
@@ -235,9 +235,9 @@ static void serve(struct dv_runtime *runtime)
     }
 }
 
-/* ---- what takes long ---- */
+/* ---- long calls ---- */
 
-/* Compilers recurse deeply. Where the stack's limit is taken off, threads get less by default. */
+/* Compilers recurse deeply. Without a limit of the stack, threads get less by default. */
 #define LONG_CALL_STACK_BYTES ((size_t)8 << 20)
 
 struct long_call {

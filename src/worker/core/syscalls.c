@@ -1,5 +1,5 @@
-/* The system calls of a sandboxed worker (see sandbox.h). What a vendor's driver on a CPU or GPU uses to
- * compute, compile and keep its compiled kernels; nothing that reaches other processes, the network,
+/* The system calls of a sandboxed worker (see sandbox.h): those that a vendor's driver on a CPU or GPU uses
+ * to compute, compile and keep its compiled kernels; nothing that reaches other processes, the network,
  * mounts, keys, the clock or the kernel's own configuration. Calls are named, not numbered: the list
  * holds on every architecture, and names that one of them lacks are passed over. */
 #include <errno.h>
@@ -13,20 +13,20 @@
 
 #include "src/worker/core/sandbox.h"
 
-/* Each with who needs it: PoCL with LLVM, hwloc and the linker it runs; Mesa's, NVIDIA's, AMD's and Intel's
- * drivers; the C library, jemalloc and sanitizers. */
+/* Each with the code that needs it: PoCL with LLVM, hwloc and the linker it runs; Mesa's, NVIDIA's, AMD's
+ * and Intel's drivers; the C library, jemalloc and sanitizers. */
 static const char *const allowed[] = {
     /* files that the view holds: libraries and devices to read, compiled kernels to keep */
-    "read", "write", "readv", "writev", "pread64", "pwrite64",    /* everybody */
+    "read", "write", "readv", "writev", "pread64", "pwrite64",    /* all */
     "preadv", "pwritev", "preadv2", "pwritev2",                   /* LLVM's and the C library's I/O */
-    "open", "openat", "openat2", "creat", "close", "close_range", /* everybody; posix_spawn */
+    "open", "openat", "openat2", "creat", "close", "close_range", /* all; posix_spawn */
     "stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", /* the dynamic linker, LLVM */
     "access", "faccessat", "faccessat2", "lseek",                 /* the same */
     "getdents", "getdents64", "readlink", "readlinkat", "getcwd", /* hwloc in /sys, drivers in /dev */
     "mkdir", "mkdirat", "rename", "renameat", "renameat2",        /* caches: made aside, then renamed */
     "unlink", "unlinkat", "rmdir", "link", "linkat", "symlink", "symlinkat", /* and removed */
     "chmod", "fchmod", "fchmodat", "umask",                       /* the linker's output is a program */
-    "utime", "utimes", "utimensat", "futimesat",                  /* what was last used in a cache */
+    "utime", "utimes", "utimensat", "futimesat",                  /* last uses of cache files */
     "truncate", "ftruncate", "fallocate", "fadvise64",            /* LLVM maps its output files */
     "fsync", "fdatasync", "copy_file_range", "sendfile", "readahead", /* LLVM's copies; caches */
     "fcntl",                                                      /* locks on caches, flags */
@@ -40,7 +40,7 @@ static const char *const allowed[] = {
     "timer_delete", "timer_getoverrun",                           /* timeouts; the probe's alarm */
     "restart_syscall", "futex", "futex_waitv", "membarrier",      /* threads */
     /* memory */
-    "mmap", "munmap", "mprotect", "mremap", "madvise", "msync", "mincore", "brk", /* everybody */
+    "mmap", "munmap", "mprotect", "mremap", "madvise", "msync", "mincore", "brk", /* all */
     "mlock", "mlock2", "munlock", "mlockall", "munlockall",       /* pinned memory, within its limit */
     "pkey_alloc", "pkey_free", "pkey_mprotect",                   /* compilers that run what they make */
     "mbind", "get_mempolicy", "set_mempolicy", "move_pages",      /* hwloc and AMD: near which processor */
@@ -62,16 +62,16 @@ static const char *const allowed[] = {
     "recvmsg", "sendto", "recvfrom", "recvmmsg", "shutdown", "getsockopt",
     "setsockopt", "getsockname", "getpeername",
     /* not among them: flock, by which tenants could signal each other on files that all see; setsid,
-     * for the kernel gives processor time to sessions; sendmsg, which sends descriptors, because the receiver
-     * waits when it closes one; setpriority and the like, because a thread that hardly runs does not release
-     * its locks in the kernel */
+     * because the kernel divides processor time among sessions; sendmsg, which sends descriptors, because
+     * the receiver waits when it closes one; setpriority and the like, because a thread that hardly runs
+     * does not release its locks in the kernel */
 };
 
-/* Of ioctl: what the C library asks of a file. What a driver asks of its device the configuration says. */
+/* Requests of ioctl: those of the C library for files. The configuration names those of drivers. */
 static const uint32_t usual_ioctls[] = {TCGETS,  TIOCGWINSZ, FIONREAD, /* is it a terminal, how much is there */
                                         FIONBIO, FIOCLEX,    FIONCLEX};
 
-/* Of prctl: names, and questions. Not PR_SET_DUMPABLE: what a worker's memory holds is not for others. */
+/* Options of prctl: names, and queries. Not PR_SET_DUMPABLE: a worker's memory is not for others. */
 static const uint32_t usual_prctls[] = {
     PR_SET_NAME,         PR_GET_NAME,         PR_SET_VMA,          /* of threads and memory */
     PR_SET_PDEATHSIG,    PR_GET_PDEATHSIG,    PR_GET_DUMPABLE,     /* drivers' helpers */
@@ -107,7 +107,7 @@ static int allow_ioctls(scmp_filter_ctx filter, const struct dv_sandbox_settings
     return status;
 }
 
-/* Those of which only some uses are allowed. */
+/* Calls of which only some uses are allowed. */
 static int allow_in_part(scmp_filter_ctx filter, const struct dv_sandbox_settings *sandbox)
 {
     const uint64_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
@@ -148,7 +148,7 @@ int dv_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *t
         status = allow_in_part(filter, sandbox);
     if (status == 0) /* what this guards against stays within one process, which is one tenant's */
         status = seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-    if (status == 0) /* the kernel's own word for what is wrong: see dv_sandbox_is_refused */
+    if (status == 0) /* the kernel's own error code: see dv_sandbox_is_refused */
         status = seccomp_attr_set(filter, SCMP_FLTATR_API_SYSRAWRC, 1);
     if (status == 0)
         status = seccomp_load(filter);

@@ -77,7 +77,7 @@ static void answer_probe_failure(struct zygote *zygote, const char *text, bool u
     send_answer(zygote, -1);
 }
 
-/* What a freshly forked child must undo of the zygote. */
+/* Undoes the settings of the zygote in a freshly forked child. */
 static void become_child(const char *name)
 {
     sigset_t none;
@@ -85,7 +85,7 @@ static void become_child(const char *name)
     for (int number = 1; number < NSIG; number++)
         signal(number, SIG_DFL); /* fails harmlessly for the few that cannot change */
     signal(SIGPIPE, SIG_IGN);    /* the reader of its log may end before it does */
-    signal(SIGHUP, SIG_IGN);     /* divvyd may, while another worker is stopped */
+    signal(SIGHUP, SIG_IGN);     /* divvyd may end while another worker is stopped */
     /* A signal or a priority for a process group reaches its members in all pid namespaces. */
     setpgid(0, 0);
     sigemptyset(&none);
@@ -100,14 +100,14 @@ static void become_child(const char *name)
     }
 }
 
-/* What the process between zygote and worker tells the zygote. */
+/* The report of the process between zygote and worker to the zygote. */
 struct fork_report {
     pid_t pid; /* or a negative errno */
     char text[DV_MAX_MESSAGE_TEXT - 64];
 };
 
 /* Forks a child; with a sandbox as the first of a pid namespace, which takes a process in between. It
- * is the zygote's child all the same, for the zygote adopts orphans. Returns as fork(2), or a
+ * is the zygote's child all the same, because the zygote adopts orphans. Returns as fork(2), or a
  * negative errno with words. */
 static pid_t fork_child(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
@@ -160,7 +160,7 @@ static pid_t fork_child(const struct dv_sandbox_settings *sandbox, char *text, s
 static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_request *request,
                                  const int *fds)
 {
-    char name[16]; /* what the kernel keeps of a name */
+    char name[16]; /* as long as the kernel keeps */
     struct dv_worker_start start = {.session = request->session,
                                     .shm_bytes = request->shm_bytes,
                                     .shm_fd = fds[FD_SHM],
@@ -182,7 +182,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     _exit(dv_worker_session_run(&start, zygote->api));
 }
 
-/* Not 0: a driver that ends the process may say that. */
+/* Not 0: a driver may end the process with that. */
 #define PROBE_HAS_ANSWERED 64
 
 static _Noreturn void run_probe(struct zygote *zygote, const struct dv_sandbox_settings *sandbox, int cache_fd)
@@ -227,7 +227,7 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
     char text[DV_MAX_MESSAGE_TEXT - 64] = "";
 
     if (!reserve_child(zygote)) {
-        answer_failure(zygote, request->session, -ENOMEM, "cannot note a new worker");
+        answer_failure(zygote, request->session, -ENOMEM, "no memory for a new worker");
         return;
     }
     pid_t pid = fork_child(&request->sandbox, text, sizeof text);
@@ -277,7 +277,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_sandbox_settings *
         zygote->probe_pid = pid;
 }
 
-/* ---- looking after compiled kernels ---- */
+/* ---- trimming compiled kernels ---- */
 
 /* As the worker user whose directory it is. Returns 0 or a negative errno. */
 static int trim_as_user(const struct dv_sandbox_settings *sandbox, int directory_fd, bool all, uint64_t *left)
@@ -286,7 +286,7 @@ static int trim_as_user(const struct dv_sandbox_settings *sandbox, int directory
     int error = sandbox->uid == DV_SANDBOX_SAME_USER ? 0 : dv_sandbox_become_user(sandbox, text, sizeof text);
 
     if (error < 0)
-        dv_error("cannot look after compiled kernels: %s", text);
+        dv_error("cannot trim compiled kernels: %s", text);
     else if (all)
         dvk_cache_empty(directory_fd);
     else
@@ -294,7 +294,7 @@ static int trim_as_user(const struct dv_sandbox_settings *sandbox, int directory
     return error;
 }
 
-/* The contents are removed as the worker user, the directory itself as divvyd's user, who made it. */
+/* The contents are removed as the worker user, the directory itself as divvyd's user, which made it. */
 static int remove_directory(const struct dv_sandbox_settings *sandbox, int directory_fd, int parent_fd)
 {
     struct stat wanted, found;
@@ -315,10 +315,10 @@ static int remove_directory(const struct dv_sandbox_settings *sandbox, int direc
     return unlinkat(parent_fd, sandbox->paths, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
-#define TRIMER_NICE 10 /* programs come first */
+#define TRIMMER_NICE 10 /* programs come first */
 
 /* In a process of its own, which answers by itself: a directory can be as large as its tenant likes. One
- * that takes too long is ended without an answer, and what it has done by then stays done. */
+ * that takes too long is ended without an answer; files that it has removed by then stay removed. */
 static void fork_trimmer(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
 {
     struct dv_zygote_answer *answer = &zygote->answer;
@@ -330,7 +330,7 @@ static void fork_trimmer(struct zygote *zygote, const struct dv_zygote_request *
     close(zygote->signal_fd);
     become_child("divvy-trim");
     alarm(removes ? DV_ZYGOTE_TRIM_LIMIT_S + 2 : DV_ZYGOTE_TRIM_LIMIT_S);
-    setpriority(PRIO_PROCESS, 0, TRIMER_NICE);
+    setpriority(PRIO_PROCESS, 0, TRIMMER_NICE);
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_TRIMMED, .session = request->session};
     answer->status = removes ? remove_directory(&request->sandbox, fds[0], fds[1])
                              : trim_as_user(&request->sandbox, fds[0], false, &left);
@@ -367,16 +367,16 @@ static bool serve_request(struct zygote *zygote)
     if (length < (ssize_t)offsetof(struct dv_zygote_request, devices) ||
         request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_request_bytes(&request))
-        dv_error("a request of %zd bytes is none of divvyd's: ignored", length);
+        dv_error("ignored an invalid request of %zd bytes", length);
     else if (!dv_sandbox_is_sound(&request.sandbox) || !may_be(zygote, &request.sandbox))
-        answer_failure(zygote, request.session, -EPROTO, "a sandbox that makes no sense");
+        answer_failure(zygote, request.session, -EPROTO, "invalid sandbox settings");
     else if (request.op == DV_ZYGOTE_PROBE)
         fork_probe(zygote, &request.sandbox, fd_count ? dv_take_fd(&fds[0]) : -1);
     else if ((request.op == DV_ZYGOTE_TRIM && fd_count == 1) ||
              (request.op == DV_ZYGOTE_REMOVE && fd_count == 2 && names_one_entry(&request.sandbox)))
         fork_trimmer(zygote, &request, fds);
     else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE)
-        answer_failure(zygote, request.session, -EPROTO, "a request that makes no sense");
+        answer_failure(zygote, request.session, -EPROTO, "invalid request");
     else
         fork_worker(zygote, &request, fds);
     for (int i = 0; i < FD_COUNT; i++)
@@ -390,8 +390,8 @@ static void tell_probe_end(struct zygote *zygote, int status)
 
     if (WIFEXITED(status) && WEXITSTATUS(status) == PROBE_HAS_ANSWERED)
         return;
-    int sandboxd_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_SANDBOX_SIGNAL_BASE : 0;
-    if (sandboxd_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
+    int sandboxed_signal = WIFEXITED(status) ? WEXITSTATUS(status) - DV_SANDBOX_SIGNAL_BASE : 0;
+    if (sandboxed_signal == SIGALRM || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM))
         snprintf(text, sizeof text, "the vendor's driver did not list its devices within %d s",
                  DV_ZYGOTE_PROBE_LIMIT_S);
     else if (WIFSIGNALED(status))

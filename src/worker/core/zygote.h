@@ -12,11 +12,12 @@ struct dv_runtime_api;
 /* A probe that takes longer is ended: a vendor's driver may hang. */
 #define DV_ZYGOTE_PROBE_LIMIT_S 20
 
-/* So is one who removes old compiled kernels, before the next begins. */
+/* So is a process that removes old compiled kernels, before the next one begins. */
 #define DV_ZYGOTE_TRIM_LIMIT_S 15
 
 /* Serves requests on the socket until its other end is closed; workers live on after that. of_system:
- * no worker may be its own user or root, whatever is asked for. Returns the process's exit status. In a forked worker it does not return. */
+ * no worker may run as the zygote's own user or root, whatever is asked for. Returns the process's exit
+ * status. In a forked worker it does not return. */
 int dv_zygote_run(int socket_fd, bool of_system, const struct dv_runtime_api *api);
 
 #endif

@@ -339,7 +339,7 @@ static void hellos_are_checked(void **state)
 
     (void)state;
     hello.magic = 0;
-    refused(&hello, DV_WELCOME_REFUSED, "no hello");
+    refused(&hello, DV_WELCOME_REFUSED, "not a divvy hello");
     hello = hello_of(99);
     refused(&hello, DV_WELCOME_REFUSED, "api 99");
     hello = hello_of(DV_API_OPENCL);
@@ -356,9 +356,9 @@ static void hellos_are_checked(void **state)
     refused(&hello, DV_WELCOME_REFUSED, "does not know");
     hello = hello_of(DV_API_OPENCL);
     snprintf(hello.devices, sizeof hello.devices, "nothing");
-    refused(&hello, DV_WELCOME_REFUSED, "no device is offered that 'nothing' names");
+    refused(&hello, DV_WELCOME_REFUSED, "'nothing' names no offered device");
     hello.flags = DV_HELLO_SAME_DEVICES;
-    refused(&hello, DV_WELCOME_REFUSED, "does not offer those devices");
+    refused(&hello, DV_WELCOME_REFUSED, "no longer offers the devices");
     hello = hello_of(DV_API_OPENCL);
     hello.limit = 2; /* a millionth */
     refused(&hello, DV_WELCOME_REFUSED, "a limit is from 1%");
@@ -408,7 +408,7 @@ static void there_is_room_for_so_many(void **state)
     refused(&hello, DV_WELCOME_REFUSED, "sessions-per-user");
     stage.config.sessions_per_user = per_user;
     stage.sessions.descriptors_free = DV_PROCESS_DESCRIPTORS;
-    refused(&hello, DV_WELCOME_REFUSED, "the most it can");
+    refused(&hello, DV_WELCOME_REFUSED, "its maximum");
     stage.sessions.descriptors_free = 0;
     refused(&hello, DV_WELCOME_REFUSED, "cannot be identified");
     stage.sessions.descriptors_free = descriptors;
@@ -475,7 +475,7 @@ static void a_session_does_not_wait_for_ever(void **state)
     fire_timer(only_session());
     stage.zygote.fd = zygote_fd;
     assert_int_equal(welcome(fd, NULL), DV_WELCOME_NO_WORKER);
-    assert_non_null(strstr(heard, "does not run"));
+    assert_non_null(strstr(heard, "is not running"));
     close(fd);
 }
 
