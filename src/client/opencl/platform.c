@@ -430,21 +430,112 @@ cl_int dv_device_release(struct dv_device *device)
     return CL_SUCCESS;
 }
 
+/* Of a list of properties with its end, and of the parts that it makes. */
+#define PROPERTIES_MAX 64
+#define SUB_DEVICES_MAX 64
+
+/* How a device is divided, as the worker is told. */
+struct partition {
+    size_t count; /* of properties, with the end */
+    struct {
+        uint64_t properties[PROPERTIES_MAX];
+        uint32_t ids[SUB_DEVICES_MAX]; /* follow the properties directly, see send_partition */
+    } wire;
+};
+
+/* Returns how many there are with the end; 0: too many. */
 static size_t count_properties(const cl_device_partition_property *properties)
 {
-    size_t count = 0;
+    bool by_counts = properties[0] == CL_DEVICE_PARTITION_BY_COUNTS;
+    size_t count = 1;
 
+    if (properties[0] == 0)
+        return 1;
     /* by counts ends with a list end of its own, which is zero as well */
-    if (properties[0] == CL_DEVICE_PARTITION_BY_COUNTS) {
-        for (count = 1; properties[count] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END; count++)
-            if (count > 60)
-                return 0;
-        return count + 2;
-    }
-    while (properties[count] != 0)
-        if (++count > 60)
+    while (properties[count] != (by_counts ? CL_DEVICE_PARTITION_BY_COUNTS_LIST_END : 0))
+        if (++count + 2 > PROPERTIES_MAX)
             return 0;
-    return count + 1;
+    return count + (by_counts ? 2 : 1);
+}
+
+/* Asks the worker how many parts there are, or, with ids for them, to make them. */
+static cl_int send_partition(struct dv_device *device, const struct partition *partition, cl_uint id_count,
+                             struct dvw_create_sub_devices *message, cl_uint *answered)
+{
+    size_t properties_bytes = partition->count * sizeof partition->wire.properties[0];
+    size_t ids_bytes = id_count * sizeof partition->wire.ids[0];
+    uint8_t tail[sizeof partition->wire];
+
+    *message = (struct dvw_create_sub_devices){.device = device->object.id,
+                                               .property_count = (uint32_t)partition->count,
+                                               .id_count = id_count};
+    memcpy(tail, partition->wire.properties, properties_bytes);
+    memcpy(tail + properties_bytes, partition->wire.ids, ids_bytes);
+    return dv_call(device->object.session, DVW_OP_CREATE_SUB_DEVICES, &message->head, sizeof *message, tail,
+                   properties_bytes + ids_bytes, answered, sizeof *answered, NULL);
+}
+
+/* The record of a part, which the worker does not know yet. */
+static struct dv_device *new_sub_device(struct dv_device *parent, const cl_device_partition_property *properties,
+                                        size_t count)
+{
+    struct dv_device *device = dv_object_create(DV_KIND_DEVICE, parent->object.session);
+
+    if (!device)
+        return NULL;
+    device->partition = malloc(count * sizeof *properties);
+    if (!device->partition) {
+        dv_object_free(&device->object);
+        return NULL;
+    }
+    memcpy(device->partition, properties, count * sizeof *properties);
+    device->partition_count = count;
+    device->platform = parent->platform;
+    device->type = parent->type;
+    device->unified = parent->unified;
+    device->index = parent->index;
+    device->max_alloc_bytes = parent->max_alloc_bytes;
+    device->base_align = parent->base_align;
+    device->max_group = parent->max_group;
+    memcpy(device->max_items, parent->max_items, sizeof parent->max_items);
+    device->non_uniform = parent->non_uniform;
+    memcpy(device->name, parent->name, sizeof parent->name);
+    pthread_mutex_init(&device->lock, NULL);
+    return device;
+}
+
+static cl_int make_sub_devices(struct dv_device *parent, const cl_device_partition_property *properties,
+                               struct partition *partition, cl_uint count, cl_device_id *out)
+{
+    struct dv_device *made[SUB_DEVICES_MAX] = {NULL};
+    struct dvw_create_sub_devices message;
+    cl_int error = CL_SUCCESS;
+    cl_uint answered = 0, i;
+
+    for (i = 0; i < count && error == CL_SUCCESS; i++) {
+        made[i] = new_sub_device(parent, properties, partition->count);
+        if (made[i])
+            partition->wire.ids[i] = made[i]->object.id;
+        else
+            error = CL_OUT_OF_HOST_MEMORY;
+    }
+    if (error == CL_SUCCESS)
+        error = send_partition(parent, partition, count, &message, &answered);
+    if (error == CL_SUCCESS && answered != count) /* not as many as it said before */
+        error = CL_OUT_OF_RESOURCES;
+    for (i = 0; i < count && made[i]; i++) {
+        if (error != CL_SUCCESS) {
+            free(made[i]->partition);
+            dv_object_free(&made[i]->object);
+            continue;
+        }
+        made[i]->parent = parent;
+        if (parent->parent)
+            dv_object_use(&parent->object);
+        dv_object_keep_record(&made[i]->object, &message, sizeof message);
+        out[i] = (cl_device_id)made[i];
+    }
+    return error;
 }
 
 cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
@@ -453,24 +544,20 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
                                           cl_uint *num_devices_ret)
 {
     struct dv_device *device = dv_device_of(in_device);
-    struct dvw_create_sub_devices message = {0};
-    uint64_t wire[64 + 32]; /* properties, then ids */
-    cl_uint count = 0, answered = 0;
+    struct dvw_create_sub_devices message;
+    struct partition partition;
+    cl_uint count = 0;
 
     if (!device)
         return CL_INVALID_DEVICE;
     if (!properties || (num_devices == 0 && out_devices))
         return CL_INVALID_VALUE;
-    size_t listed = count_properties(properties);
-    if (listed < 2 || listed > 64)
+    partition.count = count_properties(properties);
+    if (partition.count < 2)
         return CL_INVALID_VALUE;
-    for (size_t i = 0; i < listed; i++)
-        wire[i] = i == listed - 1 ? 0 : (uint64_t)properties[i];
-    struct dv_session *s = device->object.session;
-    message.device = device->object.id;
-    message.property_count = (uint32_t)listed;
-    cl_int error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire,
-                           listed * 8, &count, sizeof count, NULL);
+    for (size_t i = 0; i < partition.count; i++)
+        partition.wire.properties[i] = i == partition.count - 1 ? 0 : (uint64_t)properties[i];
+    cl_int error = send_partition(device, &partition, 0, &message, &count);
     if (error != CL_SUCCESS)
         return error;
     if (num_devices_ret)
@@ -479,49 +566,9 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
         return CL_SUCCESS;
     if (num_devices < count)
         return CL_INVALID_VALUE;
-    struct dv_device *made[64] = {NULL};
-    if (count > 64)
+    if (count > SUB_DEVICES_MAX)
         return CL_OUT_OF_RESOURCES;
-    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
-        made[i] = dv_object_create(DV_KIND_DEVICE, s);
-        if (made[i])
-            made[i]->partition = malloc(listed * sizeof *properties);
-        if (made[i] && made[i]->partition)
-            memcpy((uint8_t *)(wire + listed) + 4 * i, &made[i]->object.id, 4);
-        else
-            error = CL_OUT_OF_HOST_MEMORY;
-    }
-    message.id_count = count;
-    if (error == CL_SUCCESS)
-        error = dv_call(s, DVW_OP_CREATE_SUB_DEVICES, &message.head, sizeof message, wire,
-                        listed * 8 + count * 4, &answered, sizeof answered, NULL);
-    if (error == CL_SUCCESS && answered != count) /* not as many as it said before */
-        error = CL_OUT_OF_RESOURCES;
-    for (cl_uint i = 0; i < count && error == CL_SUCCESS; i++) {
-        made[i]->platform = device->platform;
-        made[i]->parent = device;
-        made[i]->type = device->type;
-        made[i]->unified = device->unified;
-        made[i]->index = device->index;
-        made[i]->max_alloc_bytes = device->max_alloc_bytes;
-        made[i]->base_align = device->base_align;
-        made[i]->max_group = device->max_group;
-        memcpy(made[i]->max_items, device->max_items, sizeof device->max_items);
-        made[i]->non_uniform = device->non_uniform;
-        memcpy(made[i]->name, device->name, sizeof device->name);
-        pthread_mutex_init(&made[i]->lock, NULL);
-        memcpy(made[i]->partition, properties, listed * sizeof *properties);
-        made[i]->partition_count = listed;
-        if (device->parent)
-            dv_object_use(&device->object);
-        dv_object_keep_record(&made[i]->object, &message, sizeof message);
-        out_devices[i] = (cl_device_id)made[i];
-    }
-    for (cl_uint i = 0; error != CL_SUCCESS && i < 64 && made[i]; i++) {
-        free(made[i]->partition);
-        dv_object_free(&made[i]->object);
-    }
-    return error;
+    return make_sub_devices(device, properties, &partition, count, out_devices);
 }
 
 /* ---- timers, extension functions ---- */

@@ -392,75 +392,94 @@ static cl_int send_source(struct dv_program *program, const struct build *b, con
     return error;
 }
 
+/* What the worker gets beside the message: the options, and the names of the headers, in one block. */
+static char *join_options(const struct build *b, const char *options, size_t *options_bytes, size_t *bytes)
+{
+    const char *info = b->action == DV_LINK || strstr(options, ARGUMENT_INFO) ? "" : " " ARGUMENT_INFO;
+
+    *options_bytes = *bytes = strlen(options) + strlen(info);
+    for (cl_uint i = 0; b->names && i < b->other_count; i++)
+        *bytes += strlen(b->names[i]) + 1;
+    char *data = calloc(1, *bytes + 1);
+    if (!data)
+        return NULL;
+    char *at = stpcpy(stpcpy(data, options), info);
+    for (cl_uint i = 0; b->names && i < b->other_count; i++)
+        at = stpcpy(at, b->names[i]) + 1;
+    return data;
+}
+
+/* Devices, then headers or programs to link. */
+static uint32_t *list_ids(const struct build *b, size_t *bytes)
+{
+    uint32_t *ids = malloc((b->device_count + b->other_count + 1) * sizeof *ids);
+
+    *bytes = (b->device_count + b->other_count) * sizeof *ids;
+    for (cl_uint i = 0; ids && i < b->device_count; i++)
+        ids[i] = b->devices[i]->object.id;
+    for (cl_uint i = 0; ids && i < b->other_count; i++)
+        ids[b->device_count + i] = b->others[i]->object.id;
+    return ids;
+}
+
+/* Takes the names of the kernels out of the answer, which ends with a NUL. */
+static cl_int take_kernel_names(struct dv_program *program, const uint8_t *answer)
+{
+    const struct dv_wire_build *facts = (const void *)answer;
+
+    free(program->kernel_names);
+    program->kernel_names = strdup((const char *)(facts + 1));
+    program->kernel_count = facts->kernel_count;
+    program->built = program->kernel_names != NULL;
+    return program->built ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+}
+
+static void keep_build_record(struct dv_program *program, const struct dvw_build_program *message)
+{
+    free(program->build_record);
+    program->build_record = malloc(sizeof *message);
+    if (program->build_record)
+        memcpy(program->build_record, message, sizeof *message);
+}
+
 static cl_int run_build(const struct build *b)
 {
+    enum { ANSWER_MAX = 256 << 10 };
     struct dv_program *program = b->program;
     struct dv_session *s = program->object.session;
+    size_t options_bytes = 0, data_bytes = 0, ids_bytes = 0, bytes = 0;
     DV_AUTO_FREE char *given = absolute_options(b->options ? b->options : "", program->source);
-    size_t info_bytes = b->action == DV_LINK ? 0 : strlen(ARGUMENT_INFO) + 1, names_bytes = 0;
-    bool has_info = given && strstr(given, ARGUMENT_INFO);
-    enum { ANSWER = 256 << 10 };
 
     if (!given)
         return CL_OUT_OF_HOST_MEMORY;
-    cl_int sent = send_source(program, b, given);
-    if (sent != CL_SUCCESS)
-        return sent;
-    if (has_info)
-        info_bytes = 0;
-    for (cl_uint i = 0; b->names && i < b->other_count; i++)
-        names_bytes += strlen(b->names[i]) + 1;
-    size_t options_bytes = strlen(given) + info_bytes;
-    DV_AUTO_FREE char *data = calloc(1, options_bytes + names_bytes + 1);
-    DV_AUTO_FREE uint32_t *ids = malloc((b->device_count + b->other_count + 1) * sizeof *ids);
-    DV_AUTO_FREE uint8_t *answer = malloc(ANSWER + 1);
+    cl_int error = send_source(program, b, given);
+    if (error != CL_SUCCESS)
+        return error;
+    DV_AUTO_FREE char *data = join_options(b, given, &options_bytes, &data_bytes);
+    DV_AUTO_FREE uint32_t *ids = list_ids(b, &ids_bytes);
+    DV_AUTO_FREE uint8_t *answer = malloc(ANSWER_MAX + 1);
     if (!data || !ids || !answer)
         return CL_OUT_OF_HOST_MEMORY;
-    sprintf(data, "%s%s%s", given, info_bytes ? " " : "", info_bytes ? ARGUMENT_INFO : "");
-    char *at = data + options_bytes;
-    for (cl_uint i = 0; b->names && i < b->other_count; i++)
-        at = stpcpy(at, b->names[i]) + 1;
-    for (cl_uint i = 0; i < b->device_count; i++)
-        ids[i] = b->devices[i]->object.id;
-    for (cl_uint i = 0; i < b->other_count; i++)
-        ids[b->device_count + i] = b->others[i]->object.id;
-
     struct dvw_build_program message = {.id = program->object.id,
                                         .device_count = b->device_count,
                                         .options_bytes = (uint32_t)options_bytes,
                                         .action = b->action,
                                         .header_count = b->other_count,
                                         .context = b->context->object.id,
-                                        .data_bytes = options_bytes + names_bytes};
-    message.data = put_bulk(s, data, message.data_bytes);
+                                        .data_bytes = data_bytes,
+                                        .data = put_bulk(s, data, data_bytes)};
     if (!message.data)
         return why_not(s);
-    size_t bytes = 0;
-    cl_int error = dv_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids,
-                           (b->device_count + b->other_count) * sizeof *ids, answer, ANSWER, &bytes);
+    error = dv_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX,
+                    &bytes);
     if (dv_session_alive(s))
         dv_arena_free(&s->arena, message.data);
-    program->told_sizes = false;
-    free(program->build_record);
-    program->build_record = malloc(sizeof message);
-    if (program->build_record)
-        memcpy(program->build_record, &message, sizeof message);
-
-    const struct dv_wire_build *facts = (const void *)answer;
-    program->built = false;
-    if (error == CL_SUCCESS && bytes >= sizeof *facts && b->action != DV_COMPILE) {
-        size_t names = bytes - sizeof *facts;
-        if (bytes > ANSWER)
-            names = ANSWER - sizeof *facts;
-        answer[sizeof *facts + names] = '\0';
-        free(program->kernel_names);
-        program->kernel_names = strdup((char *)(facts + 1));
-        program->kernel_count = facts->kernel_count;
-        program->built = program->kernel_names != NULL;
-        if (!program->built)
-            error = CL_OUT_OF_HOST_MEMORY;
-    }
-    return error;
+    keep_build_record(program, &message);
+    program->told_sizes = program->built = false;
+    if (error != CL_SUCCESS || bytes < sizeof(struct dv_wire_build) || b->action == DV_COMPILE)
+        return error;
+    answer[bytes < ANSWER_MAX ? bytes : ANSWER_MAX] = '\0';
+    return take_kernel_names(program, answer);
 }
 
 static cl_int note_options(struct dv_program *program, const struct build *b)
