@@ -280,14 +280,14 @@ def client_enqueue(api, f):
     queue = f.args[0]
     m = next(x for x in api.messages if x.function is f)
     out = ["%s DV_ENTRY dvc_%s(%s)\n{\n" % (f.result, f.name, f.parameters())]
-    out.append("    struct dv_queue *queue_ = dv_queue_of(%s);\n" % queue.name)
+    out.append("    struct dvc_queue *queue_ = dvc_queue_of(%s);\n" % queue.name)
     out.append("    if (!queue_)\n        return %s;\n" % api.kinds["queue"]["invalid"])
     check_args, fill, tail, tail_bytes, before = ["queue_"], [], "NULL", "0", []
     for a in api.plain_args(f):
         how = api.how(f, a)
         if "object" in how:
             kind = how["object"]
-            out.append("    struct %s *%s_ = dv_%s_of(%s);\n" %
+            out.append("    struct %s *%s_ = dvc_%s_of(%s);\n" %
                        (api.kinds[kind]["struct"], a.name, kind, a.name))
             out.append("    if (!%s_)\n        return %s;\n" % (a.name, api.kinds[kind]["invalid"]))
             check_args.append(a.name + "_")
@@ -308,20 +308,20 @@ def client_enqueue(api, f):
             tail, tail_bytes = a.name, str(how["bytes"])
         elif "objects" in how:
             kind = api.kinds[how["objects"]]
-            before.append("    DV_AUTO_FREE uint32_t *ids = dv_ids_of_%s(%s, %s);\n    if (!ids)\n"
+            before.append("    DV_AUTO_FREE uint32_t *ids = dvc_ids_of_%s(%s, %s);\n    if (!ids)\n"
                           "        return %s;\n" %
                           (how["objects"], how["count"], a.name, "DV_NO_MEMORY"))
             tail, tail_bytes = "ids", "sizeof(uint32_t) * " + how["count"]
         else:
             fill.append("    message.%s = (%s)%s;\n" %
                         (a.name, "uint64_t" if a.size == 8 else "uint32_t", a.name))
-    out.append("    int32_t error = dv_check_waits(queue_->context, %s, %s);\n" % WAIT_ARGS[:2])
+    out.append("    int32_t error = dvc_check_waits(queue_->context, %s, %s);\n" % WAIT_ARGS[:2])
     out.append("    if (!error)\n        error = %s(%s);\n" % (f.spec["check"], ", ".join(check_args)))
     out.append("    if (error)\n        return error;\n")
     out += before
     out.append("    struct %s message;\n    memset(&message, 0, sizeof message);\n" % m.struct)
     out += fill
-    out.append("    return dv_enqueue(queue_, %s, &message.head, sizeof message, %s, %s,\n"
+    out.append("    return dvc_enqueue(queue_, %s, &message.head, sizeof message, %s, %s,\n"
                "                      %s, %s, %s, %s);\n}\n\n" %
                ((m.op, tail, tail_bytes, f.spec["command"]) + WAIT_ARGS))
     return "".join(out)
@@ -330,8 +330,8 @@ def client_enqueue(api, f):
 def client_reference(api, f):
     kind = f.spec["object"]
     k = api.kinds[kind]
-    return ("%s DV_ENTRY dvc_%s(%s)\n{\n    struct %s *o = dv_%s_of(%s);\n    if (!o)\n"
-            "        return %s;\n    return dv_%s_%s(o);\n}\n\n" %
+    return ("%s DV_ENTRY dvc_%s(%s)\n{\n    struct %s *o = dvc_%s_of(%s);\n    if (!o)\n"
+            "        return %s;\n    return dvc_%s_%s(o);\n}\n\n" %
             (f.result, f.name, f.parameters(), k["struct"], kind, f.args[0].name, k["invalid"], kind,
              f.does))
 
@@ -340,7 +340,7 @@ def client_info(api, f):
     kind = f.spec["object"]
     k = api.kinds[kind]
     out = ["%s DV_ENTRY dvc_%s(%s)\n{\n" % (f.result, f.name, f.parameters()),
-           "    struct %s *o = dv_%s_of(%s);\n    if (!o)\n        return %s;\n" %
+           "    struct %s *o = dvc_%s_of(%s);\n    if (!o)\n        return %s;\n" %
            (k["struct"], kind, f.args[0].name, k["invalid"])]
     if f.spec.get("before"):
         out.append("    int32_t error = %s(o);\n    if (error)\n        return error;\n" %
@@ -353,12 +353,12 @@ def client_info(api, f):
         if "error" in how:
             out.append("\n        return %s;\n" % how["error"])
         elif "text" in how:
-            out.append("\n        return dv_info_text(%s, %s);\n" % (how["text"], where))
+            out.append("\n        return dvc_info_text(%s, %s);\n" % (how["text"], where))
         elif "bytes" in how:
-            out.append("\n        return dv_info_bytes(%s, %s, %s);\n" %
+            out.append("\n        return dvc_info_bytes(%s, %s, %s);\n" %
                        (how["bytes"], how["size"], where))
         else:
-            out.append(" {\n        %s = %s;\n        return dv_info_bytes(&answer, sizeof answer, %s);"
+            out.append(" {\n        %s = %s;\n        return dvc_info_bytes(&answer, sizeof answer, %s);"
                        "\n    }\n" % (declare(how["type"], "answer"), how["value"], where))
     out.append("    default:\n        return %s;\n    }\n}\n\n" % "DV_BAD_VALUE")
     return "".join(out)
@@ -396,10 +396,10 @@ def client_logged(api, f):
     line = "%s(%s)" % (f.name, ", ".join(formats))
     given = "".join(", " + v for v in values)
     if f.result == "void":
-        body = "    %s;\n    dv_log_call(\"%s\"%s);\n" % (call, line, given)
+        body = "    %s;\n    dvc_log_call(\"%s\"%s);\n" % (call, line, given)
     else:
         shape, cast = ("%d", "(int)") if f.result == api.spec["status"] else ("%p", "(void *)(uintptr_t)")
-        body = ("    %s = %s;\n    dv_log_call(\"%s = %s\"%s, %sresult);\n    return result;\n" %
+        body = ("    %s = %s;\n    dvc_log_call(\"%s = %s\"%s, %sresult);\n    return result;\n" %
                 (declare(f.result, "result"), call, line, shape, given, cast))
     return "static %s DV_ENTRY logged_%s(%s)\n{\n%s}\n\n" % (f.result, f.name, f.parameters(), body)
 

@@ -26,5 +26,5 @@ int main(int argc, char **argv)
                 "To run a program through divvy: divvy run -- PROGRAM\n");
         return 2;
     }
-    return dv_zygote_run(DV_ZYGOTE_SOCKET_FD, of_system, &dvk_opencl);
+    return dvk_zygote_run(DV_ZYGOTE_SOCKET_FD, of_system, &dvk_opencl);
 }

@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 
 /* A client that breaks the format ends its worker; here the next input begins. */
-#define dv_runtime_abandon really_abandon
+#define dvk_runtime_abandon really_abandon
 #include "src/worker/core/session.c"
-#undef dv_runtime_abandon
+#undef dvk_runtime_abandon
 
 #include "src/worker/opencl/executor.h"
 #include "src/wire/session/opencl_replies.h"
@@ -21,16 +21,16 @@
 #define DATA_AT (DV_SHM_ARENA_OFFSET + 65536)
 #define REPLY_BYTES 16384
 
-static struct dv_runtime runtime;
-static struct dv_worker_start start;
+static struct dvk_runtime runtime;
+static struct dvk_worker_start start;
 static struct dv_ring_writer writer;
 static jmp_buf next_input;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-_Noreturn void dv_runtime_abandon(struct dv_runtime *of, const char *reason);
-_Noreturn void dv_runtime_abandon(struct dv_runtime *of, const char *reason)
+_Noreturn void dvk_runtime_abandon(struct dvk_runtime *of, const char *reason);
+_Noreturn void dvk_runtime_abandon(struct dvk_runtime *of, const char *reason)
 {
     (void)of;
     (void)reason;
@@ -50,27 +50,27 @@ cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void 
     if (bytes == sizeof(void *) && value &&
         clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
                            NULL) != CL_SUCCESS)
-        dv_runtime_abandon(&runtime, "gave bytes to a kernel that nobody knows");
+        dvk_runtime_abandon(&runtime, "gave bytes to a kernel that nobody knows");
     return real(kernel, index, bytes, value);
 }
 
 /* What the worker's main loop does, until the ring is empty. */
 static void serve_all(void)
 {
-    const struct dv_runtime_api *api = runtime.ops;
+    const struct dvk_runtime_api *api = runtime.ops;
     struct dv_record record;
     int found;
 
     while ((found = dv_ring_peek(&runtime.ring, &record)) == 0) {
         api->handle(&runtime, &record);
-        dv_graph_reap(&runtime.graph);
+        dvk_graph_reap(&runtime.graph);
         api->work(&runtime);
     }
     if (found == -EPROTO)
-        dv_runtime_abandon(&runtime, "wrote a malformed record");
-    dv_graph_fence(&runtime.graph);
+        dvk_runtime_abandon(&runtime, "wrote a malformed record");
+    dvk_graph_fence(&runtime.graph);
     api->before_sleep(&runtime);
-    dv_graph_reap(&runtime.graph);
+    dvk_graph_reap(&runtime.graph);
     /* the client's helper would have taken them */
     atomic_store(&runtime.header->upcall_head, atomic_load(&runtime.header->upcall_tail));
     atomic_store(&runtime.header->output_head, atomic_load(&runtime.header->output_tail));
@@ -171,21 +171,21 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argv;
     setenv("OCL_ICD_VENDORS", VENDORS, 1);
     dv_log_set_level(DV_LOG_ERROR);
-    start = (struct dv_worker_start){.device_count = 1, .shm_bytes = SHM_BYTES};
+    start = (struct dvk_worker_start){.device_count = 1, .shm_bytes = SHM_BYTES};
     runtime.start = &start;
     runtime.ops = &dvk_opencl;
     runtime.shm_bytes = SHM_BYTES;
     runtime.shm = mmap(NULL, SHM_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    runtime.guard = (struct dv_guard){.view = runtime.shm, .pages = SHM_BYTES / DV_PAGE}; /* without guards */
+    runtime.guard = (struct dvk_guard){.view = runtime.shm, .pages = SHM_BYTES / DV_PAGE}; /* without guards */
     runtime.header = (struct dv_shm_header *)runtime.shm;
     pthread_mutex_init(&runtime.upcall_lock, NULL);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     dv_ring_writer_init(&writer, runtime.shm);
-    dv_graph_init(&runtime.graph, runtime.ops->backend, &runtime, runtime.shm);
-    if (dv_gates_start(&runtime) < 0)
+    dvk_graph_init(&runtime.graph, runtime.ops->backend, &runtime, runtime.shm);
+    if (dvk_gates_start(&runtime) < 0)
         abort();
-    dv_accounts_start(&runtime);
+    dvk_accounts_start(&runtime);
     if (runtime.ops->init(&runtime, text, sizeof text) < 0) {
         fprintf(stderr, "%s\n", text);
         abort();

@@ -5,7 +5,7 @@
  *
  * Where the C code is found again:
  *   Front       the worker's main thread: serve() in src/worker/core/session.c, and gate.c there
- *   Vendor      dv_graph_report in src/worker/core/graph.c, on a thread of the vendor's
+ *   Vendor      dvk_graph_report in src/worker/core/graph.c, on a thread of the vendor's
  *   Lease       the lease client's thread: src/lease/lease.c
  *   give_back, want, drained, yield, handle, keep_time
  *               the functions of these names (dv_lease_...) in src/lease/lease.c
@@ -73,7 +73,7 @@ mtype = { WANT, CANCEL, RELEASE, STATE, GRANT, RECALL, ASK };
 chan up[N] = [CAP] of { mtype, byte, byte };
 chan down[N] = [DOWN_CAP] of { mtype, byte, byte };
 
-/* ---- the clients: struct device in src/lease/channel.h, struct dv_gate in the worker ---- */
+/* ---- the clients: struct device in src/lease/channel.h, struct dvk_gate in the worker ---- */
 
 #define IDLE 0
 #define WAITING 1
@@ -359,7 +359,7 @@ proctype Lease(byte i)
  * lock (dv_lease_left_ns in fits, dv_lease_held) is a step of its own. */
 proctype Front(byte i)
 {
-    bit serving; /* in dv_gates_serve; otherwise in dv_graph_add, with a new command */
+    bit serving; /* in dvk_gates_serve; otherwise in dvk_graph_add, with a new command */
 
 rest:
     if
@@ -374,10 +374,10 @@ rest:
         }
 #ifdef CLOSING
     :: atomic { main_runs(i) && !work[i] && flight[i] > ended[i] && closing[i] == 0 ->
-            closing[i] = PAUSES; /* dv_gates_before_sleep: mostly nothing follows at once */
+            closing[i] = PAUSES; /* dvk_gates_before_sleep: mostly nothing follows at once */
             goto rest
         }
-    :: atomic { main_runs(i) && ended[i] > 0 && main_room(i) -> /* dv_graph_reap */
+    :: atomic { main_runs(i) && ended[i] > 0 && main_room(i) -> /* dvk_graph_reap */
             flight[i] = flight[i] - ended[i];
             ended[i] = 0;
             if
@@ -387,7 +387,7 @@ rest:
             serving = 1
         }
 #else
-    :: atomic { main_runs(i) && flight[i] > 0 && main_room(i) -> /* leave_gate, dv_gate_drained */
+    :: atomic { main_runs(i) && flight[i] > 0 && main_room(i) -> /* leave_gate, dvk_gate_drained */
             flight[i]--;
             printf("a command of client %d ends\n", i);
             if
@@ -425,13 +425,13 @@ rest:
 #endif
     fi;
 
-    /* dv_gate_admit; in dv_gates_serve it is called only if a command waits */
+    /* dvk_gate_admit; in dvk_gates_serve it is called only if a command waits */
 #ifdef CLOSING
     atomic { main_runs(i) && main_room(i) ->
         if
         :: work[i] && flight[i] == 0 -> want(i)
         :: work[i] && (closing[i] == 1 || closing[i] == PAUSES) ->
-            closing[i] = 0 /* dv_gate_reopen: another may follow */
+            closing[i] = 0 /* dvk_gate_reopen: another may follow */
         :: else
         fi
     };
@@ -457,7 +457,7 @@ rest:
                 assert(will_move(i));
 #ifdef CLOSING
                 if
-                :: flight[i] > 0 && closing[i] == 0 -> closing[i] = 1 /* dv_gate_close */
+                :: flight[i] > 0 && closing[i] == 0 -> closing[i] = 1 /* dvk_gate_close */
                 :: else
                 fi
 #endif
@@ -488,7 +488,7 @@ rest:
         goto rest
     };
 
-closing_: /* the end of dv_gates_serve: what is over or recalled, and not used, is returned */
+closing_: /* the end of dvk_gates_serve: what is over or recalled, and not used, is returned */
     atomic {
         main_runs(i) && main_room(i);
         if
@@ -527,7 +527,7 @@ running_:
             ended[i]++
         }
     od;
-closed: /* dv_gate_closed */
+closed: /* dvk_gate_closed */
     atomic {
         main_runs(i) && main_room(i);
         if

@@ -7,7 +7,7 @@
  * Where the C code is found again:
  *   Main        the worker's main thread: make_room_for_others and bring_in in
  *               src/worker/opencl/residency.c, and what gate.c does around them
- *   Vendor      dv_graph_report, on a thread of the vendor's: it gives the device back
+ *   Vendor      dvk_graph_report, on a thread of the vendor's: it gives the device back
  *   Lease       the lease client's thread: src/lease/memory.c, handle in lease.c, sync.c
  *   Reader, take_message, place_ahead, settle, ask_for_room, given_back
  *               the functions of these names in src/arbiter/memory.c and leases.c
@@ -456,7 +456,7 @@ proctype Main(byte i)
             give_back(i, works(i));
             tidy(i)
         }
-    :: atomic { alive(i) && !between(i) && flight[i] >= ENDED && can_send(i) -> /* dv_graph_reap */
+    :: atomic { alive(i) && !between(i) && flight[i] >= ENDED && can_send(i) -> /* dvk_graph_reap */
             flight[i] = 0;
             if
             :: has(i) -> give_back(i, works(i))

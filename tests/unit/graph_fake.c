@@ -4,18 +4,18 @@
 #include "graph_fake.h"
 #include "src/base/futex.h"
 
-static struct fake_command *command_of(struct dv_node *node)
+static struct fake_command *command_of(struct dvk_node *node)
 {
     return (struct fake_command *)node;
 }
 
-static struct fake_trace *trace_of(struct dv_node *node)
+static struct fake_trace *trace_of(struct dvk_node *node)
 {
     struct fake_command *c = command_of(node);
     return &c->fake->traces[c->id];
 }
 
-static int32_t submit(struct dv_node *node)
+static int32_t submit(struct dvk_node *node)
 {
     struct fake_command *c = command_of(node);
     struct fake *fake = c->fake;
@@ -24,7 +24,7 @@ static int32_t submit(struct dv_node *node)
 
     pthread_mutex_lock(&fake->lock);
     for (uint32_t i = 0; i < node->dep_count; i++) {
-        struct dv_node *dep = node->deps[i];
+        struct dvk_node *dep = node->deps[i];
         if (dep->state == DV_NODE_DONE && dep->status < 0)
             status = DV_STATUS_DEPENDENCY_FAILED;
         else if (dep->state == DV_NODE_SUBMITTED && trace->wait_count < FAKE_WAITS)
@@ -42,9 +42,9 @@ static int32_t submit(struct dv_node *node)
     return status;
 }
 
-static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *stream)
+static struct dvk_node *fence(struct dvk_graph_queue *queue, struct dvk_stream *stream)
 {
-    struct dv_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
+    struct dvk_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
     struct fake *fake = command_of(last)->fake;
 
     if (fake->no_fence)
@@ -57,7 +57,7 @@ static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *str
     return &c->node;
 }
 
-static void turn(struct dv_node *node)
+static void turn(struct dvk_node *node)
 {
     struct fake_command *c = command_of(node);
     struct fake *fake = c->fake;
@@ -73,7 +73,7 @@ static void turn(struct dv_node *node)
     dv_futex_wake(&fake->graph.shm->worker_asleep, 1);
 }
 
-static void before_visible(struct dv_node *node)
+static void before_visible(struct dvk_node *node)
 {
     struct fake_command *c = command_of(node);
 
@@ -85,26 +85,26 @@ static void before_visible(struct dv_node *node)
     atomic_fetch_add(&trace_of(node)->visible, 1);
 }
 
-static void notify(struct dv_graph *graph, uint32_t slot)
+static void notify(struct dvk_graph *graph, uint32_t slot)
 {
     struct fake *fake = graph->owner;
     atomic_fetch_add(&fake->notified, 1);
     atomic_store(&fake->last_notified, slot);
 }
 
-static void failed(struct dv_node *node, int32_t status)
+static void failed(struct dvk_node *node, int32_t status)
 {
     trace_of(node)->failures++;
     trace_of(node)->failure = status;
 }
 
-static void finished(struct dv_node *node)
+static void finished(struct dvk_node *node)
 {
     trace_of(node)->finished++;
     assert_int_equal(trace_of(node)->destroyed, 0);
 }
 
-static void destroy(struct dv_node *node)
+static void destroy(struct dvk_node *node)
 {
     struct fake *fake = command_of(node)->fake;
 
@@ -115,12 +115,12 @@ static void destroy(struct dv_node *node)
     free(node);
 }
 
-static bool more_coming(const struct dv_node *node)
+static bool more_coming(const struct dvk_node *node)
 {
     return ((const struct fake_command *)node)->fake->more;
 }
 
-static const struct dv_graph_backend backend = {
+static const struct dvk_graph_backend backend = {
     .submit = submit,
     .fence = fence,
     .turn = turn,
@@ -140,7 +140,7 @@ void fake_init(struct fake *fake, uint32_t capacity)
     fake->traces = calloc(capacity + 1, sizeof *fake->traces);
     fake->order = calloc(capacity + 1, sizeof *fake->order);
     pthread_mutex_init(&fake->lock, NULL);
-    assert_int_equal(dv_graph_init(&fake->graph, &backend, fake, fake->shm), 0);
+    assert_int_equal(dvk_graph_init(&fake->graph, &backend, fake, fake->shm), 0);
 }
 
 void fake_fini(struct fake *fake)
@@ -155,25 +155,25 @@ void fake_fini(struct fake *fake)
                      atomic_load(&fake->traces[id].visible));
     }
     assert_int_equal(atomic_load(&fake->graph.attention), 0);
-    assert_true(dv_graph_oldest_blocked(&fake->graph) == UINT64_MAX);
+    assert_true(dvk_graph_oldest_blocked(&fake->graph) == UINT64_MAX);
     for (uint32_t i = 0; i < fake->graph.queue_count; i++) {
-        struct dv_graph_queue *queue = fake->graph.queues[i];
+        struct dvk_graph_queue *queue = fake->graph.queues[i];
         assert_true(TAILQ_EMPTY(&queue->active));
         assert_true(TAILQ_EMPTY(&queue->main.flight));
         assert_true(TAILQ_EMPTY(&queue->lane.flight));
         assert_null(queue->barrier);
     }
     while (fake->graph.queue_count)
-        dv_graph_queue_fini(&fake->graph, fake->graph.queues[0]);
-    dv_graph_fini(&fake->graph);
+        dvk_graph_queue_fini(&fake->graph, fake->graph.queues[0]);
+    dvk_graph_fini(&fake->graph);
     munmap(fake->shm, FAKE_SHM_BYTES);
     pthread_mutex_destroy(&fake->lock);
     free(fake->traces);
     free(fake->order);
 }
 
-struct fake_command *fake_command(struct fake *fake, struct dv_graph_queue *queue,
-                                  enum dv_runs_on runs_on)
+struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue,
+                                  enum dvk_runs_on runs_on)
 {
     struct fake_command *c = calloc(1, sizeof *c);
 
@@ -223,7 +223,7 @@ void fake_report(struct fake *fake, uint32_t id)
     struct fake_trace *trace = &fake->traces[id];
 
     trace->reported = true;
-    dv_graph_report(&trace->command->node, trace->outcome);
+    dvk_graph_report(&trace->command->node, trace->outcome);
 }
 
 void fake_complete(struct fake *fake, uint32_t id)
@@ -244,10 +244,10 @@ void fake_drain(struct fake *fake)
                 fake_complete(fake, fake->order[i]);
                 moved = true;
             }
-        dv_graph_reap(&fake->graph);
+        dvk_graph_reap(&fake->graph);
         if (!moved) {
             uint32_t before = fake->submissions;
-            dv_graph_fence(&fake->graph);
+            dvk_graph_fence(&fake->graph);
             moved = fake->submissions != before;
         }
     } while (moved);

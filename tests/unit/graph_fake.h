@@ -18,7 +18,7 @@ struct fake;
 /* What has happened to a command; outlives it. Counts order events by `fake.clock`, from 1. */
 struct fake_trace {
     struct fake_command *command; /* NULL once destroyed */
-    struct dv_stream *stream;
+    struct dvk_stream *stream;
     uint32_t waits[FAKE_WAITS]; /* the vendor's wait list at submission, by id */
     uint32_t wait_count;
     uint32_t submitted, executed, turned; /* when; 0: not yet */
@@ -33,13 +33,13 @@ struct fake_trace {
 };
 
 struct fake_command {
-    struct dv_node node; /* first */
+    struct dvk_node node; /* first */
     struct fake *fake;
     uint32_t id;
 };
 
 struct fake {
-    struct dv_graph graph;
+    struct dvk_graph graph;
     uint8_t *shm;
     struct fake_trace *traces; /* by id, from 1 */
     uint32_t count, capacity;
@@ -67,8 +67,8 @@ void fake_init(struct fake *fake, uint32_t capacity);
 void fake_fini(struct fake *fake);
 
 /* A command with a new id, not yet added. */
-struct fake_command *fake_command(struct fake *fake, struct dv_graph_queue *queue,
-                                  enum dv_runs_on runs_on);
+struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue,
+                                  enum dvk_runs_on runs_on);
 
 /* The vendor executes a command, if it may; answers whether it did. */
 bool fake_may_execute(struct fake *fake, uint32_t id);

@@ -14,7 +14,7 @@
 #define WITHIN(bytes) ((bytes) - DV_ARENA_GUARD_BYTES)
 
 struct ground {
-    struct dv_arena arena;
+    struct dvc_arena arena;
     uint64_t bytes; /* of the arena itself */
     int fd;
 };
@@ -29,13 +29,13 @@ static struct ground *ground_make(uint64_t arena_bytes)
     assert_int_equal(ftruncate(g->fd, (off_t)all), 0);
     uint8_t *shm = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g->fd, 0);
     assert_true(shm != MAP_FAILED);
-    assert_int_equal(dv_arena_init(&g->arena, shm, all), 0);
+    assert_int_equal(dvc_arena_init(&g->arena, shm, all), 0);
     return g;
 }
 
 static void ground_drop(struct ground *g)
 {
-    dv_arena_end(&g->arena);
+    dvc_arena_end(&g->arena);
     munmap(g->arena.shm, DV_SHM_ARENA_OFFSET + g->bytes);
     close(g->fd);
     free(g);
@@ -54,7 +54,7 @@ static void blocks_are_aligned_and_inside(void **state)
     const uint64_t sizes[] = {0,    1,     16,    255,    256,     257,
                               4096, 32768, 32769, 100000, 1048576, 5000001};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        uint64_t offset = dv_arena_alloc(&g->arena, sizes[i]);
+        uint64_t offset = dvc_arena_alloc(&g->arena, sizes[i]);
         assert_true(offset >= DV_SHM_ARENA_OFFSET);
         assert_true(offset + sizes[i] <= g->arena.end);
         assert_int_equal(offset % 256, 0);
@@ -67,17 +67,17 @@ static void blocks_are_aligned_and_inside(void **state)
 static void what_cannot_fit_is_refused(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(16 * MIB) + 1), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, g->arena.end), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, g->arena.end + 1), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, UINT64_MAX), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, UINT64_MAX - 4094), 0);
-    uint64_t all = dv_arena_alloc(&g->arena, WITHIN(16 * MIB));
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(16 * MIB) + 1), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, g->arena.end), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, g->arena.end + 1), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, UINT64_MAX), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, UINT64_MAX - 4094), 0);
+    uint64_t all = dvc_arena_alloc(&g->arena, WITHIN(16 * MIB));
     assert_int_equal(all, DV_SHM_ARENA_OFFSET);
-    assert_int_equal(dv_arena_alloc(&g->arena, 1), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, 40000), 0);
-    dv_arena_free(&g->arena, all);
-    assert_int_not_equal(dv_arena_alloc(&g->arena, WITHIN(16 * MIB)), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, 1), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, 40000), 0);
+    dvc_arena_free(&g->arena, all);
+    assert_int_not_equal(dvc_arena_alloc(&g->arena, WITHIN(16 * MIB)), 0);
     ground_drop(g);
 }
 
@@ -85,11 +85,11 @@ static void what_cannot_fit_is_refused(void **state)
 static void small_blocks_come_from_freed_large_ones(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    uint64_t all = dv_arena_alloc(&g->arena, WITHIN(16 * MIB));
+    uint64_t all = dvc_arena_alloc(&g->arena, WITHIN(16 * MIB));
     assert_int_not_equal(all, 0);
-    dv_arena_free(&g->arena, all);
+    dvc_arena_free(&g->arena, all);
     for (uint64_t bytes = 16; bytes <= 32768; bytes *= 2)
-        assert_int_not_equal(dv_arena_alloc(&g->arena, bytes), 0);
+        assert_int_not_equal(dvc_arena_alloc(&g->arena, bytes), 0);
     ground_drop(g);
 }
 
@@ -101,13 +101,13 @@ static void whole_pages_have_a_page_behind_them(void **state)
     uint64_t end = 0;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        uint64_t offset = dv_arena_alloc(&g->arena, sizes[i]);
+        uint64_t offset = dvc_arena_alloc(&g->arena, sizes[i]);
         assert_true(offset >= end + DV_PAGE);
         end = (offset + sizes[i] + DV_PAGE - 1) / DV_PAGE * DV_PAGE;
     }
-    uint64_t small = dv_arena_alloc(&g->arena, 100);
+    uint64_t small = dvc_arena_alloc(&g->arena, 100);
     assert_true(small >= end + DV_PAGE);
-    assert_true(dv_arena_alloc(&g->arena, 5000) >= small + MIB + DV_PAGE);
+    assert_true(dvc_arena_alloc(&g->arena, 5000) >= small + MIB + DV_PAGE);
     ground_drop(g);
 }
 
@@ -116,37 +116,37 @@ static void freed_neighbours_are_joined(void **state)
     struct ground *g = ground_make(8 * MIB);
     uint64_t blocks[8];
     for (int i = 0; i < 8; i++)
-        assert_int_not_equal(blocks[i] = dv_arena_alloc(&g->arena, WITHIN(MIB)), 0);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
-    dv_arena_free(&g->arena, blocks[2]); /* alone */
-    dv_arena_free(&g->arena, blocks[4]); /* alone */
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
-    dv_arena_free(&g->arena, blocks[3]); /* joins both sides */
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(3 * MIB)), blocks[2]);
-    dv_arena_free(&g->arena, blocks[2]);
-    dv_arena_free(&g->arena, blocks[1]); /* joins what follows */
-    dv_arena_free(&g->arena, blocks[5]); /* joins what precedes */
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(5 * MIB)), blocks[1]);
-    dv_arena_free(&g->arena, blocks[1]);
-    dv_arena_free(&g->arena, blocks[0]);
-    dv_arena_free(&g->arena, blocks[6]);
-    dv_arena_free(&g->arena, blocks[7]);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(8 * MIB)), blocks[0]);
+        assert_int_not_equal(blocks[i] = dvc_arena_alloc(&g->arena, WITHIN(MIB)), 0);
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
+    dvc_arena_free(&g->arena, blocks[2]); /* alone */
+    dvc_arena_free(&g->arena, blocks[4]); /* alone */
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(2 * MIB)), 0);
+    dvc_arena_free(&g->arena, blocks[3]); /* joins both sides */
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(3 * MIB)), blocks[2]);
+    dvc_arena_free(&g->arena, blocks[2]);
+    dvc_arena_free(&g->arena, blocks[1]); /* joins what follows */
+    dvc_arena_free(&g->arena, blocks[5]); /* joins what precedes */
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(5 * MIB)), blocks[1]);
+    dvc_arena_free(&g->arena, blocks[1]);
+    dvc_arena_free(&g->arena, blocks[0]);
+    dvc_arena_free(&g->arena, blocks[6]);
+    dvc_arena_free(&g->arena, blocks[7]);
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(8 * MIB)), blocks[0]);
     ground_drop(g);
 }
 
 static void the_best_fit_is_taken_and_the_rest_kept(void **state)
 {
     struct ground *g = ground_make(16 * MIB);
-    uint64_t large = dv_arena_alloc(&g->arena, WITHIN(4 * MIB));
-    dv_arena_alloc(&g->arena, WITHIN(MIB));
-    uint64_t small = dv_arena_alloc(&g->arena, WITHIN(2 * MIB));
-    dv_arena_alloc(&g->arena, WITHIN(MIB));
-    dv_arena_free(&g->arena, large);
-    dv_arena_free(&g->arena, small);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(2 * MIB) - 5), small);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(MIB)), large);
-    assert_int_equal(dv_arena_alloc(&g->arena, WITHIN(3 * MIB)), large + MIB);
+    uint64_t large = dvc_arena_alloc(&g->arena, WITHIN(4 * MIB));
+    dvc_arena_alloc(&g->arena, WITHIN(MIB));
+    uint64_t small = dvc_arena_alloc(&g->arena, WITHIN(2 * MIB));
+    dvc_arena_alloc(&g->arena, WITHIN(MIB));
+    dvc_arena_free(&g->arena, large);
+    dvc_arena_free(&g->arena, small);
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(2 * MIB) - 5), small);
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(MIB)), large);
+    assert_int_equal(dvc_arena_alloc(&g->arena, WITHIN(3 * MIB)), large + MIB);
     ground_drop(g);
 }
 
@@ -154,8 +154,8 @@ static void the_best_fit_is_taken_and_the_rest_kept(void **state)
 static void foreign_and_double_frees_are_ignored(void **state)
 {
     struct ground *g = ground_make(8 * MIB);
-    uint64_t a = dv_arena_alloc(&g->arena, MIB), b = dv_arena_alloc(&g->arena, MIB);
-    uint64_t small = dv_arena_alloc(&g->arena, 100);
+    uint64_t a = dvc_arena_alloc(&g->arena, MIB), b = dvc_arena_alloc(&g->arena, MIB);
+    uint64_t small = dvc_arena_alloc(&g->arena, 100);
     const uint64_t nonsense[] = {0,
                                  1,
                                  DV_SHM_ARENA_OFFSET - 4096,
@@ -167,16 +167,16 @@ static void foreign_and_double_frees_are_ignored(void **state)
                                  g->arena.end - 4096,
                                  UINT64_MAX};
     for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++)
-        dv_arena_free(&g->arena, nonsense[i]);
-    dv_arena_free(&g->arena, a);
-    dv_arena_free(&g->arena, a);
-    dv_arena_free(&g->arena, small);
-    dv_arena_free(&g->arena, small);
-    uint64_t first = dv_arena_alloc(&g->arena, MIB), second = dv_arena_alloc(&g->arena, MIB);
+        dvc_arena_free(&g->arena, nonsense[i]);
+    dvc_arena_free(&g->arena, a);
+    dvc_arena_free(&g->arena, a);
+    dvc_arena_free(&g->arena, small);
+    dvc_arena_free(&g->arena, small);
+    uint64_t first = dvc_arena_alloc(&g->arena, MIB), second = dvc_arena_alloc(&g->arena, MIB);
     assert_int_equal(first, a);
     assert_int_not_equal(second, a);
     assert_int_not_equal(second, b);
-    uint64_t one = dv_arena_alloc(&g->arena, 100), two = dv_arena_alloc(&g->arena, 100);
+    uint64_t one = dvc_arena_alloc(&g->arena, 100), two = dvc_arena_alloc(&g->arena, 100);
     assert_int_equal(one, small);
     assert_int_not_equal(two, small);
     ground_drop(g);
@@ -205,7 +205,7 @@ static uint64_t random_size(struct random *r)
 }
 
 static void check_apart(const struct block *live, size_t count, const struct block *fresh,
-                        const struct dv_arena *arena)
+                        const struct dvc_arena *arena)
 {
     assert_int_equal(fresh->offset % 256, 0);
     assert_true(fresh->offset >= DV_SHM_ARENA_OFFSET);
@@ -229,7 +229,7 @@ static void random_blocks_never_overlap(void **state)
     for (int round = 0; round < (UNDER_SANITIZER ? 20000 : 60000); round++) {
         if (count < LIVE_MOST && random_chance(&r, 52)) {
             struct block fresh = {.bytes = random_size(&r)};
-            fresh.offset = dv_arena_alloc(&g->arena, fresh.bytes);
+            fresh.offset = dvc_arena_alloc(&g->arena, fresh.bytes);
             if (!fresh.offset) {
                 refused++;
                 assert_true(used + fresh.bytes > 16 * MIB); /* not while most is free */
@@ -242,17 +242,17 @@ static void random_blocks_never_overlap(void **state)
         } else if (count) {
             size_t at = random_below(&r, count);
             used -= live[at].bytes;
-            dv_arena_free(&g->arena, live[at].offset);
+            dvc_arena_free(&g->arena, live[at].offset);
             if (random_chance(&r, 5))
-                dv_arena_free(&g->arena, live[at].offset);
+                dvc_arena_free(&g->arena, live[at].offset);
             live[at] = live[--count];
         }
     }
     assert_true(refused > 0); /* the arena was full now and then */
     while (count)
-        dv_arena_free(&g->arena, live[--count].offset);
+        dvc_arena_free(&g->arena, live[--count].offset);
     /* Slabs of small blocks stay; everything else is one piece again, or nearly. */
-    assert_int_not_equal(dv_arena_alloc(&g->arena, 64 * MIB), 0);
+    assert_int_not_equal(dvc_arena_alloc(&g->arena, 64 * MIB), 0);
     ground_drop(g);
 }
 
@@ -267,12 +267,12 @@ static void *allocate_and_free(void *argument)
     for (int i = 0; i < 4000 && !wrong; i++) {
         uint64_t offsets[4];
         for (int k = 0; k < 4; k++)
-            if ((offsets[k] = dv_arena_alloc(&g->arena, 8 + random_below(&r, 60000))))
+            if ((offsets[k] = dvc_arena_alloc(&g->arena, 8 + random_below(&r, 60000))))
                 memcpy(g->arena.shm + offsets[k], &mark, sizeof mark);
         for (int k = 0; k < 4; k++)
             if (offsets[k]) {
                 wrong += memcmp(g->arena.shm + offsets[k], &mark, sizeof mark) != 0;
-                dv_arena_free(&g->arena, offsets[k]);
+                dvc_arena_free(&g->arena, offsets[k]);
             }
     }
     return (void *)wrong;
@@ -296,7 +296,7 @@ static void threads_do_not_get_the_same_block(void **state)
 
 static uint64_t allocate_touched(struct ground *g, uint64_t bytes)
 {
-    uint64_t offset = dv_arena_alloc(&g->arena, bytes);
+    uint64_t offset = dvc_arena_alloc(&g->arena, bytes);
     assert_int_not_equal(offset, 0);
     for (uint64_t at = 0; at < bytes; at += DV_PAGE)
         g->arena.shm[offset + at] = 1;
@@ -309,11 +309,11 @@ static void freed_memory_stays_warm_up_to_a_bound(void **state)
     uint64_t a = allocate_touched(g, 200 * MIB);
     uint64_t b = allocate_touched(g, 100 * MIB);
     assert_true(backed_bytes(g) >= 300 * MIB);
-    dv_arena_free(&g->arena, a);
+    dvc_arena_free(&g->arena, a);
     assert_true(backed_bytes(g) >= 300 * MIB); /* kept for the next one */
-    dv_arena_free(&g->arena, b);
+    dvc_arena_free(&g->arena, b);
     assert_true(backed_bytes(g) <= 256 * MIB); /* too much: given back */
-    uint64_t again = dv_arena_alloc(&g->arena, 300 * MIB);
+    uint64_t again = dvc_arena_alloc(&g->arena, 300 * MIB);
     assert_int_equal(again, a);
     assert_int_equal(g->arena.shm[b], 0);
     ground_drop(g);
@@ -324,9 +324,9 @@ static void the_largest_block_stays_warm(void **state)
 {
     struct ground *g = ground_make(1024 * MIB);
     uint64_t a = allocate_touched(g, 300 * MIB);
-    dv_arena_free(&g->arena, a);
+    dvc_arena_free(&g->arena, a);
     assert_true(backed_bytes(g) >= 300 * MIB);
-    assert_int_equal(dv_arena_alloc(&g->arena, 300 * MIB), a);
+    assert_int_equal(dvc_arena_alloc(&g->arena, 300 * MIB), a);
     assert_int_equal(g->arena.shm[a], 1);
     ground_drop(g);
 }
@@ -336,15 +336,15 @@ static void the_bound_holds_after_cold_memory_was_used(void **state)
 {
     struct ground *g = ground_make(1024 * MIB);
     uint64_t warm = allocate_touched(g, 200 * MIB);
-    dv_arena_alloc(&g->arena, 40000);                     /* keeps neighbours apart */
-    uint64_t cold = dv_arena_alloc(&g->arena, 190 * MIB); /* never touched */
-    dv_arena_alloc(&g->arena, 40000);
+    dvc_arena_alloc(&g->arena, 40000);                     /* keeps neighbours apart */
+    uint64_t cold = dvc_arena_alloc(&g->arena, 190 * MIB); /* never touched */
+    dvc_arena_alloc(&g->arena, 40000);
     uint64_t more = allocate_touched(g, 200 * MIB);
-    dv_arena_alloc(&g->arena, 40000);
-    dv_arena_free(&g->arena, warm); /* stays backed */
-    dv_arena_free(&g->arena, cold); /* over the bound: given back */
-    assert_int_equal(dv_arena_alloc(&g->arena, 190 * MIB), cold);
-    dv_arena_free(&g->arena, more); /* over the bound again */
+    dvc_arena_alloc(&g->arena, 40000);
+    dvc_arena_free(&g->arena, warm); /* stays backed */
+    dvc_arena_free(&g->arena, cold); /* over the bound: given back */
+    assert_int_equal(dvc_arena_alloc(&g->arena, 190 * MIB), cold);
+    dvc_arena_free(&g->arena, more); /* over the bound again */
     assert_true(backed_bytes(g) <= 256 * MIB);
     ground_drop(g);
 }

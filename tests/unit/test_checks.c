@@ -6,18 +6,18 @@
 #define ROOT_BYTES 2048
 
 struct scene {
-    struct dv_context context, other_context;
-    struct dv_device device;
-    struct dv_queue queue;
-    struct dv_program program;
-    struct dv_kernel kernel;
-    struct dv_mem root, low, high, odd, foreign; /* three sub-buffers of the root */
+    struct dvc_context context, other_context;
+    struct dvc_device device;
+    struct dvc_queue queue;
+    struct dvc_program program;
+    struct dvc_kernel kernel;
+    struct dvc_mem root, low, high, odd, foreign; /* three sub-buffers of the root */
 };
 
-static struct dv_mem buffer(struct dv_context *context, struct dv_mem *parent, size_t origin,
+static struct dvc_mem buffer(struct dvc_context *context, struct dvc_mem *parent, size_t origin,
                             size_t bytes)
 {
-    return (struct dv_mem){.context = context,
+    return (struct dvc_mem){.context = context,
                            .type = CL_MEM_OBJECT_BUFFER,
                            .parent = parent,
                            .origin = origin,
@@ -55,8 +55,8 @@ static int tear_down(void **state)
 static void copies_stay_inside_their_buffers(void **state)
 {
     struct scene *s = *state;
-    struct dv_mem other = buffer(&s->context, NULL, 0, 100);
-#define COPY(src, dst, from, to, size) dv_check_copy_buffer(&s->queue, src, dst, from, to, size)
+    struct dvc_mem other = buffer(&s->context, NULL, 0, 100);
+#define COPY(src, dst, from, to, size) dvc_check_copy_buffer(&s->queue, src, dst, from, to, size)
     assert_int_equal(COPY(&s->root, &other, 0, 0, 100), CL_SUCCESS);
     assert_int_equal(COPY(&s->root, &other, ROOT_BYTES - 100, 0, 100), CL_SUCCESS);
     assert_int_equal(COPY(&s->root, &other, ROOT_BYTES - 99, 0, 100), CL_INVALID_VALUE);
@@ -71,7 +71,7 @@ static void copies_stay_inside_their_buffers(void **state)
     assert_int_equal(COPY(&other, &s->odd, 0, 0, 10), CL_MISALIGNED_SUB_BUFFER_OFFSET);
 }
 
-static size_t start_of(const struct dv_mem *mem)
+static size_t start_of(const struct dvc_mem *mem)
 {
     return mem->parent ? mem->origin : 0;
 }
@@ -80,10 +80,10 @@ static void linear_overlap_is_found_exactly(void **state)
 {
     struct scene *s = *state;
     struct random r = {random_seed()};
-    struct dv_mem *mems[] = {&s->root, &s->low, &s->high};
+    struct dvc_mem *mems[] = {&s->root, &s->low, &s->high};
     int overlaps = 0;
     for (int i = 0; i < 20000; i++) {
-        struct dv_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
+        struct dvc_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
         size_t size = 1 + random_below(&r, 300);
         size_t from = random_below(&r, src->size - size + 1),
                to = random_below(&r, dst->size - size + 1);
@@ -100,7 +100,7 @@ struct box {
     size_t origin[3], row, slice;
 };
 
-static void mark(uint8_t *bytes, const struct dv_mem *mem, const struct box *box,
+static void mark(uint8_t *bytes, const struct dvc_mem *mem, const struct box *box,
                  const size_t *size, uint8_t with)
 {
     for (size_t z = 0; z < size[2]; z++)
@@ -110,7 +110,7 @@ static void mark(uint8_t *bytes, const struct dv_mem *mem, const struct box *box
                       (box->origin[1] + y) * box->row + box->origin[0] + x] |= with;
 }
 
-static bool fits(const struct dv_mem *mem, const struct box *box, const size_t *size)
+static bool fits(const struct dvc_mem *mem, const struct box *box, const size_t *size)
 {
     return (box->origin[2] + size[2] - 1) * box->slice + (box->origin[1] + size[1] - 1) * box->row +
                box->origin[0] + size[0] <=
@@ -122,10 +122,10 @@ static void rectangular_overlap_is_found_exactly(void **state)
 {
     struct scene *s = *state;
     struct random r = {random_seed() + 1};
-    struct dv_mem *mems[] = {&s->root, &s->low, &s->high};
+    struct dvc_mem *mems[] = {&s->root, &s->low, &s->high};
     int overlaps = 0, apart = 0;
     for (int i = 0; i < 60000; i++) {
-        struct dv_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
+        struct dvc_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
         size_t size[3] = {1 + random_below(&r, 12), 1 + random_below(&r, 5),
                           1 + random_below(&r, 4)};
         struct box a = {.row = size[0] + random_below(&r, 20)};
@@ -149,7 +149,7 @@ static void rectangular_overlap_is_found_exactly(void **state)
             overlap |= bytes[k] == 3;
         overlaps += overlap;
         apart += !overlap;
-        cl_int result = dv_check_copy_buffer_rect(&s->queue, src, dst, a.origin, b.origin, size,
+        cl_int result = dvc_check_copy_buffer_rect(&s->queue, src, dst, a.origin, b.origin, size,
                                                   a.row, a.slice, b.row, b.slice);
         if (result != (overlap ? CL_MEM_COPY_OVERLAP : CL_SUCCESS))
             fail_msg("case %d: overlap %d but answer %d", i, overlap, result);
@@ -161,9 +161,9 @@ static void rectangular_copies_are_checked(void **state)
 {
     struct scene *s = *state;
     const size_t zero[3] = {0}, size[3] = {8, 4, 2}, far[3] = {0, 0, SIZE_MAX}, two[3] = {8, 1, 2};
-    struct dv_mem other = buffer(&s->context, NULL, 0, 64);
+    struct dvc_mem other = buffer(&s->context, NULL, 0, 64);
 #define RECT(src, dst, a, b, r, ...)                                                               \
-    dv_check_copy_buffer_rect(&s->queue, src, dst, a, b, r, __VA_ARGS__)
+    dvc_check_copy_buffer_rect(&s->queue, src, dst, a, b, r, __VA_ARGS__)
     assert_int_equal(RECT(&s->root, &other, zero, zero, size, 0, 0, 0, 0), CL_SUCCESS);
     assert_int_equal(RECT(&s->root, &other, NULL, zero, size, 0, 0, 0, 0), CL_INVALID_VALUE);
     assert_int_equal(RECT(&s->root, &other, zero, NULL, size, 0, 0, 0, 0), CL_INVALID_VALUE);
@@ -186,7 +186,7 @@ static void fills_are_checked(void **state)
     struct scene *s = *state;
     const char pattern[128] = {0};
 #define FILL(mem, p, p_size, offset, size)                                                         \
-    dv_check_fill_buffer(&s->queue, mem, p, p_size, offset, size)
+    dvc_check_fill_buffer(&s->queue, mem, p, p_size, offset, size)
     for (size_t bytes = 1; bytes <= 128; bytes *= 2)
         assert_int_equal(FILL(&s->root, pattern, bytes, bytes, 2 * bytes), CL_SUCCESS);
     assert_int_equal(FILL(&s->root, NULL, 4, 0, 64), CL_INVALID_VALUE);
@@ -207,15 +207,15 @@ static void fills_are_checked(void **state)
 static void image_copies_are_checked(void **state)
 {
     struct scene *s = *state;
-    struct dv_mem image = {
+    struct dvc_mem image = {
         .context = &s->context, .type = CL_MEM_OBJECT_IMAGE2D, .element_bytes = 4};
     image.desc.image_width = 16;
     image.desc.image_height = 16;
-    struct dv_mem other = image, different = image;
+    struct dvc_mem other = image, different = image;
     different.format.image_channel_order = CL_RGBA;
     const size_t zero[3] = {0}, size[3] = {8, 8, 1}, beside[3] = {8, 0, 0}, below[3] = {0, 8, 0},
                  half[3] = {4, 4, 0}, outside[3] = {9, 0, 0};
-#define IMAGE(src, dst, a, b) dv_check_copy_image(&s->queue, src, dst, a, b, size)
+#define IMAGE(src, dst, a, b) dvc_check_copy_image(&s->queue, src, dst, a, b, size)
     assert_int_equal(IMAGE(&image, &other, zero, zero), CL_SUCCESS);
     assert_int_equal(IMAGE(&image, &different, zero, zero), CL_IMAGE_FORMAT_MISMATCH);
     assert_int_equal(IMAGE(&image, &image, zero, beside), CL_SUCCESS);
@@ -225,17 +225,17 @@ static void image_copies_are_checked(void **state)
     assert_int_equal(IMAGE(&image, &other, outside, zero), CL_INVALID_VALUE);
     assert_int_equal(IMAGE(&image, &other, zero, outside), CL_INVALID_VALUE);
 #define TO_BUFFER(offset)                                                                          \
-    dv_check_copy_image_to_buffer(&s->queue, &image, &s->root, zero, size, offset)
+    dvc_check_copy_image_to_buffer(&s->queue, &image, &s->root, zero, size, offset)
 #define TO_IMAGE(offset)                                                                           \
-    dv_check_copy_buffer_to_image(&s->queue, &s->root, &image, offset, zero, size)
+    dvc_check_copy_buffer_to_image(&s->queue, &s->root, &image, offset, zero, size)
     assert_int_equal(TO_BUFFER(ROOT_BYTES - 256), CL_SUCCESS); /* 8 * 8 * 4 bytes */
     assert_int_equal(TO_BUFFER(ROOT_BYTES - 255), CL_INVALID_VALUE);
     assert_int_equal(TO_BUFFER(SIZE_MAX - 100), CL_INVALID_VALUE);
     assert_int_equal(TO_IMAGE(ROOT_BYTES - 256), CL_SUCCESS);
     assert_int_equal(TO_IMAGE(ROOT_BYTES - 255), CL_INVALID_VALUE);
-    assert_int_equal(dv_check_fill_image(&s->queue, &image, NULL, zero, size), CL_INVALID_VALUE);
-    assert_int_equal(dv_check_fill_image(&s->queue, &image, zero, zero, size), CL_SUCCESS);
-    assert_int_equal(dv_check_fill_image(&s->queue, &image, zero, outside, size), CL_INVALID_VALUE);
+    assert_int_equal(dvc_check_fill_image(&s->queue, &image, NULL, zero, size), CL_INVALID_VALUE);
+    assert_int_equal(dvc_check_fill_image(&s->queue, &image, zero, zero, size), CL_SUCCESS);
+    assert_int_equal(dvc_check_fill_image(&s->queue, &image, zero, outside, size), CL_INVALID_VALUE);
 }
 
 /* ---- kernels ---- */
@@ -247,7 +247,7 @@ static void ranges_are_checked(void **state)
     const size_t wide[3] = {129, 1, 1}, many[3] = {64, 8, 1}, odd[3] = {100, 1, 1};
     const size_t enormous[3] = {(size_t)1 << 32, (size_t)1 << 32, 1};
     const size_t late[3] = {SIZE_MAX - 256, 0, 0}, too_late[3] = {SIZE_MAX - 255, 0, 0};
-#define RANGE(dims, o, g, l) dv_check_ndrange(&s->queue, &s->kernel, dims, o, g, l)
+#define RANGE(dims, o, g, l) dvc_check_ndrange(&s->queue, &s->kernel, dims, o, g, l)
     assert_int_equal(RANGE(3, NULL, global, local), CL_SUCCESS);
     assert_int_equal(RANGE(3, NULL, global, NULL), CL_SUCCESS);
     assert_int_equal(RANGE(0, NULL, global, local), CL_INVALID_WORK_DIMENSION);
@@ -292,43 +292,43 @@ static void a_kernel_needs_all_its_arguments(void **state)
 static void wait_lists_are_checked(void **state)
 {
     struct scene *s = *state;
-    struct dv_event *event = dv_object_create(DV_KIND_EVENT, NULL);
-    struct dv_event *foreign = dv_object_create(DV_KIND_EVENT, NULL);
-    struct dv_mem *no_event = dv_object_create(DV_KIND_MEM, NULL);
+    struct dvc_event *event = dvc_object_create(DV_KIND_EVENT, NULL);
+    struct dvc_event *foreign = dvc_object_create(DV_KIND_EVENT, NULL);
+    struct dvc_mem *no_event = dvc_object_create(DV_KIND_MEM, NULL);
     event->context = &s->context;
     foreign->context = &s->other_context;
     cl_event good[] = {(cl_event)event, (cl_event)event},
              mixed[] = {(cl_event)event, (cl_event)foreign};
     cl_event wrong[] = {(cl_event)event, (cl_event)no_event}, null[] = {NULL};
-    assert_int_equal(dv_check_waits(&s->context, 0, NULL), CL_SUCCESS);
-    assert_int_equal(dv_check_waits(&s->context, 2, good), CL_SUCCESS);
-    assert_int_equal(dv_check_waits(&s->context, 0, good), CL_INVALID_EVENT_WAIT_LIST);
-    assert_int_equal(dv_check_waits(&s->context, 1, NULL), CL_INVALID_EVENT_WAIT_LIST);
-    assert_int_equal(dv_check_waits(&s->context, 2, mixed), CL_INVALID_CONTEXT);
-    assert_int_equal(dv_check_waits(&s->context, 2, wrong), CL_INVALID_EVENT_WAIT_LIST);
-    assert_int_equal(dv_check_waits(&s->context, 1, null), CL_INVALID_EVENT_WAIT_LIST);
-    dv_object_free(&event->object);
-    assert_int_equal(dv_check_waits(&s->context, 2, good), CL_INVALID_EVENT_WAIT_LIST);
-    dv_object_free(&foreign->object);
-    dv_object_free(&no_event->object);
+    assert_int_equal(dvc_check_waits(&s->context, 0, NULL), CL_SUCCESS);
+    assert_int_equal(dvc_check_waits(&s->context, 2, good), CL_SUCCESS);
+    assert_int_equal(dvc_check_waits(&s->context, 0, good), CL_INVALID_EVENT_WAIT_LIST);
+    assert_int_equal(dvc_check_waits(&s->context, 1, NULL), CL_INVALID_EVENT_WAIT_LIST);
+    assert_int_equal(dvc_check_waits(&s->context, 2, mixed), CL_INVALID_CONTEXT);
+    assert_int_equal(dvc_check_waits(&s->context, 2, wrong), CL_INVALID_EVENT_WAIT_LIST);
+    assert_int_equal(dvc_check_waits(&s->context, 1, null), CL_INVALID_EVENT_WAIT_LIST);
+    dvc_object_free(&event->object);
+    assert_int_equal(dvc_check_waits(&s->context, 2, good), CL_INVALID_EVENT_WAIT_LIST);
+    dvc_object_free(&foreign->object);
+    dvc_object_free(&no_event->object);
 }
 
 static void migrations_are_checked(void **state)
 {
     struct scene *s = *state;
-    struct dv_mem *mem = dv_object_create(DV_KIND_MEM, NULL),
-                  *foreign = dv_object_create(DV_KIND_MEM, NULL);
+    struct dvc_mem *mem = dvc_object_create(DV_KIND_MEM, NULL),
+                  *foreign = dvc_object_create(DV_KIND_MEM, NULL);
     mem->context = &s->context;
     foreign->context = &s->other_context;
     cl_mem good[] = {(cl_mem)mem}, bad[] = {(cl_mem)mem, (cl_mem)foreign}, null[] = {NULL};
-    assert_int_equal(dv_check_migrate(&s->queue, 1, good, CL_MIGRATE_MEM_OBJECT_HOST), CL_SUCCESS);
-    assert_int_equal(dv_check_migrate(&s->queue, 0, good, 0), CL_INVALID_VALUE);
-    assert_int_equal(dv_check_migrate(&s->queue, 1, NULL, 0), CL_INVALID_VALUE);
-    assert_int_equal(dv_check_migrate(&s->queue, 1, good, 1 << 10), CL_INVALID_VALUE);
-    assert_int_equal(dv_check_migrate(&s->queue, 2, bad, 0), CL_INVALID_CONTEXT);
-    assert_int_equal(dv_check_migrate(&s->queue, 1, null, 0), CL_INVALID_MEM_OBJECT);
-    dv_object_free(&mem->object);
-    dv_object_free(&foreign->object);
+    assert_int_equal(dvc_check_migrate(&s->queue, 1, good, CL_MIGRATE_MEM_OBJECT_HOST), CL_SUCCESS);
+    assert_int_equal(dvc_check_migrate(&s->queue, 0, good, 0), CL_INVALID_VALUE);
+    assert_int_equal(dvc_check_migrate(&s->queue, 1, NULL, 0), CL_INVALID_VALUE);
+    assert_int_equal(dvc_check_migrate(&s->queue, 1, good, 1 << 10), CL_INVALID_VALUE);
+    assert_int_equal(dvc_check_migrate(&s->queue, 2, bad, 0), CL_INVALID_CONTEXT);
+    assert_int_equal(dvc_check_migrate(&s->queue, 1, null, 0), CL_INVALID_MEM_OBJECT);
+    dvc_object_free(&mem->object);
+    dvc_object_free(&foreign->object);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* A leased device in the worker: which thread submits after a grant, and which one gives back. The test
- * is divvyd and the vendor; the worker's main thread runs in dv_runtime_take_long. */
+ * is divvyd and the vendor; the worker's main thread runs in dvk_runtime_take_long. */
 #include <unistd.h>
 
 #include "src/worker/core/runtime.h"
@@ -10,14 +10,14 @@
 #define BRIDGE_NS (1 * DV_NS_PER_MS) /* a longer gap is a pause */
 
 struct command {
-    struct dv_node node; /* first */
+    struct dvk_node node; /* first */
     int number;
     bool quick;
 };
 
-static struct dv_worker_start start;
-static struct dv_runtime runtime;
-static struct dv_graph_queue queue;
+static struct dvk_worker_start start;
+static struct dvk_runtime runtime;
+static struct dvk_graph_queue queue;
 static struct command *commands[COMMANDS]; /* each until it is reported */
 static _Atomic pid_t submitted_by[COMMANDS];
 static int divvyd;
@@ -25,58 +25,58 @@ static uint64_t serial;
 
 /* ---- an API that does nothing ---- */
 
-static int32_t submit(struct dv_node *node)
+static int32_t submit(struct dvk_node *node)
 {
     atomic_store(&submitted_by[((struct command *)node)->number], gettid());
     return 0;
 }
 
-static uint64_t cost(const struct dv_node *node)
+static uint64_t cost(const struct dvk_node *node)
 {
     (void)node;
     return DV_NS_PER_US;
 }
 
-static bool admit(struct dv_gate *gate, struct dv_node *node)
+static bool admit(struct dvk_gate *gate, struct dvk_node *node)
 {
-    if (!dv_gate_admit(&runtime, gate, cost(node), ((struct command *)node)->quick))
+    if (!dvk_gate_admit(&runtime, gate, cost(node), ((struct command *)node)->quick))
         return false;
-    dv_gate_passed(&runtime, gate);
+    dvk_gate_passed(&runtime, gate);
     return true;
 }
 
-static void drained(struct dv_gate *gate)
+static void drained(struct dvk_gate *gate)
 {
-    dv_gate_drained(&runtime, gate);
+    dvk_gate_drained(&runtime, gate);
 }
 
-static void closed(struct dv_gate *gate)
+static void closed(struct dvk_gate *gate)
 {
-    dv_gate_closed(&runtime, gate);
+    dvk_gate_closed(&runtime, gate);
 }
 
-static void measured(struct dv_node *node, uint64_t took_ns)
+static void measured(struct dvk_node *node, uint64_t took_ns)
 {
     (void)node;
     (void)took_ns;
 }
 
-static void all_measured(struct dv_gate *gate)
+static void all_measured(struct dvk_gate *gate)
 {
     (void)gate;
 }
 
-static void nothing(struct dv_node *node)
+static void nothing(struct dvk_node *node)
 {
     (void)node;
 }
 
-static void destroy(struct dv_node *node)
+static void destroy(struct dvk_node *node)
 {
     free(node);
 }
 
-static const struct dv_graph_backend backend = {.submit = submit,
+static const struct dvk_graph_backend backend = {.submit = submit,
                                                 .cost = cost,
                                                 .admit = admit,
                                                 .drained = drained,
@@ -87,18 +87,18 @@ static const struct dv_graph_backend backend = {.submit = submit,
                                                 .finished = nothing,
                                                 .destroy = destroy};
 
-static void before_sleep(struct dv_runtime *r)
+static void before_sleep(struct dvk_runtime *r)
 {
     (void)r;
 }
 
-static bool work(struct dv_runtime *r)
+static bool work(struct dvk_runtime *r)
 {
     (void)r;
     return false;
 }
 
-static const struct dv_runtime_api api = {
+static const struct dvk_runtime_api api = {
     .backend = &backend, .before_sleep = before_sleep, .work = work};
 
 static int set_up(void **state)
@@ -109,18 +109,18 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     divvyd = ends[0];
-    start = (struct dv_worker_start){.control_fd = ends[1], .device_count = 1, .devices = {{.leased = 1}}};
-    runtime = (struct dv_runtime){.start = &start,
+    start = (struct dvk_worker_start){.control_fd = ends[1], .device_count = 1, .devices = {{.leased = 1}}};
+    runtime = (struct dvk_runtime){.start = &start,
                                   .shm = shm,
                                   .header = (struct dv_shm_header *)shm,
                                   .ops = &api,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .submitting = PTHREAD_MUTEX_INITIALIZER};
     pthread_mutex_lock(&runtime.submitting);
-    assert_int_equal(dv_graph_init(&runtime.graph, &backend, &runtime, shm), 0);
-    assert_int_equal(dv_graph_queue_init(&runtime.graph, &queue, 0, false), 0);
+    assert_int_equal(dvk_graph_init(&runtime.graph, &backend, &runtime, shm), 0);
+    assert_int_equal(dvk_graph_queue_init(&runtime.graph, &queue, 0, false), 0);
     queue.gate = &runtime.gates[0];
-    return dv_gates_start(&runtime);
+    return dvk_gates_start(&runtime);
 }
 
 static int tear_down(void **state)
@@ -128,8 +128,8 @@ static int tear_down(void **state)
     (void)state;
     dv_lease_destroy(runtime.lease);
     close(divvyd);
-    dv_graph_queue_fini(&runtime.graph, &queue);
-    dv_graph_fini(&runtime.graph);
+    dvk_graph_queue_fini(&runtime.graph, &queue);
+    dvk_graph_fini(&runtime.graph);
     pthread_mutex_unlock(&runtime.submitting);
     return munmap(runtime.shm, DV_SHM_ARENA_OFFSET);
 }
@@ -181,14 +181,14 @@ static void enqueue(int count, bool quick)
         commands[i]->node.runs_on = DV_RUNS_ON_DEVICE;
     }
     for (int i = 0; i < count; i++)
-        dv_graph_add(&runtime.graph, &commands[i]->node, NULL, 0);
+        dvk_graph_add(&runtime.graph, &commands[i]->node, NULL, 0);
 }
 
 /* The main thread until divvyd and the vendor have played their parts, and all is reaped. */
 static void play(void (*parts)(void *argument), void *argument)
 {
-    dv_runtime_take_long(&runtime, parts, argument);
-    dv_graph_reap(&runtime.graph);
+    dvk_runtime_take_long(&runtime, parts, argument);
+    dvk_graph_reap(&runtime.graph);
 }
 
 struct submitters {
@@ -204,7 +204,7 @@ static void run_commands(void *argument)
     grant_when_asked();
     for (int i = 0; i < by->count; i++) {
         await_submission(i);
-        dv_graph_report(&commands[i]->node, 0);
+        dvk_graph_report(&commands[i]->node, 0);
     }
     assert_int_equal(peer_hear(divvyd), DV_LEASE_RELEASE);
     by->first += atomic_load(&submitted_by[0]) != by->main;
@@ -252,7 +252,7 @@ static void run_and_pause(void *argument)
     await_submission(0);
     for (int ms = 0; ms < 100 && !atomic_load(&runtime.gates[0].closing); ms++)
         usleep(1000);
-    dv_graph_report(&commands[0]->node, 0);
+    dvk_graph_report(&commands[0]->node, 0);
     *given_back += !dv_lease_held(runtime.lease, 0); /* by this thread, before any other woke */
     assert_int_equal(peer_hear(divvyd), DV_LEASE_RELEASE);
     usleep(2 * BRIDGE_NS / 1000);

@@ -10,13 +10,13 @@ enum { IN_ORDER, IN_ORDER_2, OUT_OF_ORDER, OUT_OF_ORDER_2, QUEUES };
 
 struct table {
     struct fake fake;
-    struct dv_graph_queue queues[QUEUES];
+    struct dvk_graph_queue queues[QUEUES];
     uint64_t numbers[QUEUES];
 };
 
 /* What a command is to be. */
 struct want {
-    enum dv_runs_on runs_on;
+    enum dvk_runs_on runs_on;
     uint32_t event;
     bool everything, barrier, by_helper, lane;
     int32_t plan;    /* what the vendor ends it with */
@@ -35,7 +35,7 @@ static int set_up_sized(void **state, uint32_t capacity)
     struct table *t = calloc(1, sizeof *t);
     fake_init(&t->fake, capacity);
     for (uint32_t i = 0; i < QUEUES; i++)
-        assert_int_equal(dv_graph_queue_init(&t->fake.graph, &t->queues[i], i + 1,
+        assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &t->queues[i], i + 1,
                                              i == IN_ORDER || i == IN_ORDER_2),
                          0);
     *state = t;
@@ -75,7 +75,7 @@ static uint32_t add(struct table *t, int queue, struct want want)
     }
     if (want.event)
         atomic_store(&fake_event_slot(&t->fake, want.event)->status, 3);
-    dv_graph_add(&t->fake.graph, &c->node, want.waits, want.wait_count);
+    dvk_graph_add(&t->fake.graph, &c->node, want.waits, want.wait_count);
     return id;
 }
 
@@ -84,23 +84,23 @@ static uint32_t add_user_event(struct table *t, uint32_t event)
     struct fake_command *c = fake_command(&t->fake, NULL, DV_RUNS_NOWHERE);
     c->node.event = event;
     atomic_store(&fake_event_slot(&t->fake, event)->status, 2);
-    assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &c->node), 0);
+    assert_int_equal(dvk_graph_add_user_event(&t->fake.graph, &c->node), 0);
     return c->id;
 }
 
 static void set_user_event(struct table *t, uint32_t event, int32_t status)
 {
-    struct dv_node *node = dv_graph_event_node(&t->fake.graph, event);
+    struct dvk_node *node = dvk_graph_event_node(&t->fake.graph, event);
     assert_non_null(node);
-    dv_graph_finish(&t->fake.graph, node, status);
+    dvk_graph_finish(&t->fake.graph, node, status);
 }
 
 static void finish_host(struct table *t, uint32_t id, int32_t status)
 {
-    struct dv_node *node = &t->fake.traces[id].command->node;
-    assert_ptr_equal(dv_graph_find(node->queue, node->number), node);
-    assert_true(dv_graph_is_ready(node));
-    dv_graph_finish(&t->fake.graph, node, status);
+    struct dvk_node *node = &t->fake.traces[id].command->node;
+    assert_ptr_equal(dvk_graph_find(node->queue, node->number), node);
+    assert_true(dvk_graph_is_ready(node));
+    dvk_graph_finish(&t->fake.graph, node, status);
 }
 
 static bool submitted(struct table *t, uint32_t id)
@@ -131,7 +131,7 @@ static uint64_t completed(struct table *t, int queue)
 static void complete(struct table *t, uint32_t id)
 {
     fake_complete(&t->fake, id);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
 }
 
 /* ---- order within a queue ---- */
@@ -187,13 +187,13 @@ static void the_oldest_blocked_command_is_known(void **state)
     struct table *t = *state;
     add_user_event(t, 1);
     add_user_event(t, 2);
-    assert_true(dv_graph_oldest_blocked(&t->fake.graph) == UINT64_MAX);
+    assert_true(dvk_graph_oldest_blocked(&t->fake.graph) == UINT64_MAX);
     ADD(t, IN_ORDER);
     ADD(t, OUT_OF_ORDER, WAIT(1)); /* the second to arrive */
     ADD(t, OUT_OF_ORDER_2, WAIT(2));
-    assert_int_equal(dv_graph_oldest_blocked(&t->fake.graph), 2);
+    assert_int_equal(dvk_graph_oldest_blocked(&t->fake.graph), 2);
     set_user_event(t, 1, 0);
-    assert_int_equal(dv_graph_oldest_blocked(&t->fake.graph), 3);
+    assert_int_equal(dvk_graph_oldest_blocked(&t->fake.graph), 3);
     set_user_event(t, 2, 0);
     fake_drain(&t->fake);
 }
@@ -374,7 +374,7 @@ static void a_slot_used_again_before_reaping_names_the_new_command(void **state)
     fake_complete(&t->fake, a);
     assert_int_equal(status_of(t, 1), 0);
     add_user_event(t, 1);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     uint32_t b = ADD(t, IN_ORDER_2, WAIT(1));
     assert_false(submitted(t, b)); /* it waits for the new user event */
     set_user_event(t, 1, 0);
@@ -385,12 +385,12 @@ static void a_slot_used_again_before_reaping_names_the_new_command(void **state)
 static void a_user_event_outside_the_slots_is_refused(void **state)
 {
     struct table *t = *state;
-    struct dv_node node = {.event = DV_SHM_EVENT_COUNT + 1};
-    assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
+    struct dvk_node node = {.event = DV_SHM_EVENT_COUNT + 1};
+    assert_int_equal(dvk_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
     node.event = 0;
-    assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
-    struct dv_graph_queue queue;
-    assert_int_equal(dv_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true),
+    assert_int_equal(dvk_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
+    struct dvk_graph_queue queue;
+    assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true),
                      -EINVAL);
 }
 
@@ -541,8 +541,8 @@ static void a_refused_fence_fails_what_nobody_will_report(void **state)
     t->fake.more = true;
     uint32_t a = ADD(t, IN_ORDER), b = ADD(t, IN_ORDER);
     t->fake.fence_refusal = -5;
-    dv_graph_fence(&t->fake.graph);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(completed(t, IN_ORDER), 0); /* the first will be reported, so it is awaited */
     complete(t, first);
     assert_int_equal(status_of(t, 1), 0);
@@ -557,7 +557,7 @@ static void a_fence_that_fails_says_nothing_of_later_commands(void **state)
     t->fake.more = true;
     uint32_t a = ADD(t, IN_ORDER, .plan = -5);
     t->fake.fence_plan = -14; /* a vendor may spread failure along its queue */
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     uint32_t fence = t->fake.order[1];
     t->fake.fence_plan = 0;
     uint32_t later = ADD(t, IN_ORDER);
@@ -597,7 +597,7 @@ static void a_host_command_behind_an_unreported_one_comes_with_the_fence(void **
     uint32_t a = ADD(t, IN_ORDER);
     assert_false(t->fake.traces[a].reports);
     uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     assert_int_equal(t->fake.fences, 1);
     fake_drain(&t->fake);
     assert_true(turned(t, host));
@@ -635,7 +635,7 @@ static void the_helper_has_its_turn_before_the_main_thread_knows(void **state)
     assert_false(turned(t, h2));
     finish_host(t, h1, 0);
     assert_int_equal(completed(t, IN_ORDER), 1); /* not before the main thread knows of both */
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(t->fake.turns, 2); /* the first not a second time */
     assert_int_equal(completed(t, IN_ORDER), 2);
     finish_host(t, h2, 0);
@@ -649,7 +649,7 @@ static void no_early_turn_while_something_else_is_waited_for(void **state)
     uint32_t a = ADD(t, IN_ORDER);
     uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST, .by_helper = true, WAIT(1));
     fake_complete(&t->fake, a);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_false(turned(t, host));
     complete(t, other);
     assert_true(turned(t, host));
@@ -664,11 +664,11 @@ static void those_that_waited_together_are_reported_together(void **state)
 
     user->node.event = 1;
     atomic_store(&t->fake.traces[user->id].visible, 0);
-    assert_int_equal(dv_graph_add_user_event(&t->fake.graph, &user->node), 0);
+    assert_int_equal(dvk_graph_add_user_event(&t->fake.graph, &user->node), 0);
     ids[0] = ADD(t, IN_ORDER, WAIT(1));
     for (int i = 1; i < 10; i++)
         ids[i] = ADD(t, IN_ORDER);
-    dv_graph_finish(&t->fake.graph, &user->node, 0);
+    dvk_graph_finish(&t->fake.graph, &user->node, 0);
     for (int i = 0; i < 10; i++)
         assert_int_equal(t->fake.traces[ids[i]].reports, i == 9);
     fake_drain(&t->fake);
@@ -691,11 +691,11 @@ static void commands_are_found_by_number(void **state)
     struct table *t = *state;
     uint32_t a = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     ADD(t, IN_ORDER);
-    assert_ptr_equal(dv_graph_find(&t->queues[IN_ORDER], 1), t->fake.traces[a].command);
-    assert_null(dv_graph_find(&t->queues[IN_ORDER], 3));
-    assert_null(dv_graph_find(&t->queues[IN_ORDER_2], 1));
+    assert_ptr_equal(dvk_graph_find(&t->queues[IN_ORDER], 1), t->fake.traces[a].command);
+    assert_null(dvk_graph_find(&t->queues[IN_ORDER], 3));
+    assert_null(dvk_graph_find(&t->queues[IN_ORDER_2], 1));
     finish_host(t, a, 0);
-    assert_null(dv_graph_find(&t->queues[IN_ORDER], 1));
+    assert_null(dvk_graph_find(&t->queues[IN_ORDER], 1));
     fake_drain(&t->fake);
 }
 
@@ -749,9 +749,9 @@ static void only_the_last_of_a_batch_is_reported(void **state)
     fake_report(&t->fake, ids[9]);
     assert_int_equal(completed(t, IN_ORDER), 10); /* before the main thread has reaped */
     assert_int_equal(atomic_load(&t->queues[IN_ORDER].slot->progress), 1);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(atomic_load(&t->fake.graph.shm->commands), 10);
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     assert_int_equal(t->fake.fences, 0);
 }
 
@@ -792,15 +792,15 @@ static void the_fence_reports_what_is_in_flight(void **state)
     for (int i = 0; i < 3; i++)
         ADD(t, IN_ORDER);
     ADD(t, IN_ORDER_2);
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     assert_int_equal(t->fake.fences, 2); /* one a stream */
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     assert_int_equal(t->fake.fences, 2); /* nothing new to fence */
     for (uint32_t i = 0; i < t->fake.submissions; i++)
         fake_complete(&t->fake, t->fake.order[i]);
     assert_int_equal(completed(t, IN_ORDER), 3); /* told by the fence, before reaping */
     assert_int_equal(completed(t, IN_ORDER_2), 1);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(atomic_load(&t->fake.graph.shm->commands), 4); /* fences do not count */
 }
 
@@ -810,7 +810,7 @@ static void no_fence_to_be_had_leaves_everything_in_flight(void **state)
     t->fake.more = true;
     uint32_t a = ADD(t, IN_ORDER);
     t->fake.no_fence = true;
-    dv_graph_fence(&t->fake.graph);
+    dvk_graph_fence(&t->fake.graph);
     assert_false(visible(t, a));
     t->fake.no_fence = false;
     fake_drain(&t->fake);
@@ -828,11 +828,11 @@ static void reports_may_come_in_any_order(void **state)
     fake_execute(&t->fake, b);
     fake_execute(&t->fake, c);
     fake_report(&t->fake, c);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_true(visible(t, b) && visible(t, c));
     assert_false(visible(t, a));
     fake_report(&t->fake, a);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(completed(t, IN_ORDER), 3);
     assert_int_equal(status_of(t, 1), 0);
 }
@@ -863,25 +863,25 @@ static void the_main_thread_is_woken_only_if_it_is_needed(void **state)
     fake_complete(&t->fake, a);
     assert_int_equal(atomic_load(asleep), 1); /* nobody waits for it to reap */
     assert_true(atomic_load(really));
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     uint32_t b = ADD(t, IN_ORDER);
     uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
     fake_complete(&t->fake, b);
     assert_int_equal(atomic_load(asleep), 0);
     assert_false(atomic_load(really));
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     finish_host(t, host, 0);
     atomic_store(really, true);
     atomic_store(asleep, 1);
     uint32_t c = ADD(t, OUT_OF_ORDER); /* its queue's progress is told by the main thread */
     fake_complete(&t->fake, c);
     assert_int_equal(atomic_load(asleep), 0);
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     atomic_store(really, true); /* the tenant has written that it is awake */
     uint32_t d = ADD(t, OUT_OF_ORDER);
     fake_complete(&t->fake, d);
     assert_false(atomic_load(really));
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
 }
 
 static void *sleep_on_progress(void *argument)
@@ -954,7 +954,7 @@ static void a_long_chain_of_events_leaves_nothing_behind(void **state)
         fake_execute(&t->fake, t->fake.order[finished]);
         fake_report(&t->fake, t->fake.order[finished]);
         finished++;
-        dv_graph_reap(&t->fake.graph);
+        dvk_graph_reap(&t->fake.graph);
         while (t->fake.traces[destroyed + 1].destroyed)
             destroyed++;
         uint32_t alive = t->fake.count - destroyed;
@@ -967,7 +967,7 @@ static void a_long_chain_of_events_leaves_nothing_behind(void **state)
         fake_report(&t->fake, t->fake.order[finished]);
         finished++;
     }
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     if (alive_most > 16)
         fail_msg("%u commands were kept though at most 9 were not finished", alive_most);
 }
@@ -986,7 +986,7 @@ static void a_long_chain_in_flight_is_let_go_of(void **state)
         fake_execute(&t->fake, t->fake.order[i]);
         fake_report(&t->fake, t->fake.order[i]);
     }
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(completed(t, IN_ORDER), MANY / 2);
 }
 
@@ -1007,7 +1007,7 @@ static void a_long_blocked_queue_is_let_loose(void **state)
         if (t->fake.traces[t->fake.order[i]].reports)
             fake_report(&t->fake, t->fake.order[i]);
     }
-    dv_graph_reap(&t->fake.graph);
+    dvk_graph_reap(&t->fake.graph);
     assert_int_equal(completed(t, IN_ORDER), MANY / 2);
 }
 

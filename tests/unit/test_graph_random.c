@@ -15,7 +15,7 @@
 /* What the rules say of one command, worked out without the graph. */
 struct plan {
     int queue; /* -1: user event */
-    enum dv_runs_on runs_on;
+    enum dvk_runs_on runs_on;
     bool lane, by_helper, everything, barrier;
     uint64_t number;
     uint32_t event;
@@ -29,7 +29,7 @@ struct plan {
 struct world {
     struct fake fake;
     struct random random;
-    struct dv_graph_queue queues[QUEUES];
+    struct dvk_graph_queue queues[QUEUES];
     uint64_t numbers[QUEUES];
     uint32_t barrier[QUEUES]; /* id of the last barrier, or 0 */
     struct plan plans[COMMANDS_MOST * 3];
@@ -134,7 +134,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->fake.on_execute = check_execution;
     w->fake.on_visible = check_visibility;
     for (uint32_t i = 0; i < QUEUES; i++)
-        assert_int_equal(dv_graph_queue_init(&w->fake.graph, &w->queues[i], i, i % 2 == 0), 0);
+        assert_int_equal(dvk_graph_queue_init(&w->fake.graph, &w->queues[i], i, i % 2 == 0), 0);
 }
 
 static void need(struct plan *plan, uint32_t id)
@@ -170,7 +170,7 @@ static void add_user_event(struct world *w)
     w->plans[c->id] = (struct plan){.queue = -1, .runs_on = DV_RUNS_NOWHERE};
     take_event(w, event, c->id);
     w->users[w->user_count++] = c->id;
-    assert_int_equal(dv_graph_add_user_event(&w->fake.graph, &c->node), 0);
+    assert_int_equal(dvk_graph_add_user_event(&w->fake.graph, &c->node), 0);
 }
 
 static void add_command(struct world *w)
@@ -237,7 +237,7 @@ static void add_command(struct world *w)
     c->node.number = plan->number;
     c->node.event = plan->event;
     w->fake.more = random_chance(r, 70);
-    dv_graph_add(&w->fake.graph, &c->node, waits, wait_count);
+    dvk_graph_add(&w->fake.graph, &c->node, waits, wait_count);
 }
 
 /* The client ends a host command: its helper in the order of turns, other threads as they like. */
@@ -257,11 +257,11 @@ static bool finish_a_host_command(struct world *w)
     w->host_count--;
     pthread_mutex_unlock(&w->fake.lock);
     const struct plan *plan = &w->plans[id];
-    struct dv_node *node = dv_graph_find(&w->queues[plan->queue], plan->number);
-    if (!node || !dv_graph_is_ready(node))
+    struct dvk_node *node = dvk_graph_find(&w->queues[plan->queue], plan->number);
+    if (!node || !dvk_graph_is_ready(node))
         complain(w, "had its turn but is not to be found as", id, (uint32_t)plan->number);
     else
-        dv_graph_finish(&w->fake.graph, node, plan->host_status);
+        dvk_graph_finish(&w->fake.graph, node, plan->host_status);
     return true;
 }
 
@@ -272,7 +272,7 @@ static bool set_a_user_event(struct world *w)
     uint32_t at = (uint32_t)random_below(&w->random, w->user_count);
     uint32_t id = w->users[at];
     w->users[at] = w->users[--w->user_count];
-    dv_graph_finish(&w->fake.graph, dv_graph_event_node(&w->fake.graph, w->plans[id].event),
+    dvk_graph_finish(&w->fake.graph, dvk_graph_event_node(&w->fake.graph, w->plans[id].event),
                     random_chance(&w->random, 25) ? -64 : 0);
     return true;
 }
@@ -283,7 +283,7 @@ static void fence(struct world *w)
     w->fake.fence_refusal = random_chance(&w->random, 5) ? -65 : 0;
     w->fake.fence_plan = random_chance(&w->random, 5) ? -66 : 0;
     w->fake.more = false; /* it sleeps only when nothing is left to read */
-    dv_graph_fence(&w->fake.graph);
+    dvk_graph_fence(&w->fake.graph);
 }
 
 /* ---- the end ---- */
@@ -413,7 +413,7 @@ static bool step(struct world *w, unsigned which)
         return id != 0;
     case 3: {
         bool any = atomic_load(&w->fake.graph.done) != NULL;
-        dv_graph_reap(&w->fake.graph);
+        dvk_graph_reap(&w->fake.graph);
         return any;
     }
     case 4:
@@ -548,7 +548,7 @@ static void run_threaded_world(struct world *w, uint64_t seed)
             handled = set_a_user_event(w);
         }
         if (atomic_load(&w->fake.graph.done)) {
-            dv_graph_reap(&w->fake.graph);
+            dvk_graph_reap(&w->fake.graph);
         } else if (!handled && !left && !w->host_count && !w->user_count) {
             fence(w);
             if (all_visible(w))
@@ -560,7 +560,7 @@ static void run_threaded_world(struct world *w, uint64_t seed)
     }
     bool in_flight;
     do { /* fences may still be under way */
-        dv_graph_reap(&w->fake.graph);
+        dvk_graph_reap(&w->fake.graph);
         in_flight = false;
         for (uint32_t i = 0; i < QUEUES; i++)
             in_flight |=

@@ -11,7 +11,7 @@
 #define ARENA DV_SHM_ARENA_OFFSET
 
 struct ground {
-    struct dv_guard guard;
+    struct dvk_guard guard;
     int fd;
 };
 
@@ -21,13 +21,13 @@ static struct ground *ground_make(uint64_t arena_bytes)
     g->fd = memfd_create("guard", MFD_CLOEXEC);
     assert_true(g->fd >= 0);
     assert_int_equal(ftruncate(g->fd, (off_t)(ARENA + arena_bytes)), 0);
-    assert_int_equal(dv_guard_init(&g->guard, g->fd, ARENA + arena_bytes), 0);
+    assert_int_equal(dvk_guard_init(&g->guard, g->fd, ARENA + arena_bytes), 0);
     return g;
 }
 
 static void ground_drop(struct ground *g)
 {
-    dv_guard_fini(&g->guard);
+    dvk_guard_fini(&g->guard);
     close(g->fd);
     free(g);
 }
@@ -35,8 +35,8 @@ static void ground_drop(struct ground *g)
 /* At once, where others do it when more objects have gone. */
 static void close_now(struct ground *g, uint64_t offset, uint64_t bytes)
 {
-    dv_guard_close(&g->guard, offset, bytes);
-    dv_guard_settle(&g->guard);
+    dvk_guard_close(&g->guard, offset, bytes);
+    dvk_guard_settle(&g->guard);
 }
 
 /* As the kernel sees it: it copies from there, or cannot. */
@@ -65,7 +65,7 @@ static void an_object_is_open_while_it_lives(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
     uint64_t at = ARENA + 3 * DV_PAGE + 256, bytes = 2 * DV_PAGE; /* on three pages */
-    uint8_t *memory = dv_guard_open(&g->guard, at, bytes);
+    uint8_t *memory = dvk_guard_open(&g->guard, at, bytes);
 
     assert_ptr_equal(memory, g->guard.view + at);
     memset(memory, 7, bytes);
@@ -77,7 +77,7 @@ static void an_object_is_open_while_it_lives(void **state)
     close_now(g, at, bytes);
     assert_false(is_open(g, at));
     assert_int_equal(g->guard.ranges, 0);
-    assert_ptr_equal(dv_guard_open(&g->guard, at, bytes), memory);
+    assert_ptr_equal(dvk_guard_open(&g->guard, at, bytes), memory);
     assert_int_equal(memory[0], 7); /* closing takes nothing away */
     ground_drop(g);
 }
@@ -88,9 +88,9 @@ static void overlapping_objects_are_counted(void **state)
     struct ground *g = ground_make(64 * MIB);
     uint64_t a = ARENA, b = ARENA + 2 * DV_PAGE, bytes = 4 * DV_PAGE;
 
-    assert_non_null(dv_guard_open(&g->guard, a, bytes));
-    assert_non_null(dv_guard_open(&g->guard, b, bytes));
-    assert_non_null(dv_guard_open(&g->guard, b, bytes));
+    assert_non_null(dvk_guard_open(&g->guard, a, bytes));
+    assert_non_null(dvk_guard_open(&g->guard, b, bytes));
+    assert_non_null(dvk_guard_open(&g->guard, b, bytes));
     assert_int_equal(g->guard.ranges, 1);
     close_now(g, a, bytes);
     assert_false(is_open(g, a));
@@ -101,7 +101,7 @@ static void overlapping_objects_are_counted(void **state)
     close_now(g, b, bytes);
     assert_false(is_open(g, b));
     close_now(g, b, bytes); /* once too often */
-    assert_non_null(dv_guard_open(&g->guard, b, bytes));
+    assert_non_null(dvk_guard_open(&g->guard, b, bytes));
     assert_true(is_open(g, b));
     assert_int_equal(g->guard.ranges, 1);
     ground_drop(g);
@@ -111,8 +111,8 @@ static void small_objects_keep_their_page_open(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
 
-    assert_non_null(dv_guard_open(&g->guard, ARENA + 512, DV_ARENA_SMALL_MAX));
-    assert_non_null(dv_guard_open(&g->guard, ARENA + 3 * DV_PAGE, 0));
+    assert_non_null(dvk_guard_open(&g->guard, ARENA + 512, DV_ARENA_SMALL_MAX));
+    assert_non_null(dvk_guard_open(&g->guard, ARENA + 3 * DV_PAGE, 0));
     close_now(g, ARENA + 512, DV_ARENA_SMALL_MAX);
     assert_true(is_open(g, ARENA));
     assert_false(is_open(g, ARENA + DV_PAGE));
@@ -125,7 +125,7 @@ static void more_objects_than_can_be_counted_stay_open(void **state)
     struct ground *g = ground_make(64 * MIB);
 
     for (int i = 0; i < 70000; i++)
-        assert_non_null(dv_guard_open(&g->guard, ARENA, DV_PAGE));
+        assert_non_null(dvk_guard_open(&g->guard, ARENA, DV_PAGE));
     for (int i = 0; i < 69999; i++)
         close_now(g, ARENA, DV_PAGE);
     assert_true(is_open(g, ARENA));
@@ -136,8 +136,8 @@ static void what_is_outside_is_refused(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
 
-    assert_null(dv_guard_open(&g->guard, ARENA + 64 * MIB, 1));
-    assert_null(dv_guard_open(&g->guard, ARENA + 64 * MIB - DV_PAGE, 2 * DV_PAGE));
+    assert_null(dvk_guard_open(&g->guard, ARENA + 64 * MIB, 1));
+    assert_null(dvk_guard_open(&g->guard, ARENA + 64 * MIB - DV_PAGE, 2 * DV_PAGE));
     close_now(g, ARENA + 64 * MIB, DV_PAGE);
     assert_int_equal(g->guard.ranges, 0);
     ground_drop(g);
@@ -161,17 +161,17 @@ static void pages_linger_until_others_follow(void **state)
     const uint64_t step = 2 * DV_PAGE;
     struct ground *g = ground_make(128 * MIB);
 
-    assert_non_null(dv_guard_open(&g->guard, ARENA, DV_PAGE));
-    dv_guard_close(&g->guard, ARENA, DV_PAGE);
+    assert_non_null(dvk_guard_open(&g->guard, ARENA, DV_PAGE));
+    dvk_guard_close(&g->guard, ARENA, DV_PAGE);
     assert_true(is_open(g, ARENA));
     for (uint64_t i = 1; i <= DV_GUARD_LINGERING; i++) {
-        assert_non_null(dv_guard_open(&g->guard, ARENA + i * step, DV_PAGE));
-        dv_guard_close(&g->guard, ARENA + i * step, DV_PAGE);
+        assert_non_null(dvk_guard_open(&g->guard, ARENA + i * step, DV_PAGE));
+        dvk_guard_close(&g->guard, ARENA + i * step, DV_PAGE);
     }
     assert_false(is_open(g, ARENA));
     assert_true(is_open(g, ARENA + step));
-    assert_non_null(dv_guard_open(&g->guard, ARENA + step, DV_PAGE)); /* is used again */
-    dv_guard_settle(&g->guard);
+    assert_non_null(dvk_guard_open(&g->guard, ARENA + step, DV_PAGE)); /* is used again */
+    dvk_guard_settle(&g->guard);
     assert_true(is_open(g, ARENA + step));
     assert_int_equal(g->guard.ranges, 1);
     ground_drop(g);
@@ -184,7 +184,7 @@ static void objects_without_number_are_open(void **state)
     struct ground *g = ground_make(count * step);
 
     for (uint64_t i = 0; i < count; i++) {
-        uint8_t *memory = dv_guard_open(&g->guard, ARENA + i * step, DV_PAGE);
+        uint8_t *memory = dvk_guard_open(&g->guard, ARENA + i * step, DV_PAGE);
         assert_non_null(memory);
         if (i % 997 == 0)
             *memory = 1;
@@ -217,7 +217,7 @@ static void random_objects_are_open_and_nothing_else(void **state)
         if (lives < LIVE_MOST && random_chance(&r, 52)) {
             live[lives].first = random_below(&r, PAGES - 20);
             live[lives].count = 1 + random_below(&r, 20);
-            assert_non_null(dv_guard_open(&g->guard, ARENA + live[lives].first * DV_PAGE,
+            assert_non_null(dvk_guard_open(&g->guard, ARENA + live[lives].first * DV_PAGE,
                                           live[lives].count * DV_PAGE));
             lives++;
         } else if (lives) {

@@ -9,38 +9,38 @@
 
 #define REST_BEFORE_REUSE 64
 
-static struct dv_session session; /* alive as far as objects are concerned */
+static struct dvc_session session; /* alive as far as objects are concerned */
 
 static void free_object(void *object)
 {
-    dv_object_free(object);
+    dvc_object_free(object);
 }
 
 /* Must be the first test: nothing was ever created. */
 static void nothing_is_found_before_anything_was_made(void **state)
 {
     for (int kind = 1; kind < DV_KIND_COUNT; kind++) {
-        assert_null(dv_object_find(kind, NULL));
-        assert_null(dv_object_find(kind, &session));
-        assert_null(dv_object_find(kind, (void *)UINTPTR_MAX));
-        assert_null(dv_object_by_id(kind, 1));
+        assert_null(dvc_object_find(kind, NULL));
+        assert_null(dvc_object_find(kind, &session));
+        assert_null(dvc_object_find(kind, (void *)UINTPTR_MAX));
+        assert_null(dvc_object_by_id(kind, 1));
     }
 }
 
 static void a_live_object_is_found_by_its_kind_only(void **state)
 {
     for (int kind = 1; kind < DV_KIND_COUNT; kind++) {
-        struct dv_object *object = dv_object_create(kind, &session);
+        struct dvc_object *object = dvc_object_create(kind, &session);
         assert_non_null(object);
         assert_ptr_equal(object->session, &session);
-        assert_int_equal(dv_object_refs(object), 1);
+        assert_int_equal(dvc_object_refs(object), 1);
         assert_non_null(object->dispatch);
         for (int other = 1; other < DV_KIND_COUNT; other++)
             if (other == kind)
-                assert_ptr_equal(dv_object_find(other, object), object);
+                assert_ptr_equal(dvc_object_find(other, object), object);
             else
-                assert_null(dv_object_find(other, object));
-        assert_ptr_equal(dv_object_by_id(kind, object->id), object);
+                assert_null(dvc_object_find(other, object));
+        assert_ptr_equal(dvc_object_by_id(kind, object->id), object);
     }
 }
 
@@ -49,22 +49,22 @@ static void a_freed_object_is_not_found_but_still_leads_to_us(void **state)
     for (int kind = DV_KIND_CONTEXT; kind < DV_KIND_COUNT; kind++) {
         if (kind == DV_KIND_EVENT || kind == DV_KIND_QUEUE)
             continue; /* they look at their slots, see below */
-        struct dv_object *object = dv_object_create(kind, &session);
+        struct dvc_object *object = dvc_object_create(kind, &session);
         uint32_t id = object->id;
         free_object(object);
-        assert_null(dv_object_find(kind, object));
-        assert_null(dv_object_by_id(kind, id));
+        assert_null(dvc_object_find(kind, object));
+        assert_null(dvc_object_by_id(kind, id));
         assert_ptr_equal(object->dispatch, &dvc_dispatch); /* the loader looks there first */
     }
 }
 
 static void pointers_beside_an_object_are_not_handles(void **state)
 {
-    struct dv_object *object = dv_object_create(DV_KIND_MEM, &session);
-    for (size_t step = 1; step < sizeof(struct dv_mem); step++) {
-        assert_null(dv_object_find(DV_KIND_MEM, (char *)object + step));
-        if (dv_object_find(DV_KIND_MEM, (char *)object - step))
-            assert_true(step >= sizeof(struct dv_mem)); /* the neighbour itself */
+    struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
+    for (size_t step = 1; step < sizeof(struct dvc_mem); step++) {
+        assert_null(dvc_object_find(DV_KIND_MEM, (char *)object + step));
+        if (dvc_object_find(DV_KIND_MEM, (char *)object - step))
+            assert_true(step >= sizeof(struct dvc_mem)); /* the neighbour itself */
     }
     free_object(object);
 }
@@ -72,7 +72,7 @@ static void pointers_beside_an_object_are_not_handles(void **state)
 static void random_pointers_are_not_handles(void **state)
 {
     struct random r = {random_seed()};
-    struct dv_object *known = dv_object_create(DV_KIND_SAMPLER, &session);
+    struct dvc_object *known = dvc_object_create(DV_KIND_SAMPLER, &session);
     void *heap = malloc(1);
     for (int i = 0; i < 300000; i++) {
         uintptr_t pointer = random_next(&r);
@@ -93,11 +93,11 @@ static void random_pointers_are_not_handles(void **state)
             break;
         }
         for (int kind = 1; kind < DV_KIND_COUNT; kind++) {
-            struct dv_object *found = dv_object_find(kind, (void *)pointer);
+            struct dvc_object *found = dvc_object_find(kind, (void *)pointer);
             if (found) {
                 assert_ptr_equal(found, (void *)pointer);
                 assert_int_equal(found->kind, kind);
-                assert_ptr_equal(dv_object_by_id(kind, found->id), found);
+                assert_ptr_equal(dvc_object_by_id(kind, found->id), found);
             }
         }
     }
@@ -107,27 +107,27 @@ static void random_pointers_are_not_handles(void **state)
 
 static void ids_outside_are_not_objects(void **state)
 {
-    struct dv_object *object = dv_object_create(DV_KIND_KERNEL, &session);
-    assert_null(dv_object_by_id(DV_KIND_KERNEL, 0));
-    assert_null(dv_object_by_id(DV_KIND_KERNEL, object->id + 1000));
-    assert_null(dv_object_by_id(DV_KIND_KERNEL, UINT32_MAX));
+    struct dvc_object *object = dvc_object_create(DV_KIND_KERNEL, &session);
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, 0));
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, object->id + 1000));
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, UINT32_MAX));
     free_object(object);
 }
 
 /* A program that uses a handle too long should be told so, not meet somebody else's object. */
 static void a_handle_rests_before_it_is_used_again(void **state)
 {
-    struct dv_object *objects[REST_BEFORE_REUSE];
-    struct dv_object *first = dv_object_create(DV_KIND_PROGRAM, &session);
+    struct dvc_object *objects[REST_BEFORE_REUSE];
+    struct dvc_object *first = dvc_object_create(DV_KIND_PROGRAM, &session);
     free_object(first);
     for (int i = 0; i < REST_BEFORE_REUSE - 1; i++) {
-        objects[i] = dv_object_create(DV_KIND_PROGRAM, &session);
+        objects[i] = dvc_object_create(DV_KIND_PROGRAM, &session);
         assert_ptr_not_equal(objects[i], first);
         free_object(objects[i]);
     }
     bool again = false;
     for (int i = 0; i < 3 * REST_BEFORE_REUSE && !again; i++) {
-        struct dv_object *object = dv_object_create(DV_KIND_PROGRAM, &session);
+        struct dvc_object *object = dvc_object_create(DV_KIND_PROGRAM, &session);
         again = object == first;
         free_object(object);
     }
@@ -137,14 +137,14 @@ static void a_handle_rests_before_it_is_used_again(void **state)
 static void a_used_again_object_is_clean(void **state)
 {
     for (int i = 0; i < 3 * REST_BEFORE_REUSE; i++) {
-        struct dv_sampler *sampler = dv_object_create(DV_KIND_SAMPLER, &session);
+        struct dvc_sampler *sampler = dvc_object_create(DV_KIND_SAMPLER, &session);
         assert_null(sampler->context);
         assert_int_equal(sampler->filter, 0);
         assert_null(sampler->object.record);
-        assert_int_equal(dv_object_refs(&sampler->object), 1);
-        sampler->context = (struct dv_context *)&session;
+        assert_int_equal(dvc_object_refs(&sampler->object), 1);
+        sampler->context = (struct dvc_context *)&session;
         sampler->filter = 77;
-        dv_object_use(&sampler->object);
+        dvc_object_use(&sampler->object);
         free_object(sampler);
     }
 }
@@ -154,11 +154,11 @@ static void an_event_under_way_is_not_used_again(void **state)
 {
     static struct dv_shm_event running = {.status = CL_SUBMITTED},
                                complete = {.status = CL_COMPLETE};
-    struct dv_event *event = dv_object_create(DV_KIND_EVENT, &session);
+    struct dvc_event *event = dvc_object_create(DV_KIND_EVENT, &session);
     event->slot = &running;
     free_object(event);
     for (int i = 0; i < 4 * REST_BEFORE_REUSE; i++) {
-        struct dv_event *other = dv_object_create(DV_KIND_EVENT, &session);
+        struct dvc_event *other = dvc_object_create(DV_KIND_EVENT, &session);
         assert_ptr_not_equal(other, event);
         other->slot = &complete;
         free_object(other);
@@ -166,7 +166,7 @@ static void an_event_under_way_is_not_used_again(void **state)
     atomic_store(&running.status, -5);
     bool again = false;
     for (int i = 0; i < 4 * REST_BEFORE_REUSE && !again; i++) {
-        struct dv_event *other = dv_object_create(DV_KIND_EVENT, &session);
+        struct dvc_event *other = dvc_object_create(DV_KIND_EVENT, &session);
         again = other == event;
         other->slot = &complete;
         free_object(other);
@@ -177,12 +177,12 @@ static void an_event_under_way_is_not_used_again(void **state)
 static void a_queue_under_way_is_not_used_again(void **state)
 {
     static struct dv_shm_queue running = {.completed = 4}, idle;
-    struct dv_queue *queue = dv_object_create(DV_KIND_QUEUE, &session);
+    struct dvc_queue *queue = dvc_object_create(DV_KIND_QUEUE, &session);
     queue->slot = &running;
     queue->enqueued = 5;
     free_object(queue);
     for (int i = 0; i < 4 * REST_BEFORE_REUSE; i++) {
-        struct dv_queue *other = dv_object_create(DV_KIND_QUEUE, &session);
+        struct dvc_queue *other = dvc_object_create(DV_KIND_QUEUE, &session);
         assert_ptr_not_equal(other, queue);
         other->slot = &idle;
         free_object(other);
@@ -190,7 +190,7 @@ static void a_queue_under_way_is_not_used_again(void **state)
     atomic_store(&running.completed, 5);
     bool again = false;
     for (int i = 0; i < 4 * REST_BEFORE_REUSE && !again; i++) {
-        struct dv_queue *other = dv_object_create(DV_KIND_QUEUE, &session);
+        struct dvc_queue *other = dvc_object_create(DV_KIND_QUEUE, &session);
         again = other == queue;
         other->slot = &idle;
         free_object(other);
@@ -202,18 +202,18 @@ static void live_objects_have_different_ids(void **state)
 {
     enum { MOST = 500 };
     struct random r = {random_seed() + 2};
-    struct dv_object *live[MOST];
+    struct dvc_object *live[MOST];
     size_t count = 0;
     for (int round = 0; round < 20000; round++) {
         if (count < MOST && random_chance(&r, 55)) {
-            struct dv_object *object = dv_object_create(DV_KIND_MEM, &session);
+            struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
             assert_int_not_equal(object->id, 0);
             for (size_t i = 0; i < count; i++)
                 assert_int_not_equal(live[i]->id, object->id);
             live[count++] = object;
         } else if (count) {
             size_t at = random_below(&r, count);
-            assert_ptr_equal(dv_object_by_id(DV_KIND_MEM, live[at]->id), live[at]);
+            assert_ptr_equal(dvc_object_by_id(DV_KIND_MEM, live[at]->id), live[at]);
             free_object(live[at]);
             live[at] = live[--count];
         }
@@ -226,9 +226,9 @@ static void live_objects_have_different_ids(void **state)
 static void too_many_objects_are_refused(void **state)
 {
     enum { MOST = 100 };
-    struct dv_object *objects[MOST];
+    struct dvc_object *objects[MOST];
     int count = 0;
-    while (count < MOST && (objects[count] = dv_object_create(DV_KIND_PLATFORM, &session)))
+    while (count < MOST && (objects[count] = dvc_object_create(DV_KIND_PLATFORM, &session)))
         count++;
     assert_true(count < MOST);
     while (count)
@@ -238,12 +238,12 @@ static void too_many_objects_are_refused(void **state)
 static void the_creation_record_is_a_copy(void **state)
 {
     char record[] = "first", *longer = strdup("a longer one");
-    struct dv_object *object = dv_object_create(DV_KIND_MEM, &session);
-    dv_object_keep_record(object, record, sizeof record);
+    struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
+    dvc_object_keep_record(object, record, sizeof record);
     record[0] = 'x';
     assert_string_equal(object->record, "first");
     assert_int_equal(object->record_bytes, sizeof record);
-    dv_object_keep_record(object, longer, strlen(longer) + 1);
+    dvc_object_keep_record(object, longer, strlen(longer) + 1);
     free(longer);
     assert_string_equal(object->record, "a longer one");
     free_object(object);
@@ -254,10 +254,10 @@ static void *make_and_free(void *argument)
 {
     uintptr_t wrong = 0;
     for (int i = 0; i < 20000 && !wrong; i++) {
-        struct dv_context *context = dv_object_create(DV_KIND_CONTEXT, &session);
+        struct dvc_context *context = dvc_object_create(DV_KIND_CONTEXT, &session);
         context->device_count = (cl_uint)(uintptr_t)argument;
-        wrong += dv_object_find(DV_KIND_CONTEXT, context) != context;
-        wrong += dv_object_by_id(DV_KIND_CONTEXT, context->object.id) != context;
+        wrong += dvc_object_find(DV_KIND_CONTEXT, context) != context;
+        wrong += dvc_object_by_id(DV_KIND_CONTEXT, context->object.id) != context;
         wrong += context->device_count != (cl_uint)(uintptr_t)argument;
         free_object(context);
     }
@@ -278,12 +278,12 @@ static void threads_never_share_a_new_object(void **state)
 
 static void a_forked_child_still_knows_its_handles(void **state)
 {
-    struct dv_object *object = dv_object_create(DV_KIND_MEM, &session);
+    struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
     pid_t child = fork();
     if (child == 0) {
-        dv_object_after_fork();
-        bool right = dv_object_find(DV_KIND_MEM, object) == object;
-        struct dv_object *fresh = dv_object_create(DV_KIND_MEM, &session);
+        dvc_object_after_fork();
+        bool right = dvc_object_find(DV_KIND_MEM, object) == object;
+        struct dvc_object *fresh = dvc_object_create(DV_KIND_MEM, &session);
         right = right && fresh && fresh != object;
         _exit(right ? 0 : 1);
     }
@@ -313,6 +313,6 @@ int main(void)
         cmocka_unit_test(a_forked_child_still_knows_its_handles),
     };
     print_message("seed %llu\n", (unsigned long long)random_seed());
-    dv_object_set_dispatch(&dvc_dispatch);
+    dvc_object_set_dispatch(&dvc_dispatch);
     return cmocka_run_group_tests_name("object", tests, NULL, NULL);
 }

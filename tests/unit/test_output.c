@@ -13,9 +13,9 @@
 #define BEYOND ((size_t)256 << 10) /* printed when the ring is full */
 #define LIMIT_MS 10000
 
-static struct dv_runtime runtime;
+static struct dvk_runtime runtime;
 
-void dv_runtime_wake_client(struct dv_runtime *r)
+void dvk_runtime_wake_client(struct dvk_runtime *r)
 {
     (void)r;
 }
@@ -67,14 +67,14 @@ static bool take_all(uint64_t made)
 
 static void print_much(void)
 {
-    if (dv_output_start(&runtime) < 0)
+    if (dvk_output_start(&runtime) < 0)
         _exit(4);
     slow_reader_down();
     for (uint64_t i = 1; i <= ROUNDS; i++) {
         print(DV_SHM_OUTPUT_BYTES);
-        dv_output_drain(&runtime);
+        dvk_output_drain(&runtime);
         print(BEYOND);
-        dv_output_drain(&runtime);
+        dvk_output_drain(&runtime);
         uint64_t made = atomic_load(&runtime.header->output_made);
         if (made != i * (DV_SHM_OUTPUT_BYTES + BEYOND))
             _exit(5);

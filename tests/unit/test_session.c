@@ -9,22 +9,22 @@
 #define ROUNDS 30000
 #define LIMIT_S 120
 
-static struct dv_worker_start start;
-static struct dv_runtime runtime;
+static struct dvk_worker_start start;
+static struct dvk_runtime runtime;
 static unsigned calls;
 
-static void prepare_for_sleep(struct dv_runtime *r)
+static void prepare_for_sleep(struct dvk_runtime *r)
 {
     (void)r;
 }
 
-static bool nothing_more(struct dv_runtime *r)
+static bool nothing_more(struct dvk_runtime *r)
 {
     (void)r;
     return false;
 }
 
-static const struct dv_runtime_api api = {.before_sleep = prepare_for_sleep,
+static const struct dvk_runtime_api api = {.before_sleep = prepare_for_sleep,
                                                      .work = nothing_more};
 
 /* Ends soon after a grant or a recall, while the main thread acts on that. */
@@ -32,7 +32,7 @@ static void call(void *argument)
 {
     unsigned round = *(unsigned *)argument;
 
-    dv_gates_wake_main(&runtime);
+    dvk_gates_wake_main(&runtime);
     for (volatile unsigned i = 0; i < round % 256 * 8; i++)
         ;
     calls++;
@@ -44,7 +44,7 @@ static int set_up(void **state)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     (void)state;
-    runtime = (struct dv_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
+    runtime = (struct dvk_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
                                   .ops = &api,
                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .submitting = PTHREAD_MUTEX_INITIALIZER,
@@ -67,7 +67,7 @@ static void test_the_end_of_a_long_call_is_noticed(void **state)
     for (unsigned i = 0; i < ROUNDS; i++) {
         if (i % 256 == 0)
             alarm(LIMIT_S);
-        dv_runtime_take_long(&runtime, call, &i);
+        dvk_runtime_take_long(&runtime, call, &i);
     }
     alarm(0);
     assert_int_equal(calls, ROUNDS);
@@ -79,7 +79,7 @@ static void overflow_and_let_sleep(void)
     const struct dv_upcall upcall = {.kind = DV_UPCALL_EVENT};
 
     for (unsigned i = 0; i <= DV_SHM_UPCALL_COUNT; i++)
-        dv_runtime_upcall(&runtime, &upcall, false);
+        dvk_runtime_upcall(&runtime, &upcall, false);
     assert_int_equal(runtime.overflow_count, 1);
     atomic_store(&runtime.header->upcall_head, DV_SHM_UPCALL_COUNT);
     atomic_store(&runtime.header->client_asleep, 1);
@@ -89,7 +89,7 @@ static void test_who_sleeps_is_woken_for_what_did_not_fit(void **state)
 {
     (void)state;
     overflow_and_let_sleep();
-    assert_false(dv_runtime_upcalls_wait(&runtime));
+    assert_false(dvk_runtime_upcalls_wait(&runtime));
     assert_int_equal(atomic_load(&runtime.header->upcall_tail), DV_SHM_UPCALL_COUNT + 1);
     assert_int_equal(atomic_load(&runtime.header->client_asleep), 0);
 }
@@ -98,7 +98,7 @@ static void test_who_sleeps_is_woken_by_an_upcall_that_brings_another(void **sta
 {
     (void)state;
     overflow_and_let_sleep();
-    dv_runtime_upcall(&runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE}, false);
+    dvk_runtime_upcall(&runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE}, false);
     assert_int_equal(atomic_load(&runtime.header->upcall_tail), DV_SHM_UPCALL_COUNT + 2);
     assert_int_equal(atomic_load(&runtime.header->client_asleep), 0);
 }

@@ -9,7 +9,7 @@
 #define KIB UINT64_C(1024)
 
 struct stage {
-    struct dv_staging staging;
+    struct dvc_staging staging;
     uint8_t *shm;
 };
 
@@ -32,7 +32,7 @@ static int tear_down(void **state)
 
 static uint64_t take(struct stage *s, uint64_t bytes)
 {
-    return dv_staging_take(&s->staging, s->shm, bytes);
+    return dvc_staging_take(&s->staging, s->shm, bytes);
 }
 
 static _Atomic uint32_t *flag_of(struct stage *s, uint64_t flag)

@@ -15,22 +15,22 @@
 static_assert(DV_ARENA_SMALL_MAX == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1), "classes");
 #define SLAB_BYTES (UINT64_C(1) << 20)
 
-struct dv_extent {
-    RB_ENTRY(dv_extent) by_offset;
-    RB_ENTRY(dv_extent) size;
-    struct dv_extent *next; /* in a small class's free list */
+struct dvc_extent {
+    RB_ENTRY(dvc_extent) by_offset;
+    RB_ENTRY(dvc_extent) size;
+    struct dvc_extent *next; /* in a small class's free list */
     uint64_t offset, bytes;
     uint64_t warm; /* of a free one: about how much is still backed by memory */
     int small_class; /* -1: whole pages */
     bool is_free;
 };
 
-static int compare_offset(const struct dv_extent *a, const struct dv_extent *b)
+static int compare_offset(const struct dvc_extent *a, const struct dvc_extent *b)
 {
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static int compare_size(const struct dv_extent *a, const struct dv_extent *b)
+static int compare_size(const struct dvc_extent *a, const struct dvc_extent *b)
 {
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes ? -1 : 1;
@@ -38,34 +38,34 @@ static int compare_size(const struct dv_extent *a, const struct dv_extent *b)
 }
 
 #define STATIC __attribute__((unused)) static /* not every operation is used */
-RB_GENERATE_INTERNAL(dv_offset_tree, dv_extent, by_offset, compare_offset, STATIC)
-RB_GENERATE_INTERNAL(dv_size_tree, dv_extent, size, compare_size, STATIC)
+RB_GENERATE_INTERNAL(dvc_offset_tree, dvc_extent, by_offset, compare_offset, STATIC)
+RB_GENERATE_INTERNAL(dvc_size_tree, dvc_extent, size, compare_size, STATIC)
 
-int dv_arena_init(struct dv_arena *arena, uint8_t *shm, uint64_t bytes)
+int dvc_arena_init(struct dvc_arena *arena, uint8_t *shm, uint64_t bytes)
 {
-    *arena = (struct dv_arena){.shm = shm, .end = bytes, .unused = DV_SHM_ARENA_OFFSET};
+    *arena = (struct dvc_arena){.shm = shm, .end = bytes, .unused = DV_SHM_ARENA_OFFSET};
     pthread_mutex_init(&arena->lock, NULL);
     RB_INIT(&arena->by_offset);
     RB_INIT(&arena->by_size);
     return 0;
 }
 
-static struct dv_extent *new_extent(struct dv_arena *arena, uint64_t offset, uint64_t bytes)
+static struct dvc_extent *new_extent(struct dvc_arena *arena, uint64_t offset, uint64_t bytes)
 {
-    struct dv_extent *extent = calloc(1, sizeof *extent);
+    struct dvc_extent *extent = calloc(1, sizeof *extent);
     if (!extent)
         return NULL;
     extent->offset = offset;
     extent->bytes = bytes;
     extent->small_class = -1;
-    RB_INSERT(dv_offset_tree, &arena->by_offset, extent);
+    RB_INSERT(dvc_offset_tree, &arena->by_offset, extent);
     return extent;
 }
 
-static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
+static struct dvc_extent *take_pages(struct dvc_arena *arena, uint64_t bytes)
 {
-    struct dv_extent wanted = {.bytes = bytes, .offset = 0};
-    struct dv_extent *extent = RB_NFIND(dv_size_tree, &arena->by_size, &wanted);
+    struct dvc_extent wanted = {.bytes = bytes, .offset = 0};
+    struct dvc_extent *extent = RB_NFIND(dvc_size_tree, &arena->by_size, &wanted);
 
     if (!extent) {
         if (arena->end - arena->unused < bytes)
@@ -75,18 +75,18 @@ static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
             arena->unused += bytes;
         return extent;
     }
-    RB_REMOVE(dv_size_tree, &arena->by_size, extent);
+    RB_REMOVE(dvc_size_tree, &arena->by_size, extent);
     extent->is_free = false;
     arena->warm_bytes -= extent->warm;
     if (extent->bytes > bytes) {
         uint64_t whole = extent->bytes;
         extent->bytes = bytes;
-        struct dv_extent *rest = new_extent(arena, extent->offset + bytes, whole - bytes);
+        struct dvc_extent *rest = new_extent(arena, extent->offset + bytes, whole - bytes);
         if (rest) {
             rest->is_free = true;
             rest->warm = (uint64_t)((unsigned __int128)extent->warm * rest->bytes / whole);
             arena->warm_bytes += rest->warm;
-            RB_INSERT(dv_size_tree, &arena->by_size, rest);
+            RB_INSERT(dvc_size_tree, &arena->by_size, rest);
         } else {
             extent->bytes = whole;
         }
@@ -95,22 +95,22 @@ static struct dv_extent *take_pages(struct dv_arena *arena, uint64_t bytes)
     return extent;
 }
 
-static struct dv_extent *join(struct dv_arena *arena, struct dv_extent *a, struct dv_extent *b)
+static struct dvc_extent *join(struct dvc_arena *arena, struct dvc_extent *a, struct dvc_extent *b)
 {
     if (!a || !b || !a->is_free || !b->is_free || a->small_class >= 0 || b->small_class >= 0 ||
         a->offset + a->bytes != b->offset)
         return NULL;
-    RB_REMOVE(dv_size_tree, &arena->by_size, a);
-    RB_REMOVE(dv_size_tree, &arena->by_size, b);
-    RB_REMOVE(dv_offset_tree, &arena->by_offset, b);
+    RB_REMOVE(dvc_size_tree, &arena->by_size, a);
+    RB_REMOVE(dvc_size_tree, &arena->by_size, b);
+    RB_REMOVE(dvc_offset_tree, &arena->by_offset, b);
     a->bytes += b->bytes;
     a->warm += b->warm;
     free(b);
-    RB_INSERT(dv_size_tree, &arena->by_size, a);
+    RB_INSERT(dvc_size_tree, &arena->by_size, a);
     return a;
 }
 
-static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
+static void put_pages(struct dvc_arena *arena, struct dvc_extent *extent)
 {
     uint64_t most = arena->largest < DV_ARENA_WARM_MIN  ? DV_ARENA_WARM_MIN
                     : arena->largest > DV_ARENA_WARM_MAX ? DV_ARENA_WARM_MAX
@@ -121,53 +121,53 @@ static void put_pages(struct dv_arena *arena, struct dv_extent *extent)
         madvise(arena->shm + extent->offset, extent->bytes, MADV_REMOVE);
     else
         arena->warm_bytes += extent->warm = extent->bytes;
-    RB_INSERT(dv_size_tree, &arena->by_size, extent);
-    struct dv_extent *joined = join(arena, RB_PREV(dv_offset_tree, &arena->by_offset, extent), extent);
+    RB_INSERT(dvc_size_tree, &arena->by_size, extent);
+    struct dvc_extent *joined = join(arena, RB_PREV(dvc_offset_tree, &arena->by_offset, extent), extent);
     extent = joined ? joined : extent;
-    join(arena, extent, RB_NEXT(dv_offset_tree, &arena->by_offset, extent));
+    join(arena, extent, RB_NEXT(dvc_offset_tree, &arena->by_offset, extent));
 }
 
 /* Small blocks are made a slab at a time and stay what they are. */
-struct dv_slab {
-    struct dv_slab *next;
-    struct dv_extent blocks[];
+struct dvc_slab {
+    struct dvc_slab *next;
+    struct dvc_extent blocks[];
 };
 
-static bool refill_class(struct dv_arena *arena, int class)
+static bool refill_class(struct dvc_arena *arena, int class)
 {
     uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
-    struct dv_extent *pages = take_pages(arena, SLAB_BYTES + DV_ARENA_GUARD_BYTES);
+    struct dvc_extent *pages = take_pages(arena, SLAB_BYTES + DV_ARENA_GUARD_BYTES);
 
     if (!pages)
         return false;
     uint64_t base = pages->offset, count = SLAB_BYTES / block;
-    struct dv_slab *slab = NULL;
+    struct dvc_slab *slab = NULL;
     if (pages->bytes == SLAB_BYTES + DV_ARENA_GUARD_BYTES) /* or there was no memory to cut it from a larger one */
         slab = calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
     if (!slab) {
         put_pages(arena, pages);
         return false;
     }
-    RB_REMOVE(dv_offset_tree, &arena->by_offset, pages);
+    RB_REMOVE(dvc_offset_tree, &arena->by_offset, pages);
     free(pages);
     slab->next = arena->slabs;
     arena->slabs = slab;
     for (uint64_t i = count; i-- > 0;) {
-        struct dv_extent *extent = &slab->blocks[i];
-        *extent = (struct dv_extent){.next = arena->small_free[class],
+        struct dvc_extent *extent = &slab->blocks[i];
+        *extent = (struct dvc_extent){.next = arena->small_free[class],
                                      .offset = base + i * block,
                                      .bytes = block,
                                      .small_class = class,
                                      .is_free = true};
-        RB_INSERT(dv_offset_tree, &arena->by_offset, extent);
+        RB_INSERT(dvc_offset_tree, &arena->by_offset, extent);
         arena->small_free[class] = extent;
     }
     return true;
 }
 
-uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
+uint64_t dvc_arena_alloc(struct dvc_arena *arena, uint64_t bytes)
 {
-    struct dv_extent *extent = NULL;
+    struct dvc_extent *extent = NULL;
 
     if (bytes == 0)
         bytes = 1;
@@ -192,12 +192,12 @@ uint64_t dv_arena_alloc(struct dv_arena *arena, uint64_t bytes)
     return extent ? extent->offset : 0;
 }
 
-void dv_arena_free(struct dv_arena *arena, uint64_t offset)
+void dvc_arena_free(struct dvc_arena *arena, uint64_t offset)
 {
-    struct dv_extent wanted = {.offset = offset};
+    struct dvc_extent wanted = {.offset = offset};
 
     pthread_mutex_lock(&arena->lock);
-    struct dv_extent *extent = RB_FIND(dv_offset_tree, &arena->by_offset, &wanted);
+    struct dvc_extent *extent = RB_FIND(dvc_offset_tree, &arena->by_offset, &wanted);
     if (!extent || extent->is_free) {
         pthread_mutex_unlock(&arena->lock); /* the worker named a block that is none */
         return;
@@ -212,17 +212,17 @@ void dv_arena_free(struct dv_arena *arena, uint64_t offset)
     pthread_mutex_unlock(&arena->lock);
 }
 
-void dv_arena_end(struct dv_arena *arena)
+void dvc_arena_end(struct dvc_arena *arena)
 {
-    struct dv_extent *extent;
+    struct dvc_extent *extent;
 
     while ((extent = RB_ROOT(&arena->by_offset))) {
-        RB_REMOVE(dv_offset_tree, &arena->by_offset, extent);
+        RB_REMOVE(dvc_offset_tree, &arena->by_offset, extent);
         if (extent->small_class < 0)
             free(extent);
     }
     while (arena->slabs) {
-        struct dv_slab *next = arena->slabs->next;
+        struct dvc_slab *next = arena->slabs->next;
         free(arena->slabs);
         arena->slabs = next;
     }

@@ -10,21 +10,21 @@
 
 static char *log_path;
 
-void dv_log_open(void)
+void dvc_log_open(void)
 {
     const char *path = secure_getenv("DIVVY_LOG");
     if (path && *path && !log_path)
         log_path = strdup(path);
 }
 
-bool dv_log_enabled(void)
+bool dvc_log_enabled(void)
 {
     return log_path != NULL;
 }
 
 /* Opens the file for each line: slow, but a guest holds no descriptor, and the application may
  * close all of them. */
-void dv_log_call(const char *format, ...)
+void dvc_log_call(const char *format, ...)
 {
     char line[1024];
     va_list args;

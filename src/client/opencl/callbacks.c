@@ -4,7 +4,7 @@
 
 #include "src/client/opencl/session.h"
 
-bool dv_thread_start(void *(*function)(void *), void *argument)
+bool dvc_thread_start(void *(*function)(void *), void *argument)
 {
     sigset_t all, before;
     pthread_t thread;
@@ -23,7 +23,7 @@ bool dv_thread_start(void *(*function)(void *), void *argument)
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t more;
-    struct dv_job *first, **end;
+    struct dvc_job *first, **end;
     bool started;
 } callbacks = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
@@ -33,7 +33,7 @@ static void *run_callbacks(void *unused)
         pthread_mutex_lock(&callbacks.lock);
         while (!callbacks.first)
             pthread_cond_wait(&callbacks.more, &callbacks.lock);
-        struct dv_job *job = callbacks.first;
+        struct dvc_job *job = callbacks.first;
         callbacks.first = job->next;
         if (!callbacks.first)
             callbacks.end = &callbacks.first;
@@ -43,31 +43,31 @@ static void *run_callbacks(void *unused)
     return NULL;
 }
 
-bool dv_callbacks_start(void)
+bool dvc_callbacks_start(void)
 {
     pthread_mutex_lock(&callbacks.lock);
     if (!callbacks.started)
-        callbacks.started = dv_thread_start(run_callbacks, NULL);
+        callbacks.started = dvc_thread_start(run_callbacks, NULL);
     bool started = callbacks.started;
     pthread_mutex_unlock(&callbacks.lock);
     return started;
 }
 
-void dv_callback_post(struct dv_job *job, void (*run)(struct dv_job *))
+void dvc_callback_post(struct dvc_job *job, void (*run)(struct dvc_job *))
 {
-    *job = (struct dv_job){.run = run};
+    *job = (struct dvc_job){.run = run};
     pthread_mutex_lock(&callbacks.lock);
     if (!callbacks.end)
         callbacks.end = &callbacks.first;
     *callbacks.end = job;
     callbacks.end = &job->next;
     if (!callbacks.started) /* in a forked child */
-        callbacks.started = dv_thread_start(run_callbacks, NULL);
+        callbacks.started = dvc_thread_start(run_callbacks, NULL);
     pthread_cond_signal(&callbacks.more);
     pthread_mutex_unlock(&callbacks.lock);
 }
 
-void dv_callbacks_after_fork(void)
+void dvc_callbacks_after_fork(void)
 {
     pthread_mutex_init(&callbacks.lock, NULL);
     pthread_cond_init(&callbacks.more, NULL);

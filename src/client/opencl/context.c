@@ -7,7 +7,7 @@
 /* ---- contexts ---- */
 
 static cl_int check_context_properties(const cl_context_properties *properties,
-                                       struct dv_platform **platform, size_t *count)
+                                       struct dvc_platform **platform, size_t *count)
 {
     *count = 0;
     if (!properties)
@@ -17,7 +17,7 @@ static cl_int check_context_properties(const cl_context_properties *properties,
         case CL_CONTEXT_PLATFORM:
             if (*platform)
                 return CL_INVALID_PROPERTY;
-            *platform = dv_platform_of((void *)properties[i + 1]);
+            *platform = dvc_platform_of((void *)properties[i + 1]);
             if (!*platform)
                 return CL_INVALID_PLATFORM;
             break;
@@ -34,7 +34,7 @@ static cl_int check_context_properties(const cl_context_properties *properties,
 
 /* divvyd does not let the session use a device. OpenCL has an error code for that and no words: those go
  * to the context's function and to the log, if there is one. */
-static void tell_why(struct dv_session *s,
+static void tell_why(struct dvc_session *s,
                      void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                      void *user)
 {
@@ -42,32 +42,32 @@ static void tell_why(struct dv_session *s,
     char text[sizeof s->header->text + sizeof "divvy: "] = "divvy: ";
     char *why = text + strlen(text);
 
-    if (!s || !dv_session_check(s))
+    if (!s || !dvc_session_check(s))
         return;
     memcpy(why, s->header->text, sizeof s->header->text);
     why[sizeof s->header->text] = '\0';
     if (!why[0])
         return;
-    if (dv_log_enabled())
-        dv_log_call("divvy: no device: %s", why);
+    if (dvc_log_enabled())
+        dvc_log_call("divvy: no device: %s", why);
     if (notify)
         notify(text, &code, sizeof code, user);
 }
 
-static void free_context(struct dv_context *context)
+static void free_context(struct dvc_context *context)
 {
     free(context->devices);
     free(context->device_handles);
     free(context->properties);
     free(context->spare_error);
-    dv_object_free(&context->object);
+    dvc_object_free(&context->object);
 }
 
-static struct dv_context *make_context(const cl_context_properties *properties,
+static struct dvc_context *make_context(const cl_context_properties *properties,
                                        size_t property_count, cl_uint count,
-                                       struct dv_device *const *devices, cl_int *error)
+                                       struct dvc_device *const *devices, cl_int *error)
 {
-    struct dv_session *s = dv_session_get();
+    struct dvc_session *s = dvc_session_get();
     struct dvw_create_context message = {.device_count = count};
     uint32_t ids[DV_MAX_DEVICES];
 
@@ -75,7 +75,7 @@ static struct dv_context *make_context(const cl_context_properties *properties,
         *error = CL_DEVICE_NOT_AVAILABLE;
         return NULL;
     }
-    struct dv_context *context = dv_object_create(DV_KIND_CONTEXT, s);
+    struct dvc_context *context = dvc_object_create(DV_KIND_CONTEXT, s);
     if (!context) {
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
@@ -91,8 +91,8 @@ static struct dv_context *make_context(const cl_context_properties *properties,
         ids[i] = devices[i]->object.id;
     *error = CL_OUT_OF_HOST_MEMORY;
     if (context->devices && context->device_handles && (context->properties || !property_count) &&
-        dv_helper_start(s))
-        *error = dv_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4,
+        dvc_helper_start(s))
+        *error = dvc_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4,
                          NULL, 0, NULL);
     if (*error != CL_SUCCESS) {
         free_context(context);
@@ -111,9 +111,9 @@ static struct dv_context *make_context(const cl_context_properties *properties,
         if (devices[i]->base_align > context->base_align)
             context->base_align = devices[i]->base_align;
         if (devices[i]->parent)
-            dv_object_use(&devices[i]->object);
+            dvc_object_use(&devices[i]->object);
     }
-    dv_object_keep_record(&context->object, &message, sizeof message);
+    dvc_object_keep_record(&context->object, &message, sizeof message);
     return context;
 }
 
@@ -122,10 +122,10 @@ cl_context CL_API_CALL dvc_clCreateContext(
     void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
     cl_int *errcode_ret)
 {
-    struct dv_device *list[DV_MAX_DEVICES];
-    struct dv_platform *platform = NULL;
-    struct dv_context *context = NULL;
-    struct dv_context_error *spare = NULL;
+    struct dvc_device *list[DV_MAX_DEVICES];
+    struct dvc_platform *platform = NULL;
+    struct dvc_context *context = NULL;
+    struct dvc_context_error *spare = NULL;
     size_t property_count;
     cl_uint count = 0;
 
@@ -134,7 +134,7 @@ cl_context CL_API_CALL dvc_clCreateContext(
         (num_devices == 0 || !devices || num_devices > DV_MAX_DEVICES || (!pfn_notify && user_data)))
         error = CL_INVALID_VALUE;
     for (cl_uint i = 0; error == CL_SUCCESS && i < num_devices; i++) {
-        struct dv_device *device = dv_device_of(devices[i]);
+        struct dvc_device *device = dvc_device_of(devices[i]);
         bool twice = false;
         if (!device || (platform && device->platform != platform)) {
             error = CL_INVALID_DEVICE;
@@ -146,7 +146,7 @@ cl_context CL_API_CALL dvc_clCreateContext(
             list[count++] = device;
     }
     if (error == CL_SUCCESS && pfn_notify &&
-        !(dv_callbacks_start() && (spare = malloc(sizeof *spare))))
+        !(dvc_callbacks_start() && (spare = malloc(sizeof *spare))))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         context = make_context(properties, property_count, count, list, &error);
@@ -157,7 +157,7 @@ cl_context CL_API_CALL dvc_clCreateContext(
     } else {
         free(spare);
         if (error == CL_DEVICE_NOT_AVAILABLE)
-            tell_why(dv_session_get(), pfn_notify, user_data);
+            tell_why(dvc_session_get(), pfn_notify, user_data);
     }
     if (errcode_ret)
         *errcode_ret = error;
@@ -169,7 +169,7 @@ cl_context CL_API_CALL dvc_clCreateContextFromType(
     void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
     cl_int *errcode_ret)
 {
-    struct dv_platform *platform = NULL;
+    struct dvc_platform *platform = NULL;
     cl_device_id devices[DV_MAX_DEVICES];
     size_t property_count;
     cl_uint count = 0;
@@ -187,47 +187,47 @@ cl_context CL_API_CALL dvc_clCreateContextFromType(
     return NULL;
 }
 
-cl_int dv_context_retain(struct dv_context *context)
+cl_int dvc_context_retain(struct dvc_context *context)
 {
     atomic_fetch_add(&context->object.count, 1);
     return CL_SUCCESS;
 }
 
-static void context_destroy(struct dv_context *context)
+static void context_destroy(struct dvc_context *context)
 {
     struct dvw_release message = {.kind = DV_KIND_CONTEXT, .id = context->object.id};
 
     while (context->destructors) {
-        struct dv_context_callback *callback = context->destructors;
+        struct dvc_context_callback *callback = context->destructors;
         context->destructors = callback->next;
         callback->function((cl_context)context, callback->user);
         free(callback);
     }
-    dv_send(context->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(context->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     for (cl_uint i = 0; i < context->device_count; i++)
-        dv_device_unuse(context->devices[i]);
+        dvc_device_unuse(context->devices[i]);
     free_context(context);
 }
 
-static void finish_context(struct dv_job *job)
+static void finish_context(struct dvc_job *job)
 {
-    context_destroy((struct dv_context *)((char *)job - offsetof(struct dv_context, finishing)));
+    context_destroy((struct dvc_context *)((char *)job - offsetof(struct dvc_context, finishing)));
 }
 
 /* Mostly on the helper's thread, which is not for the application's functions. */
-void dv_context_unuse(struct dv_context *context)
+void dvc_context_unuse(struct dvc_context *context)
 {
     if (atomic_fetch_sub(&context->object.count, DV_COUNT_USE) != DV_COUNT_USE)
         return;
     if (context->destructors)
-        dv_callback_post(&context->finishing, finish_context);
+        dvc_callback_post(&context->finishing, finish_context);
     else
         context_destroy(context);
 }
 
-cl_int dv_context_release(struct dv_context *context)
+cl_int dvc_context_release(struct dvc_context *context)
 {
-    if (dv_object_refs(&context->object) == 0)
+    if (dvc_object_refs(&context->object) == 0)
         return CL_INVALID_CONTEXT;
     if (atomic_fetch_sub(&context->object.count, 1) == 1)
         context_destroy(context);
@@ -239,16 +239,16 @@ cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
                                                                                     void *),
                                                       void *user_data)
 {
-    struct dv_context *c = dv_context_of(context);
+    struct dvc_context *c = dvc_context_of(context);
 
     if (!c)
         return CL_INVALID_CONTEXT;
     if (!pfn_notify)
         return CL_INVALID_VALUE;
-    struct dv_context_callback *callback = dv_callbacks_start() ? malloc(sizeof *callback) : NULL;
+    struct dvc_context_callback *callback = dvc_callbacks_start() ? malloc(sizeof *callback) : NULL;
     if (!callback)
         return CL_OUT_OF_HOST_MEMORY;
-    *callback = (struct dv_context_callback){atomic_load(&c->destructors), pfn_notify, user_data};
+    *callback = (struct dvc_context_callback){atomic_load(&c->destructors), pfn_notify, user_data};
     while (!atomic_compare_exchange_weak(&c->destructors, &callback->next, callback))
         ;
     return CL_SUCCESS;
@@ -256,13 +256,13 @@ cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
 
 /* ---- queues ---- */
 
-static struct dv_queue *make_queue(cl_context context, cl_device_id device,
+static struct dvc_queue *make_queue(cl_context context, cl_device_id device,
                                    cl_command_queue_properties properties,
                                    const cl_queue_properties *list, size_t list_count,
                                    cl_int *error)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_device *d = dv_device_of(device);
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_device *d = dvc_device_of(device);
     bool belongs = false;
     uint64_t offset = 0;
 
@@ -276,8 +276,8 @@ static struct dv_queue *make_queue(cl_context context, cl_device_id device,
         *error = CL_INVALID_DEVICE;
         return NULL;
     }
-    struct dv_session *s = c->object.session;
-    struct dv_queue *queue = dv_object_create(DV_KIND_QUEUE, s);
+    struct dvc_session *s = c->object.session;
+    struct dvc_queue *queue = dvc_object_create(DV_KIND_QUEUE, s);
     if (!queue) {
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
@@ -298,22 +298,22 @@ static struct dv_queue *make_queue(cl_context context, cl_device_id device,
         queue->property_list = malloc(list_count * sizeof *list);
     *error = CL_OUT_OF_HOST_MEMORY;
     if (queue->property_list || !list_count)
-        *error = dv_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
+        *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
                          sizeof offset, NULL);
-    if (*error == CL_DEVICE_NOT_AVAILABLE && dv_session_check(s)) {
+    if (*error == CL_DEVICE_NOT_AVAILABLE && dvc_session_check(s)) {
         tell_why(s, c->notify, c->notify_user);
         *error = CL_OUT_OF_RESOURCES; /* of what a queue may answer */
     }
     if (*error != CL_SUCCESS) {
         free(queue->property_list);
-        dv_object_free(&queue->object);
+        dvc_object_free(&queue->object);
         return NULL;
     }
     queue->clock_offset_ns = offset;
     if (list_count)
         memcpy(queue->property_list, list, list_count * sizeof *list);
-    dv_object_keep_record(&queue->object, &message, sizeof message);
-    dv_object_use(&c->object);
+    dvc_object_keep_record(&queue->object, &message, sizeof message);
+    dvc_object_use(&c->object);
     return queue;
 }
 
@@ -332,10 +332,10 @@ cl_command_queue CL_API_CALL dvc_clCreateCommandQueue(cl_context context, cl_dev
                                                       cl_command_queue_properties properties,
                                                       cl_int *errcode_ret)
 {
-    struct dv_queue *queue = NULL;
+    struct dvc_queue *queue = NULL;
     cl_int error = check_queue_properties(properties);
 
-    if (!dv_context_of(context))
+    if (!dvc_context_of(context))
         error = CL_INVALID_CONTEXT;
     if (error == CL_SUCCESS)
         queue = make_queue(context, device, properties, NULL, 0, &error);
@@ -348,9 +348,9 @@ cl_command_queue CL_API_CALL
 dvc_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
                                        const cl_queue_properties *properties, cl_int *errcode_ret)
 {
-    struct dv_queue *queue = NULL;
+    struct dvc_queue *queue = NULL;
     cl_command_queue_properties flags = 0;
-    cl_int error = dv_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
+    cl_int error = dvc_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
     size_t count = 0;
 
     for (; error == CL_SUCCESS && properties && properties[count]; count += 2) {
@@ -375,35 +375,35 @@ cl_int CL_API_CALL dvc_clSetCommandQueueProperty(cl_command_queue command_queue,
                                                  cl_bool enable,
                                                  cl_command_queue_properties *old_properties)
 {
-    return dv_queue_of(command_queue) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+    return dvc_queue_of(command_queue) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
 }
 
-cl_int dv_queue_retain(struct dv_queue *queue)
+cl_int dvc_queue_retain(struct dvc_queue *queue)
 {
     atomic_fetch_add(&queue->object.count, 1);
     return CL_SUCCESS;
 }
 
-static void queue_destroy(struct dv_queue *queue)
+static void queue_destroy(struct dvc_queue *queue)
 {
-    struct dv_context *context = queue->context;
+    struct dvc_context *context = queue->context;
     struct dvw_release message = {.kind = DV_KIND_QUEUE, .id = queue->object.id};
 
-    dv_send(queue->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(queue->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     free(queue->property_list);
-    dv_object_free(&queue->object);
-    dv_context_unuse(context);
+    dvc_object_free(&queue->object);
+    dvc_context_unuse(context);
 }
 
-void dv_queue_unuse(struct dv_queue *queue)
+void dvc_queue_unuse(struct dvc_queue *queue)
 {
     if (atomic_fetch_sub(&queue->object.count, DV_COUNT_USE) == DV_COUNT_USE)
         queue_destroy(queue);
 }
 
-cl_int dv_queue_release(struct dv_queue *queue)
+cl_int dvc_queue_release(struct dvc_queue *queue)
 {
-    if (dv_object_refs(&queue->object) == 0)
+    if (dvc_object_refs(&queue->object) == 0)
         return CL_INVALID_COMMAND_QUEUE;
     if (atomic_fetch_sub(&queue->object.count, 1) == 1)
         queue_destroy(queue);

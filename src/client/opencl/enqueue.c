@@ -8,23 +8,23 @@
 
 #define SPIN_NS (20 * DV_NS_PER_US)
 
-bool dv_waits_pending(cl_uint count, const cl_event *list)
+bool dvc_waits_pending(cl_uint count, const cl_event *list)
 {
     for (cl_uint i = 0; i < count; i++)
-        if (atomic_load_explicit(&dv_event_of(list[i])->slot->status, memory_order_acquire) !=
+        if (atomic_load_explicit(&dvc_event_of(list[i])->slot->status, memory_order_acquire) !=
             CL_COMPLETE)
             return true;
     return false;
 }
 
-bool dv_queue_idle(struct dv_queue *queue)
+bool dvc_queue_idle(struct dvc_queue *queue)
 {
     return atomic_load_explicit(&queue->slot->completed, memory_order_acquire) >= queue->enqueued;
 }
 
-void dv_queue_wait(struct dv_queue *queue, uint64_t number)
+void dvc_queue_wait(struct dvc_queue *queue, uint64_t number)
 {
-    struct dv_session *s = queue->object.session;
+    struct dvc_session *s = queue->object.session;
     struct dv_shm_queue *slot = queue->slot;
     dv_ns start = 0;
 
@@ -43,7 +43,7 @@ void dv_queue_wait(struct dv_queue *queue, uint64_t number)
     atomic_fetch_add(&slot->waiters, 1);
     for (;;) {
         uint32_t progress = atomic_load(&slot->progress);
-        if (atomic_load(&slot->completed) >= number || !dv_session_alive(s))
+        if (atomic_load(&slot->completed) >= number || !dvc_session_alive(s))
             break;
         uint64_t at = atomic_load(&slot->wake_at);
         while ((at == 0 || at > number) &&
@@ -51,16 +51,16 @@ void dv_queue_wait(struct dv_queue *queue, uint64_t number)
             ;
         if (atomic_load(&slot->completed) >= number) /* the worker may have looked before */
             break;
-        dv_session_wait(s, &slot->progress, progress);
+        dvc_session_wait(s, &slot->progress, progress);
     }
     atomic_fetch_sub(&slot->waiters, 1);
 }
 
-cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_head *message,
+cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message,
                          size_t bytes, const void *tail, size_t tail_bytes, cl_uint wait_count,
-                         const cl_event *waits, struct dv_event *event)
+                         const cl_event *waits, struct dvc_event *event)
 {
-    struct dv_session *s = queue->object.session;
+    struct dvc_session *s = queue->object.session;
     uint32_t few[16];
     DV_AUTO_FREE uint32_t *many = NULL;
     uint32_t *ids = few, id_count = 0;
@@ -71,7 +71,7 @@ cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_he
             return CL_OUT_OF_HOST_MEMORY;
     }
     for (cl_uint i = 0; i < wait_count; i++) {
-        struct dv_event *wait = dv_event_of(waits[i]);
+        struct dvc_event *wait = dvc_event_of(waits[i]);
         /* what is complete need not be waited for; a failed one must be told */
         if (atomic_load_explicit(&wait->slot->status, memory_order_acquire) != CL_COMPLETE)
             ids[id_count++] = wait->object.id;
@@ -90,7 +90,7 @@ cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_he
         event->number = message->number;
 
     pthread_mutex_lock(&s->ring_lock);
-    uint8_t *room = dv_session_alive(s) ? dv_ring_room(s, total) : NULL;
+    uint8_t *room = dvc_session_alive(s) ? dvc_ring_room(s, total) : NULL;
     if (room) {
         memcpy(room, message, bytes);
         if (tail_bytes)
@@ -102,7 +102,7 @@ cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_he
     }
     pthread_mutex_unlock(&s->ring_lock);
     if (!room) {
-        dv_session_check(s);
+        dvc_session_check(s);
         return CL_OUT_OF_RESOURCES;
     }
     if (id_count)
@@ -110,25 +110,25 @@ cl_int dv_enqueue_locked(struct dv_queue *queue, uint16_t op, struct dv_queue_he
     return CL_SUCCESS;
 }
 
-cl_int dv_enqueue(struct dv_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
+cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
                   const void *tail, size_t tail_bytes, cl_command_type command, cl_uint wait_count,
                   const cl_event *waits, cl_event *event)
 {
-    struct dv_event *made = NULL;
+    struct dvc_event *made = NULL;
 
-    if (!dv_session_alive(queue->object.session))
+    if (!dvc_session_alive(queue->object.session))
         return CL_OUT_OF_RESOURCES;
-    if (event && !(made = dv_event_create(queue->context, queue, command)))
+    if (event && !(made = dvc_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
     pthread_mutex_lock(&queue->lock);
-    cl_int error = dv_enqueue_locked(queue, op, message, bytes, tail, tail_bytes, wait_count, waits,
+    cl_int error = dvc_enqueue_locked(queue, op, message, bytes, tail, tail_bytes, wait_count, waits,
                                      made);
     pthread_mutex_unlock(&queue->lock);
     if (error == CL_SUCCESS && event)
         *event = (cl_event)made;
     else if (made) {
         atomic_store(&made->slot->status, error);
-        dv_event_release(made);
+        dvc_event_release(made);
     }
     return error;
 }
@@ -138,15 +138,15 @@ cl_int dv_enqueue(struct dv_queue *queue, uint16_t op, struct dv_queue_head *mes
 static cl_int enqueue_marker(cl_command_queue command_queue, bool barrier, cl_uint count,
                              const cl_event *list, cl_event *event)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
     struct dvw_marker message = {.barrier = barrier, .explicit = count > 0};
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
-    cl_int error = dv_check_waits(queue->context, count, list);
+    cl_int error = dvc_check_waits(queue->context, count, list);
     if (error != CL_SUCCESS)
         return error;
-    return dv_enqueue(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
+    return dvc_enqueue(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
                       barrier ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, count, list, event);
 }
 
@@ -168,7 +168,7 @@ cl_int CL_API_CALL dvc_clEnqueueBarrierWithWaitList(cl_command_queue command_que
 cl_int CL_API_CALL dvc_clEnqueueMarker(cl_command_queue command_queue, cl_event *event)
 {
     if (!event)
-        return dv_queue_of(command_queue) ? CL_INVALID_VALUE : CL_INVALID_COMMAND_QUEUE;
+        return dvc_queue_of(command_queue) ? CL_INVALID_VALUE : CL_INVALID_COMMAND_QUEUE;
     return enqueue_marker(command_queue, false, 0, NULL, event);
 }
 
@@ -180,7 +180,7 @@ cl_int CL_API_CALL dvc_clEnqueueBarrier(cl_command_queue command_queue)
 cl_int CL_API_CALL dvc_clEnqueueWaitForEvents(cl_command_queue command_queue, cl_uint num_events,
                                               const cl_event *event_list)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
@@ -189,7 +189,7 @@ cl_int CL_API_CALL dvc_clEnqueueWaitForEvents(cl_command_queue command_queue, cl
     if (num_events > DV_MAX_WAITS)
         return CL_OUT_OF_RESOURCES;
     for (cl_uint i = 0; i < num_events; i++) {
-        struct dv_event *event = dv_event_of(event_list[i]);
+        struct dvc_event *event = dvc_event_of(event_list[i]);
         if (!event)
             return CL_INVALID_EVENT;
         if (event->context != queue->context)
@@ -200,35 +200,35 @@ cl_int CL_API_CALL dvc_clEnqueueWaitForEvents(cl_command_queue command_queue, cl
 
 cl_int CL_API_CALL dvc_clFlush(cl_command_queue command_queue)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
-    return dv_session_check(queue->object.session) ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
+    return dvc_session_check(queue->object.session) ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
 }
 
 cl_int CL_API_CALL dvc_clFinish(cl_command_queue command_queue)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
-    struct dv_session *s = queue->object.session;
-    if (!dv_session_alive(s))
+    struct dvc_session *s = queue->object.session;
+    if (!dvc_session_alive(s))
         return CL_OUT_OF_RESOURCES;
     pthread_mutex_lock(&queue->lock);
     uint64_t last = queue->enqueued;
     pthread_mutex_unlock(&queue->lock);
-    dv_queue_wait(queue, last);
-    if (!dv_session_alive(s))
+    dvc_queue_wait(queue, last);
+    if (!dvc_session_alive(s))
         return CL_OUT_OF_RESOURCES;
-    dv_flush_output(s);
+    dvc_flush_output(s);
     return CL_SUCCESS;
 }
 
 /* ---- checks ---- */
 
-cl_int dv_check_ndrange(struct dv_queue *queue, struct dv_kernel *kernel, cl_uint dims,
+cl_int dvc_check_ndrange(struct dvc_queue *queue, struct dvc_kernel *kernel, cl_uint dims,
                         const size_t *offset, const size_t *global, const size_t *local)
 {
     size_t group = 1;
@@ -278,7 +278,7 @@ static bool overlap(size_t a, size_t b, size_t size)
 }
 
 /* A sub-buffer must start where the device can address it. */
-static cl_int check_alignment(struct dv_queue *queue, struct dv_mem *mem)
+static cl_int check_alignment(struct dvc_queue *queue, struct dvc_mem *mem)
 {
     if (mem->parent && mem->type == CL_MEM_OBJECT_BUFFER && queue->device->base_align &&
         mem->origin % queue->device->base_align)
@@ -287,7 +287,7 @@ static cl_int check_alignment(struct dv_queue *queue, struct dv_mem *mem)
 }
 
 /* The root buffer and where in it an object starts: sub-buffers of one parent may overlap. */
-static struct dv_mem *root_of(struct dv_mem *mem, size_t *start)
+static struct dvc_mem *root_of(struct dvc_mem *mem, size_t *start)
 {
     *start = 0;
     if (mem->parent && mem->type == CL_MEM_OBJECT_BUFFER) {
@@ -297,7 +297,7 @@ static struct dv_mem *root_of(struct dv_mem *mem, size_t *start)
     return mem;
 }
 
-cl_int dv_check_copy_buffer(struct dv_queue *queue, struct dv_mem *src, struct dv_mem *dst,
+cl_int dvc_check_copy_buffer(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
                             size_t src_offset, size_t dst_offset, size_t size)
 {
     size_t src_start, dst_start;
@@ -314,18 +314,18 @@ cl_int dv_check_copy_buffer(struct dv_queue *queue, struct dv_mem *src, struct d
     return CL_SUCCESS;
 }
 
-static size_t first_byte(const struct dv_region *r, size_t start)
+static size_t first_byte(const struct dvc_region *r, size_t start)
 {
     return start + r->origin[2] * r->slice_pitch + r->origin[1] * r->row_pitch + r->origin[0];
 }
 
-static size_t span(const struct dv_region *r)
+static size_t span(const struct dvc_region *r)
 {
     return (r->size[2] - 1) * r->slice_pitch + (r->size[1] - 1) * r->row_pitch + r->size[0];
 }
 
 /* Whether any row of the box starting at `start` shares a byte with [from, from + bytes). */
-static bool row_meets_box(size_t from, size_t bytes, const struct dv_region *r, size_t start)
+static bool row_meets_box(size_t from, size_t bytes, const struct dvc_region *r, size_t start)
 {
     for (size_t z = 0; z < r->size[2]; z++) {
         size_t slice = start + z * r->slice_pitch;
@@ -340,7 +340,7 @@ static bool row_meets_box(size_t from, size_t bytes, const struct dv_region *r, 
 }
 
 /* Boxes of one root buffer. */
-static bool boxes_overlap(const struct dv_region *a, size_t a_root, const struct dv_region *b,
+static bool boxes_overlap(const struct dvc_region *a, size_t a_root, const struct dvc_region *b,
                           size_t b_root)
 {
     size_t a0 = first_byte(a, a_root), b0 = first_byte(b, b_root);
@@ -354,23 +354,23 @@ static bool boxes_overlap(const struct dv_region *a, size_t a_root, const struct
     return false;
 }
 
-cl_int dv_check_copy_buffer_rect(struct dv_queue *queue, struct dv_mem *src, struct dv_mem *dst,
+cl_int dvc_check_copy_buffer_rect(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
                                  const size_t *src_origin, const size_t *dst_origin,
                                  const size_t *region, size_t src_row_pitch, size_t src_slice_pitch,
                                  size_t dst_row_pitch, size_t dst_slice_pitch)
 {
     static const size_t zero[3];
-    struct dv_region a, b;
+    struct dvc_region a, b;
     size_t src_start, dst_start;
 
     if (src->context != queue->context || dst->context != queue->context)
         return CL_INVALID_CONTEXT;
     if (!src_origin || !dst_origin || !region)
         return CL_INVALID_VALUE;
-    cl_int error = dv_region_rect(&a, src, src_origin, zero, region, src_row_pitch, src_slice_pitch,
+    cl_int error = dvc_region_rect(&a, src, src_origin, zero, region, src_row_pitch, src_slice_pitch,
                                   0, 0);
     if (error == CL_SUCCESS)
-        error = dv_region_rect(&b, dst, dst_origin, zero, region, dst_row_pitch, dst_slice_pitch, 0,
+        error = dvc_region_rect(&b, dst, dst_origin, zero, region, dst_row_pitch, dst_slice_pitch, 0,
                                0);
     if (error != CL_SUCCESS)
         return error;
@@ -383,7 +383,7 @@ cl_int dv_check_copy_buffer_rect(struct dv_queue *queue, struct dv_mem *src, str
     return boxes_overlap(&a, src_start, &b, dst_start) ? CL_MEM_COPY_OVERLAP : CL_SUCCESS;
 }
 
-cl_int dv_check_copy_image(struct dv_queue *queue, struct dv_mem *src, struct dv_mem *dst,
+cl_int dvc_check_copy_image(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
                            const size_t *src_origin, const size_t *dst_origin, const size_t *region)
 {
     if (src->context != queue->context || dst->context != queue->context)
@@ -391,9 +391,9 @@ cl_int dv_check_copy_image(struct dv_queue *queue, struct dv_mem *src, struct dv
     if (src->format.image_channel_order != dst->format.image_channel_order ||
         src->format.image_channel_data_type != dst->format.image_channel_data_type)
         return CL_IMAGE_FORMAT_MISMATCH;
-    cl_int error = dv_check_image_box(src, src_origin, region);
+    cl_int error = dvc_check_image_box(src, src_origin, region);
     if (error == CL_SUCCESS)
-        error = dv_check_image_box(dst, dst_origin, region);
+        error = dvc_check_image_box(dst, dst_origin, region);
     if (error == CL_SUCCESS && src == dst && overlap(src_origin[0], dst_origin[0], region[0]) &&
         overlap(src_origin[1], dst_origin[1], region[1]) &&
         overlap(src_origin[2], dst_origin[2], region[2]))
@@ -401,13 +401,13 @@ cl_int dv_check_copy_image(struct dv_queue *queue, struct dv_mem *src, struct dv
     return error;
 }
 
-static cl_int check_image_and_buffer(struct dv_queue *queue, struct dv_mem *image,
-                                     struct dv_mem *buffer, const size_t *origin,
+static cl_int check_image_and_buffer(struct dvc_queue *queue, struct dvc_mem *image,
+                                     struct dvc_mem *buffer, const size_t *origin,
                                      const size_t *region, size_t offset)
 {
     if (image->context != queue->context || buffer->context != queue->context)
         return CL_INVALID_CONTEXT;
-    cl_int error = dv_check_image_box(image, origin, region);
+    cl_int error = dvc_check_image_box(image, origin, region);
     if (error != CL_SUCCESS)
         return error;
     if (!inside(offset, region[0] * region[1] * region[2] * image->element_bytes, buffer->size))
@@ -415,21 +415,21 @@ static cl_int check_image_and_buffer(struct dv_queue *queue, struct dv_mem *imag
     return check_alignment(queue, buffer);
 }
 
-cl_int dv_check_copy_image_to_buffer(struct dv_queue *queue, struct dv_mem *image,
-                                     struct dv_mem *buffer, const size_t *origin,
+cl_int dvc_check_copy_image_to_buffer(struct dvc_queue *queue, struct dvc_mem *image,
+                                     struct dvc_mem *buffer, const size_t *origin,
                                      const size_t *region, size_t offset)
 {
     return check_image_and_buffer(queue, image, buffer, origin, region, offset);
 }
 
-cl_int dv_check_copy_buffer_to_image(struct dv_queue *queue, struct dv_mem *buffer,
-                                     struct dv_mem *image, size_t offset, const size_t *origin,
+cl_int dvc_check_copy_buffer_to_image(struct dvc_queue *queue, struct dvc_mem *buffer,
+                                     struct dvc_mem *image, size_t offset, const size_t *origin,
                                      const size_t *region)
 {
     return check_image_and_buffer(queue, image, buffer, origin, region, offset);
 }
 
-cl_int dv_check_fill_buffer(struct dv_queue *queue, struct dv_mem *buffer, const void *pattern,
+cl_int dvc_check_fill_buffer(struct dvc_queue *queue, struct dvc_mem *buffer, const void *pattern,
                             size_t pattern_size, size_t offset, size_t size)
 {
     if (buffer->context != queue->context)
@@ -440,17 +440,17 @@ cl_int dv_check_fill_buffer(struct dv_queue *queue, struct dv_mem *buffer, const
     return check_alignment(queue, buffer);
 }
 
-cl_int dv_check_fill_image(struct dv_queue *queue, struct dv_mem *image, const void *color,
+cl_int dvc_check_fill_image(struct dvc_queue *queue, struct dvc_mem *image, const void *color,
                            const size_t *origin, const size_t *region)
 {
     if (image->context != queue->context)
         return CL_INVALID_CONTEXT;
     if (!color)
         return CL_INVALID_VALUE;
-    return dv_check_image_box(image, origin, region);
+    return dvc_check_image_box(image, origin, region);
 }
 
-cl_int dv_check_migrate(struct dv_queue *queue, cl_uint count, const cl_mem *list,
+cl_int dvc_check_migrate(struct dvc_queue *queue, cl_uint count, const cl_mem *list,
                         cl_mem_migration_flags flags)
 {
     if (count == 0 || !list || count > 4096 ||
@@ -458,7 +458,7 @@ cl_int dv_check_migrate(struct dv_queue *queue, cl_uint count, const cl_mem *lis
                                           CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED))
         return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < count; i++) {
-        struct dv_mem *mem = dv_mem_of(list[i]);
+        struct dvc_mem *mem = dvc_mem_of(list[i]);
         if (!mem)
             return CL_INVALID_MEM_OBJECT;
         if (mem->context != queue->context)

@@ -9,19 +9,19 @@
 
 static void after_fork(void)
 {
-    dv_platforms_after_fork();
-    dv_callbacks_after_fork();
+    dvc_platforms_after_fork();
+    dvc_callbacks_after_fork();
 }
 
-static const struct dv_session_events session_events = {
-    .known_devices = dv_platforms_list, .opened = dv_platforms_init, .forked = after_fork};
+static const struct dvc_session_events session_events = {
+    .known_devices = dvc_platforms_list, .opened = dvc_platforms_init, .forked = after_fork};
 
 static void connect_parts(void)
 {
-    dv_log_open();
-    dv_object_set_dispatch(dv_log_enabled() ? &dvc_dispatch_logged : &dvc_dispatch);
-    dv_session_set_events(&session_events);
-    dv_helper_set_handlers(&dv_upcalls);
+    dvc_log_open();
+    dvc_object_set_dispatch(dvc_log_enabled() ? &dvc_dispatch_logged : &dvc_dispatch);
+    dvc_session_set_events(&session_events);
+    dvc_helper_set_handlers(&dvc_upcalls);
 }
 
 /* ---- functions by name ---- */
@@ -57,7 +57,7 @@ void *CL_API_CALL dvc_clGetExtensionFunctionAddress(const char *func_name)
 void *CL_API_CALL dvc_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
                                                                const char *func_name)
 {
-    return dv_platform_of(platform) ? extension_function(func_name) : NULL;
+    return dvc_platform_of(platform) ? extension_function(func_name) : NULL;
 }
 
 cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel kernel,
@@ -68,7 +68,7 @@ cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel k
     cl_int error = dvc_clEnqueueNDRangeKernel(command_queue, kernel, 1, NULL, &one, &one,
                                               num_events_in_wait_list, event_wait_list, event);
     if (error == CL_SUCCESS && event)
-        ((struct dv_event *)*event)->command = CL_COMMAND_TASK;
+        ((struct dvc_event *)*event)->command = CL_COMMAND_TASK;
     return error;
 }
 

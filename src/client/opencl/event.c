@@ -6,11 +6,11 @@
 
 #define SPIN_NS (20 * DV_NS_PER_US)
 
-struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *queue,
+struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue *queue,
                                  cl_command_type command)
 {
-    struct dv_session *s = context->object.session;
-    struct dv_event *event = dv_session_alive(s) ? dv_object_create(DV_KIND_EVENT, s) : NULL;
+    struct dvc_session *s = context->object.session;
+    struct dvc_event *event = dvc_session_alive(s) ? dvc_object_create(DV_KIND_EVENT, s) : NULL;
 
     if (!event)
         return NULL;
@@ -20,7 +20,7 @@ struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *qu
     event->slot =
         (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id - 1);
     pthread_mutex_init(&event->lock, NULL);
-    dv_object_use(&context->object);
+    dvc_object_use(&context->object);
     atomic_store(&event->slot->notify, 0);
     atomic_store(&event->slot->waiters, 0);
     atomic_store(&event->slot->queued_ns, 0);
@@ -28,55 +28,55 @@ struct dv_event *dv_event_create(struct dv_context *context, struct dv_queue *qu
     atomic_store(&event->slot->start_ns, 0);
     atomic_store(&event->slot->end_ns, 0);
     if (queue) {
-        dv_object_use(&queue->object);
+        dvc_object_use(&queue->object);
         if (queue->properties & CL_QUEUE_PROFILING_ENABLE)
-            atomic_store(&event->slot->queued_ns, dv_queue_time(queue));
+            atomic_store(&event->slot->queued_ns, dvc_queue_time(queue));
     }
     atomic_store(&event->slot->status, queue ? CL_QUEUED : CL_SUBMITTED);
     return event;
 }
 
-static void event_destroy(struct dv_event *event)
+static void event_destroy(struct dvc_event *event)
 {
-    struct dv_context *context = event->context;
-    struct dv_queue *queue = event->queue;
+    struct dvc_context *context = event->context;
+    struct dvc_queue *queue = event->queue;
 
     if (!queue && !event->user_set) { /* nobody can set it any more: the worker lets it go */
         struct dvw_set_user_event message = {.event = event->object.id,
                                              .status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST};
-        dv_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL,
+        dvc_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL,
                 0);
     }
-    dv_object_free(&event->object);
+    dvc_object_free(&event->object);
     if (queue)
-        dv_queue_unuse(queue);
-    dv_context_unuse(context);
+        dvc_queue_unuse(queue);
+    dvc_context_unuse(context);
 }
 
-cl_int dv_event_retain(struct dv_event *event)
+cl_int dvc_event_retain(struct dvc_event *event)
 {
     atomic_fetch_add(&event->object.count, 1);
     return CL_SUCCESS;
 }
 
-void dv_event_unuse(struct dv_event *event)
+void dvc_event_unuse(struct dvc_event *event)
 {
     if (atomic_fetch_sub(&event->object.count, DV_COUNT_USE) == DV_COUNT_USE)
         event_destroy(event);
 }
 
-cl_int dv_event_release(struct dv_event *event)
+cl_int dvc_event_release(struct dvc_event *event)
 {
-    if (dv_object_refs(&event->object) == 0)
+    if (dvc_object_refs(&event->object) == 0)
         return CL_INVALID_EVENT;
     if (atomic_fetch_sub(&event->object.count, 1) == 1)
         event_destroy(event);
     return CL_SUCCESS;
 }
 
-static cl_int wait_final(struct dv_event *event)
+static cl_int wait_final(struct dvc_event *event)
 {
-    struct dv_session *s = event->object.session;
+    struct dvc_session *s = event->object.session;
     dv_ns start = 0;
     cl_int status;
 
@@ -94,15 +94,15 @@ static cl_int wait_final(struct dv_event *event)
         }
     }
     atomic_fetch_add(&event->slot->waiters, 1);
-    while ((status = atomic_load(&event->slot->status)) > 0 && dv_session_alive(s))
-        dv_session_wait(s, (_Atomic uint32_t *)&event->slot->status, (uint32_t)status);
+    while ((status = atomic_load(&event->slot->status)) > 0 && dvc_session_alive(s))
+        dvc_session_wait(s, (_Atomic uint32_t *)&event->slot->status, (uint32_t)status);
     atomic_fetch_sub(&event->slot->waiters, 1);
     return status > 0 ? CL_OUT_OF_RESOURCES : status;
 }
 
-cl_int dv_event_status(struct dv_event *event)
+cl_int dvc_event_status(struct dvc_event *event)
 {
-    struct dv_session *s = event->object.session;
+    struct dvc_session *s = event->object.session;
 
     if (atomic_load_explicit(&s->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
@@ -110,52 +110,52 @@ cl_int dv_event_status(struct dv_event *event)
     if (status > 0 && event->queue && event->queue->in_order && event->number &&
         atomic_load(&event->queue->slot->completed) >= event->number)
         status = wait_final(event); /* its queue is past it: a matter of moments */
-    if (status > 0 && !dv_session_check(s))
+    if (status > 0 && !dvc_session_check(s))
         return CL_OUT_OF_RESOURCES;
     if (status <= 0)
-        dv_flush_output(s);
+        dvc_flush_output(s);
     return status;
 }
 
-cl_int dv_event_wait(struct dv_event *event)
+cl_int dvc_event_wait(struct dvc_event *event)
 {
-    struct dv_session *s = event->object.session;
+    struct dvc_session *s = event->object.session;
 
     if (atomic_load_explicit(&s->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
     cl_int status = wait_final(event);
-    dv_flush_output(s);
+    dvc_flush_output(s);
     return status;
 }
 
-void dv_event_complete_here(struct dv_event *event, cl_ulong start_ns)
+void dvc_event_complete_here(struct dvc_event *event, cl_ulong start_ns)
 {
     struct dv_shm_event *slot = event->slot;
 
     if (event->queue && event->queue->properties & CL_QUEUE_PROFILING_ENABLE) {
         atomic_store(&slot->submit_ns, start_ns);
         atomic_store(&slot->start_ns, start_ns);
-        atomic_store(&slot->end_ns, dv_queue_time(event->queue));
+        atomic_store(&slot->end_ns, dvc_queue_time(event->queue));
     }
     atomic_store(&slot->status, CL_COMPLETE);
 }
 
-cl_int dv_event_check_profiling(struct dv_event *event)
+cl_int dvc_event_check_profiling(struct dvc_event *event)
 {
     if (!event->queue || !(event->queue->properties & CL_QUEUE_PROFILING_ENABLE) ||
-        dv_event_status(event) != CL_COMPLETE)
+        dvc_event_status(event) != CL_COMPLETE)
         return CL_PROFILING_INFO_NOT_AVAILABLE;
     return CL_SUCCESS;
 }
 
-cl_int dv_check_waits(struct dv_context *context, cl_uint count, const cl_event *list)
+cl_int dvc_check_waits(struct dvc_context *context, cl_uint count, const cl_event *list)
 {
     if ((count == 0) != (list == NULL))
         return CL_INVALID_EVENT_WAIT_LIST;
     if (count > DV_MAX_WAITS)
         return CL_OUT_OF_RESOURCES;
     for (cl_uint i = 0; i < count; i++) {
-        struct dv_event *event = dv_event_of(list[i]);
+        struct dvc_event *event = dvc_event_of(list[i]);
         if (!event)
             return CL_INVALID_EVENT_WAIT_LIST;
         if (event->context != context)
@@ -166,13 +166,13 @@ cl_int dv_check_waits(struct dv_context *context, cl_uint count, const cl_event 
 
 cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event_list)
 {
-    struct dv_context *context = NULL;
+    struct dvc_context *context = NULL;
     cl_int result = CL_SUCCESS;
 
     if (num_events == 0 || !event_list)
         return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < num_events; i++) {
-        struct dv_event *event = dv_event_of(event_list[i]);
+        struct dvc_event *event = dvc_event_of(event_list[i]);
         if (!event)
             return CL_INVALID_EVENT;
         if (context && event->context != context)
@@ -180,10 +180,10 @@ cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event
         context = event->context;
     }
     for (cl_uint i = 0; i < num_events; i++) {
-        struct dv_event *event = dv_event_of(event_list[i]);
+        struct dvc_event *event = dvc_event_of(event_list[i]);
         if (!event) /* somebody has released it meanwhile */
             result = CL_INVALID_EVENT;
-        else if (dv_event_wait(event) < 0)
+        else if (dvc_event_wait(event) < 0)
             result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
     }
     return result;
@@ -193,21 +193,21 @@ cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event
 
 cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_event *event = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_event *event = NULL;
     cl_int error = CL_INVALID_CONTEXT;
 
     if (c) {
-        event = dv_event_create(c, NULL, CL_COMMAND_USER);
+        event = dvc_event_create(c, NULL, CL_COMMAND_USER);
         error = event ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
     }
     if (event) {
         struct dvw_create_user_event message = {.event = event->object.id, .context = c->object.id};
-        error = dv_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message,
+        error = dvc_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message,
                         NULL, 0);
-        dv_object_keep_record(&event->object, &message, sizeof message);
+        dvc_object_keep_record(&event->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
-            dv_event_release(event);
+            dvc_event_release(event);
             event = NULL;
         }
     }
@@ -218,7 +218,7 @@ cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_r
 
 cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_status)
 {
-    struct dv_event *e = dv_event_of(event);
+    struct dvc_event *e = dvc_event_of(event);
 
     if (!e || e->queue)
         return CL_INVALID_EVENT;
@@ -231,7 +231,7 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
     if (was_set)
         return CL_INVALID_OPERATION;
     struct dvw_set_user_event message = {.event = e->object.id, .status = execution_status};
-    cl_int error = dv_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message,
+    cl_int error = dvc_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message,
                            NULL, 0);
     if (error == CL_SUCCESS)
         wait_final(e); /* so that a query that follows sees what was set */
@@ -240,23 +240,23 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
 
 /* ---- callbacks ---- */
 
-static void run_callback(struct dv_job *job)
+static void run_callback(struct dvc_job *job)
 {
-    struct dv_event_callback *c = (struct dv_event_callback *)job;
+    struct dvc_event_callback *c = (struct dvc_event_callback *)job;
 
     c->function((cl_event)c->event, c->status, c->user);
-    dv_event_unuse(c->event); /* the use that registering took */
+    dvc_event_unuse(c->event); /* the use that registering took */
     free(c);
 }
 
-void dv_event_fire_callbacks(struct dv_event *event)
+void dvc_event_fire_callbacks(struct dvc_event *event)
 {
-    cl_int status = dv_event_status(event);
-    struct dv_event_callback *due = NULL, **due_end = &due;
+    cl_int status = dvc_event_status(event);
+    struct dvc_event_callback *due = NULL, **due_end = &due;
 
     pthread_mutex_lock(&event->lock);
-    for (struct dv_event_callback **link = &event->callbacks; *link;) {
-        struct dv_event_callback *c = *link;
+    for (struct dvc_event_callback **link = &event->callbacks; *link;) {
+        struct dvc_event_callback *c = *link;
         if (status > c->when) {
             link = &c->next;
             continue;
@@ -270,9 +270,9 @@ void dv_event_fire_callbacks(struct dv_event *event)
     }
     pthread_mutex_unlock(&event->lock);
     while (due) {
-        struct dv_event_callback *c = due;
+        struct dvc_event_callback *c = due;
         due = c->next;
-        dv_callback_post(&c->job, run_callback); /* from here on it may be gone */
+        dvc_callback_post(&c->job, run_callback); /* from here on it may be gone */
     }
 }
 
@@ -280,7 +280,7 @@ cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_ca
                                           void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *),
                                           void *user_data)
 {
-    struct dv_event *e = dv_event_of(event);
+    struct dvc_event *e = dvc_event_of(event);
 
     if (!e)
         return CL_INVALID_EVENT;
@@ -289,22 +289,22 @@ cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_ca
         return CL_INVALID_VALUE;
     if (atomic_load_explicit(&e->object.session->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
-    struct dv_event_callback *c = dv_callbacks_start() ? malloc(sizeof *c) : NULL;
+    struct dvc_event_callback *c = dvc_callbacks_start() ? malloc(sizeof *c) : NULL;
     if (!c)
         return CL_OUT_OF_HOST_MEMORY;
-    *c = (struct dv_event_callback){.event = e,
+    *c = (struct dvc_event_callback){.event = e,
                                     .when = command_exec_callback_type,
                                     .function = pfn_notify,
                                     .user = user_data};
     pthread_mutex_lock(&e->lock);
-    struct dv_event_callback **end = &e->callbacks;
+    struct dvc_event_callback **end = &e->callbacks;
     while (*end)
         end = &(*end)->next;
     *end = c;
-    dv_object_use(&e->object);
+    dvc_object_use(&e->object);
     pthread_mutex_unlock(&e->lock);
     atomic_store(&e->slot->notify, 1);
-    if (dv_event_status(e) <= command_exec_callback_type)
-        dv_event_fire_callbacks(e);
+    if (dvc_event_status(e) <= command_exec_callback_type)
+        dvc_event_fire_callbacks(e);
     return CL_SUCCESS;
 }

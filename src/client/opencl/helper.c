@@ -2,14 +2,14 @@
  * events to report. It blocks all signals: the application's handlers run on its own threads. */
 #include "src/client/opencl/session.h"
 
-static const struct dv_upcall_handlers *handlers;
+static const struct dvc_upcall_handlers *handlers;
 
-void dv_helper_set_handlers(const struct dv_upcall_handlers *given)
+void dvc_helper_set_handlers(const struct dvc_upcall_handlers *given)
 {
     handlers = given;
 }
 
-static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
+static void serve_upcall(struct dvc_session *s, const struct dv_upcall *upcall)
 {
     switch (upcall->kind) {
     case DV_UPCALL_EVENT:
@@ -22,7 +22,7 @@ static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
         handlers->mem_gone(s, upcall->a);
         break;
     case DV_UPCALL_FREE:
-        dv_arena_free(&s->arena, upcall->b);
+        dvc_arena_free(&s->arena, upcall->b);
         break;
     case DV_UPCALL_CONTEXT:
         handlers->command_failed(s, upcall->a, (cl_int)(int64_t)upcall->b);
@@ -33,7 +33,7 @@ static void serve_upcall(struct dv_session *s, const struct dv_upcall *upcall)
 }
 
 /* Returns whether there was any. */
-static bool serve_upcalls(struct dv_session *s)
+static bool serve_upcalls(struct dvc_session *s)
 {
     struct dv_shm_header *header = s->header;
     struct dv_upcall *ring = (struct dv_upcall *)(s->shm + DV_SHM_UPCALL_OFFSET);
@@ -56,12 +56,12 @@ static bool serve_upcalls(struct dv_session *s)
 
 static void *help(void *argument)
 {
-    struct dv_session *s = argument;
+    struct dvc_session *s = argument;
     struct dv_shm_header *header = s->header;
 
-    dv_is_helper = true;
-    while (dv_session_alive(s)) {
-        dv_flush_output(s);
+    dvc_is_helper = true;
+    while (dvc_session_alive(s)) {
+        dvc_flush_output(s);
         if (serve_upcalls(s))
             continue;
         atomic_store(&header->client_asleep, 1);
@@ -70,17 +70,17 @@ static void *help(void *argument)
             atomic_store(&header->client_asleep, 0);
             continue;
         }
-        dv_session_wait(s, &header->client_asleep, 1);
+        dvc_session_wait(s, &header->client_asleep, 1);
     }
     handlers->worker_lost(s);
     return NULL;
 }
 
-bool dv_helper_start(struct dv_session *s)
+bool dvc_helper_start(struct dvc_session *s)
 {
     pthread_mutex_lock(&s->host_lock);
     if (!s->helper_started)
-        s->helper_started = dv_thread_start(help, s);
+        s->helper_started = dvc_thread_start(help, s);
     bool started = s->helper_started;
     pthread_mutex_unlock(&s->host_lock);
     return started;

@@ -7,53 +7,53 @@
 #define DONE_TOGETHER 32u                       /* and how many of them */
 
 /* A host command for the helper. */
-struct dv_host_job {
-    struct dv_host_job *next;
-    struct dv_queue *queue;
-    struct dv_mem *mem;
-    struct dv_event *event; /* or NULL */
+struct dvc_host_job {
+    struct dvc_host_job *next;
+    struct dvc_queue *queue;
+    struct dvc_mem *mem;
+    struct dvc_event *event; /* or NULL */
     uint64_t number;
     enum dv_direction direction;
-    struct dv_region region;
+    struct dvc_region region;
     uint8_t *host;
 };
 
-void dv_host_stamp(struct dv_event *event, cl_ulong start)
+void dvc_host_stamp(struct dvc_event *event, cl_ulong start)
 {
     if (!event || !(event->queue->properties & CL_QUEUE_PROFILING_ENABLE))
         return;
     atomic_store(&event->slot->submit_ns, start);
     atomic_store(&event->slot->start_ns, start);
-    atomic_store(&event->slot->end_ns, dv_queue_time(event->queue));
+    atomic_store(&event->slot->end_ns, dvc_queue_time(event->queue));
 }
 
-void dv_host_tell_done(struct dv_session *s, uint32_t queue_id, uint64_t first, uint64_t last,
+void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last,
                       cl_int status)
 {
     struct dvw_host_done message = {
         .queue = queue_id, .first = first, .last = last, .status = status};
-    dv_send(s, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
+    dvc_send(s, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
 }
 
-void dv_host_flush(struct dv_session *s)
+void dvc_host_flush(struct dvc_session *s)
 {
     if (s->done.queue_id == 0)
         return;
-    dv_host_tell_done(s, s->done.queue_id, s->done.first, s->done.last, CL_SUCCESS);
+    dvc_host_tell_done(s, s->done.queue_id, s->done.first, s->done.last, CL_SUCCESS);
     s->done.queue_id = 0;
 }
 
 /* Small commands that follow each other are told of together. */
-static void note_done(struct dv_session *s, const struct dv_host_job *job, cl_int status)
+static void note_done(struct dvc_session *s, const struct dvc_host_job *job, cl_int status)
 {
     uint32_t queue_id = job->queue->object.id;
 
     if (s->done.queue_id != queue_id || s->done.last + 1 != job->number ||
         s->done.bytes > DONE_TOGETHER_BYTES || s->done.last - s->done.first + 1 >= DONE_TOGETHER)
-        dv_host_flush(s);
+        dvc_host_flush(s);
     if (status != CL_SUCCESS) {
-        dv_host_flush(s);
-        dv_host_tell_done(s, queue_id, job->number, job->number, status);
+        dvc_host_flush(s);
+        dvc_host_tell_done(s, queue_id, job->number, job->number, status);
         return;
     }
     if (s->done.queue_id == 0) {
@@ -65,9 +65,9 @@ static void note_done(struct dv_session *s, const struct dv_host_job *job, cl_in
     s->done.bytes += job->region.bytes;
 }
 
-static void unlink_job(struct dv_session *s, struct dv_host_job **link)
+static void unlink_job(struct dvc_session *s, struct dvc_host_job **link)
 {
-    struct dv_host_job *job = *link;
+    struct dvc_host_job *job = *link;
 
     *link = job->next;
     if (!job->next)
@@ -75,9 +75,9 @@ static void unlink_job(struct dv_session *s, struct dv_host_job **link)
 }
 
 /* Returns whether it was listed: otherwise somebody else has it. */
-static bool unlist_job(struct dv_session *s, const struct dv_host_job *job)
+static bool unlist_job(struct dvc_session *s, const struct dvc_host_job *job)
 {
-    struct dv_host_job **link = &s->host_jobs;
+    struct dvc_host_job **link = &s->host_jobs;
 
     pthread_mutex_lock(&s->host_lock);
     while (*link && *link != job)
@@ -89,18 +89,18 @@ static bool unlist_job(struct dv_session *s, const struct dv_host_job *job)
     return found;
 }
 
-static void free_job(struct dv_host_job *job)
+static void free_job(struct dvc_host_job *job)
 {
     if (job->event)
-        dv_event_unuse(job->event);
-    dv_mem_unuse(job->mem);
-    dv_queue_unuse(job->queue);
+        dvc_event_unuse(job->event);
+    dvc_mem_unuse(job->mem);
+    dvc_queue_unuse(job->queue);
     free(job);
 }
 
-void dv_host_ready(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
+void dvc_host_ready(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
 {
-    struct dv_host_job **link, *job = NULL;
+    struct dvc_host_job **link, *job = NULL;
 
     pthread_mutex_lock(&s->host_lock);
     for (link = &s->host_jobs; *link; link = &(*link)->next)
@@ -114,19 +114,19 @@ void dv_host_ready(struct dv_session *s, uint32_t queue_id, uint64_t number, boo
         free_job(job);
     if (!job || cancelled)
         return;
-    cl_ulong start = job->event ? dv_queue_time(job->queue) : 0;
-    cl_int status = dv_move(job->queue, job->mem, job->direction, &job->region, job->host);
-    dv_host_stamp(job->event, start);
+    cl_ulong start = job->event ? dvc_queue_time(job->queue) : 0;
+    cl_int status = dvc_move(job->queue, job->mem, job->direction, &job->region, job->host);
+    dvc_host_stamp(job->event, start);
     if (job->direction == DV_FROM_DEVICE)
         unlist_job(s, job);
     note_done(s, job, status);
     free_job(job);
 }
 
-void dv_host_give_up(struct dv_session *s)
+void dvc_host_give_up(struct dvc_session *s)
 {
     pthread_mutex_lock(&s->host_lock);
-    struct dv_host_job *job = s->host_jobs, *next;
+    struct dvc_host_job *job = s->host_jobs, *next;
     s->host_jobs = NULL;
     s->host_jobs_end = &s->host_jobs;
     pthread_mutex_unlock(&s->host_lock);
@@ -137,45 +137,45 @@ void dv_host_give_up(struct dv_session *s)
 }
 
 /* Whether a pending read will still write into this memory. */
-bool dv_host_awaits_read(struct dv_session *s, const uint8_t *from, size_t bytes)
+bool dvc_host_awaits_read(struct dvc_session *s, const uint8_t *from, size_t bytes)
 {
     bool found = false;
 
     pthread_mutex_lock(&s->host_lock);
-    for (struct dv_host_job *job = s->host_jobs; job && !found; job = job->next) {
+    for (struct dvc_host_job *job = s->host_jobs; job && !found; job = job->next) {
         const uint8_t *start = job->host + job->region.host_offset;
-        found = job->direction == DV_FROM_DEVICE && from < start + dv_region_host_span(&job->region) &&
+        found = job->direction == DV_FROM_DEVICE && from < start + dvc_region_host_span(&job->region) &&
                 start < from + bytes;
     }
     pthread_mutex_unlock(&s->host_lock);
     return found;
 }
 
-cl_int dv_host_enqueue(const struct dv_transfer *t)
+cl_int dvc_host_enqueue(const struct dvc_transfer *t)
 {
-    struct dv_queue *queue = t->queue;
-    struct dv_session *s = queue->object.session;
+    struct dvc_queue *queue = t->queue;
+    struct dvc_session *s = queue->object.session;
     struct dvw_host message = {.by_helper = 1};
-    struct dv_host_job *job = malloc(sizeof *job);
+    struct dvc_host_job *job = malloc(sizeof *job);
 
     if (!job)
         return CL_OUT_OF_HOST_MEMORY;
-    *job = (struct dv_host_job){.queue = queue,
+    *job = (struct dvc_host_job){.queue = queue,
                                 .mem = t->mem,
                                 .event = t->event,
                                 .number = queue->enqueued + 1,
                                 .direction = t->direction,
                                 .region = *t->region,
                                 .host = t->host};
-    dv_object_use(&queue->object);
-    dv_object_use(&t->mem->object);
+    dvc_object_use(&queue->object);
+    dvc_object_use(&t->mem->object);
     if (t->event)
-        dv_object_use(&t->event->object);
+        dvc_object_use(&t->event->object);
     pthread_mutex_lock(&s->host_lock);
     *s->host_jobs_end = job;
     s->host_jobs_end = &job->next;
     pthread_mutex_unlock(&s->host_lock);
-    cl_int error = dv_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, t->wait_count,
+    cl_int error = dvc_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, t->wait_count,
                                      t->waits, t->event);
     /* the worker never heard of it; the caller still has its objects */
     if (error != CL_SUCCESS && unlist_job(s, job))

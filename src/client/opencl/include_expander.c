@@ -332,7 +332,7 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
     }
 }
 
-cl_int dv_source_with_includes(const char *source, const char *options, const char *const *headers,
+cl_int dvc_source_with_includes(const char *source, const char *options, const char *const *headers,
                                size_t header_count, char **expanded)
 {
     struct expansion *e = calloc(1, sizeof *e);

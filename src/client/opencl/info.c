@@ -3,7 +3,7 @@
 
 #include "src/client/opencl/objects.h"
 
-cl_int dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret)
+cl_int dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret)
 {
     if (into && room < bytes)
         return CL_INVALID_VALUE;
@@ -14,14 +14,14 @@ cl_int dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, s
     return CL_SUCCESS;
 }
 
-cl_int dv_info_text(const char *text, size_t room, void *into, size_t *bytes_ret)
+cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_ret)
 {
     if (!text)
         text = "";
-    return dv_info_bytes(text, strlen(text) + 1, room, into, bytes_ret);
+    return dvc_info_bytes(text, strlen(text) + 1, room, into, bytes_ret);
 }
 
-cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32_t device,
+cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device,
                 cl_uint param, const void *input, size_t input_bytes, size_t room, void *into,
                 size_t *bytes_ret)
 {
@@ -39,7 +39,7 @@ cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32
         room = 0;
     if (room > most)
         room = most;
-    cl_int error = dv_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into,
+    cl_int error = dvc_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into,
                            room, &bytes);
     if (error != CL_SUCCESS)
         return error;

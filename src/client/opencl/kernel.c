@@ -9,7 +9,7 @@
 #include "src/wire/session/opencl_arguments.h"
 
 /* reqd_work_group_size(X,Y,Z) among the attributes */
-static void read_required_local(struct dv_kernel *kernel)
+static void read_required_local(struct dvc_kernel *kernel)
 {
     const char *found = strstr(kernel->attributes, "reqd_work_group_size");
     unsigned long size[3];
@@ -20,26 +20,26 @@ static void read_required_local(struct dv_kernel *kernel)
             kernel->required_local[i] = size[i];
 }
 
-static struct dv_kernel *new_kernel(struct dv_program *program, const char *name)
+static struct dvc_kernel *new_kernel(struct dvc_program *program, const char *name)
 {
-    struct dv_kernel *kernel = dv_object_create(DV_KIND_KERNEL, program->object.session);
+    struct dvc_kernel *kernel = dvc_object_create(DV_KIND_KERNEL, program->object.session);
 
     if (!kernel)
         return NULL;
     kernel->program = program;
     kernel->name = strdup(name);
     if (!kernel->name) {
-        dv_object_free(&kernel->object);
+        dvc_object_free(&kernel->object);
         return NULL;
     }
     pthread_mutex_init(&kernel->lock, NULL);
-    dv_object_use(&program->object);
+    dvc_object_use(&program->object);
     atomic_fetch_add(&program->kernels, 1);
     return kernel;
 }
 
 /* False without memory for it. */
-static bool keep_signature(struct dv_kernel *kernel, const char *attributes, size_t attributes_most,
+static bool keep_signature(struct dvc_kernel *kernel, const char *attributes, size_t attributes_most,
                            const struct dv_wire_argument *arguments, cl_uint count)
 {
     kernel->attributes = strndup(attributes, attributes_most);
@@ -57,28 +57,28 @@ static bool keep_signature(struct dv_kernel *kernel, const char *attributes, siz
     return true;
 }
 
-static void kernel_destroy(struct dv_kernel *kernel)
+static void kernel_destroy(struct dvc_kernel *kernel)
 {
-    struct dv_program *program = kernel->program;
+    struct dvc_program *program = kernel->program;
 
     free(kernel->name);
     free(kernel->attributes);
     free(kernel->arguments);
     free(kernel->is_set);
-    dv_object_free(&kernel->object);
+    dvc_object_free(&kernel->object);
     atomic_fetch_sub(&program->kernels, 1);
-    dv_program_unuse(program);
+    dvc_program_unuse(program);
 }
 
-static struct dv_kernel *make_kernel(struct dv_program *program, const char *name, cl_int *error)
+static struct dvc_kernel *make_kernel(struct dvc_program *program, const char *name, cl_int *error)
 {
-    struct dv_session *s = program->object.session;
+    struct dvc_session *s = program->object.session;
     struct dvw_create_kernel message = {.program = program->object.id,
                                         .name_bytes = (uint32_t)strlen(name)};
     size_t room = sizeof(struct dv_wire_kernel) + 64 * sizeof(struct dv_wire_argument), bytes = 0;
     DV_AUTO_FREE uint8_t *answer = malloc(
         sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument));
-    struct dv_kernel *kernel = answer ? new_kernel(program, name) : NULL;
+    struct dvc_kernel *kernel = answer ? new_kernel(program, name) : NULL;
 
     if (!kernel) {
         *error = CL_OUT_OF_HOST_MEMORY;
@@ -89,7 +89,7 @@ static struct dv_kernel *make_kernel(struct dv_program *program, const char *nam
         *error = CL_INVALID_KERNEL_NAME;
     } else {
         room = sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument);
-        *error = dv_call(s, DVW_OP_CREATE_KERNEL, &message.head, sizeof message, name, strlen(name),
+        *error = dvc_call(s, DVW_OP_CREATE_KERNEL, &message.head, sizeof message, name, strlen(name),
                          answer, room, &bytes);
     }
     const struct dv_wire_kernel *facts = (const void *)answer;
@@ -104,19 +104,19 @@ static struct dv_kernel *make_kernel(struct dv_program *program, const char *nam
     if (!keep_signature(kernel, facts->attributes, sizeof facts->attributes,
                         (const struct dv_wire_argument *)(facts + 1), facts->argument_count)) {
         *error = CL_OUT_OF_HOST_MEMORY;
-        dv_kernel_release(kernel); /* in the worker, too */
+        dvc_kernel_release(kernel); /* in the worker, too */
         return NULL;
     }
     kernel->has_info = facts->has_info;
-    dv_object_keep_record(&kernel->object, &message, sizeof message);
+    dvc_object_keep_record(&kernel->object, &message, sizeof message);
     return kernel;
 }
 
 cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_name,
                                          cl_int *errcode_ret)
 {
-    struct dv_program *p = dv_program_of(program);
-    struct dv_kernel *kernel = NULL;
+    struct dvc_program *p = dvc_program_of(program);
+    struct dvc_kernel *kernel = NULL;
     cl_int error = CL_SUCCESS;
 
     if (!p)
@@ -135,7 +135,7 @@ cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_
 cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
                                                 cl_kernel *kernels, cl_uint *num_kernels_ret)
 {
-    struct dv_program *p = dv_program_of(program);
+    struct dvc_program *p = dvc_program_of(program);
     cl_int error = CL_SUCCESS;
     cl_uint made = 0;
 
@@ -154,19 +154,19 @@ cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_
         return CL_OUT_OF_HOST_MEMORY;
     char *rest = names;
     for (char *name; made < num_kernels && (name = strsep(&rest, ";")) && *name && error == CL_SUCCESS;) {
-        struct dv_kernel *kernel = make_kernel(p, name, &error);
+        struct dvc_kernel *kernel = make_kernel(p, name, &error);
         if (kernel)
             kernels[made++] = (cl_kernel)kernel;
     }
     while (error != CL_SUCCESS && made > 0)
-        dv_kernel_release((struct dv_kernel *)kernels[--made]);
+        dvc_kernel_release((struct dvc_kernel *)kernels[--made]);
     return error;
 }
 
 cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode_ret)
 {
-    struct dv_kernel *source = dv_kernel_of(source_kernel);
-    struct dv_kernel *kernel = NULL;
+    struct dvc_kernel *source = dvc_kernel_of(source_kernel);
+    struct dvc_kernel *kernel = NULL;
     cl_int error = CL_INVALID_KERNEL;
 
     if (source) {
@@ -178,12 +178,12 @@ cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode
         error = CL_OUT_OF_HOST_MEMORY;
         if (keep_signature(kernel, source->attributes, strlen(source->attributes), source->arguments,
                            source->argument_count))
-            error = dv_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head,
+            error = dvc_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head,
                             sizeof message, NULL, 0, NULL, 0, NULL);
         if (error == CL_SUCCESS)
             memcpy(kernel->is_set, source->is_set, source->argument_count);
         kernel->has_info = source->has_info;
-        dv_object_keep_record(&kernel->object, &message, sizeof message);
+        dvc_object_keep_record(&kernel->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
             kernel_destroy(kernel);
             kernel = NULL;
@@ -194,21 +194,21 @@ cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode
     return (cl_kernel)kernel;
 }
 
-cl_int dv_kernel_retain(struct dv_kernel *kernel)
+cl_int dvc_kernel_retain(struct dvc_kernel *kernel)
 {
     atomic_fetch_add(&kernel->object.count, 1);
     return CL_SUCCESS;
 }
 
-cl_int dv_kernel_release(struct dv_kernel *kernel)
+cl_int dvc_kernel_release(struct dvc_kernel *kernel)
 {
     struct dvw_release message = {.kind = DV_KIND_KERNEL, .id = kernel->object.id};
 
-    if (dv_object_refs(&kernel->object) == 0)
+    if (dvc_object_refs(&kernel->object) == 0)
         return CL_INVALID_KERNEL;
     if (atomic_fetch_sub(&kernel->object.count, 1) != 1)
         return CL_SUCCESS;
-    dv_send(kernel->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(kernel->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     kernel_destroy(kernel);
     return CL_SUCCESS;
 }
@@ -250,7 +250,7 @@ struct argument {
     size_t value_bytes;
 };
 
-static cl_int as_mem(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+static cl_int as_mem(struct dvc_kernel *kernel, struct argument *a, size_t size, const void *value)
 {
     if (size != sizeof(cl_mem))
         return CL_INVALID_ARG_SIZE;
@@ -260,14 +260,14 @@ static cl_int as_mem(struct dv_kernel *kernel, struct argument *a, size_t size, 
     a->message.form = DV_ARGUMENT_MEM;
     if (!handle)
         return CL_SUCCESS;
-    struct dv_mem *mem = dv_mem_of(handle);
+    struct dvc_mem *mem = dvc_mem_of(handle);
     if (!mem || mem->context != kernel->program->context)
         return CL_INVALID_MEM_OBJECT;
     a->message.object = mem->object.id;
     return CL_SUCCESS;
 }
 
-static cl_int as_sampler(struct dv_kernel *kernel, struct argument *a, size_t size,
+static cl_int as_sampler(struct dvc_kernel *kernel, struct argument *a, size_t size,
                          const void *value)
 {
     if (!value)
@@ -276,7 +276,7 @@ static cl_int as_sampler(struct dv_kernel *kernel, struct argument *a, size_t si
         return CL_INVALID_ARG_SIZE;
     cl_sampler handle;
     memcpy(&handle, value, sizeof handle);
-    struct dv_sampler *sampler = dv_sampler_of(handle);
+    struct dvc_sampler *sampler = dvc_sampler_of(handle);
     if (!sampler || sampler->context != kernel->program->context)
         return CL_INVALID_SAMPLER;
     a->message.form = DV_ARGUMENT_SAMPLER;
@@ -295,7 +295,7 @@ static cl_int as_value(struct argument *a, size_t size, const void *value)
 }
 
 /* No signature (a program binary): eight bytes that are a live handle are taken for one. */
-static cl_int guess(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+static cl_int guess(struct dvc_kernel *kernel, struct argument *a, size_t size, const void *value)
 {
     if (!value) {
         a->message.form = DV_ARGUMENT_LOCAL;
@@ -304,26 +304,26 @@ static cl_int guess(struct dv_kernel *kernel, struct argument *a, size_t size, c
     if (size == sizeof(void *)) {
         void *handle;
         memcpy(&handle, value, sizeof handle);
-        if (dv_mem_of(handle))
+        if (dvc_mem_of(handle))
             return as_mem(kernel, a, size, value);
-        if (dv_sampler_of(handle))
+        if (dvc_sampler_of(handle))
             return as_sampler(kernel, a, size, value);
     }
     return as_value(a, size, value);
 }
 
-static cl_int as_image(struct dv_kernel *kernel, struct argument *a, size_t size, const void *value)
+static cl_int as_image(struct dvc_kernel *kernel, struct argument *a, size_t size, const void *value)
 {
     cl_mem handle = NULL;
 
     if (value && size == sizeof handle)
         memcpy(&handle, value, sizeof handle);
-    if (size == sizeof handle && !dv_image_of(handle))
+    if (size == sizeof handle && !dvc_image_of(handle))
         return value ? CL_INVALID_MEM_OBJECT : CL_INVALID_ARG_VALUE;
     return as_mem(kernel, a, size, value);
 }
 
-static cl_int by_signature(struct dv_kernel *kernel, const struct dv_wire_argument *info,
+static cl_int by_signature(struct dvc_kernel *kernel, const struct dv_wire_argument *info,
                            struct argument *a, size_t size, const void *value)
 {
     switch (dv_argument_form_of(info)) {
@@ -352,7 +352,7 @@ static cl_int by_signature(struct dv_kernel *kernel, const struct dv_wire_argume
 cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size,
                                       const void *arg_value)
 {
-    struct dv_kernel *k = dv_kernel_of(kernel);
+    struct dvc_kernel *k = dvc_kernel_of(kernel);
     struct argument a = {.value = NULL};
     cl_int error;
 
@@ -369,7 +369,7 @@ cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_
         error = by_signature(k, &k->arguments[arg_index], &a, arg_size, arg_value);
     if (error != CL_SUCCESS)
         return error;
-    error = dv_send(k->object.session, DVW_OP_SET_ARGUMENT, &a.message.head, sizeof a.message,
+    error = dvc_send(k->object.session, DVW_OP_SET_ARGUMENT, &a.message.head, sizeof a.message,
                     a.value, a.value_bytes);
     if (error == CL_SUCCESS)
         k->is_set[arg_index] = true;
@@ -382,41 +382,41 @@ cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
                                           cl_kernel_arg_info param_name, size_t param_value_size,
                                           void *param_value, size_t *param_value_size_ret)
 {
-    struct dv_kernel *k = dv_kernel_of(kernel);
+    struct dvc_kernel *k = dvc_kernel_of(kernel);
 
     if (!k)
         return CL_INVALID_KERNEL;
     if (arg_index >= k->argument_count)
         return CL_INVALID_ARG_INDEX;
     const struct dv_wire_argument *info = &k->arguments[arg_index];
-    if (info->address == DV_ARGUMENT_UNKNOWN || !dv_program_tells_arguments(k->program))
+    if (info->address == DV_ARGUMENT_UNKNOWN || !dvc_program_tells_arguments(k->program))
         return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
     cl_kernel_arg_address_qualifier address = info->address;
     cl_kernel_arg_access_qualifier access = info->access;
     cl_kernel_arg_type_qualifier qualifier = info->type_qualifier;
     switch (param_name) {
     case CL_KERNEL_ARG_ADDRESS_QUALIFIER:
-        return dv_info_bytes(&address, sizeof address, param_value_size, param_value,
+        return dvc_info_bytes(&address, sizeof address, param_value_size, param_value,
                              param_value_size_ret);
     case CL_KERNEL_ARG_ACCESS_QUALIFIER:
-        return dv_info_bytes(&access, sizeof access, param_value_size, param_value,
+        return dvc_info_bytes(&access, sizeof access, param_value_size, param_value,
                              param_value_size_ret);
     case CL_KERNEL_ARG_TYPE_QUALIFIER:
-        return dv_info_bytes(&qualifier, sizeof qualifier, param_value_size, param_value,
+        return dvc_info_bytes(&qualifier, sizeof qualifier, param_value_size, param_value,
                              param_value_size_ret);
     case CL_KERNEL_ARG_TYPE_NAME:
-        return dv_info_text(info->type_name, param_value_size, param_value, param_value_size_ret);
+        return dvc_info_text(info->type_name, param_value_size, param_value, param_value_size_ret);
     case CL_KERNEL_ARG_NAME:
-        return dv_info_text(info->name, param_value_size, param_value, param_value_size_ret);
+        return dvc_info_text(info->name, param_value_size, param_value, param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
     }
 }
 
 /* A device may be left out where the program has only one. */
-static cl_int device_of_kernel(struct dv_kernel *kernel, cl_device_id device, uint32_t *id)
+static cl_int device_of_kernel(struct dvc_kernel *kernel, cl_device_id device, uint32_t *id)
 {
-    struct dv_device *d = device ? dv_device_of(device) : NULL;
+    struct dvc_device *d = device ? dvc_device_of(device) : NULL;
 
     if (!device && kernel->program->device_count == 1)
         d = kernel->program->devices[0];
@@ -435,7 +435,7 @@ cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id d
                                                 size_t param_value_size, void *param_value,
                                                 size_t *param_value_size_ret)
 {
-    struct dv_kernel *k = dv_kernel_of(kernel);
+    struct dvc_kernel *k = dvc_kernel_of(kernel);
     uint32_t id;
 
     if (!k)
@@ -443,7 +443,7 @@ cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id d
     cl_int error = device_of_kernel(k, device, &id);
     if (error != CL_SUCCESS)
         return error;
-    return dv_query(k->object.session, DVW_QUERY_clGetKernelWorkGroupInfo, k->object.id, id,
+    return dvc_query(k->object.session, DVW_QUERY_clGetKernelWorkGroupInfo, k->object.id, id,
                     param_name, NULL, 0, param_value_size, param_value, param_value_size_ret);
 }
 
@@ -453,7 +453,7 @@ cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id de
                                                size_t param_value_size, void *param_value,
                                                size_t *param_value_size_ret)
 {
-    struct dv_kernel *k = dv_kernel_of(kernel);
+    struct dvc_kernel *k = dvc_kernel_of(kernel);
     uint32_t id;
 
     if (!k)
@@ -463,7 +463,7 @@ cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id de
         return error;
     if (input_value_size && !input_value)
         return CL_INVALID_VALUE;
-    return dv_query(k->object.session, DVW_QUERY_clGetKernelSubGroupInfo, k->object.id, id,
+    return dvc_query(k->object.session, DVW_QUERY_clGetKernelSubGroupInfo, k->object.id, id,
                     param_name, input_value, input_value ? input_value_size : 0, param_value_size,
                     param_value, param_value_size_ret);
 }

@@ -3,7 +3,7 @@
 
 #include "src/client/opencl/transfer.h"
 
-static void list_map(struct dv_mem *mem, struct dv_map *map)
+static void list_map(struct dvc_mem *mem, struct dvc_map *map)
 {
     pthread_mutex_lock(&mem->lock);
     map->next = mem->maps;
@@ -11,11 +11,11 @@ static void list_map(struct dv_mem *mem, struct dv_map *map)
     pthread_mutex_unlock(&mem->lock);
 }
 
-static struct dv_map *add_map(struct dv_mem *mem, void *pointer, cl_map_flags flags,
-                              const struct dv_region *region, uint64_t arena)
+static struct dvc_map *add_map(struct dvc_mem *mem, void *pointer, cl_map_flags flags,
+                              const struct dvc_region *region, uint64_t arena)
 {
-    struct dv_map *map = calloc(1, sizeof *map);
-    struct dv_region *copy = malloc(sizeof *copy);
+    struct dvc_map *map = calloc(1, sizeof *map);
+    struct dvc_region *copy = malloc(sizeof *copy);
 
     if (!map || !copy) {
         free(map);
@@ -23,17 +23,17 @@ static struct dv_map *add_map(struct dv_mem *mem, void *pointer, cl_map_flags fl
         return NULL;
     }
     *copy = *region;
-    *map = (struct dv_map){.pointer = pointer, .flags = flags, .region = copy, .arena = arena};
+    *map = (struct dvc_map){.pointer = pointer, .flags = flags, .region = copy, .arena = arena};
     list_map(mem, map);
     return map;
 }
 
-static struct dv_map *take_map(struct dv_mem *mem, const void *pointer)
+static struct dvc_map *take_map(struct dvc_mem *mem, const void *pointer)
 {
-    struct dv_map *map = NULL;
+    struct dvc_map *map = NULL;
 
     pthread_mutex_lock(&mem->lock);
-    for (struct dv_map **link = &mem->maps; *link; link = &(*link)->next)
+    for (struct dvc_map **link = &mem->maps; *link; link = &(*link)->next)
         if ((*link)->pointer == pointer) {
             map = *link;
             *link = map->next;
@@ -43,101 +43,101 @@ static struct dv_map *take_map(struct dv_mem *mem, const void *pointer)
     return map;
 }
 
-static void free_map(struct dv_map *map)
+static void free_map(struct dvc_map *map)
 {
     free(map->region);
     free(map);
 }
 
 /* A command that moves no bytes: done when it is ready. */
-static cl_int mark(struct dv_queue *queue, cl_command_type command, uint64_t free_block,
+static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t free_block,
                    bool blocking, cl_uint count, const cl_event *list, cl_event *event_ret)
 {
     struct dvw_marker message = {.arena = free_block};
-    struct dv_event *event = NULL;
+    struct dvc_event *event = NULL;
     cl_int error = CL_SUCCESS;
 
-    if (!dv_session_alive(queue->object.session))
+    if (!dvc_session_alive(queue->object.session))
         return CL_OUT_OF_RESOURCES;
-    if ((event_ret || blocking) && !(event = dv_event_create(queue->context, queue, command)))
+    if ((event_ret || blocking) && !(event = dvc_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
     message.explicit = 1; /* a command like any other: no barrier for an out-of-order queue */
     pthread_mutex_lock(&queue->lock);
-    if (!free_block && !dv_waits_pending(count, list) && dv_queue_idle(queue)) {
+    if (!free_block && !dvc_waits_pending(count, list) && dvc_queue_idle(queue)) {
         if (event)
-            dv_event_complete_here(event, dv_queue_time(queue));
+            dvc_event_complete_here(event, dvc_queue_time(queue));
         pthread_mutex_unlock(&queue->lock);
         if (blocking)
-            dv_flush_output(queue->object.session);
+            dvc_flush_output(queue->object.session);
     } else {
-        error = dv_enqueue_locked(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
+        error = dvc_enqueue_locked(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
                                   count, list, event);
         pthread_mutex_unlock(&queue->lock);
         if (error == CL_SUCCESS && blocking)
-            error = dv_event_wait(event) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+            error = dvc_event_wait(event) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
                                              : CL_SUCCESS;
     }
     if (error == CL_SUCCESS && event_ret)
         *event_ret = (cl_event)event;
     else if (event)
-        dv_event_release(event);
+        dvc_event_release(event);
     return error;
 }
 
 /* The device's bytes into a block of the arena, or from it back. */
-static cl_int move_block(struct dv_queue *queue, cl_command_type command, struct dv_mem *mem,
-                         enum dv_direction direction, const struct dv_region *r, uint64_t block,
+static cl_int move_block(struct dvc_queue *queue, cl_command_type command, struct dvc_mem *mem,
+                         enum dv_direction direction, const struct dvc_region *r, uint64_t block,
                          bool blocking, cl_uint count, const cl_event *list, cl_event *event_ret)
 {
     struct dvw_transfer m;
     cl_event event = NULL;
 
-    dv_fill_transfer(&m, mem, direction, r);
+    dvc_fill_transfer(&m, mem, direction, r);
     m.arena = block;
     m.free_after = direction == DV_TO_DEVICE;
-    cl_int error = dv_enqueue(queue, DVW_OP_TRANSFER, &m.head, sizeof m, NULL, 0, command, count,
+    cl_int error = dvc_enqueue(queue, DVW_OP_TRANSFER, &m.head, sizeof m, NULL, 0, command, count,
                               list, event_ret || blocking ? &event : NULL);
     if (error == CL_SUCCESS && blocking)
-        error = dv_event_wait((struct dv_event *)event) < 0
+        error = dvc_event_wait((struct dvc_event *)event) < 0
                     ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
                     : CL_SUCCESS;
     if (error == CL_SUCCESS && event_ret)
         *event_ret = event;
     else if (event)
-        dv_event_release((struct dv_event *)event);
+        dvc_event_release((struct dvc_event *)event);
     return error;
 }
 
-static cl_int map_region(struct dv_queue *queue, struct dv_mem *mem, cl_command_type command,
-                         struct dv_region *r, cl_map_flags flags, bool blocking, cl_uint count,
+static cl_int map_region(struct dvc_queue *queue, struct dvc_mem *mem, cl_command_type command,
+                         struct dvc_region *r, cl_map_flags flags, bool blocking, cl_uint count,
                          const cl_event *list, cl_event *event, void **pointer)
 {
-    struct dv_session *s = queue->object.session;
+    struct dvc_session *s = queue->object.session;
     bool wants_content = !(flags & CL_MAP_WRITE_INVALIDATE_REGION);
     uint64_t block = 0;
     cl_int error;
 
-    if (!dv_session_alive(s))
+    if (!dvc_session_alive(s))
         return CL_OUT_OF_RESOURCES;
     if (mem->host_ptr) {
         *pointer = (uint8_t *)mem->host_ptr + r->host_offset;
-    } else if (dv_has_storage(mem)) {
-        *pointer = (uint8_t *)dv_arena_pointer(s, mem->arena) + r->origin[0];
+    } else if (dvc_has_storage(mem)) {
+        *pointer = (uint8_t *)dvc_arena_pointer(s, mem->arena) + r->origin[0];
     } else {
-        block = dv_arena_alloc(&s->arena, r->bytes);
+        block = dvc_arena_alloc(&s->arena, r->bytes);
         if (!block)
             return CL_MAP_FAILURE;
-        *pointer = dv_arena_pointer(s, block);
+        *pointer = dvc_arena_pointer(s, block);
     }
     if (!add_map(mem, *pointer, flags, r, block)) {
         if (block)
-            dv_arena_free(&s->arena, block);
+            dvc_arena_free(&s->arena, block);
         return CL_OUT_OF_HOST_MEMORY;
     }
     if (!wants_content || (!mem->host_ptr && !block))
         error = mark(queue, command, 0, blocking, count, list, event);
     else if (mem->host_ptr)
-        error = dv_transfer(&(struct dv_transfer){.queue = queue,
+        error = dvc_transfer(&(struct dvc_transfer){.queue = queue,
                 .direction = DV_FROM_DEVICE,
                 .mem = mem,
                 .region = r,
@@ -152,12 +152,12 @@ static cl_int map_region(struct dv_queue *queue, struct dv_mem *mem, cl_command_
     if (error != CL_SUCCESS) {
         free_map(take_map(mem, *pointer));
         if (block)
-            dv_arena_free(&s->arena, block);
+            dvc_arena_free(&s->arena, block);
     }
     return error;
 }
 
-static cl_int check_map(struct dv_queue *queue, struct dv_mem *mem, cl_map_flags flags,
+static cl_int check_map(struct dvc_queue *queue, struct dvc_mem *mem, cl_map_flags flags,
                         cl_uint count, const cl_event *list)
 {
     const cl_map_flags known = CL_MAP_READ | CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
@@ -170,7 +170,7 @@ static cl_int check_map(struct dv_queue *queue, struct dv_mem *mem, cl_map_flags
         forbidden |= DV_NO_READ;
     if (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION))
         forbidden |= DV_NO_WRITE;
-    return dv_check_transfer(queue, mem, forbidden, queue, count, list);
+    return dvc_check_transfer(queue, mem, forbidden, queue, count, list);
 }
 
 void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem buffer,
@@ -179,9 +179,9 @@ void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem 
                                          const cl_event *event_wait_list, cl_event *event,
                                          cl_int *errcode_ret)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_buffer_of(buffer);
-    struct dv_region region;
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_buffer_of(buffer);
+    struct dvc_region region;
     void *pointer = NULL;
     cl_int error;
 
@@ -192,7 +192,7 @@ void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem 
     else
         error = check_map(queue, mem, map_flags, num_events_in_wait_list, event_wait_list);
     if (error == CL_SUCCESS)
-        error = size == 0 ? CL_INVALID_VALUE : dv_region_linear(&region, mem, offset, size);
+        error = size == 0 ? CL_INVALID_VALUE : dvc_region_linear(&region, mem, offset, size);
     if (error == CL_SUCCESS) {
         if (mem->host_ptr)
             region.host_offset = offset;
@@ -212,9 +212,9 @@ void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem i
                                         const cl_event *event_wait_list, cl_event *event,
                                         cl_int *errcode_ret)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_image_of(image);
-    struct dv_region box;
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_image_of(image);
+    struct dvc_region box;
     void *pointer = NULL;
     cl_int error;
 
@@ -230,7 +230,7 @@ void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem i
     if (error == CL_SUCCESS && (!image_row_pitch || (sliced && !image_slice_pitch)))
         error = CL_INVALID_VALUE;
     if (error == CL_SUCCESS)
-        error = dv_region_image(&box, mem, origin, region, 0, 0);
+        error = dvc_region_image(&box, mem, origin, region, 0, 0);
     if (error == CL_SUCCESS) {
         if (mem->host_ptr) { /* the application's own layout */
             bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
@@ -260,8 +260,8 @@ cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, c
                                                void *mapped_ptr, cl_uint num_events_in_wait_list,
                                                const cl_event *event_wait_list, cl_event *event)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_mem_of(memobj);
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_mem_of(memobj);
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
@@ -269,17 +269,17 @@ cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, c
         return CL_INVALID_MEM_OBJECT;
     if (mem->context != queue->context)
         return CL_INVALID_CONTEXT;
-    cl_int error = dv_check_waits(queue->context, num_events_in_wait_list, event_wait_list);
+    cl_int error = dvc_check_waits(queue->context, num_events_in_wait_list, event_wait_list);
     if (error != CL_SUCCESS)
         return error;
-    if (!dv_session_alive(queue->object.session))
+    if (!dvc_session_alive(queue->object.session))
         return CL_OUT_OF_RESOURCES;
-    struct dv_map *map = mapped_ptr ? take_map(mem, mapped_ptr) : NULL;
+    struct dvc_map *map = mapped_ptr ? take_map(mem, mapped_ptr) : NULL;
     if (!map)
         return CL_INVALID_VALUE;
     bool wrote = map->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION);
     if (wrote && mem->host_ptr)
-        error = dv_transfer(&(struct dv_transfer){.queue = queue,
+        error = dvc_transfer(&(struct dvc_transfer){.queue = queue,
                 .direction = DV_TO_DEVICE,
                 .mem = mem,
                 .region = map->region,

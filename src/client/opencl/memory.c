@@ -31,7 +31,7 @@ static cl_int check_flags(cl_mem_flags flags, const void *host_ptr)
     return CL_SUCCESS;
 }
 
-static cl_int keep_properties(struct dv_mem *mem, const cl_mem_properties *properties)
+static cl_int keep_properties(struct dvc_mem *mem, const cl_mem_properties *properties)
 {
     if (!properties)
         return CL_SUCCESS;
@@ -42,10 +42,10 @@ static cl_int keep_properties(struct dv_mem *mem, const cl_mem_properties *prope
     return mem->properties ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
-static struct dv_mem *new_mem(struct dv_context *context, cl_mem_object_type type,
+static struct dvc_mem *new_mem(struct dvc_context *context, cl_mem_object_type type,
                               cl_mem_flags flags)
 {
-    struct dv_mem *mem = dv_object_create(DV_KIND_MEM, context->object.session);
+    struct dvc_mem *mem = dvc_object_create(DV_KIND_MEM, context->object.session);
 
     if (!mem)
         return NULL;
@@ -53,22 +53,22 @@ static struct dv_mem *new_mem(struct dv_context *context, cl_mem_object_type typ
     mem->type = type;
     mem->flags = flags & DEVICE_ACCESS ? flags : flags | CL_MEM_READ_WRITE;
     pthread_mutex_init(&mem->lock, NULL);
-    dv_object_use(&context->object);
+    dvc_object_use(&context->object);
     return mem;
 }
 
 /* For objects the worker has not heard of. */
-static void drop_mem(struct dv_mem *mem)
+static void drop_mem(struct dvc_mem *mem)
 {
-    struct dv_context *context = mem->context;
+    struct dvc_context *context = mem->context;
 
     if (mem->arena_block)
-        dv_arena_free(&mem->object.session->arena, mem->arena_block);
+        dvc_arena_free(&mem->object.session->arena, mem->arena_block);
     if (mem->parent)
-        dv_mem_unuse(mem->parent);
+        dvc_mem_unuse(mem->parent);
     free(mem->properties);
-    dv_object_free(&mem->object);
-    dv_context_unuse(context);
+    dvc_object_free(&mem->object);
+    dvc_context_unuse(context);
 }
 
 /* ---- buffers ---- */
@@ -80,34 +80,34 @@ static void drop_mem(struct dv_mem *mem)
 #define PATIENCE_NS (20 * DV_NS_PER_MS)
 #define LAST_PATIENCE_NS (2 * DV_NS_PER_S)
 
-static void wait_for_releases(struct dv_session *s, uint64_t down_to, dv_ns patience_ns)
+static void wait_for_releases(struct dvc_session *s, uint64_t down_to, dv_ns patience_ns)
 {
     dv_ns start = dv_now(), passed;
 
     for (;;) {
         uint32_t gone = atomic_load(&s->gone);
-        if (atomic_load(&s->releasing_bytes) <= down_to || !dv_session_alive(s) ||
+        if (atomic_load(&s->releasing_bytes) <= down_to || !dvc_session_alive(s) ||
             (passed = dv_now() - start) >= patience_ns)
             return;
         dv_futex_wait(&s->gone, gone, patience_ns - passed);
     }
 }
 
-static uint64_t alloc_storage(struct dv_session *s, uint64_t bytes)
+static uint64_t alloc_storage(struct dvc_session *s, uint64_t bytes)
 {
     if (atomic_load_explicit(&s->releasing_bytes, memory_order_relaxed) > RELEASING_MOST)
         wait_for_releases(s, RELEASING_MOST / 2, PATIENCE_NS);
     bool releasing = atomic_load(&s->releasing_bytes) > 0;
-    uint64_t block = dv_arena_alloc(&s->arena, bytes);
+    uint64_t block = dvc_arena_alloc(&s->arena, bytes);
     if (!block && releasing) {
         wait_for_releases(s, 0, LAST_PATIENCE_NS);
-        block = dv_arena_alloc(&s->arena, bytes);
+        block = dvc_arena_alloc(&s->arena, bytes);
     }
     return block;
 }
 
 /* Small objects are paid from the credit that stands in shared memory. */
-static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
+static bool take_credit(struct dvc_session *s, uint32_t device, uint64_t bytes)
 {
     _Atomic uint64_t *credit = dv_shm_credit(s->header, device);
     uint64_t seen = atomic_load(credit);
@@ -123,23 +123,23 @@ static bool take_credit(struct dv_session *s, uint32_t device, uint64_t bytes)
 
 /* A call that takes memory of the tenant's quota. What the application has released counts until the
  * worker has let it go. */
-static cl_int call_for_memory(struct dv_session *s, uint16_t op, struct dv_call_head *head,
+static cl_int call_for_memory(struct dvc_session *s, uint16_t op, struct dv_call_head *head,
                               size_t bytes, void *answer, size_t answer_bytes)
 {
     bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
-    cl_int error = dv_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
+    cl_int error = dvc_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
 
     if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
         wait_for_releases(s, 0, LAST_PATIENCE_NS);
-        error = dv_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
+        error = dvc_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
     }
     return error;
 }
 
 /* Whether the tenant's quota has room for a buffer. */
-static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claimed)
+static cl_int claim(struct dvc_context *context, uint64_t bytes, uint32_t *claimed)
 {
-    struct dv_session *s = context->object.session;
+    struct dvc_session *s = context->object.session;
     struct dvw_claim_memory message = {.context = context->object.id, .bytes = bytes};
 
     *claimed = 0;
@@ -149,9 +149,9 @@ static cl_int claim(struct dv_context *context, uint64_t bytes, uint32_t *claime
     return call_for_memory(s, DVW_OP_CLAIM_MEMORY, &message.head, sizeof message, NULL, 0);
 }
 
-static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
+static cl_int create_storage(struct dvc_mem *mem, const void *host_ptr)
 {
-    struct dv_session *s = mem->object.session;
+    struct dvc_session *s = mem->object.session;
     struct dvw_create_buffer message = {.id = mem->object.id,
                                         .context = mem->context->object.id,
                                         .flags = mem->flags,
@@ -172,21 +172,21 @@ static cl_int create_storage(struct dv_mem *mem, const void *host_ptr)
     }
     cl_int error = claim(mem->context, mem->size, &message.claimed);
     if (error == CL_SUCCESS && host_ptr) /* now: the session may not have much more than it has claimed */
-        memcpy(dv_arena_pointer(s, message.arena), host_ptr, mem->size);
+        memcpy(dvc_arena_pointer(s, message.arena), host_ptr, mem->size);
     if (error == CL_SUCCESS)
-        error = dv_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
-    if (error != CL_SUCCESS && message.initial && dv_session_alive(s))
-        dv_arena_free(&s->arena, message.arena);
+        error = dvc_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
+    if (error != CL_SUCCESS && message.initial && dvc_session_alive(s))
+        dvc_arena_free(&s->arena, message.arena);
     if (error == CL_SUCCESS)
-        dv_object_keep_record(&mem->object, &message, sizeof message);
+        dvc_object_keep_record(&mem->object, &message, sizeof message);
     return error;
 }
 
 static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties,
                             cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_mem *mem = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_mem *mem = NULL;
     cl_int error;
 
     if (!c)
@@ -195,7 +195,7 @@ static cl_mem create_buffer(cl_context context, const cl_mem_properties *propert
         error = check_flags(flags, host_ptr);
     if (error == CL_SUCCESS && (size == 0 || size > c->max_alloc_bytes))
         error = CL_INVALID_BUFFER_SIZE;
-    if (error == CL_SUCCESS && !dv_session_alive(c->object.session))
+    if (error == CL_SUCCESS && !dvc_session_alive(c->object.session))
         error = CL_OUT_OF_RESOURCES;
     if (error == CL_SUCCESS && !(mem = new_mem(c, CL_MEM_OBJECT_BUFFER, flags)))
         error = CL_OUT_OF_HOST_MEMORY;
@@ -229,7 +229,7 @@ cl_mem CL_API_CALL dvc_clCreateBufferWithProperties(cl_context context,
     return create_buffer(context, properties, flags, size, host_ptr, errcode_ret);
 }
 
-static cl_int check_sub_flags(const struct dv_mem *parent, cl_mem_flags *flags)
+static cl_int check_sub_flags(const struct dvc_mem *parent, cl_mem_flags *flags)
 {
     cl_mem_flags of = parent->flags;
 
@@ -250,7 +250,7 @@ static cl_int check_sub_flags(const struct dv_mem *parent, cl_mem_flags *flags)
 }
 
 /* Some device of the context must be able to address it. */
-static bool aligned_for_some(const struct dv_context *context, size_t origin)
+static bool aligned_for_some(const struct dvc_context *context, size_t origin)
 {
     for (cl_uint i = 0; i < context->device_count; i++)
         if (!context->devices[i]->base_align || origin % context->devices[i]->base_align == 0)
@@ -262,9 +262,9 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
                                          cl_buffer_create_type buffer_create_type,
                                          const void *buffer_create_info, cl_int *errcode_ret)
 {
-    struct dv_mem *parent = dv_buffer_of(buffer);
+    struct dvc_mem *parent = dvc_buffer_of(buffer);
     const cl_buffer_region *region = buffer_create_info;
-    struct dv_mem *mem = NULL;
+    struct dvc_mem *mem = NULL;
     cl_int error;
 
     if (!parent || parent->parent)
@@ -286,7 +286,7 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
         mem->size = region->size;
         mem->origin = region->origin;
         mem->parent = parent;
-        dv_object_use(&parent->object);
+        dvc_object_use(&parent->object);
         mem->host_ptr = parent->host_ptr ? (char *)parent->host_ptr + region->origin : NULL;
         mem->arena = parent->arena ? parent->arena + region->origin : 0;
         struct dvw_create_sub_buffer message = {.id = mem->object.id,
@@ -294,9 +294,9 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
                                                 .flags = flags,
                                                 .origin = region->origin,
                                                 .size = region->size};
-        error = dv_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message,
+        error = dvc_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message,
                         NULL, 0);
-        dv_object_keep_record(&mem->object, &message, sizeof message);
+        dvc_object_keep_record(&mem->object, &message, sizeof message);
     }
     if (error != CL_SUCCESS && mem) {
         drop_mem(mem);
@@ -342,13 +342,13 @@ static cl_int check_image_desc(const cl_image_desc *desc, const cl_image_format 
 }
 
 /* The application's pixels, tightly packed in the arena. */
-static uint64_t pack_pixels(struct dv_session *s, const struct dv_mem *mem, const void *host_ptr,
+static uint64_t pack_pixels(struct dvc_session *s, const struct dvc_mem *mem, const void *host_ptr,
                             size_t row_pitch, size_t slice_pitch)
 {
     bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     bool two = mem->type == CL_MEM_OBJECT_IMAGE2D || mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
                mem->type == CL_MEM_OBJECT_IMAGE3D;
-    struct dv_region r = {.shape = DV_SHAPE_IMAGE,
+    struct dvc_region r = {.shape = DV_SHAPE_IMAGE,
                           .size = {mem->desc.image_width, 1, 1},
                           .host_row_pitch = lines ? slice_pitch : row_pitch,
                           .host_slice_pitch = slice_pitch};
@@ -365,15 +365,15 @@ static uint64_t pack_pixels(struct dv_session *s, const struct dv_mem *mem, cons
         __builtin_mul_overflow(r.bytes, r.size[2], &r.bytes) ||
         r.bytes > mem->context->max_alloc_bytes)
         return 0; /* larger than any image, and perhaps than the application's memory */
-    uint64_t block = dv_arena_alloc(&s->arena, r.bytes);
+    uint64_t block = dvc_arena_alloc(&s->arena, r.bytes);
     if (block)
-        dv_region_pack(&r, dv_arena_pointer(s, block), host_ptr);
+        dvc_region_pack(&r, dvc_arena_pointer(s, block), host_ptr);
     return block;
 }
 
-static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, size_t slice_pitch)
+static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, size_t slice_pitch)
 {
-    struct dv_session *s = mem->object.session;
+    struct dvc_session *s = mem->object.session;
     const cl_image_desc *d = &mem->desc;
     struct dvw_create_image message = {.id = mem->object.id,
                                        .context = mem->context->object.id,
@@ -390,19 +390,19 @@ static cl_int make_image(struct dv_mem *mem, void *host_ptr, size_t row_pitch, s
                                        .slice_pitch = d->image_slice_pitch};
     uint64_t facts[4] = {0};
 
-    if (!dv_session_alive(s)) /* in a forked child the arena is not there */
+    if (!dvc_session_alive(s)) /* in a forked child the arena is not there */
         return CL_OUT_OF_RESOURCES;
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
     cl_int error = call_for_memory(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, facts,
                                    sizeof facts);
-    if (message.data && dv_session_alive(s))
-        dv_arena_free(&s->arena, message.data);
+    if (message.data && dvc_session_alive(s))
+        dvc_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)
         return error;
     if (facts[0] != pixel_bytes(&mem->format)) /* rows of the application's memory are reckoned by it */
         return CL_IMAGE_FORMAT_NOT_SUPPORTED;
-    dv_object_keep_record(&mem->object, &message, sizeof message);
+    dvc_object_keep_record(&mem->object, &message, sizeof message);
     mem->element_bytes = facts[0];
     mem->row_pitch = host_ptr ? row_pitch : facts[1];
     mem->slice_pitch = host_ptr ? slice_pitch : facts[2];
@@ -414,8 +414,8 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
                            cl_mem_flags flags, const cl_image_format *format,
                            const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_mem *mem = NULL, *parent = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_mem *mem = NULL, *parent = NULL;
     size_t row_pitch = 0, slice_pitch = 0;
     cl_int error = CL_SUCCESS;
 
@@ -426,7 +426,7 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
     else if (!desc)
         error = CL_INVALID_IMAGE_DESCRIPTOR;
     if (error == CL_SUCCESS && desc->buffer) {
-        parent = dv_mem_of(desc->buffer);
+        parent = dvc_mem_of(desc->buffer);
         if (!parent)
             error = CL_INVALID_IMAGE_DESCRIPTOR;
         else if (parent->context != c)
@@ -459,7 +459,7 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
             mem->desc.image_array_size = 0;
         if (parent) {
             mem->parent = parent;
-            dv_object_use(&parent->object);
+            dvc_object_use(&parent->object);
         }
         mem->host_ptr = flags & CL_MEM_USE_HOST_PTR ? host_ptr : NULL;
         error = make_image(mem, host_ptr, row_pitch, slice_pitch);
@@ -543,7 +543,7 @@ cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_fla
                                                   cl_image_format *image_formats,
                                                   cl_uint *num_image_formats)
 {
-    struct dv_context *c = dv_context_of(context);
+    struct dvc_context *c = dvc_context_of(context);
     cl_image_format list[512];
     uint64_t wire_flags = flags;
     size_t bytes = 0;
@@ -555,7 +555,7 @@ cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_fla
     if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS |
                                 CL_MEM_KERNEL_READ_AND_WRITE))
         return CL_INVALID_VALUE;
-    cl_int error = dv_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0,
+    cl_int error = dvc_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0,
                             image_type, &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
     if (error != CL_SUCCESS)
         return error;
@@ -569,99 +569,99 @@ cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_fla
 
 /* ---- information ---- */
 
-void *dv_mem_reported_host_ptr(const struct dv_mem *mem)
+void *dvc_mem_reported_host_ptr(const struct dvc_mem *mem)
 {
     return mem->host_ptr;
 }
 
-cl_uint dv_mem_map_count(struct dv_mem *mem)
+cl_uint dvc_mem_map_count(struct dvc_mem *mem)
 {
     cl_uint count = 0;
 
     pthread_mutex_lock(&mem->lock);
-    for (struct dv_map *map = mem->maps; map; map = map->next)
+    for (struct dvc_map *map = mem->maps; map; map = map->next)
         count++;
     pthread_mutex_unlock(&mem->lock);
     return count;
 }
 
-uint32_t *dv_ids_of_mem(cl_uint count, const cl_mem *list)
+uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list)
 {
     uint32_t *ids = malloc((count ? count : 1) * sizeof *ids);
 
     for (cl_uint i = 0; ids && i < count; i++)
-        ids[i] = ((struct dv_mem *)list[i])->object.id;
+        ids[i] = ((struct dvc_mem *)list[i])->object.id;
     return ids;
 }
 
 /* ---- endings ---- */
 
-cl_int dv_mem_retain(struct dv_mem *mem)
+cl_int dvc_mem_retain(struct dvc_mem *mem)
 {
     atomic_fetch_add(&mem->object.count, 1);
     return CL_SUCCESS;
 }
 
-/* The worker is told; the rest follows when it has let the object go (dv_mem_gone). */
-static void mem_released(struct dv_mem *mem)
+/* The worker is told; the rest follows when it has let the object go (dvc_mem_gone). */
+static void mem_released(struct dvc_mem *mem)
 {
     struct dvw_release message = {.kind = DV_KIND_MEM, .id = mem->object.id};
 
     if (!mem->parent)
         atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
     atomic_store(&mem->releasing, true); /* before it is known whether the worker is there */
-    if (dv_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
+    if (dvc_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
         CL_SUCCESS)
-        dv_mem_gone(mem);
+        dvc_mem_gone(mem);
 }
 
-void dv_mem_unuse(struct dv_mem *mem)
+void dvc_mem_unuse(struct dvc_mem *mem)
 {
     if (atomic_fetch_sub(&mem->object.count, DV_COUNT_USE) == DV_COUNT_USE)
         mem_released(mem);
 }
 
-cl_int dv_mem_release(struct dv_mem *mem)
+cl_int dvc_mem_release(struct dvc_mem *mem)
 {
-    if (dv_object_refs(&mem->object) == 0)
+    if (dvc_object_refs(&mem->object) == 0)
         return CL_INVALID_MEM_OBJECT;
     if (atomic_fetch_sub(&mem->object.count, 1) == 1)
         mem_released(mem);
     return CL_SUCCESS;
 }
 
-static void finish_mem(struct dv_job *job)
+static void finish_mem(struct dvc_job *job)
 {
-    struct dv_mem *mem = (struct dv_mem *)((char *)job - offsetof(struct dv_mem, finishing));
+    struct dvc_mem *mem = (struct dvc_mem *)((char *)job - offsetof(struct dvc_mem, finishing));
 
     while (mem->destructors) {
-        struct dv_mem_callback *callback = mem->destructors;
+        struct dvc_mem_callback *callback = mem->destructors;
         mem->destructors = callback->next;
         callback->function((cl_mem)mem, callback->user);
         free(callback);
     }
     while (mem->maps) {
-        struct dv_map *map = mem->maps;
+        struct dvc_map *map = mem->maps;
         mem->maps = map->next;
-        if (map->arena && dv_session_alive(mem->object.session))
-            dv_arena_free(&mem->object.session->arena, map->arena);
+        if (map->arena && dvc_session_alive(mem->object.session))
+            dvc_arena_free(&mem->object.session->arena, map->arena);
         free(map->region);
         free(map);
     }
     drop_mem(mem);
 }
 
-void dv_mem_gone(struct dv_mem *mem)
+void dvc_mem_gone(struct dvc_mem *mem)
 {
-    struct dv_session *s = mem->object.session;
+    struct dvc_session *s = mem->object.session;
 
     if (!atomic_exchange(&mem->releasing, false))
         return; /* another thread was first, or the worker says so unasked */
     uint64_t bytes = mem->parent ? 0 : mem->size;
-    if (!dv_session_alive(mem->object.session))
+    if (!dvc_session_alive(mem->object.session))
         mem->arena_block = 0;
     if (mem->destructors)
-        dv_callback_post(&mem->finishing, finish_mem);
+        dvc_callback_post(&mem->finishing, finish_mem);
     else
         finish_mem(&mem->finishing);
     atomic_fetch_sub(&s->releasing_bytes, bytes); /* only now can others have it */
@@ -672,17 +672,17 @@ void dv_mem_gone(struct dv_mem *mem)
 cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(
     cl_mem memobj, void(CL_CALLBACK *pfn_notify)(cl_mem, void *), void *user_data)
 {
-    struct dv_mem *mem = dv_mem_of(memobj);
+    struct dvc_mem *mem = dvc_mem_of(memobj);
 
     if (!mem)
         return CL_INVALID_MEM_OBJECT;
     if (!pfn_notify)
         return CL_INVALID_VALUE;
-    struct dv_mem_callback *callback = dv_callbacks_start() ? malloc(sizeof *callback) : NULL;
+    struct dvc_mem_callback *callback = dvc_callbacks_start() ? malloc(sizeof *callback) : NULL;
     if (!callback)
         return CL_OUT_OF_HOST_MEMORY;
     pthread_mutex_lock(&mem->lock);
-    *callback = (struct dv_mem_callback){mem->destructors, pfn_notify, user_data};
+    *callback = (struct dvc_mem_callback){mem->destructors, pfn_notify, user_data};
     mem->destructors = callback; /* called in the reverse order of registering */
     pthread_mutex_unlock(&mem->lock);
     return CL_SUCCESS;
@@ -695,8 +695,8 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
                                  const cl_sampler_properties *properties, size_t property_count,
                                  cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_sampler *sampler = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_sampler *sampler = NULL;
     cl_int error = CL_SUCCESS;
 
     if (!c)
@@ -705,7 +705,7 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
              addressing > CL_ADDRESS_MIRRORED_REPEAT || filter < CL_FILTER_NEAREST ||
              filter > CL_FILTER_LINEAR)
         error = CL_INVALID_VALUE;
-    else if (!(sampler = dv_object_create(DV_KIND_SAMPLER, c->object.session)))
+    else if (!(sampler = dvc_object_create(DV_KIND_SAMPLER, c->object.session)))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS && property_count) {
         sampler->properties = malloc(property_count * sizeof *properties);
@@ -721,19 +721,19 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
                                              .normalized = normalized,
                                              .addressing = addressing,
                                              .filter = filter};
-        error = dv_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message,
+        error = dvc_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message,
                         NULL, 0, NULL, 0, NULL);
-        dv_object_keep_record(&sampler->object, &message, sizeof message);
+        dvc_object_keep_record(&sampler->object, &message, sizeof message);
     }
     if (error == CL_SUCCESS) {
-        dv_object_use(&c->object);
+        dvc_object_use(&c->object);
         sampler->context = c;
         sampler->normalized = normalized;
         sampler->addressing = addressing;
         sampler->filter = filter;
     } else if (sampler) {
         free(sampler->properties);
-        dv_object_free(&sampler->object);
+        dvc_object_free(&sampler->object);
         sampler = NULL;
     }
     if (errcode_ret)
@@ -758,7 +758,7 @@ dvc_clCreateSamplerWithProperties(cl_context context,
     cl_addressing_mode addressing = CL_ADDRESS_CLAMP;
     cl_filter_mode filter = CL_FILTER_NEAREST;
     size_t count = 0;
-    cl_int error = dv_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
+    cl_int error = dvc_context_of(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
 
     for (; error == CL_SUCCESS && sampler_properties && sampler_properties[count]; count += 2) {
         for (size_t earlier = 0; earlier < count; earlier += 2)
@@ -786,24 +786,24 @@ dvc_clCreateSamplerWithProperties(cl_context context,
     return NULL;
 }
 
-cl_int dv_sampler_retain(struct dv_sampler *sampler)
+cl_int dvc_sampler_retain(struct dvc_sampler *sampler)
 {
     atomic_fetch_add(&sampler->object.count, 1);
     return CL_SUCCESS;
 }
 
-cl_int dv_sampler_release(struct dv_sampler *sampler)
+cl_int dvc_sampler_release(struct dvc_sampler *sampler)
 {
-    struct dv_context *context = sampler->context;
+    struct dvc_context *context = sampler->context;
     struct dvw_release message = {.kind = DV_KIND_SAMPLER, .id = sampler->object.id};
 
-    if (dv_object_refs(&sampler->object) == 0)
+    if (dvc_object_refs(&sampler->object) == 0)
         return CL_INVALID_SAMPLER;
     if (atomic_fetch_sub(&sampler->object.count, 1) != 1)
         return CL_SUCCESS;
-    dv_send(sampler->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(sampler->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     free(sampler->properties);
-    dv_object_free(&sampler->object);
-    dv_context_unuse(context);
+    dvc_object_free(&sampler->object);
+    dvc_context_unuse(context);
     return CL_SUCCESS;
 }

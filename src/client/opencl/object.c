@@ -14,8 +14,8 @@ struct stretch {
     size_t capacity;
     char *base;
     _Atomic size_t used;
-    struct dv_object *free_first; /* oldest first, so that a handle is not reused soon */
-    struct dv_object *free_last;
+    struct dvc_object *free_first; /* oldest first, so that a handle is not reused soon */
+    struct dvc_object *free_last;
     size_t free_count;
     pthread_mutex_t lock;
 };
@@ -23,15 +23,15 @@ struct stretch {
 #define REUSE_AFTER 64 /* freed objects that rest before one is used again */
 
 static struct stretch stretches[DV_KIND_COUNT] = {
-    [DV_KIND_PLATFORM] = {ALIGNED(sizeof(struct dv_platform)), 64},
-    [DV_KIND_DEVICE] = {ALIGNED(sizeof(struct dv_device)), 65536},
-    [DV_KIND_CONTEXT] = {ALIGNED(sizeof(struct dv_context)), 1 << 20},
-    [DV_KIND_QUEUE] = {ALIGNED(sizeof(struct dv_queue)), DV_SHM_QUEUE_COUNT - 1},
-    [DV_KIND_MEM] = {ALIGNED(sizeof(struct dv_mem)), 4 << 20},
-    [DV_KIND_SAMPLER] = {ALIGNED(sizeof(struct dv_sampler)), 1 << 20},
-    [DV_KIND_PROGRAM] = {ALIGNED(sizeof(struct dv_program)), 1 << 20},
-    [DV_KIND_KERNEL] = {ALIGNED(sizeof(struct dv_kernel)), 1 << 20},
-    [DV_KIND_EVENT] = {ALIGNED(sizeof(struct dv_event)), DV_SHM_EVENT_COUNT - 1},
+    [DV_KIND_PLATFORM] = {ALIGNED(sizeof(struct dvc_platform)), 64},
+    [DV_KIND_DEVICE] = {ALIGNED(sizeof(struct dvc_device)), 65536},
+    [DV_KIND_CONTEXT] = {ALIGNED(sizeof(struct dvc_context)), 1 << 20},
+    [DV_KIND_QUEUE] = {ALIGNED(sizeof(struct dvc_queue)), DV_SHM_QUEUE_COUNT - 1},
+    [DV_KIND_MEM] = {ALIGNED(sizeof(struct dvc_mem)), 4 << 20},
+    [DV_KIND_SAMPLER] = {ALIGNED(sizeof(struct dvc_sampler)), 1 << 20},
+    [DV_KIND_PROGRAM] = {ALIGNED(sizeof(struct dvc_program)), 1 << 20},
+    [DV_KIND_KERNEL] = {ALIGNED(sizeof(struct dvc_kernel)), 1 << 20},
+    [DV_KIND_EVENT] = {ALIGNED(sizeof(struct dvc_event)), DV_SHM_EVENT_COUNT - 1},
 };
 static pthread_once_t stretches_made = PTHREAD_ONCE_INIT;
 
@@ -56,24 +56,24 @@ static void make_stretches(void)
 
 /* An event or queue whose last command is still under way cannot be used again: the worker still
  * writes to the slot of the same number. */
-static bool rests_enough(enum dv_object_kind kind, struct dv_object *object)
+static bool rests_enough(enum dv_object_kind kind, struct dvc_object *object)
 {
-    if (!dv_session_alive(object->session))
+    if (!dvc_session_alive(object->session))
         return true;
     if (kind == DV_KIND_EVENT)
-        return atomic_load(&((struct dv_event *)object)->slot->status) <= 0;
+        return atomic_load(&((struct dvc_event *)object)->slot->status) <= 0;
     if (kind == DV_KIND_QUEUE)
-        return atomic_load(&((struct dv_queue *)object)->slot->completed) >=
-               ((struct dv_queue *)object)->enqueued;
+        return atomic_load(&((struct dvc_queue *)object)->slot->completed) >=
+               ((struct dvc_queue *)object)->enqueued;
     return true;
 }
 
-static struct dv_object *take_free(enum dv_object_kind kind, struct stretch *s)
+static struct dvc_object *take_free(enum dv_object_kind kind, struct stretch *s)
 {
     if (s->free_count <= REUSE_AFTER)
         return NULL;
     for (int tries = 0; tries < 8 && s->free_first; tries++) {
-        struct dv_object *object = s->free_first;
+        struct dvc_object *object = s->free_first;
         s->free_first = object->next_free;
         if (!s->free_first)
             s->free_last = NULL;
@@ -93,19 +93,19 @@ static struct dv_object *take_free(enum dv_object_kind kind, struct stretch *s)
 
 static const struct _cl_icd_dispatch *dispatch;
 
-void dv_object_set_dispatch(const struct _cl_icd_dispatch *given)
+void dvc_object_set_dispatch(const struct _cl_icd_dispatch *given)
 {
     dispatch = given;
 }
 
-void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
+void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session)
 {
     struct stretch *s = &stretches[kind];
     uint32_t id;
 
     pthread_once(&stretches_made, make_stretches);
     pthread_mutex_lock(&s->lock);
-    struct dv_object *object = take_free(kind, s);
+    struct dvc_object *object = take_free(kind, s);
     if (object) {
         id = object->id;
     } else {
@@ -114,7 +114,7 @@ void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
             pthread_mutex_unlock(&s->lock);
             return NULL;
         }
-        object = (struct dv_object *)(s->base + used * s->object_bytes);
+        object = (struct dvc_object *)(s->base + used * s->object_bytes);
         id = (uint32_t)used + 1;
         atomic_store(&s->used, used + 1);
     }
@@ -131,7 +131,7 @@ void *dv_object_create(enum dv_object_kind kind, struct dv_session *session)
     return object;
 }
 
-void dv_object_free(struct dv_object *object)
+void dvc_object_free(struct dvc_object *object)
 {
     struct stretch *s = &stretches[atomic_load(&object->kind)];
 
@@ -149,7 +149,7 @@ void dv_object_free(struct dv_object *object)
     pthread_mutex_unlock(&s->lock);
 }
 
-void *dv_object_find(enum dv_object_kind kind, const void *handle)
+void *dvc_object_find(enum dv_object_kind kind, const void *handle)
 {
     struct stretch *s = &stretches[kind];
     size_t offset = (size_t)((const char *)handle - s->base);
@@ -158,25 +158,25 @@ void *dv_object_find(enum dv_object_kind kind, const void *handle)
         offset >= atomic_load_explicit(&s->used, memory_order_relaxed) * s->object_bytes ||
         offset % s->object_bytes)
         return NULL;
-    struct dv_object *object = (struct dv_object *)(s->base + offset);
+    struct dvc_object *object = (struct dvc_object *)(s->base + offset);
     return atomic_load_explicit(&object->kind, memory_order_acquire) == kind ? object : NULL;
 }
 
-uint32_t dv_object_most_id(enum dv_object_kind kind)
+uint32_t dvc_object_most_id(enum dv_object_kind kind)
 {
     return (uint32_t)atomic_load(&stretches[kind].used);
 }
 
-void *dv_object_by_id(enum dv_object_kind kind, uint32_t id)
+void *dvc_object_by_id(enum dv_object_kind kind, uint32_t id)
 {
     struct stretch *s = &stretches[kind];
 
     if (id == 0 || id > atomic_load(&s->used))
         return NULL;
-    return dv_object_find(kind, s->base + (size_t)(id - 1) * s->object_bytes);
+    return dvc_object_find(kind, s->base + (size_t)(id - 1) * s->object_bytes);
 }
 
-void dv_object_keep_record(struct dv_object *object, const void *record, size_t bytes)
+void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes)
 {
     free(object->record);
     object->record = malloc(bytes);
@@ -185,7 +185,7 @@ void dv_object_keep_record(struct dv_object *object, const void *record, size_t 
         memcpy(object->record, record, bytes);
 }
 
-void dv_object_after_fork(void)
+void dvc_object_after_fork(void)
 {
     for (int kind = 1; kind < DV_KIND_COUNT; kind++)
         pthread_mutex_init(&stretches[kind].lock, NULL);

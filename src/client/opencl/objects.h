@@ -10,19 +10,19 @@
 #include "src/client/opencl/session.h"
 
 #define DV_PLATFORM_EXTENSIONS "cl_khr_icd"
-extern const cl_name_version dv_platform_extensions[];
-extern const size_t dv_platform_extensions_bytes;
+extern const cl_name_version dvc_platform_extensions[];
+extern const size_t dvc_platform_extensions_bytes;
 
 /* ---- objects (object.c) ---- */
 
-struct dv_object {
+struct dvc_object {
     const struct _cl_icd_dispatch *dispatch; /* first, as the loader expects */
     _Atomic uint32_t kind;                   /* enum dv_object_kind; DV_KIND_NONE: not alive */
     uint32_t id;                             /* the worker knows it by this */
     _Atomic uint64_t count;                  /* low half: the application's references; high half:
                                               * other objects' */
-    struct dv_session *session;
-    struct dv_object *next_free;
+    struct dvc_session *session;
+    struct dvc_object *next_free;
     void *record; /* the message that made it, to make it again */
     uint32_t record_bytes;
 };
@@ -30,28 +30,28 @@ struct dv_object {
 #define DV_COUNT_USE (UINT64_C(1) << 32)
 
 /* For all objects that are created from here on. */
-void dv_object_set_dispatch(const struct _cl_icd_dispatch *given);
-void *dv_object_create(enum dv_object_kind kind, struct dv_session *session);
+void dvc_object_set_dispatch(const struct _cl_icd_dispatch *given);
+void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session);
 /* Gives the memory of a dead object back; its handle is invalid from here on. */
-void dv_object_free(struct dv_object *object);
+void dvc_object_free(struct dvc_object *object);
 /* The live object behind a handle of the kind, or NULL: any pointer may be asked about. */
-void *dv_object_find(enum dv_object_kind kind, const void *handle);
-void *dv_object_by_id(enum dv_object_kind kind, uint32_t id);
+void *dvc_object_find(enum dv_object_kind kind, const void *handle);
+void *dvc_object_by_id(enum dv_object_kind kind, uint32_t id);
 /* No object of the kind has had a larger one. */
-uint32_t dv_object_most_id(enum dv_object_kind kind);
-void dv_object_keep_record(struct dv_object *object, const void *record, size_t bytes);
-void dv_object_after_fork(void);
+uint32_t dvc_object_most_id(enum dv_object_kind kind);
+void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes);
+void dvc_object_after_fork(void);
 
-static inline cl_uint dv_object_refs(struct dv_object *object)
+static inline cl_uint dvc_object_refs(struct dvc_object *object)
 {
     return (cl_uint)atomic_load(&object->count);
 }
-static inline void dv_object_use(struct dv_object *object)
+static inline void dvc_object_use(struct dvc_object *object)
 {
     atomic_fetch_add(&object->count, DV_COUNT_USE);
 }
 /* The same for one that was found by its number: false when it is just being destroyed. */
-static inline bool dv_object_try_use(struct dv_object *object)
+static inline bool dvc_object_try_use(struct dvc_object *object)
 {
     uint64_t count = atomic_load(&object->count);
 
@@ -59,26 +59,26 @@ static inline bool dv_object_try_use(struct dv_object *object)
         ;
     return count != 0;
 }
-#define dv_handle(o) ((void *)(o))
+#define dvc_handle(o) ((void *)(o))
 
-struct dv_platform {
-    struct dv_object object;
+struct dvc_platform {
+    struct dvc_object object;
     uint32_t index;
     char name[64];
     char version[96];
 };
 
-struct dv_device_answer {
-    struct dv_device_answer *next;
+struct dvc_device_answer {
+    struct dvc_device_answer *next;
     cl_device_info param;
     size_t bytes;
     unsigned char value[];
 };
 
-struct dv_device {
-    struct dv_object object;
-    struct dv_platform *platform;
-    struct dv_device *parent;
+struct dvc_device {
+    struct dvc_object object;
+    struct dvc_platform *platform;
+    struct dvc_device *parent;
     cl_device_partition_property *partition;
     size_t partition_count;
     cl_device_type type;
@@ -91,44 +91,44 @@ struct dv_device {
     bool non_uniform; /* takes global sizes that local ones do not divide */
     char name[128];
     pthread_mutex_t lock;
-    struct dv_device_answer *answers;
+    struct dvc_device_answer *answers;
 };
 
-struct dv_context_callback {
-    struct dv_context_callback *next;
+struct dvc_context_callback {
+    struct dvc_context_callback *next;
     void(CL_CALLBACK *function)(cl_context, void *);
     void *user;
 };
 
 /* News for the function that a context was created with. */
-struct dv_context_error {
-    struct dv_job job; /* first */
-    struct dv_context *context;
+struct dvc_context_error {
+    struct dvc_job job; /* first */
+    struct dvc_context *context;
     cl_int code;
     char text[640];
 };
 
-struct dv_context {
-    struct dv_object object;
+struct dvc_context {
+    struct dvc_object object;
     cl_uint device_count;
-    struct dv_device **devices;
+    struct dvc_device **devices;
     cl_device_id *device_handles;
     cl_context_properties *properties;
     size_t property_count;
     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
     void *notify_user;
-    struct dv_context_error *_Atomic spare_error; /* told of when there is no memory for another */
-    struct dv_context_callback *_Atomic destructors;
-    struct dv_job finishing;
+    struct dvc_context_error *_Atomic spare_error; /* told of when there is no memory for another */
+    struct dvc_context_callback *_Atomic destructors;
+    struct dvc_job finishing;
     bool unified;       /* all its devices compute in host memory */
     cl_ulong max_alloc_bytes;
     cl_uint base_align;
 };
 
-struct dv_queue {
-    struct dv_object object;
-    struct dv_context *context;
-    struct dv_device *device;
+struct dvc_queue {
+    struct dvc_object object;
+    struct dvc_context *context;
+    struct dvc_device *device;
     cl_command_queue_properties properties;
     cl_queue_properties *property_list;
     size_t property_count;
@@ -142,24 +142,24 @@ struct dv_queue {
     uint32_t writes_in_a_row;
 };
 
-struct dv_mem_callback {
-    struct dv_mem_callback *next;
+struct dvc_mem_callback {
+    struct dvc_mem_callback *next;
     void(CL_CALLBACK *function)(cl_mem, void *);
     void *user;
 };
 
-struct dv_map {
-    struct dv_map *next;
+struct dvc_map {
+    struct dvc_map *next;
     void *pointer;
     cl_map_flags flags;
-    struct dv_region *region;
+    struct dvc_region *region;
     uint64_t arena; /* block of its own, or 0 */
 };
 
-struct dv_mem {
-    struct dv_object object;
-    struct dv_context *context;
-    struct dv_mem *parent;
+struct dvc_mem {
+    struct dvc_object object;
+    struct dvc_context *context;
+    struct dvc_mem *parent;
     cl_mem_object_type type;
     cl_mem_flags flags;
     size_t size;
@@ -173,15 +173,15 @@ struct dv_mem {
     cl_image_desc desc;
     size_t element_bytes, row_pitch, slice_pitch;
     pthread_mutex_t lock;
-    struct dv_map *maps;
-    struct dv_mem_callback *destructors;
+    struct dvc_map *maps;
+    struct dvc_mem_callback *destructors;
     _Atomic bool releasing; /* the worker has been told to let it go, and has not yet said that it has */
-    struct dv_job finishing;
+    struct dvc_job finishing;
 };
 
-struct dv_sampler {
-    struct dv_object object;
-    struct dv_context *context;
+struct dvc_sampler {
+    struct dvc_object object;
+    struct dvc_context *context;
     cl_bool normalized;
     cl_addressing_mode addressing;
     cl_filter_mode filter;
@@ -189,20 +189,20 @@ struct dv_sampler {
     size_t property_count;
 };
 
-struct dv_program_device {
+struct dvc_program_device {
     char *options;
     bool tried;
 };
 
-struct dv_program {
-    struct dv_object object;
-    struct dv_context *context;
+struct dvc_program {
+    struct dvc_object object;
+    struct dvc_context *context;
     cl_uint device_count;
-    struct dv_device **devices;
+    struct dvc_device **devices;
     char *source;
     void *il;
     size_t il_bytes;
-    struct dv_program_device *builds;
+    struct dvc_program_device *builds;
     char *kernel_names;
     size_t kernel_count;
     bool built;
@@ -214,9 +214,9 @@ struct dv_program {
     size_t binary_bytes[DV_MAX_DEVICES];
 };
 
-struct dv_kernel {
-    struct dv_object object;
-    struct dv_program *program;
+struct dvc_kernel {
+    struct dvc_object object;
+    struct dvc_program *program;
     char *name;
     char *attributes;
     cl_uint argument_count;
@@ -227,31 +227,31 @@ struct dv_kernel {
     pthread_mutex_t lock;
 };
 
-struct dv_event_callback {
-    struct dv_job job; /* first */
-    struct dv_event_callback *next;
-    struct dv_event *event;
+struct dvc_event_callback {
+    struct dvc_job job; /* first */
+    struct dvc_event_callback *next;
+    struct dvc_event *event;
     cl_int when, status;
     void(CL_CALLBACK *function)(cl_event, cl_int, void *);
     void *user;
 };
 
-struct dv_event {
-    struct dv_object object;
-    struct dv_context *context;
-    struct dv_queue *queue; /* NULL: a user event */
+struct dvc_event {
+    struct dvc_object object;
+    struct dvc_context *context;
+    struct dvc_queue *queue; /* NULL: a user event */
     struct dv_shm_event *slot;
     cl_command_type command;
     uint64_t number; /* of its command in the queue; 0: was complete when made */
     bool user_set;
     pthread_mutex_t lock;
-    struct dv_event_callback *callbacks;
+    struct dvc_event_callback *callbacks;
 };
 
 #define DV_DEFINE_OF(name, kind_)                                                                  \
-    static inline struct dv_##name *dv_##name##_of(const void *handle)                             \
+    static inline struct dvc_##name *dvc_##name##_of(const void *handle)                             \
     {                                                                                              \
-        return dv_object_find(kind_, handle);                                                      \
+        return dvc_object_find(kind_, handle);                                                      \
     }
 DV_DEFINE_OF(platform, DV_KIND_PLATFORM)
 DV_DEFINE_OF(device, DV_KIND_DEVICE)
@@ -263,21 +263,21 @@ DV_DEFINE_OF(program, DV_KIND_PROGRAM)
 DV_DEFINE_OF(kernel, DV_KIND_KERNEL)
 DV_DEFINE_OF(event, DV_KIND_EVENT)
 
-static inline struct dv_mem *dv_buffer_of(const void *handle)
+static inline struct dvc_mem *dvc_buffer_of(const void *handle)
 {
-    struct dv_mem *mem = dv_mem_of(handle);
+    struct dvc_mem *mem = dvc_mem_of(handle);
     return mem && mem->type == CL_MEM_OBJECT_BUFFER ? mem : NULL;
 }
-static inline struct dv_mem *dv_image_of(const void *handle)
+static inline struct dvc_mem *dvc_image_of(const void *handle)
 {
-    struct dv_mem *mem = dv_mem_of(handle);
+    struct dvc_mem *mem = dvc_mem_of(handle);
     return mem && mem->type != CL_MEM_OBJECT_BUFFER ? mem : NULL;
 }
 
 #define DV_DECLARE_REFERENCES(name)                                                                \
-    cl_int dv_##name##_retain(struct dv_##name *o);                                                \
-    cl_int dv_##name##_release(struct dv_##name *o);                                               \
-    void dv_##name##_unuse(struct dv_##name *o);
+    cl_int dvc_##name##_retain(struct dvc_##name *o);                                                \
+    cl_int dvc_##name##_release(struct dvc_##name *o);                                               \
+    void dvc_##name##_unuse(struct dvc_##name *o);
 DV_DECLARE_REFERENCES(device)
 DV_DECLARE_REFERENCES(context)
 DV_DECLARE_REFERENCES(queue)
@@ -288,38 +288,38 @@ DV_DECLARE_REFERENCES(kernel)
 DV_DECLARE_REFERENCES(event)
 
 /* Device times on the queue's clock. */
-static inline cl_ulong dv_queue_time(const struct dv_queue *queue)
+static inline cl_ulong dvc_queue_time(const struct dvc_queue *queue)
 {
     return dv_now() + queue->clock_offset_ns;
 }
 
 /* ---- information (info.c) ---- */
-cl_int dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
-cl_int dv_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
+cl_int dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
+cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
 /* Asks the vendor through the worker. */
-cl_int dv_query(struct dv_session *s, uint32_t function, uint32_t object, uint32_t device,
+cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device,
                 cl_uint param, const void *input, size_t input_bytes, size_t room, void *into,
                 size_t *bytes_ret);
 /* ---- platform.c ---- */
-cl_int dv_platforms_init(struct dv_session *s);
+cl_int dvc_platforms_init(struct dvc_session *s);
 /* The numbers of the devices that the program knows, in its order. False: it knows none so far. */
-bool dv_platforms_list(char *list, size_t bytes);
-void dv_platforms_after_fork(void);
+bool dvc_platforms_list(char *list, size_t bytes);
+void dvc_platforms_after_fork(void);
 
 /* ---- memory.c ---- */
-void *dv_mem_reported_host_ptr(const struct dv_mem *mem);
-cl_uint dv_mem_map_count(struct dv_mem *mem);
-uint32_t *dv_ids_of_mem(cl_uint count, const cl_mem *list);
+void *dvc_mem_reported_host_ptr(const struct dvc_mem *mem);
+cl_uint dvc_mem_map_count(struct dvc_mem *mem);
+uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list);
 /* The worker has let the object go, if it was told to. */
-void dv_mem_gone(struct dv_mem *mem);
+void dvc_mem_gone(struct dvc_mem *mem);
 
 /* ---- program.c ---- */
 /* Whether the application itself asked for argument information when it built the program. */
-bool dv_program_tells_arguments(const struct dv_program *program);
+bool dvc_program_tells_arguments(const struct dvc_program *program);
 
 /* The source with the files that it includes from the options' directories put in (include_expander.c), or
  * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
-cl_int dv_source_with_includes(const char *source, const char *options, const char *const *headers,
+cl_int dvc_source_with_includes(const char *source, const char *options, const char *const *headers,
                                size_t header_count, char **expanded);
 
 #endif

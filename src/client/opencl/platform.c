@@ -38,28 +38,28 @@ static const char *const offered_extensions[] = {
     "cl_khr_image2d_from_buffer",
 };
 
-const cl_name_version dv_platform_extensions[] = {{CL_MAKE_VERSION(1, 0, 0), "cl_khr_icd"}};
-const size_t dv_platform_extensions_bytes = sizeof dv_platform_extensions;
+const cl_name_version dvc_platform_extensions[] = {{CL_MAKE_VERSION(1, 0, 0), "cl_khr_icd"}};
+const size_t dvc_platform_extensions_bytes = sizeof dvc_platform_extensions;
 
 #define MAX_PLATFORMS DV_MAX_DEVICES
 
 /* Beyond the counts there may be some of a session that failed while it began: the next one takes
  * them, because the worker numbers devices from 1. */
 static struct {
-    struct dv_platform *platforms[MAX_PLATFORMS];
+    struct dvc_platform *platforms[MAX_PLATFORMS];
     cl_uint platform_count;
-    struct dv_device *devices[DV_MAX_DEVICES];
+    struct dvc_device *devices[DV_MAX_DEVICES];
     cl_uint device_count;
 } known;
 
-static struct dv_platform *platform_for(struct dv_session *s, const struct dv_wire_device *wire)
+static struct dvc_platform *platform_for(struct dvc_session *s, const struct dv_wire_device *wire)
 {
     for (cl_uint i = 0; i < known.platform_count; i++)
         if (known.platforms[i]->index == wire->platform)
             return known.platforms[i];
-    struct dv_platform *platform = known.platforms[known.platform_count];
+    struct dvc_platform *platform = known.platforms[known.platform_count];
     if (!platform)
-        platform = dv_object_create(DV_KIND_PLATFORM, s);
+        platform = dvc_object_create(DV_KIND_PLATFORM, s);
     if (!platform)
         return NULL;
     platform->index = wire->platform;
@@ -73,7 +73,7 @@ static struct dv_platform *platform_for(struct dv_session *s, const struct dv_wi
 }
 
 /* False without memory to ask. What a vendor does not tell is none. */
-static bool learn_limits(struct dv_session *s, struct dv_device *device)
+static bool learn_limits(struct dvc_session *s, struct dvc_device *device)
 {
     cl_bool non_uniform = CL_FALSE;
     const struct {
@@ -87,19 +87,19 @@ static bool learn_limits(struct dv_session *s, struct dv_device *device)
     };
 
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0,
+        if (dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0,
                      limits[i].bytes, limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
             return false;
     device->non_uniform = non_uniform;
     return true;
 }
 
-static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_wire_device *wire)
+static cl_int know_device(struct dvc_session *s, cl_uint index, const struct dv_wire_device *wire)
 {
-    struct dv_platform *platform = platform_for(s, wire);
-    struct dv_device *device = known.devices[index];
+    struct dvc_platform *platform = platform_for(s, wire);
+    struct dvc_device *device = known.devices[index];
     if (platform && !device)
-        device = known.devices[index] = dv_object_create(DV_KIND_DEVICE, s);
+        device = known.devices[index] = dvc_object_create(DV_KIND_DEVICE, s);
     if (!platform || !device)
         return CL_OUT_OF_HOST_MEMORY;
     device->platform = platform;
@@ -118,7 +118,7 @@ static cl_int know_device(struct dv_session *s, cl_uint index, const struct dv_w
     return CL_SUCCESS;
 }
 
-bool dv_platforms_list(char *list, size_t bytes)
+bool dvc_platforms_list(char *list, size_t bytes)
 {
     size_t used = 0;
 
@@ -129,7 +129,7 @@ bool dv_platforms_list(char *list, size_t bytes)
     return known.device_count > 0;
 }
 
-cl_int dv_platforms_init(struct dv_session *s)
+cl_int dvc_platforms_init(struct dvc_session *s)
 {
     const size_t most = DV_MAX_DEVICES * sizeof(struct dv_wire_device);
     DV_AUTO_FREE struct dv_wire_device *list = malloc(most); /* a guest's stack may be small */
@@ -138,7 +138,7 @@ cl_int dv_platforms_init(struct dv_session *s)
 
     if (!list)
         return CL_OUT_OF_HOST_MEMORY;
-    cl_int error = dv_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list, most,
+    cl_int error = dvc_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list, most,
                            &bytes);
     if (error != CL_SUCCESS)
         return error;
@@ -161,10 +161,10 @@ cl_int dv_platforms_init(struct dv_session *s)
     return CL_SUCCESS;
 }
 
-void dv_platforms_after_fork(void)
+void dvc_platforms_after_fork(void)
 {
-    for (uint32_t id = 1; dv_object_by_id(DV_KIND_DEVICE, id); id++)
-        pthread_mutex_init(&((struct dv_device *)dv_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
+    for (uint32_t id = 1; dvc_object_by_id(DV_KIND_DEVICE, id); id++)
+        pthread_mutex_init(&((struct dvc_device *)dvc_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
 }
 
 /* ---- platforms ---- */
@@ -174,7 +174,7 @@ cl_int CL_API_CALL dvc_clGetPlatformIDs(cl_uint num_entries, cl_platform_id *pla
 {
     if ((num_entries == 0 && platforms) || (!platforms && !num_platforms))
         return CL_INVALID_VALUE;
-    if (!dv_session_get() && known.platform_count == 0)
+    if (!dvc_session_get() && known.platform_count == 0)
         return CL_PLATFORM_NOT_FOUND_KHR;
     for (cl_uint i = 0; platforms && i < num_entries && i < known.platform_count; i++)
         platforms[i] = (cl_platform_id)known.platforms[i];
@@ -189,7 +189,7 @@ cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type de
 {
     const cl_device_type all = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU |
                                CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
-    struct dv_platform *p = platform ? dv_platform_of(platform)
+    struct dvc_platform *p = platform ? dvc_platform_of(platform)
                             : known.platform_count ? known.platforms[0]
                                                    : NULL;
     cl_uint found = 0;
@@ -201,7 +201,7 @@ cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type de
     if ((num_entries == 0 && devices) || (!devices && !num_devices))
         return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < known.device_count; i++) {
-        struct dv_device *device = known.devices[i];
+        struct dvc_device *device = known.devices[i];
         bool first = device->platform == p && found == 0;
         if (device->platform != p)
             continue;
@@ -261,7 +261,7 @@ static size_t filter_versions(cl_name_version *list, size_t bytes)
     return out * sizeof *list;
 }
 
-static void adjust(struct dv_device *device, struct dv_device_answer *answer)
+static void adjust(struct dvc_device *device, struct dvc_device_answer *answer)
 {
     switch (answer->param) {
     case CL_DEVICE_EXTENSIONS:
@@ -277,10 +277,10 @@ static void adjust(struct dv_device *device, struct dv_device_answer *answer)
 }
 
 /* The vendor's answer, asked for once. */
-static struct dv_device_answer *vendor_answer(struct dv_device *device, cl_device_info param,
+static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_device_info param,
                                               cl_int *error)
 {
-    struct dv_device_answer *answer;
+    struct dvc_device_answer *answer;
     size_t bytes = 0;
 
     pthread_mutex_lock(&device->lock);
@@ -290,23 +290,23 @@ static struct dv_device_answer *vendor_answer(struct dv_device *device, cl_devic
     pthread_mutex_unlock(&device->lock);
     if (answer)
         return answer;
-    struct dv_session *s = device->object.session;
+    struct dvc_session *s = device->object.session;
     answer = malloc(sizeof *answer + 4096 + 1);
     if (!answer) {
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
     }
-    *error = dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096,
+    *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096,
                       answer->value, &bytes);
     if (*error == CL_INVALID_VALUE &&
-        dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL,
+        dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL,
                  &bytes) == CL_SUCCESS &&
         bytes > 4096 && bytes < (1 << 20)) { /* longer than expected */
-        struct dv_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
+        struct dvc_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
         *error = CL_OUT_OF_HOST_MEMORY;
         if (larger) {
             answer = larger;
-            *error = dv_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0,
+            *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0,
                               bytes, answer->value, &bytes);
         }
     }
@@ -328,7 +328,7 @@ static struct dv_device_answer *vendor_answer(struct dv_device *device, cl_devic
 #define ANSWER(type_, value_)                                                                      \
     do {                                                                                           \
         type_ own = (value_);                                                                      \
-        return dv_info_bytes(&own, sizeof own, param_value_size, param_value,                      \
+        return dvc_info_bytes(&own, sizeof own, param_value_size, param_value,                      \
                              param_value_size_ret);                                                \
     } while (0)
 
@@ -336,7 +336,7 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
                                        size_t param_value_size, void *param_value,
                                        size_t *param_value_size_ret)
 {
-    struct dv_device *d = dv_device_of(device);
+    struct dvc_device *d = dvc_device_of(device);
     cl_int error = CL_SUCCESS;
 
     if (!d)
@@ -349,13 +349,13 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
     case CL_DEVICE_PARENT_DEVICE:
         ANSWER(cl_device_id, (cl_device_id)d->parent);
     case CL_DEVICE_REFERENCE_COUNT:
-        ANSWER(cl_uint, d->parent ? dv_object_refs(&d->object) : 1);
+        ANSWER(cl_uint, d->parent ? dvc_object_refs(&d->object) : 1);
     case CL_DEVICE_PARTITION_TYPE:
-        return dv_info_bytes(d->partition, d->partition_count * sizeof *d->partition,
+        return dvc_info_bytes(d->partition, d->partition_count * sizeof *d->partition,
                              param_value_size, param_value, param_value_size_ret);
     case CL_DEVICE_NAME:
         if (d->name[0])
-            return dv_info_text(d->name, param_value_size, param_value, param_value_size_ret);
+            return dvc_info_text(d->name, param_value_size, param_value, param_value_size_ret);
         break;
     case CL_DEVICE_EXECUTION_CAPABILITIES:
         ANSWER(cl_device_exec_capabilities, CL_EXEC_KERNEL);
@@ -381,49 +381,49 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
     default:
         break;
     }
-    struct dv_device_answer *answer = vendor_answer(d, param_name, &error);
+    struct dvc_device_answer *answer = vendor_answer(d, param_name, &error);
     if (!answer)
         return error;
-    return dv_info_bytes(answer->value, answer->bytes, param_value_size, param_value,
+    return dvc_info_bytes(answer->value, answer->bytes, param_value_size, param_value,
                          param_value_size_ret);
 }
 
 /* ---- sub-devices ---- */
 
-cl_int dv_device_retain(struct dv_device *device)
+cl_int dvc_device_retain(struct dvc_device *device)
 {
     if (device->parent)
         atomic_fetch_add(&device->object.count, 1);
     return CL_SUCCESS;
 }
 
-static void device_destroy(struct dv_device *device)
+static void device_destroy(struct dvc_device *device)
 {
-    struct dv_device *parent = device->parent;
+    struct dvc_device *parent = device->parent;
     struct dvw_release message = {.kind = DV_KIND_DEVICE, .id = device->object.id};
 
-    dv_send(device->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(device->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     while (device->answers) {
-        struct dv_device_answer *next = device->answers->next;
+        struct dvc_device_answer *next = device->answers->next;
         free(device->answers);
         device->answers = next;
     }
     free(device->partition);
-    dv_object_free(&device->object);
-    dv_device_unuse(parent);
+    dvc_object_free(&device->object);
+    dvc_device_unuse(parent);
 }
 
-void dv_device_unuse(struct dv_device *device)
+void dvc_device_unuse(struct dvc_device *device)
 {
     if (device->parent && atomic_fetch_sub(&device->object.count, DV_COUNT_USE) == DV_COUNT_USE)
         device_destroy(device);
 }
 
-cl_int dv_device_release(struct dv_device *device)
+cl_int dvc_device_release(struct dvc_device *device)
 {
     if (!device->parent)
         return CL_SUCCESS; /* root devices are not counted */
-    if (dv_object_refs(&device->object) == 0)
+    if (dvc_object_refs(&device->object) == 0)
         return CL_INVALID_DEVICE;
     if (atomic_fetch_sub(&device->object.count, 1) == 1)
         device_destroy(device);
@@ -459,7 +459,7 @@ static size_t count_properties(const cl_device_partition_property *properties)
 }
 
 /* Asks the worker how many parts there are, or, with ids for them, to make them. */
-static cl_int send_partition(struct dv_device *device, const struct partition *partition, cl_uint id_count,
+static cl_int send_partition(struct dvc_device *device, const struct partition *partition, cl_uint id_count,
                              struct dvw_create_sub_devices *message, cl_uint *answered)
 {
     size_t properties_bytes = partition->count * sizeof partition->wire.properties[0];
@@ -471,21 +471,21 @@ static cl_int send_partition(struct dv_device *device, const struct partition *p
                                                .id_count = id_count};
     memcpy(tail, partition->wire.properties, properties_bytes);
     memcpy(tail + properties_bytes, partition->wire.ids, ids_bytes);
-    return dv_call(device->object.session, DVW_OP_CREATE_SUB_DEVICES, &message->head, sizeof *message, tail,
+    return dvc_call(device->object.session, DVW_OP_CREATE_SUB_DEVICES, &message->head, sizeof *message, tail,
                    properties_bytes + ids_bytes, answered, sizeof *answered, NULL);
 }
 
 /* The record of a part, which the worker does not know yet. */
-static struct dv_device *new_sub_device(struct dv_device *parent, const cl_device_partition_property *properties,
+static struct dvc_device *new_sub_device(struct dvc_device *parent, const cl_device_partition_property *properties,
                                         size_t count)
 {
-    struct dv_device *device = dv_object_create(DV_KIND_DEVICE, parent->object.session);
+    struct dvc_device *device = dvc_object_create(DV_KIND_DEVICE, parent->object.session);
 
     if (!device)
         return NULL;
     device->partition = malloc(count * sizeof *properties);
     if (!device->partition) {
-        dv_object_free(&device->object);
+        dvc_object_free(&device->object);
         return NULL;
     }
     memcpy(device->partition, properties, count * sizeof *properties);
@@ -504,10 +504,10 @@ static struct dv_device *new_sub_device(struct dv_device *parent, const cl_devic
     return device;
 }
 
-static cl_int make_sub_devices(struct dv_device *parent, const cl_device_partition_property *properties,
+static cl_int make_sub_devices(struct dvc_device *parent, const cl_device_partition_property *properties,
                                struct partition *partition, cl_uint count, cl_device_id *out)
 {
-    struct dv_device *made[SUB_DEVICES_MAX] = {NULL};
+    struct dvc_device *made[SUB_DEVICES_MAX] = {NULL};
     struct dvw_create_sub_devices message;
     cl_int error = CL_SUCCESS;
     cl_uint answered = 0, i;
@@ -526,13 +526,13 @@ static cl_int make_sub_devices(struct dv_device *parent, const cl_device_partiti
     for (i = 0; i < count && made[i]; i++) {
         if (error != CL_SUCCESS) {
             free(made[i]->partition);
-            dv_object_free(&made[i]->object);
+            dvc_object_free(&made[i]->object);
             continue;
         }
         made[i]->parent = parent;
         if (parent->parent)
-            dv_object_use(&parent->object);
-        dv_object_keep_record(&made[i]->object, &message, sizeof message);
+            dvc_object_use(&parent->object);
+        dvc_object_keep_record(&made[i]->object, &message, sizeof message);
         out[i] = (cl_device_id)made[i];
     }
     return error;
@@ -543,7 +543,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
                                           cl_uint num_devices, cl_device_id *out_devices,
                                           cl_uint *num_devices_ret)
 {
-    struct dv_device *device = dv_device_of(in_device);
+    struct dvc_device *device = dvc_device_of(in_device);
     struct dvw_create_sub_devices message;
     struct partition partition;
     cl_uint count = 0;
@@ -576,7 +576,7 @@ cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
 cl_int CL_API_CALL dvc_clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device_timestamp,
                                                cl_ulong *host_timestamp)
 {
-    if (!dv_device_of(device))
+    if (!dvc_device_of(device))
         return CL_INVALID_DEVICE;
     if (!device_timestamp || !host_timestamp)
         return CL_INVALID_VALUE;
@@ -585,7 +585,7 @@ cl_int CL_API_CALL dvc_clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *de
 
 cl_int CL_API_CALL dvc_clGetHostTimer(cl_device_id device, cl_ulong *host_timestamp)
 {
-    if (!dv_device_of(device))
+    if (!dvc_device_of(device))
         return CL_INVALID_DEVICE;
     return host_timestamp ? CL_INVALID_OPERATION : CL_INVALID_VALUE;
 }
@@ -597,5 +597,5 @@ cl_int CL_API_CALL dvc_clUnloadCompiler(void)
 
 cl_int CL_API_CALL dvc_clUnloadPlatformCompiler(cl_platform_id platform)
 {
-    return dv_platform_of(platform) ? CL_SUCCESS : CL_INVALID_PLATFORM;
+    return dvc_platform_of(platform) ? CL_SUCCESS : CL_INVALID_PLATFORM;
 }

@@ -10,10 +10,10 @@
 /* Added to every build so that kernels' signatures are known; hidden from queries. */
 #define ARGUMENT_INFO "-cl-kernel-arg-info"
 
-static struct dv_program *new_program(struct dv_context *context, cl_uint device_count,
-                                      struct dv_device *const *devices)
+static struct dvc_program *new_program(struct dvc_context *context, cl_uint device_count,
+                                      struct dvc_device *const *devices)
 {
-    struct dv_program *program = dv_object_create(DV_KIND_PROGRAM, context->object.session);
+    struct dvc_program *program = dvc_object_create(DV_KIND_PROGRAM, context->object.session);
 
     if (!program)
         return NULL;
@@ -24,17 +24,17 @@ static struct dv_program *new_program(struct dv_context *context, cl_uint device
     if (!program->devices || !program->builds) {
         free(program->devices);
         free(program->builds);
-        dv_object_free(&program->object);
+        dvc_object_free(&program->object);
         return NULL;
     }
     memcpy(program->devices, devices, device_count * sizeof *devices);
-    dv_object_use(&context->object);
+    dvc_object_use(&context->object);
     return program;
 }
 
-static void program_destroy(struct dv_program *program)
+static void program_destroy(struct dvc_program *program)
 {
-    struct dv_context *context = program->context;
+    struct dvc_context *context = program->context;
 
     for (cl_uint i = 0; i < program->device_count; i++)
         free(program->builds[i].options);
@@ -44,32 +44,32 @@ static void program_destroy(struct dv_program *program)
     free(program->il);
     free(program->kernel_names);
     free(program->build_record);
-    dv_object_free(&program->object);
-    dv_context_unuse(context);
+    dvc_object_free(&program->object);
+    dvc_context_unuse(context);
 }
 
-static void program_released(struct dv_program *program)
+static void program_released(struct dvc_program *program)
 {
     struct dvw_release message = {.kind = DV_KIND_PROGRAM, .id = program->object.id};
-    dv_send(program->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
+    dvc_send(program->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0);
     program_destroy(program);
 }
 
-cl_int dv_program_retain(struct dv_program *program)
+cl_int dvc_program_retain(struct dvc_program *program)
 {
     atomic_fetch_add(&program->object.count, 1);
     return CL_SUCCESS;
 }
 
-void dv_program_unuse(struct dv_program *program)
+void dvc_program_unuse(struct dvc_program *program)
 {
     if (atomic_fetch_sub(&program->object.count, DV_COUNT_USE) == DV_COUNT_USE)
         program_released(program);
 }
 
-cl_int dv_program_release(struct dv_program *program)
+cl_int dvc_program_release(struct dvc_program *program)
 {
-    if (dv_object_refs(&program->object) == 0)
+    if (dvc_object_refs(&program->object) == 0)
         return CL_INVALID_PROGRAM;
     if (atomic_fetch_sub(&program->object.count, 1) == 1)
         program_released(program);
@@ -79,28 +79,28 @@ cl_int dv_program_release(struct dv_program *program)
 /* ---- creation ---- */
 
 /* Returns 0 when there is no room, or no session any more: in a forked child its memory is not there. */
-static uint64_t put_bulk(struct dv_session *s, const void *data, size_t bytes)
+static uint64_t put_bulk(struct dvc_session *s, const void *data, size_t bytes)
 {
-    if (!dv_session_alive(s))
+    if (!dvc_session_alive(s))
         return 0;
-    uint64_t block = dv_arena_alloc(&s->arena, bytes);
+    uint64_t block = dvc_arena_alloc(&s->arena, bytes);
     if (block && bytes)
-        memcpy(dv_arena_pointer(s, block), data, bytes);
+        memcpy(dvc_arena_pointer(s, block), data, bytes);
     return block;
 }
 
-static cl_int why_not(struct dv_session *s)
+static cl_int why_not(struct dvc_session *s)
 {
-    return dv_session_alive(s) ? CL_OUT_OF_HOST_MEMORY : CL_OUT_OF_RESOURCES;
+    return dvc_session_alive(s) ? CL_OUT_OF_HOST_MEMORY : CL_OUT_OF_RESOURCES;
 }
 
-static struct dv_program *make_program(struct dv_context *context, enum dv_program_form form,
+static struct dvc_program *make_program(struct dvc_context *context, enum dv_program_form form,
                                        const void *data, size_t bytes, cl_uint device_count,
-                                       struct dv_device *const *devices, bool name_devices,
+                                       struct dvc_device *const *devices, bool name_devices,
                                        cl_int *error)
 {
-    struct dv_session *s = context->object.session;
-    struct dv_program *program = new_program(context, device_count, devices);
+    struct dvc_session *s = context->object.session;
+    struct dvc_program *program = new_program(context, device_count, devices);
     uint32_t ids[DV_MAX_DEVICES];
 
     if (!program) {
@@ -117,15 +117,15 @@ static struct dv_program *make_program(struct dv_context *context, enum dv_progr
     message.data = put_bulk(s, data, bytes);
     *error = why_not(s);
     if (message.data && bytes <= DV_MAX_PROGRAM_BYTES)
-        *error = dv_call(s, DVW_OP_CREATE_PROGRAM, &message.head, sizeof message, ids,
+        *error = dvc_call(s, DVW_OP_CREATE_PROGRAM, &message.head, sizeof message, ids,
                          message.device_count * 4, NULL, 0, NULL);
-    if (message.data && dv_session_alive(s))
-        dv_arena_free(&s->arena, message.data);
+    if (message.data && dvc_session_alive(s))
+        dvc_arena_free(&s->arena, message.data);
     if (*error != CL_SUCCESS) {
         program_destroy(program);
         return NULL;
     }
-    dv_object_keep_record(&program->object, &message, sizeof message);
+    dvc_object_keep_record(&program->object, &message, sizeof message);
     return program;
 }
 
@@ -133,8 +133,8 @@ cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint
                                                      const char **strings, const size_t *lengths,
                                                      cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_program *program = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_program *program = NULL;
     cl_int error = CL_SUCCESS;
     size_t total = 0;
 
@@ -174,12 +174,12 @@ cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint
 }
 
 /* Devices of a list that must belong to the context; NULL when one does not. */
-static cl_int read_devices(const struct dv_context *context, cl_uint count,
-                           const cl_device_id *list, struct dv_device **devices)
+static cl_int read_devices(const struct dvc_context *context, cl_uint count,
+                           const cl_device_id *list, struct dvc_device **devices)
 {
     for (cl_uint i = 0; i < count; i++) {
         bool belongs = false;
-        devices[i] = dv_device_of(list[i]);
+        devices[i] = dvc_device_of(list[i]);
         for (cl_uint k = 0; devices[i] && k < context->device_count; k++)
             belongs |= context->devices[k] == devices[i];
         if (!belongs)
@@ -194,9 +194,9 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBinary(cl_context context, cl_uint
                                                      const unsigned char **binaries,
                                                      cl_int *binary_status, cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_device *devices[DV_MAX_DEVICES];
-    struct dv_program *program = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_device *devices[DV_MAX_DEVICES];
+    struct dvc_program *program = NULL;
     cl_int error = CL_SUCCESS;
     size_t total = 0;
 
@@ -241,9 +241,9 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBuiltInKernels(cl_context context,
                                                              const char *kernel_names,
                                                              cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_device *devices[DV_MAX_DEVICES];
-    struct dv_program *program = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_device *devices[DV_MAX_DEVICES];
+    struct dvc_program *program = NULL;
     cl_int error = CL_SUCCESS;
 
     if (!c)
@@ -263,8 +263,8 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBuiltInKernels(cl_context context,
 cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void *il, size_t length,
                                                  cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_program *program = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_program *program = NULL;
     void *copy = NULL;
     cl_int error = CL_SUCCESS;
 
@@ -326,7 +326,7 @@ static char *absolute_options(const char *options, const char *source)
     return out;
 }
 
-bool dv_program_tells_arguments(const struct dv_program *program)
+bool dvc_program_tells_arguments(const struct dvc_program *program)
 {
     for (cl_uint i = 0; i < program->device_count; i++)
         if (program->builds[i].options && strstr(program->builds[i].options, ARGUMENT_INFO))
@@ -335,37 +335,37 @@ bool dv_program_tells_arguments(const struct dv_program *program)
 }
 
 struct build_done {
-    struct dv_job job; /* first */
-    struct dv_program *program;
+    struct dvc_job job; /* first */
+    struct dvc_program *program;
     void(CL_CALLBACK *notify)(cl_program, void *);
     void *user;
 };
 
-static void tell_built(struct dv_job *job)
+static void tell_built(struct dvc_job *job)
 {
     struct build_done *done = (struct build_done *)job;
 
     done->notify((cl_program)done->program, done->user);
-    dv_program_unuse(done->program);
+    dvc_program_unuse(done->program);
     free(done);
 }
 
 struct build {
     enum dv_build_action action;
-    struct dv_program *program;
-    struct dv_context *context;
+    struct dvc_program *program;
+    struct dvc_context *context;
     cl_uint device_count; /* 0: all of the program's */
-    struct dv_device **devices;
+    struct dvc_device **devices;
     const char *options;
     cl_uint other_count;
-    struct dv_program **others;
+    struct dvc_program **others;
     const char **names; /* of headers, or NULL */
 };
 
 /* The worker cannot see the application's files: what the source includes goes with it. */
-static cl_int send_source(struct dv_program *program, const struct build *b, const char *options)
+static cl_int send_source(struct dvc_program *program, const struct build *b, const char *options)
 {
-    struct dv_session *s = program->object.session;
+    struct dvc_session *s = program->object.session;
     struct dvw_release release = {.kind = DV_KIND_PROGRAM, .id = program->object.id};
     struct dvw_create_program create = {.id = program->object.id,
                                         .context = program->context->object.id,
@@ -375,7 +375,7 @@ static cl_int send_source(struct dv_program *program, const struct build *b, con
         return CL_SUCCESS;
     DV_AUTO_FREE char *text = NULL;
     cl_int error =
-        dv_source_with_includes(program->source, options, b->names, b->other_count, &text);
+        dvc_source_with_includes(program->source, options, b->names, b->other_count, &text);
     if (error != CL_SUCCESS || (!text && !program->expanded))
         return error;
     const char *source = text ? text : program->source;
@@ -383,11 +383,11 @@ static cl_int send_source(struct dv_program *program, const struct build *b, con
     create.data = put_bulk(s, source, create.data_bytes);
     if (!create.data)
         return CL_OUT_OF_HOST_MEMORY;
-    error = dv_send(s, DVW_OP_RELEASE, &release.head, sizeof release, NULL, 0);
+    error = dvc_send(s, DVW_OP_RELEASE, &release.head, sizeof release, NULL, 0);
     if (error == CL_SUCCESS)
-        error = dv_call(s, DVW_OP_CREATE_PROGRAM, &create.head, sizeof create, NULL, 0, NULL, 0, NULL);
-    if (dv_session_alive(s))
-        dv_arena_free(&s->arena, create.data);
+        error = dvc_call(s, DVW_OP_CREATE_PROGRAM, &create.head, sizeof create, NULL, 0, NULL, 0, NULL);
+    if (dvc_session_alive(s))
+        dvc_arena_free(&s->arena, create.data);
     program->expanded = text || error != CL_SUCCESS; /* what is lost is sent again */
     return error;
 }
@@ -423,7 +423,7 @@ static uint32_t *list_ids(const struct build *b, size_t *bytes)
 }
 
 /* Takes the names of the kernels out of the answer, which ends with a NUL. */
-static cl_int take_kernel_names(struct dv_program *program, const uint8_t *answer)
+static cl_int take_kernel_names(struct dvc_program *program, const uint8_t *answer)
 {
     const struct dv_wire_build *facts = (const void *)answer;
 
@@ -434,7 +434,7 @@ static cl_int take_kernel_names(struct dv_program *program, const uint8_t *answe
     return program->built ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
-static void keep_build_record(struct dv_program *program, const struct dvw_build_program *message)
+static void keep_build_record(struct dvc_program *program, const struct dvw_build_program *message)
 {
     free(program->build_record);
     program->build_record = malloc(sizeof *message);
@@ -445,8 +445,8 @@ static void keep_build_record(struct dv_program *program, const struct dvw_build
 static cl_int run_build(const struct build *b)
 {
     enum { ANSWER_MAX = 256 << 10 };
-    struct dv_program *program = b->program;
-    struct dv_session *s = program->object.session;
+    struct dvc_program *program = b->program;
+    struct dvc_session *s = program->object.session;
     size_t options_bytes = 0, data_bytes = 0, ids_bytes = 0, bytes = 0;
     DV_AUTO_FREE char *given = absolute_options(b->options ? b->options : "", program->source);
 
@@ -470,10 +470,10 @@ static cl_int run_build(const struct build *b)
                                         .data = put_bulk(s, data, data_bytes)};
     if (!message.data)
         return why_not(s);
-    error = dv_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX,
+    error = dvc_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX,
                     &bytes);
-    if (dv_session_alive(s))
-        dv_arena_free(&s->arena, message.data);
+    if (dvc_session_alive(s))
+        dvc_arena_free(&s->arena, message.data);
     keep_build_record(program, &message);
     program->told_sizes = program->built = false;
     if (error != CL_SUCCESS || bytes < sizeof(struct dv_wire_build) || b->action == DV_COMPILE)
@@ -482,7 +482,7 @@ static cl_int run_build(const struct build *b)
     return take_kernel_names(program, answer);
 }
 
-static cl_int note_options(struct dv_program *program, const struct build *b)
+static cl_int note_options(struct dvc_program *program, const struct build *b)
 {
     for (cl_uint i = 0; i < program->device_count; i++) {
         bool listed = b->device_count == 0;
@@ -506,7 +506,7 @@ static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl
 {
     struct build_done *done = NULL;
 
-    if (notify && !(dv_callbacks_start() && (done = malloc(sizeof *done))))
+    if (notify && !(dvc_callbacks_start() && (done = malloc(sizeof *done))))
         return CL_OUT_OF_HOST_MEMORY;
     cl_int error = note_options(b->program, b);
     bool tried = error == CL_SUCCESS;
@@ -520,20 +520,20 @@ static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl
         done->program = b->program;
         done->notify = notify;
         done->user = user;
-        dv_object_use(&b->program->object);
-        dv_callback_post(&done->job, tell_built);
+        dvc_object_use(&b->program->object);
+        dvc_callback_post(&done->job, tell_built);
     }
     return error;
 }
 
-static cl_int check_device_list(const struct dv_program *program, cl_uint count,
-                                const cl_device_id *list, struct dv_device **devices)
+static cl_int check_device_list(const struct dvc_program *program, cl_uint count,
+                                const cl_device_id *list, struct dvc_device **devices)
 {
     if ((count == 0) != (list == NULL) || count > DV_MAX_DEVICES)
         return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < count; i++) {
         bool belongs = false;
-        devices[i] = dv_device_of(list[i]);
+        devices[i] = dvc_device_of(list[i]);
         for (cl_uint k = 0; devices[i] && k < program->device_count; k++)
             belongs |= program->devices[k] == devices[i];
         if (!belongs)
@@ -547,8 +547,8 @@ cl_int CL_API_CALL dvc_clBuildProgram(cl_program program, cl_uint num_devices,
                                       void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                       void *user_data)
 {
-    struct dv_program *p = dv_program_of(program);
-    struct dv_device *devices[DV_MAX_DEVICES];
+    struct dvc_program *p = dvc_program_of(program);
+    struct dvc_device *devices[DV_MAX_DEVICES];
 
     if (!p)
         return CL_INVALID_PROGRAM;
@@ -575,8 +575,8 @@ cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
                                         void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                         void *user_data)
 {
-    struct dv_program *p = dv_program_of(program);
-    struct dv_device *devices[DV_MAX_DEVICES];
+    struct dvc_program *p = dvc_program_of(program);
+    struct dvc_device *devices[DV_MAX_DEVICES];
 
     if (!p)
         return CL_INVALID_PROGRAM;
@@ -589,12 +589,12 @@ cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
         return error;
     if (atomic_load(&p->kernels) || (!p->source && !p->il))
         return CL_INVALID_OPERATION;
-    DV_AUTO_FREE struct dv_program **others =
+    DV_AUTO_FREE struct dvc_program **others =
         calloc(num_input_headers ? num_input_headers : 1, sizeof *others);
     if (!others)
         return CL_OUT_OF_HOST_MEMORY;
     for (cl_uint i = 0; i < num_input_headers; i++) {
-        others[i] = dv_program_of(input_headers[i]);
+        others[i] = dvc_program_of(input_headers[i]);
         if (!others[i])
             return CL_INVALID_PROGRAM;
         if (!header_include_names[i])
@@ -619,10 +619,10 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
                                          void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                          void *user_data, cl_int *errcode_ret)
 {
-    struct dv_context *c = dv_context_of(context);
-    struct dv_device *devices[DV_MAX_DEVICES];
-    DV_AUTO_FREE struct dv_program **inputs = NULL;
-    struct dv_program *program = NULL;
+    struct dvc_context *c = dvc_context_of(context);
+    struct dvc_device *devices[DV_MAX_DEVICES];
+    DV_AUTO_FREE struct dvc_program **inputs = NULL;
+    struct dvc_program *program = NULL;
     cl_int error = CL_SUCCESS;
 
     if (!c)
@@ -636,7 +636,7 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
     if (error == CL_SUCCESS && !(inputs = calloc(num_input_programs, sizeof *inputs)))
         error = CL_OUT_OF_HOST_MEMORY;
     for (cl_uint i = 0; error == CL_SUCCESS && i < num_input_programs; i++) {
-        inputs[i] = dv_program_of(input_programs[i]);
+        inputs[i] = dvc_program_of(input_programs[i]);
         if (!inputs[i])
             error = CL_INVALID_PROGRAM;
     }
@@ -669,13 +669,13 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
 
 /* ---- information ---- */
 
-static cl_int program_binaries(struct dv_program *p, cl_program_info what, size_t room, void *into,
+static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size_t room, void *into,
                                size_t *bytes_ret)
 {
-    struct dv_session *s = p->object.session;
+    struct dvc_session *s = p->object.session;
     size_t sizes[DV_MAX_DEVICES] = {0}, bytes = 0;
 
-    cl_int error = dv_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARY_SIZES,
+    cl_int error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARY_SIZES,
                             NULL, 0, sizeof sizes, sizes, &bytes);
     if (error != CL_SUCCESS)
         return error;
@@ -686,7 +686,7 @@ static cl_int program_binaries(struct dv_program *p, cl_program_info what, size_
     if (what == CL_PROGRAM_BINARY_SIZES) {
         memcpy(p->binary_bytes, sizes, sizeof p->binary_bytes);
         p->told_sizes = true;
-        return dv_info_bytes(sizes, bytes, room, into, bytes_ret);
+        return dvc_info_bytes(sizes, bytes, room, into, bytes_ret);
     }
     if (bytes_ret)
         *bytes_ret = count * sizeof(unsigned char *);
@@ -703,7 +703,7 @@ static cl_int program_binaries(struct dv_program *p, cl_program_info what, size_
     DV_AUTO_FREE uint8_t *data = malloc(total ? total : 1);
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;
-    error = dv_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARIES, NULL, 0,
+    error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARIES, NULL, 0,
                      total, data, &bytes);
     if (error != CL_SUCCESS || bytes != total)
         return error != CL_SUCCESS ? error : CL_OUT_OF_RESOURCES;
@@ -720,30 +720,30 @@ cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info para
                                         size_t param_value_size, void *param_value,
                                         size_t *param_value_size_ret)
 {
-    struct dv_program *p = dv_program_of(program);
+    struct dvc_program *p = dvc_program_of(program);
 
     if (!p)
         return CL_INVALID_PROGRAM;
-    cl_uint refs = dv_object_refs(&p->object);
-    cl_context context = dv_handle(p->context);
+    cl_uint refs = dvc_object_refs(&p->object);
+    cl_context context = dvc_handle(p->context);
     cl_bool none = CL_FALSE;
     switch (param_name) {
     case CL_PROGRAM_REFERENCE_COUNT:
-        return dv_info_bytes(&refs, sizeof refs, param_value_size, param_value,
+        return dvc_info_bytes(&refs, sizeof refs, param_value_size, param_value,
                              param_value_size_ret);
     case CL_PROGRAM_CONTEXT:
-        return dv_info_bytes(&context, sizeof context, param_value_size, param_value,
+        return dvc_info_bytes(&context, sizeof context, param_value_size, param_value,
                              param_value_size_ret);
     case CL_PROGRAM_NUM_DEVICES:
-        return dv_info_bytes(&p->device_count, sizeof p->device_count, param_value_size, param_value,
+        return dvc_info_bytes(&p->device_count, sizeof p->device_count, param_value_size, param_value,
                              param_value_size_ret);
     case CL_PROGRAM_DEVICES:
-        return dv_info_bytes(p->devices, p->device_count * sizeof(cl_device_id), param_value_size,
+        return dvc_info_bytes(p->devices, p->device_count * sizeof(cl_device_id), param_value_size,
                              param_value, param_value_size_ret);
     case CL_PROGRAM_SOURCE:
-        return dv_info_text(p->source, param_value_size, param_value, param_value_size_ret);
+        return dvc_info_text(p->source, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_IL:
-        return dv_info_bytes(p->il, p->il_bytes, param_value_size, param_value,
+        return dvc_info_bytes(p->il, p->il_bytes, param_value_size, param_value,
                              param_value_size_ret);
     case CL_PROGRAM_BINARY_SIZES:
     case CL_PROGRAM_BINARIES:
@@ -751,15 +751,15 @@ cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info para
     case CL_PROGRAM_NUM_KERNELS:
         if (!p->built)
             return CL_INVALID_PROGRAM_EXECUTABLE;
-        return dv_info_bytes(&p->kernel_count, sizeof p->kernel_count, param_value_size, param_value,
+        return dvc_info_bytes(&p->kernel_count, sizeof p->kernel_count, param_value_size, param_value,
                              param_value_size_ret);
     case CL_PROGRAM_KERNEL_NAMES:
         if (!p->built)
             return CL_INVALID_PROGRAM_EXECUTABLE;
-        return dv_info_text(p->kernel_names, param_value_size, param_value, param_value_size_ret);
+        return dvc_info_text(p->kernel_names, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT:
     case CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
-        return dv_info_bytes(&none, sizeof none, param_value_size, param_value,
+        return dvc_info_bytes(&none, sizeof none, param_value_size, param_value,
                              param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
@@ -771,8 +771,8 @@ cl_int CL_API_CALL dvc_clGetProgramBuildInfo(cl_program program, cl_device_id de
                                              size_t param_value_size, void *param_value,
                                              size_t *param_value_size_ret)
 {
-    struct dv_program *p = dv_program_of(program);
-    struct dv_device *d = dv_device_of(device);
+    struct dvc_program *p = dvc_program_of(program);
+    struct dvc_device *d = dvc_device_of(device);
     cl_uint index = 0;
 
     if (!p)
@@ -782,8 +782,8 @@ cl_int CL_API_CALL dvc_clGetProgramBuildInfo(cl_program program, cl_device_id de
     if (!d || index == p->device_count)
         return CL_INVALID_DEVICE;
     if (param_name == CL_PROGRAM_BUILD_OPTIONS)
-        return dv_info_text(p->builds[index].options, param_value_size, param_value,
+        return dvc_info_text(p->builds[index].options, param_value_size, param_value,
                             param_value_size_ret);
-    return dv_query(p->object.session, DVW_QUERY_clGetProgramBuildInfo, p->object.id, d->object.id,
+    return dvc_query(p->object.session, DVW_QUERY_clGetProgramBuildInfo, p->object.id, d->object.id,
                     param_name, NULL, 0, param_value_size, param_value, param_value_size_ret);
 }

@@ -10,13 +10,13 @@
 #define PIECE_MAX ((size_t)1 << 20)
 #define PIECES 4
 
-bool dv_has_storage(const struct dv_mem *mem)
+bool dvc_has_storage(const struct dvc_mem *mem)
 {
     return mem->arena != 0 && mem->type == CL_MEM_OBJECT_BUFFER;
 }
 
-void dv_fill_transfer(struct dvw_transfer *m, const struct dv_mem *mem,
-                          enum dv_direction direction, const struct dv_region *r)
+void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem,
+                          enum dv_direction direction, const struct dvc_region *r)
 {
     memset(m, 0, sizeof *m);
     m->mem = mem->object.id;
@@ -32,32 +32,32 @@ void dv_fill_transfer(struct dvw_transfer *m, const struct dv_mem *mem,
 }
 
 /* A transfer beside the queue's order, for a command that is ready to run. */
-static cl_int send_lane(struct dv_queue *queue, const struct dv_mem *mem,
-                        enum dv_direction direction, const struct dv_region *r, uint64_t arena,
-                        struct dv_event *event)
+static cl_int send_lane(struct dvc_queue *queue, const struct dvc_mem *mem,
+                        enum dv_direction direction, const struct dvc_region *r, uint64_t arena,
+                        struct dvc_event *event)
 {
-    struct dv_session *s = queue->object.session;
+    struct dvc_session *s = queue->object.session;
     struct dvw_transfer m;
 
-    dv_fill_transfer(&m, mem, direction, r);
+    dvc_fill_transfer(&m, mem, direction, r);
     m.arena = arena;
     m.lane = 1;
     m.head.queue = queue->object.id;
     m.head.event = event->object.id;
     atomic_store(&event->slot->status, CL_QUEUED);
-    return dv_send(s, DVW_OP_TRANSFER, &m.head.record, sizeof m, NULL, 0);
+    return dvc_send(s, DVW_OP_TRANSFER, &m.head.record, sizeof m, NULL, 0);
 }
 
 /* Cuts a region into pieces of at most `most` bytes (or single rows); returns false at the end. */
 struct cutter {
-    const struct dv_region *whole;
+    const struct dvc_region *whole;
     size_t most;
     size_t at[3];
 };
 
-static bool cut(struct cutter *c, struct dv_region *piece)
+static bool cut(struct cutter *c, struct dvc_region *piece)
 {
-    const struct dv_region *r = c->whole;
+    const struct dvc_region *r = c->whole;
 
     *piece = *r;
     if (r->shape == DV_SHAPE_LINEAR) {
@@ -97,26 +97,26 @@ static bool cut(struct cutter *c, struct dv_region *piece)
 }
 
 /* Through the arena, several pieces under way: some are copied while the device moves others. */
-static cl_int pump(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction,
-                   const struct dv_region *r, uint8_t *host)
+static cl_int pump(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction,
+                   const struct dvc_region *r, uint8_t *host)
 {
-    struct dv_session *s = queue->object.session;
+    struct dvc_session *s = queue->object.session;
     size_t most = r->bytes / PIECES;
     most = most < PIECE_MIN ? PIECE_MIN : most > PIECE_MAX ? PIECE_MAX : most & ~(size_t)63;
     struct cutter cutter = {.whole = r, .most = most};
-    struct dv_event *events[PIECES] = {NULL};
-    struct dv_region pieces[PIECES];
+    struct dvc_event *events[PIECES] = {NULL};
+    struct dvc_region pieces[PIECES];
     size_t piece_bytes = r->bytes < most ? r->bytes : most;
     cl_int error = CL_SUCCESS;
 
     if (r->shape != DV_SHAPE_LINEAR && piece_bytes < r->row_bytes)
         piece_bytes = r->row_bytes;
     unsigned count = r->bytes > piece_bytes ? PIECES : 1;
-    uint64_t block = dv_arena_alloc(&s->arena, piece_bytes * count);
+    uint64_t block = dvc_arena_alloc(&s->arena, piece_bytes * count);
     if (!block)
         return CL_OUT_OF_HOST_MEMORY;
     for (unsigned i = 0; i < count; i++) {
-        events[i] = dv_event_create(queue->context, queue, 0);
+        events[i] = dvc_event_create(queue->context, queue, 0);
         if (!events[i])
             error = CL_OUT_OF_HOST_MEMORY;
         else
@@ -129,35 +129,35 @@ static cl_int pump(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction
         if (more && sent - landed < count && (more = cut(&cutter, &pieces[at]))) {
             uint64_t offset = block + at * piece_bytes;
             if (direction == DV_TO_DEVICE)
-                dv_region_pack(&pieces[at], dv_arena_pointer(s, offset), host);
+                dvc_region_pack(&pieces[at], dvc_arena_pointer(s, offset), host);
             error = send_lane(queue, mem, direction, &pieces[at], offset, events[at]);
             sent += error == CL_SUCCESS;
         } else if (landed < sent) {
             at = landed++ % count;
-            error = dv_event_wait(events[at]);
+            error = dvc_event_wait(events[at]);
             if (error == CL_SUCCESS && direction == DV_FROM_DEVICE)
-                dv_region_unpack(&pieces[at], dv_arena_pointer(s, block + at * piece_bytes), host);
+                dvc_region_unpack(&pieces[at], dvc_arena_pointer(s, block + at * piece_bytes), host);
         }
     }
     while (landed < sent) /* after an error: the device must be done with the block */
-        dv_event_wait(events[landed++ % count]);
+        dvc_event_wait(events[landed++ % count]);
     for (unsigned i = 0; i < count; i++)
         if (events[i])
-            dv_event_release(events[i]);
-    if (dv_session_alive(s))
-        dv_arena_free(&s->arena, block);
+            dvc_event_release(events[i]);
+    if (dvc_session_alive(s))
+        dvc_arena_free(&s->arena, block);
     return error;
 }
 
-cl_int dv_move(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction,
-                   const struct dv_region *r, uint8_t *host)
+cl_int dvc_move(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction,
+                   const struct dvc_region *r, uint8_t *host)
 {
-    if (!dv_has_storage(mem))
+    if (!dvc_has_storage(mem))
         return pump(queue, mem, direction, r, host);
-    uint8_t *storage = dv_arena_pointer(queue->object.session, mem->arena);
+    uint8_t *storage = dvc_arena_pointer(queue->object.session, mem->arena);
     if (direction == DV_TO_DEVICE)
-        dv_region_to_storage(r, storage, host);
+        dvc_region_to_storage(r, storage, host);
     else
-        dv_region_from_storage(r, storage, host);
+        dvc_region_from_storage(r, storage, host);
     return CL_SUCCESS;
 }

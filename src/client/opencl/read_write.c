@@ -1,14 +1,14 @@
 /* Reads and writes of buffers and images. */
 #include "src/client/opencl/transfer.h"
 
-cl_int dv_check_transfer(struct dv_queue *queue, struct dv_mem *mem, cl_mem_flags forbidden, const void *host,
+cl_int dvc_check_transfer(struct dvc_queue *queue, struct dvc_mem *mem, cl_mem_flags forbidden, const void *host,
                     cl_uint wait_count, const cl_event *waits)
 {
     if (mem->context != queue->context)
         return CL_INVALID_CONTEXT;
     if (!host)
         return CL_INVALID_VALUE;
-    cl_int error = dv_check_waits(queue->context, wait_count, waits);
+    cl_int error = dvc_check_waits(queue->context, wait_count, waits);
     if (error != CL_SUCCESS)
         return error;
     if (mem->flags & forbidden)
@@ -24,21 +24,21 @@ static cl_int buffer_linear(cl_command_queue command_queue, cl_command_type comm
                             size_t offset, size_t size, void *ptr, cl_uint count,
                             const cl_event *list, cl_event *event)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_buffer_of(buffer);
-    struct dv_region region;
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_buffer_of(buffer);
+    struct dvc_region region;
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
     if (!mem)
         return CL_INVALID_MEM_OBJECT;
     cl_int error =
-        dv_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
+        dvc_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
     if (error == CL_SUCCESS)
-        error = size == 0 ? CL_INVALID_VALUE : dv_region_linear(&region, mem, offset, size);
+        error = size == 0 ? CL_INVALID_VALUE : dvc_region_linear(&region, mem, offset, size);
     if (error != CL_SUCCESS)
         return error;
-    return dv_transfer(&(struct dv_transfer){.queue = queue,
+    return dvc_transfer(&(struct dvc_transfer){.queue = queue,
                 .direction = direction,
                 .mem = mem,
                 .region = &region,
@@ -76,22 +76,22 @@ static cl_int buffer_rect(cl_command_queue command_queue, cl_command_type comman
                           size_t host_row_pitch, size_t host_slice_pitch, void *ptr, cl_uint count,
                           const cl_event *list, cl_event *event)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_buffer_of(buffer);
-    struct dv_region region;
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_buffer_of(buffer);
+    struct dvc_region region;
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
     if (!mem)
         return CL_INVALID_MEM_OBJECT;
     cl_int error =
-        dv_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
+        dvc_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
     if (error == CL_SUCCESS)
-        error = dv_region_rect(&region, mem, buffer_origin, host_origin, size, row_pitch,
+        error = dvc_region_rect(&region, mem, buffer_origin, host_origin, size, row_pitch,
                                slice_pitch, host_row_pitch, host_slice_pitch);
     if (error != CL_SUCCESS)
         return error;
-    return dv_transfer(&(struct dv_transfer){.queue = queue,
+    return dvc_transfer(&(struct dvc_transfer){.queue = queue,
                 .direction = direction,
                 .mem = mem,
                 .region = &region,
@@ -134,21 +134,21 @@ static cl_int image_box(cl_command_queue command_queue, cl_command_type command,
                         size_t slice_pitch, void *ptr, cl_uint count, const cl_event *list,
                         cl_event *event)
 {
-    struct dv_queue *queue = dv_queue_of(command_queue);
-    struct dv_mem *mem = dv_image_of(image);
-    struct dv_region region;
+    struct dvc_queue *queue = dvc_queue_of(command_queue);
+    struct dvc_mem *mem = dvc_image_of(image);
+    struct dvc_region region;
 
     if (!queue)
         return CL_INVALID_COMMAND_QUEUE;
     if (!mem)
         return CL_INVALID_MEM_OBJECT;
     cl_int error =
-        dv_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
+        dvc_check_transfer(queue, mem, direction == DV_TO_DEVICE ? DV_NO_WRITE : DV_NO_READ, ptr, count, list);
     if (error == CL_SUCCESS)
-        error = dv_region_image(&region, mem, origin, size, row_pitch, slice_pitch);
+        error = dvc_region_image(&region, mem, origin, size, row_pitch, slice_pitch);
     if (error != CL_SUCCESS)
         return error;
-    return dv_transfer(&(struct dv_transfer){.queue = queue,
+    return dvc_transfer(&(struct dvc_transfer){.queue = queue,
                 .direction = direction,
                 .mem = mem,
                 .region = &region,

@@ -3,11 +3,11 @@
 
 #include "src/client/opencl/region.h"
 
-cl_int dv_region_linear(struct dv_region *r, struct dv_mem *mem, size_t offset, size_t size)
+cl_int dvc_region_linear(struct dvc_region *r, struct dvc_mem *mem, size_t offset, size_t size)
 {
     if (offset > mem->size || size > mem->size - offset)
         return CL_INVALID_VALUE;
-    *r = (struct dv_region){.shape = DV_SHAPE_LINEAR,
+    *r = (struct dvc_region){.shape = DV_SHAPE_LINEAR,
                             .origin = {offset, 0, 0},
                             .size = {size, 1, 1},
                             .row_bytes = size,
@@ -39,7 +39,7 @@ static cl_int fix_pitches(const size_t *region, size_t *row_pitch, size_t *slice
     return CL_SUCCESS;
 }
 
-cl_int dv_region_rect(struct dv_region *r, struct dv_mem *mem, const size_t *buffer_origin,
+cl_int dvc_region_rect(struct dvc_region *r, struct dvc_mem *mem, const size_t *buffer_origin,
                       const size_t *host_origin, const size_t *region, size_t row_pitch,
                       size_t slice_pitch, size_t host_row_pitch, size_t host_slice_pitch)
 {
@@ -55,7 +55,7 @@ cl_int dv_region_rect(struct dv_region *r, struct dv_mem *mem, const size_t *buf
                              buffer_origin[0] + region[0];
     if (last > mem->size)
         return CL_INVALID_VALUE;
-    *r = (struct dv_region){
+    *r = (struct dvc_region){
         .shape = DV_SHAPE_RECT,
         .row_pitch = row_pitch,
         .slice_pitch = slice_pitch,
@@ -71,7 +71,7 @@ cl_int dv_region_rect(struct dv_region *r, struct dv_mem *mem, const size_t *buf
 }
 
 /* An image's extent in each of the three coordinates that commands use. */
-static void image_extent(const struct dv_mem *mem, size_t extent[3])
+static void image_extent(const struct dvc_mem *mem, size_t extent[3])
 {
     extent[0] = mem->desc.image_width;
     extent[1] = extent[2] = 1;
@@ -95,7 +95,7 @@ static void image_extent(const struct dv_mem *mem, size_t extent[3])
     }
 }
 
-cl_int dv_check_image_box(const struct dv_mem *mem, const size_t *origin, const size_t *region)
+cl_int dvc_check_image_box(const struct dvc_mem *mem, const size_t *origin, const size_t *region)
 {
     size_t extent[3];
 
@@ -108,10 +108,10 @@ cl_int dv_check_image_box(const struct dv_mem *mem, const size_t *origin, const 
     return CL_SUCCESS;
 }
 
-cl_int dv_region_image(struct dv_region *r, struct dv_mem *mem, const size_t *origin,
+cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t *origin,
                        const size_t *region, size_t host_row_pitch, size_t host_slice_pitch)
 {
-    cl_int error = dv_check_image_box(mem, origin, region);
+    cl_int error = dvc_check_image_box(mem, origin, region);
     if (error != CL_SUCCESS)
         return error;
     if (host_row_pitch > COORDINATE_MOST || host_slice_pitch > COORDINATE_MOST)
@@ -137,7 +137,7 @@ cl_int dv_region_image(struct dv_region *r, struct dv_mem *mem, const size_t *or
         if (host_slice_pitch < host_row_pitch * region[1])
             return CL_INVALID_VALUE;
     }
-    *r = (struct dv_region){.shape = DV_SHAPE_IMAGE,
+    *r = (struct dvc_region){.shape = DV_SHAPE_IMAGE,
                             .host_row_pitch = host_row_pitch,
                             .host_slice_pitch = host_slice_pitch,
                             .row_bytes = row,
@@ -147,7 +147,7 @@ cl_int dv_region_image(struct dv_region *r, struct dv_mem *mem, const size_t *or
     return CL_SUCCESS;
 }
 
-size_t dv_region_host_span(const struct dv_region *r)
+size_t dvc_region_host_span(const struct dvc_region *r)
 {
     if (r->shape == DV_SHAPE_LINEAR)
         return r->bytes;
@@ -156,7 +156,7 @@ size_t dv_region_host_span(const struct dv_region *r)
 }
 
 static void copy_box(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t *from,
-                     size_t from_row, size_t from_slice, const struct dv_region *r)
+                     size_t from_row, size_t from_slice, const struct dvc_region *r)
 {
     size_t slice_bytes = r->row_bytes * r->size[1];
 
@@ -171,7 +171,7 @@ static void copy_box(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t 
                    r->row_bytes);
 }
 
-void dv_region_pack(const struct dv_region *r, void *packed, const void *host)
+void dvc_region_pack(const struct dvc_region *r, void *packed, const void *host)
 {
     const uint8_t *from = (const uint8_t *)host + r->host_offset;
     if (r->shape == DV_SHAPE_LINEAR)
@@ -181,7 +181,7 @@ void dv_region_pack(const struct dv_region *r, void *packed, const void *host)
                  r->host_slice_pitch, r);
 }
 
-void dv_region_unpack(const struct dv_region *r, const void *packed, void *host)
+void dvc_region_unpack(const struct dvc_region *r, const void *packed, void *host)
 {
     uint8_t *to = (uint8_t *)host + r->host_offset;
     if (r->shape == DV_SHAPE_LINEAR)
@@ -191,12 +191,12 @@ void dv_region_unpack(const struct dv_region *r, const void *packed, void *host)
                  r->row_bytes * r->size[1], r);
 }
 
-static size_t storage_offset(const struct dv_region *r)
+static size_t storage_offset(const struct dvc_region *r)
 {
     return r->origin[2] * r->slice_pitch + r->origin[1] * r->row_pitch + r->origin[0];
 }
 
-void dv_region_to_storage(const struct dv_region *r, uint8_t *storage, const void *host)
+void dvc_region_to_storage(const struct dvc_region *r, uint8_t *storage, const void *host)
 {
     const uint8_t *from = (const uint8_t *)host + r->host_offset;
     if (r->shape == DV_SHAPE_LINEAR)
@@ -206,7 +206,7 @@ void dv_region_to_storage(const struct dv_region *r, uint8_t *storage, const voi
                  r->host_slice_pitch, r);
 }
 
-void dv_region_from_storage(const struct dv_region *r, const uint8_t *storage, void *host)
+void dvc_region_from_storage(const struct dvc_region *r, const uint8_t *storage, void *host)
 {
     uint8_t *to = (uint8_t *)host + r->host_offset;
     if (r->shape == DV_SHAPE_LINEAR)

@@ -21,23 +21,23 @@
 
 static struct {
     pthread_mutex_t lock;
-    struct dv_session *session;
-    struct dv_session *newest; /* of all there ever were */
+    struct dvc_session *session;
+    struct dvc_session *newest; /* of all there ever were */
     bool fork_handled;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const struct dv_session_events *events;
+static const struct dvc_session_events *events;
 
-void dv_session_set_events(const struct dv_session_events *given)
+void dvc_session_set_events(const struct dvc_session_events *given)
 {
     events = given;
 }
 
-_Thread_local bool dv_is_helper;
+_Thread_local bool dvc_is_helper;
 
 /* ---- life and death ---- */
 
-bool dv_session_check(struct dv_session *s)
+bool dvc_session_check(struct dvc_session *s)
 {
     if (atomic_load(&s->dead))
         return false;
@@ -67,15 +67,15 @@ struct wait_entry {
 #define OUTPUT_PAUSE_NS (20 * DV_NS_PER_MS)
 #define OUTPUT_LOOK_US 500
 
-void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen)
+void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t seen)
 {
     static _Atomic bool no_waitv;
     uint32_t life = atomic_load(&s->header->worker_life);
-    bool takes_output = dv_is_helper && word != &s->header->client_asleep;
+    bool takes_output = dvc_is_helper && word != &s->header->client_asleep;
     struct timespec until = {0};
 
     if (life & DV_LIFE_DIED) {
-        dv_session_check(s);
+        dvc_session_check(s);
         return;
     }
     if (!atomic_load_explicit(&no_waitv, memory_order_relaxed)) {
@@ -93,8 +93,8 @@ void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen
     }
     dv_futex_wait(word, seen, 100 * DV_NS_PER_MS);
 woken:
-    if (dv_session_check(s) && takes_output)
-        dv_flush_output(s);
+    if (dvc_session_check(s) && takes_output)
+        dvc_flush_output(s);
 }
 
 /* ---- connecting ---- */
@@ -241,7 +241,7 @@ static bool hear_daemon(int *fd)
 }
 
 /* The daemon's socket tells if the worker ends before it is ready. */
-static int wait_until_ready(struct dv_session *s, int *fd)
+static int wait_until_ready(struct dvc_session *s, int *fd)
 {
     dv_ns start = dv_now();
 
@@ -257,7 +257,7 @@ static int wait_until_ready(struct dv_session *s, int *fd)
     }
 }
 
-static void make_locks(struct dv_session *s)
+static void make_locks(struct dvc_session *s)
 {
     pthread_mutex_init(&s->ring_lock, NULL);
     pthread_mutex_init(&s->host_lock, NULL);
@@ -271,13 +271,13 @@ static void after_fork_in_child(void)
     /* The shared memory was not inherited; what belongs to the old session answers errors from
      * here on, and a new context gets a session of its own. */
     pthread_mutex_init(&process.lock, NULL);
-    for (struct dv_session *s = process.newest; s; s = s->earlier) {
+    for (struct dvc_session *s = process.newest; s; s = s->earlier) {
         atomic_store(&s->dead, true);
         atomic_store(&s->forked, true);
         make_locks(s); /* threads that the child has not may have held them */
     }
     process.session = NULL;
-    dv_object_after_fork();
+    dvc_object_after_fork();
     events->forked();
 }
 
@@ -302,15 +302,15 @@ static const char *words_for(int error)
 /* A guest does not print, and OpenCL has no words: they go to the log, if there is one. */
 static void log_refusal(int error, const struct dv_welcome *welcome)
 {
-    if (!dv_log_enabled())
+    if (!dvc_log_enabled())
         return;
     if (error == -EPROTO && welcome->magic == DV_WIRE_MAGIC && welcome->status != DV_WELCOME_OK)
-        dv_log_call("divvy: no session: %.*s", (int)sizeof welcome->text, welcome->text);
+        dvc_log_call("divvy: no session: %.*s", (int)sizeof welcome->text, welcome->text);
     else
-        dv_log_call("divvy: no session: %s", words_for(error));
+        dvc_log_call("divvy: no session: %s", words_for(error));
 }
 
-static struct dv_session *open_session(void)
+static struct dvc_session *open_session(void)
 {
     DV_AUTO_CLOSE int fd = -1;
     DV_AUTO_CLOSE int shm_fd = -1;
@@ -321,7 +321,7 @@ static struct dv_session *open_session(void)
         log_refusal(error, &welcome);
         return NULL;
     }
-    struct dv_session *s = calloc(1, sizeof *s);
+    struct dvc_session *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->shm = mmap(NULL, welcome.shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
@@ -337,10 +337,10 @@ static struct dv_session *open_session(void)
     s->id = welcome.session;
     s->host_jobs_end = &s->host_jobs;
     dv_ring_writer_init(&s->ring, s->shm);
-    dv_arena_init(&s->arena, s->shm, s->shm_bytes);
+    dvc_arena_init(&s->arena, s->shm, s->shm_bytes);
     make_locks(s);
     if (wait_until_ready(s, &fd) < 0 || events->opened(s) != CL_SUCCESS) {
-        dv_arena_end(&s->arena);
+        dvc_arena_end(&s->arena);
         munmap(s->shm, s->shm_bytes);
         free(s);
         return NULL;
@@ -348,17 +348,17 @@ static struct dv_session *open_session(void)
     return s;
 }
 
-struct dv_session *dv_session_current(void)
+struct dvc_session *dvc_session_current(void)
 {
     return process.session;
 }
 
-struct dv_session *dv_session_get(void)
+struct dvc_session *dvc_session_get(void)
 {
     pthread_mutex_lock(&process.lock);
     if (!process.fork_handled)
         process.fork_handled = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
-    if (process.session && !dv_session_check(process.session))
+    if (process.session && !dvc_session_check(process.session))
         process.session = NULL; /* its objects still point to it: never freed */
     if (!process.session && process.fork_handled) {
         process.session = open_session();
@@ -367,7 +367,7 @@ struct dv_session *dv_session_get(void)
             process.newest = process.session;
         }
     }
-    struct dv_session *s = process.session;
+    struct dvc_session *s = process.session;
     pthread_mutex_unlock(&process.lock);
     return s;
 }
@@ -375,7 +375,7 @@ struct dv_session *dv_session_get(void)
 /* ---- sending ---- */
 
 /* With ring_lock, which is let go meanwhile: the helper may need it, and others wait for the helper. */
-void *dv_ring_room(struct dv_session *s, size_t bytes)
+void *dvc_ring_room(struct dvc_session *s, size_t bytes)
 {
     for (;;) {
         void *room = dv_ring_reserve(&s->ring, bytes);
@@ -387,14 +387,14 @@ void *dv_ring_room(struct dv_session *s, size_t bytes)
         if (room)
             return room;
         pthread_mutex_unlock(&s->ring_lock);
-        dv_session_wait(s, &s->header->ring_waiting, 1);
+        dvc_session_wait(s, &s->header->ring_waiting, 1);
         pthread_mutex_lock(&s->ring_lock);
-        if (!dv_session_alive(s))
+        if (!dvc_session_alive(s))
             return NULL;
     }
 }
 
-cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
+cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes,
                const void *tail, size_t tail_bytes)
 {
     uint64_t total = dv_record_align(bytes + tail_bytes);
@@ -404,7 +404,7 @@ cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, siz
     message->bytes = (uint32_t)total;
     message->op = op;
     pthread_mutex_lock(&s->ring_lock);
-    uint8_t *room = dv_session_alive(s) ? dv_ring_room(s, total) : NULL;
+    uint8_t *room = dvc_session_alive(s) ? dvc_ring_room(s, total) : NULL;
     if (room) {
         memcpy(room, message, bytes);
         if (tail_bytes)
@@ -415,7 +415,7 @@ cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, siz
     return room ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
 }
 
-cl_int dv_wait_reply(struct dv_session *s, struct dv_reply *reply)
+cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply)
 {
     dv_ns start = 0;
 
@@ -436,29 +436,29 @@ cl_int dv_wait_reply(struct dv_session *s, struct dv_reply *reply)
         if (!atomic_compare_exchange_strong(&reply->state, &state, DV_REPLY_SLEEPING) &&
             state == DV_REPLY_DONE)
             return CL_SUCCESS;
-        if (!dv_session_alive(s))
+        if (!dvc_session_alive(s))
             return CL_OUT_OF_RESOURCES;
-        dv_session_wait(s, &reply->state, DV_REPLY_SLEEPING);
+        dvc_session_wait(s, &reply->state, DV_REPLY_SLEEPING);
     }
 }
 
-cl_int dv_call(struct dv_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
+cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
                const void *tail, size_t tail_bytes, void *answer, size_t capacity,
                size_t *answer_bytes)
 {
-    if (!dv_session_alive(s))
+    if (!dvc_session_alive(s))
         return CL_OUT_OF_RESOURCES;
-    uint64_t offset = dv_arena_alloc(&s->arena, sizeof(struct dv_reply) + capacity);
+    uint64_t offset = dvc_arena_alloc(&s->arena, sizeof(struct dv_reply) + capacity);
     if (!offset)
         return CL_OUT_OF_HOST_MEMORY;
-    struct dv_reply *reply = dv_arena_pointer(s, offset);
+    struct dv_reply *reply = dvc_arena_pointer(s, offset);
     atomic_store(&reply->state, DV_REPLY_PENDING);
     reply->bytes = 0;
     message->reply = offset;
     message->reply_bytes = (uint32_t)capacity;
-    cl_int error = dv_send(s, op, &message->record, bytes, tail, tail_bytes);
+    cl_int error = dvc_send(s, op, &message->record, bytes, tail, tail_bytes);
     if (error == CL_SUCCESS)
-        error = dv_wait_reply(s, reply);
+        error = dvc_wait_reply(s, reply);
     if (error != CL_SUCCESS)
         return error; /* the worker may still write there: the block is given up with the session */
     error = reply->status;
@@ -467,14 +467,14 @@ cl_int dv_call(struct dv_session *s, uint16_t op, struct dv_call_head *message, 
         memcpy(answer, reply + 1, got < capacity ? got : capacity);
     if (answer_bytes)
         *answer_bytes = got;
-    dv_arena_free(&s->arena, offset);
-    dv_flush_output(s);
+    dvc_arena_free(&s->arena, offset);
+    dvc_flush_output(s);
     return error;
 }
 
 /* ---- what kernels printed ---- */
 
-void dv_flush_output(struct dv_session *s)
+void dvc_flush_output(struct dvc_session *s)
 {
     struct dv_shm_header *header = s->header;
     const uint8_t *ring = s->shm + DV_SHM_OUTPUT_OFFSET;
@@ -491,7 +491,7 @@ void dv_flush_output(struct dv_session *s)
         uint64_t tail = atomic_load(&header->output_tail);
         uint64_t at = head & (DV_SHM_OUTPUT_BYTES - 1);
         uint64_t part = tail - head;
-        if (part == 0 && head < made && dv_session_check(s)) { /* the worker has kept some */
+        if (part == 0 && head < made && dvc_session_check(s)) { /* the worker has kept some */
             usleep(OUTPUT_LOOK_US);
             continue;
         }

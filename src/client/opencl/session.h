@@ -19,10 +19,10 @@
 #include "src/wire/session/opencl_replies.h"
 #include "src/wire/session/ring.h"
 
-struct dv_host_job;
+struct dvc_host_job;
 
-struct dv_session {
-    struct dv_session *earlier; /* whose worker is gone; what the program still has points to it */
+struct dvc_session {
+    struct dvc_session *earlier; /* whose worker is gone; what the program still has points to it */
     uint8_t *shm;
     uint64_t shm_bytes;
     struct dv_shm_header *header;
@@ -31,10 +31,10 @@ struct dv_session {
     _Atomic bool forked; /* we are a forked child: the shared memory is not there */
     pthread_mutex_t ring_lock;
     struct dv_ring_writer ring;
-    struct dv_arena arena;
+    struct dvc_arena arena;
     pthread_mutex_t host_lock;
-    struct dv_host_job *host_jobs; /* for the helper, in the order enqueued */
-    struct dv_host_job **host_jobs_end;
+    struct dvc_host_job *host_jobs; /* for the helper, in the order enqueued */
+    struct dvc_host_job **host_jobs_end;
     struct {
         uint32_t queue_id; /* 0: none */
         uint64_t first, last;
@@ -45,90 +45,90 @@ struct dv_session {
     _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not let go yet */
     _Atomic uint32_t gone;            /* futex: counts buffers let go */
     pthread_mutex_t staging_lock;
-    struct dv_staging staging;
+    struct dvc_staging staging;
 };
 
 /* What a session asks of the parts above it. */
-struct dv_session_events {
+struct dvc_session_events {
     /* Fills in the numbers of the devices that the program knows, in its order. False: it knows none so far. */
     bool (*known_devices)(char *list, size_t bytes);
     /* A session is open. An error ends it. */
-    cl_int (*opened)(struct dv_session *s);
+    cl_int (*opened)(struct dvc_session *s);
     /* In a forked child. */
     void (*forked)(void);
 };
-void dv_session_set_events(const struct dv_session_events *given);
+void dvc_session_set_events(const struct dvc_session_events *given);
 
 /* The process's session, connecting if need be; NULL when no daemon serves us. */
-struct dv_session *dv_session_get(void);
+struct dvc_session *dvc_session_get(void);
 /* The present one without connecting, or NULL. */
-struct dv_session *dv_session_current(void);
+struct dvc_session *dvc_session_current(void);
 
-static inline bool dv_session_alive(struct dv_session *s)
+static inline bool dvc_session_alive(struct dvc_session *s)
 {
     return s && !atomic_load_explicit(&s->dead, memory_order_relaxed);
 }
 /* Looks whether the worker still lives; marks the session dead if not. */
-bool dv_session_check(struct dv_session *s);
+bool dvc_session_check(struct dvc_session *s);
 
 /* Sleeps until *word differs from seen or the worker is dead; may return early. */
-void dv_session_wait(struct dv_session *s, _Atomic uint32_t *word, uint32_t seen);
+void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t seen);
 
 /* How a message goes out. Lengths in bytes; the records must fit DV_MAX_RECORD_BYTES. */
-cl_int dv_send(struct dv_session *s, uint16_t op, struct dv_record *message, size_t bytes,
+cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes,
                const void *tail, size_t tail_bytes);
-cl_int dv_call(struct dv_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
+cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
                const void *tail, size_t tail_bytes, void *answer, size_t capacity,
                size_t *answer_bytes);
 /* The part of a send that needs the ring's lock held: room for a record, or NULL when dead. */
-void *dv_ring_room(struct dv_session *s, size_t bytes);
-cl_int dv_wait_reply(struct dv_session *s, struct dv_reply *reply);
-void dv_flush_output(struct dv_session *s);
+void *dvc_ring_room(struct dvc_session *s, size_t bytes);
+cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply);
+void dvc_flush_output(struct dvc_session *s);
 
-static inline void *dv_arena_pointer(struct dv_session *s, uint64_t offset)
+static inline void *dvc_arena_pointer(struct dvc_session *s, uint64_t offset)
 {
     return s->shm + offset;
 }
 
 /* ---- the call log (call_log.c) ---- */
 
-void dv_log_open(void);
-bool dv_log_enabled(void);
-void dv_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void dvc_log_open(void);
+bool dvc_log_enabled(void);
+void dvc_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- the callback thread (callbacks.c) ---- */
 
 /* Work for the callback thread: part of what it is about, so that nothing that must be told of needs
  * memory when it happens. */
-struct dv_job {
-    struct dv_job *next;
-    void (*run)(struct dv_job *);
+struct dvc_job {
+    struct dvc_job *next;
+    void (*run)(struct dvc_job *);
 };
 
 /* Starts a thread that blocks all signals. */
-bool dv_thread_start(void *(*function)(void *), void *argument);
+bool dvc_thread_start(void *(*function)(void *), void *argument);
 /* Starts the callback thread, unless it runs: for all that may have something to post later. */
-bool dv_callbacks_start(void);
+bool dvc_callbacks_start(void);
 /* Runs a job on the callback thread, so that application code never holds up the helper. */
-void dv_callback_post(struct dv_job *job, void (*run)(struct dv_job *));
-void dv_callbacks_after_fork(void);
+void dvc_callback_post(struct dvc_job *job, void (*run)(struct dvc_job *));
+void dvc_callbacks_after_fork(void);
 
 /* ---- the helper thread (helper.c) ---- */
 
 /* Upcalls of the worker, on the helper thread. Ids are the worker's. */
-struct dv_upcall_handlers {
-    void (*event_ended)(struct dv_session *s, uint32_t event_id);
+struct dvc_upcall_handlers {
+    void (*event_ended)(struct dvc_session *s, uint32_t event_id);
     /* A host command is ready to run, or will never run. */
-    void (*host_ready)(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
-    void (*mem_gone)(struct dv_session *s, uint32_t mem_id);
-    void (*command_failed)(struct dv_session *s, uint32_t context_id, cl_int code);
+    void (*host_ready)(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
+    void (*mem_gone)(struct dvc_session *s, uint32_t mem_id);
+    void (*command_failed)(struct dvc_session *s, uint32_t context_id, cl_int code);
     /* There are no more upcalls for now. */
-    void (*all_served)(struct dv_session *s);
-    void (*worker_lost)(struct dv_session *s);
+    void (*all_served)(struct dvc_session *s);
+    void (*worker_lost)(struct dvc_session *s);
 };
-void dv_helper_set_handlers(const struct dv_upcall_handlers *given);
+void dvc_helper_set_handlers(const struct dvc_upcall_handlers *given);
 /* Starts the thread that serves upcalls, unless it runs. */
-bool dv_helper_start(struct dv_session *s);
-extern _Thread_local bool dv_is_helper; /* this thread */
+bool dvc_helper_start(struct dvc_session *s);
+extern _Thread_local bool dvc_is_helper; /* this thread */
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-static void reclaim(struct dv_staging *s, uint8_t *shm)
+static void reclaim(struct dvc_staging *s, uint8_t *shm)
 {
     while (s->count > 0) {
         uint64_t flag = s->blocks[s->first].flag;
@@ -16,7 +16,7 @@ static void reclaim(struct dv_staging *s, uint8_t *shm)
     s->head = s->tail = 0; /* empty: start again where the caches are warm */
 }
 
-uint64_t dv_staging_take(struct dv_staging *s, uint8_t *shm, uint64_t bytes)
+uint64_t dvc_staging_take(struct dvc_staging *s, uint8_t *shm, uint64_t bytes)
 {
     uint64_t need = DV_STAGING_FLAG_BYTES + ((bytes + 63) & ~UINT64_C(63));
 

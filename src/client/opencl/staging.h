@@ -11,7 +11,7 @@
 #define DV_STAGING_BLOCKS 8192u
 #define DV_STAGING_FLAG_BYTES 64 /* in front of each block, a cache line of its own */
 
-struct dv_staging {
+struct dvc_staging {
     uint64_t base;         /* offset in the shared memory; 0: not made yet */
     uint64_t head, tail;   /* bytes ever given out and reclaimed */
     uint32_t first, count; /* blocks under way, a ring */
@@ -23,6 +23,6 @@ struct dv_staging {
 
 /* Room for `bytes`: returns the offset of the flag, with the data DV_STAGING_FLAG_BYTES behind it,
  * or 0 when there is none now. */
-uint64_t dv_staging_take(struct dv_staging *staging, uint8_t *shm, uint64_t bytes);
+uint64_t dvc_staging_take(struct dvc_staging *staging, uint8_t *shm, uint64_t bytes);
 
 #endif

@@ -6,50 +6,50 @@
 #include "src/client/opencl/region.h"
 
 /* A read or a write. */
-struct dv_transfer {
-    struct dv_queue *queue;
+struct dvc_transfer {
+    struct dvc_queue *queue;
     enum dv_direction direction;
-    struct dv_mem *mem;
-    const struct dv_region *region;
+    struct dvc_mem *mem;
+    const struct dvc_region *region;
     uint8_t *host;
     bool blocking;
     cl_uint wait_count;
     const cl_event *waits;
-    struct dv_event *event; /* or NULL; set by dv_transfer */
+    struct dvc_event *event; /* or NULL; set by dvc_transfer */
 };
 
 /* ---- transfer.c ---- */
 /* Runs or enqueues it. */
-cl_int dv_transfer(struct dv_transfer *t, cl_command_type command, cl_event *event_ret);
+cl_int dvc_transfer(struct dvc_transfer *t, cl_command_type command, cl_event *event_ret);
 
 /* ---- read_write.c ---- */
 #define DV_NO_READ (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS)
 #define DV_NO_WRITE (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)
 /* forbidden: flags that the object must not have. */
-cl_int dv_check_transfer(struct dv_queue *queue, struct dv_mem *mem, cl_mem_flags forbidden, const void *host,
+cl_int dvc_check_transfer(struct dvc_queue *queue, struct dvc_mem *mem, cl_mem_flags forbidden, const void *host,
                          cl_uint wait_count, const cl_event *waits);
 
 /* ---- pump.c ---- */
 /* Whether the object's bytes are in the arena. */
-bool dv_has_storage(const struct dv_mem *mem);
-void dv_fill_transfer(struct dvw_transfer *m, const struct dv_mem *mem, enum dv_direction direction,
-                      const struct dv_region *r);
+bool dvc_has_storage(const struct dvc_mem *mem);
+void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem, enum dv_direction direction,
+                      const struct dvc_region *r);
 /* Moves the bytes now, for a command that is ready. */
-cl_int dv_move(struct dv_queue *queue, struct dv_mem *mem, enum dv_direction direction, const struct dv_region *r,
+cl_int dvc_move(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction, const struct dvc_region *r,
                uint8_t *host);
 
 /* ---- host_commands.c ---- */
 /* Enqueues it for the helper. The queue's lock is held. */
-cl_int dv_host_enqueue(const struct dv_transfer *t);
+cl_int dvc_host_enqueue(const struct dvc_transfer *t);
 /* Whether a pending read will still write into this memory. */
-bool dv_host_awaits_read(struct dv_session *s, const uint8_t *from, size_t bytes);
-void dv_host_stamp(struct dv_event *event, cl_ulong start);
-void dv_host_tell_done(struct dv_session *s, uint32_t queue_id, uint64_t first, uint64_t last, cl_int status);
+bool dvc_host_awaits_read(struct dvc_session *s, const uint8_t *from, size_t bytes);
+void dvc_host_stamp(struct dvc_event *event, cl_ulong start);
+void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last, cl_int status);
 /* A host command is ready, or will never run (from the helper). */
-void dv_host_ready(struct dv_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
+void dvc_host_ready(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
 /* None of them will run: the worker is gone. */
-void dv_host_give_up(struct dv_session *s);
-/* Tells the worker of the commands that dv_host_ready has run since. */
-void dv_host_flush(struct dv_session *s);
+void dvc_host_give_up(struct dvc_session *s);
+/* Tells the worker of the commands that dvc_host_ready has run since. */
+void dvc_host_flush(struct dvc_session *s);
 
 #endif

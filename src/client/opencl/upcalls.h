@@ -4,6 +4,6 @@
 
 #include "src/client/opencl/session.h"
 
-extern const struct dv_upcall_handlers dv_upcalls;
+extern const struct dvc_upcall_handlers dvc_upcalls;
 
 #endif

@@ -14,7 +14,7 @@
  * divvyd, and it has a low nice value that must not serve a tenant for long. */
 #define LEASE_THREAD_MOST 4
 
-void dv_gates_wake_main(struct dv_runtime *runtime)
+void dvk_gates_wake_main(struct dvk_runtime *runtime)
 {
     atomic_store(&runtime->gates_changed, true);
     /* The tenant can write to this word, so its value is not trusted: a worker that sleeps on while it
@@ -27,64 +27,64 @@ void dv_gates_wake_main(struct dv_runtime *runtime)
  * wakes the device would be idle. */
 static void granted(void *user, uint32_t device)
 {
-    struct dv_runtime *runtime = user;
+    struct dvk_runtime *runtime = user;
 
     (void)device;
     if (pthread_mutex_trylock(&runtime->submitting) == 0) {
         runtime->lease_thread_submits = true;
         runtime->lease_thread_left = LEASE_THREAD_MOST;
-        dv_gates_slept(runtime);
-        dv_gates_serve(runtime);
+        dvk_gates_slept(runtime);
+        dvk_gates_serve(runtime);
         runtime->ops->before_sleep(runtime);
         runtime->lease_thread_submits = false;
         pthread_mutex_unlock(&runtime->submitting);
     }
-    dv_gates_wake_main(runtime);
+    dvk_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
 static void changed(void *user, uint32_t device)
 {
     (void)device;
-    dv_gates_wake_main(user);
+    dvk_gates_wake_main(user);
 }
 
 /* On the lease's thread. */
 static void look(void *user)
 {
-    struct dv_runtime *runtime = user;
+    struct dvk_runtime *runtime = user;
 
     if (atomic_load(&runtime->graph.done))
-        dv_gates_wake_main(runtime);
+        dvk_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
 static void placed(void *user, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
 {
-    struct dv_runtime *runtime = user;
+    struct dvk_runtime *runtime = user;
 
     runtime->ops->placed(runtime, device, id, bytes, placed);
-    dv_gates_wake_main(runtime);
+    dvk_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
 static void evict(void *user, uint32_t device, uint64_t id, uint64_t bytes)
 {
-    struct dv_runtime *runtime = user;
+    struct dvk_runtime *runtime = user;
 
     runtime->ops->evict(runtime, device, id, bytes);
-    dv_gates_wake_main(runtime);
+    dvk_gates_wake_main(runtime);
 }
 
 /* On the lease's thread. */
 static uint64_t call_back(void *user, uint32_t device)
 {
-    return dv_account_call_back(user, device);
+    return dvk_account_call_back(user, device);
 }
 
 /* While no other session waits for the device, the end of the last command may be noticed later, which
  * saves waking the main thread for each. */
-static void hurry(struct dv_runtime *runtime, struct dv_gate *gate, bool on)
+static void hurry(struct dvk_runtime *runtime, struct dvk_gate *gate, bool on)
 {
     if (gate->hurried == on)
         return;
@@ -95,16 +95,16 @@ static void hurry(struct dv_runtime *runtime, struct dv_gate *gate, bool on)
         atomic_fetch_sub(&runtime->graph.attention, 1);
 }
 
-int dv_gates_start(struct dv_runtime *runtime)
+int dvk_gates_start(struct dvk_runtime *runtime)
 {
-    const struct dv_worker_start *start = runtime->start;
+    const struct dvk_worker_start *start = runtime->start;
     struct dv_lease_callbacks callbacks = {
         .granted = granted, .recalled = changed, .look = look, .call_back = call_back,
         .placed = placed, .evict = evict, .user = runtime};
     bool any = false;
 
     for (uint32_t i = 0; i < start->device_count; i++) {
-        dv_gate_init(&runtime->gates[i], i);
+        dvk_gate_init(&runtime->gates[i], i);
         any |= start->devices[i].leased != 0;
     }
     if (!any)
@@ -118,7 +118,7 @@ int dv_gates_start(struct dv_runtime *runtime)
 #define CLOCK_EVERY_NS (50 * DV_NS_PER_US)
 #define CLOCK_COMMAND_NS (1 * DV_NS_PER_US) /* minimum for one command */
 
-static uint64_t gate_time(struct dv_gate *gate, bool alone, uint64_t cost_ns)
+static uint64_t gate_time(struct dvk_gate *gate, bool alone, uint64_t cost_ns)
 {
     gate->since_clock_ns += cost_ns + CLOCK_COMMAND_NS;
     if (!alone || gate->in_flight == 0 || gate->since_clock_ns > CLOCK_EVERY_NS) {
@@ -128,7 +128,7 @@ static uint64_t gate_time(struct dv_gate *gate, bool alone, uint64_t cost_ns)
     return gate->now_ns;
 }
 
-void dv_gates_slept(struct dv_runtime *runtime)
+void dvk_gates_slept(struct dvk_runtime *runtime)
 {
     for (uint32_t i = 0; i < runtime->start->device_count; i++)
         runtime->gates[i].since_clock_ns = CLOCK_EVERY_NS;
@@ -136,7 +136,7 @@ void dv_gates_slept(struct dv_runtime *runtime)
 
 /* Whether one more command may go to the vendor. The first of a grant always may: a command
  * that is longer than any slice must run some time. */
-static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns)
+static bool fits(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t cost_ns)
 {
     uint64_t end_ns = dv_lease_end_ns(runtime->lease, gate->device);
     bool alone = dv_lease_alone(runtime->lease, gate->device);
@@ -171,7 +171,7 @@ static bool fits(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost
 
 /* No more commands may follow under this grant. Once, unless more did, a fence makes the vendor report
  * the end of the last one, which otherwise would be noticed only when the ring is empty. */
-static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
+static void close_gate(struct dvk_runtime *runtime, struct dvk_gate *gate)
 {
     uint64_t serial = dv_lease_serial(runtime->lease, gate->device);
 
@@ -181,29 +181,29 @@ static void close_gate(struct dv_runtime *runtime, struct dv_gate *gate)
     }
     if (!gate->closes)
         atomic_store(&gate->closes_with_more, true);
-    dv_gate_close(gate);
+    dvk_gate_close(gate);
 }
 
-void dv_gates_before_sleep(struct dv_runtime *runtime)
+void dvk_gates_before_sleep(struct dvk_runtime *runtime)
 {
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
-        struct dv_gate *gate = &runtime->gates[i];
+        struct dvk_gate *gate = &runtime->gates[i];
         if (gate->in_flight == 0 || gate->closes || gate->bringing ||
             !TAILQ_EMPTY(&gate->waiting) || !dv_lease_pauses(runtime->lease, i))
             continue;
         atomic_store(&gate->closes_with_more, false);
-        dv_gate_close(gate);
+        dvk_gate_close(gate);
     }
 }
 
-bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns, bool quick)
+bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t cost_ns, bool quick)
 {
     struct dv_lease *lease = runtime->lease;
 
     if (runtime->lease_thread_submits && (!quick || runtime->lease_thread_left == 0))
         return false; /* the main thread is woken for it */
     gate->look_ns = 0;
-    if (!dv_gate_reopen(gate))
+    if (!dvk_gate_reopen(gate))
         return false; /* until that end has been noticed here too */
     /* It is not idle any more. On a core that we share with divvyd or the lease's thread, the grant
      * would otherwise come when the ring has been read to its end, with the device idle until then. */
@@ -224,7 +224,7 @@ bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t co
     return false;
 }
 
-void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate)
+void dvk_gate_passed(struct dvk_runtime *runtime, struct dvk_gate *gate)
 {
     if (runtime->lease_thread_submits)
         runtime->lease_thread_left--;
@@ -233,7 +233,7 @@ void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate)
 }
 
 /* On the vendor's thread: the device is free. */
-void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
+void dvk_gate_closed(struct dvk_runtime *runtime, struct dvk_gate *gate)
 {
     if (atomic_load(&gate->closes_with_more))
         dv_lease_yield(runtime->lease, gate->device);
@@ -242,12 +242,12 @@ void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate)
 }
 
 /* The slice does not run meanwhile; a recall still comes when it takes too long. */
-static bool brings_memory(const struct dv_runtime *runtime, const struct dv_gate *gate)
+static bool brings_memory(const struct dvk_runtime *runtime, const struct dvk_gate *gate)
 {
     return gate->bringing && dv_lease_end_ns(runtime->lease, gate->device) != 0;
 }
 
-void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
+void dvk_gate_drained(struct dvk_runtime *runtime, struct dvk_gate *gate)
 {
     hurry(runtime, gate, false);
     if (!TAILQ_EMPTY(&gate->waiting)) /* also when the main thread is about to sleep */
@@ -258,12 +258,12 @@ void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate)
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }
 
-uint64_t dv_gates_due_ns(const struct dv_runtime *runtime)
+uint64_t dvk_gates_due_ns(const struct dvk_runtime *runtime)
 {
     uint64_t due = 0;
 
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
-        const struct dv_gate *gate = &runtime->gates[i];
+        const struct dvk_gate *gate = &runtime->gates[i];
         if (gate->look_ns && !TAILQ_EMPTY(&gate->waiting) && (!due || gate->look_ns < due))
             due = gate->look_ns;
     }
@@ -272,7 +272,7 @@ uint64_t dv_gates_due_ns(const struct dv_runtime *runtime)
 
 /* The main thread submits what follows a grant, while the device is idle. A tenant that is alone
  * loses nothing by waiting, and its own threads are disturbed less. */
-void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime)
+void dvk_gates_wake_soon_if_shared(struct dvk_runtime *runtime)
 {
     bool shared = false;
 
@@ -284,13 +284,13 @@ void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime)
     }
 }
 
-void dv_gates_serve(struct dv_runtime *runtime)
+void dvk_gates_serve(struct dvk_runtime *runtime)
 {
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
-        struct dv_gate *gate = &runtime->gates[i];
+        struct dvk_gate *gate = &runtime->gates[i];
         if (!runtime->start->devices[i].leased)
             continue;
-        dv_graph_open_gate(&runtime->graph, gate);
+        dvk_graph_open_gate(&runtime->graph, gate);
         if (!dv_lease_held(runtime->lease, i))
             continue;
         bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);

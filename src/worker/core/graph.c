@@ -10,29 +10,29 @@
 #define REPORT_EVERY_NS (1 * DV_NS_PER_MS)
 
 /* Another node waits for a node: `to` counts it in blocked_by until it fires. */
-struct dv_edge {
-    struct dv_edge *next;
-    struct dv_node *to;
+struct dvk_edge {
+    struct dvk_edge *next;
+    struct dvk_node *to;
     bool on_submit; /* fires when the node is submitted, not only when it is done */
     bool listed;    /* from a wait list: failure spreads */
 };
 
-int dv_graph_init(struct dv_graph *graph, const struct dv_graph_backend *backend, void *owner,
+int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner,
                   void *shm)
 {
-    *graph = (struct dv_graph){.backend = backend, .owner = owner, .shm = shm};
+    *graph = (struct dvk_graph){.backend = backend, .owner = owner, .shm = shm};
     TAILQ_INIT(&graph->ready);
     TAILQ_INIT(&graph->blocked);
     return 0;
 }
 
-void dv_graph_fini(struct dv_graph *graph)
+void dvk_graph_fini(struct dvk_graph *graph)
 {
     free(graph->events);
     free(graph->queues);
 }
 
-int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, uint32_t slot,
+int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot,
                         bool in_order)
 {
     if (slot >= DV_SHM_QUEUE_COUNT)
@@ -46,7 +46,7 @@ int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, ui
         graph->queue_capacity = capacity;
     }
     graph->queues[graph->queue_count++] = queue;
-    *queue = (struct dv_graph_queue){.in_order = in_order};
+    *queue = (struct dvk_graph_queue){.in_order = in_order};
     queue->slot = (struct dv_shm_queue *)((uint8_t *)graph->shm + DV_SHM_QUEUE_OFFSET) + slot;
     TAILQ_INIT(&queue->active);
     TAILQ_INIT(&queue->main.flight);
@@ -54,7 +54,7 @@ int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, ui
     return 0;
 }
 
-void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue)
+void dvk_graph_queue_fini(struct dvk_graph *graph, struct dvk_graph_queue *queue)
 {
     for (uint32_t i = 0; i < graph->queue_count; i++)
         if (graph->queues[i] == queue) {
@@ -63,19 +63,19 @@ void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue)
         }
 }
 
-static void drop_deps(struct dv_node *node)
+static void drop_deps(struct dvk_node *node)
 {
-    struct dv_node **deps = node->deps;
+    struct dvk_node **deps = node->deps;
     uint32_t count = node->dep_count;
 
     node->deps = NULL;
     node->dep_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        dv_node_unref(deps[i]);
+        dvk_node_unref(deps[i]);
     free(deps);
 }
 
-void dv_node_unref(struct dv_node *node)
+void dvk_node_unref(struct dvk_node *node)
 {
     if (--node->refs > 0)
         return;
@@ -85,7 +85,7 @@ void dv_node_unref(struct dv_node *node)
 
 /* ---- events ---- */
 
-static struct dv_event_entry *event_entry(struct dv_graph *graph, uint32_t event)
+static struct dvk_event_entry *event_entry(struct dvk_graph *graph, uint32_t event)
 {
     if (event == 0 || event > DV_SHM_EVENT_COUNT)
         return NULL;
@@ -93,29 +93,29 @@ static struct dv_event_entry *event_entry(struct dv_graph *graph, uint32_t event
         uint32_t capacity = graph->event_capacity ? graph->event_capacity : 1024;
         while (capacity < event)
             capacity *= 2;
-        struct dv_event_entry *grown = realloc(graph->events, capacity * sizeof *grown);
+        struct dvk_event_entry *grown = realloc(graph->events, capacity * sizeof *grown);
         if (!grown)
             return NULL;
         for (uint32_t i = graph->event_capacity; i < capacity; i++)
-            grown[i] = (struct dv_event_entry){0};
+            grown[i] = (struct dvk_event_entry){0};
         graph->events = grown;
         graph->event_capacity = capacity;
     }
     return &graph->events[event - 1];
 }
 
-struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event)
+struct dvk_node *dvk_graph_event_node(struct dvk_graph *graph, uint32_t event)
 {
-    struct dv_event_entry *entry = event_entry(graph, event);
+    struct dvk_event_entry *entry = event_entry(graph, event);
     return entry ? entry->node : NULL;
 }
 
-static struct dv_shm_event *event_slot(struct dv_graph *graph, uint32_t event)
+static struct dv_shm_event *event_slot(struct dvk_graph *graph, uint32_t event)
 {
     return (struct dv_shm_event *)((uint8_t *)graph->shm + DV_SHM_EVENT_OFFSET) + (event - 1);
 }
 
-static void publish_event(struct dv_node *node, int32_t status)
+static void publish_event(struct dvk_node *node, int32_t status)
 {
     struct dv_shm_event *slot = event_slot(node->graph, node->event);
 
@@ -126,7 +126,7 @@ static void publish_event(struct dv_node *node, int32_t status)
         node->graph->backend->notify(node->graph, node->event - 1);
 }
 
-static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
+static void publish_queue(struct dvk_graph_queue *queue, uint64_t number)
 {
     uint64_t seen = atomic_load(&queue->slot->completed);
 
@@ -146,7 +146,7 @@ static void publish_queue(struct dv_graph_queue *queue, uint64_t number)
 }
 
 /* Shows the end to the client, from whichever thread learns of it first. */
-static void make_visible(struct dv_node *node, int32_t status)
+static void make_visible(struct dvk_node *node, int32_t status)
 {
     node->graph->backend->before_visible(node);
     if (node->event)
@@ -157,23 +157,23 @@ static void make_visible(struct dv_node *node, int32_t status)
 
 /* ---- dependencies ---- */
 
-static void add_edge(struct dv_node *from, struct dv_node *to, bool on_submit, bool listed)
+static void add_edge(struct dvk_node *from, struct dvk_node *to, bool on_submit, bool listed)
 {
-    struct dv_edge *edge = malloc(sizeof *edge);
+    struct dvk_edge *edge = malloc(sizeof *edge);
 
     if (!edge) {
         to->doomed = true; /* out of memory: the command fails rather than run too early */
         return;
     }
-    *edge = (struct dv_edge){
+    *edge = (struct dvk_edge){
         .next = from->successors, .to = to, .on_submit = on_submit, .listed = listed};
     from->successors = edge;
     to->blocked_by++;
 }
 
-static void keep_dep(struct dv_node *node, struct dv_node *dep)
+static void keep_dep(struct dvk_node *node, struct dvk_node *dep)
 {
-    struct dv_node **grown = realloc(node->deps, (node->dep_count + 1) * sizeof *grown);
+    struct dvk_node **grown = realloc(node->deps, (node->dep_count + 1) * sizeof *grown);
 
     if (!grown) {
         node->doomed = true;
@@ -184,7 +184,7 @@ static void keep_dep(struct dv_node *node, struct dv_node *dep)
     dep->refs++;
 }
 
-static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
+static void depend(struct dvk_node *node, struct dvk_node *dep, bool listed)
 {
     bool both_on_device = node->runs_on == DV_RUNS_ON_DEVICE && dep->runs_on == DV_RUNS_ON_DEVICE;
 
@@ -208,18 +208,18 @@ static void depend(struct dv_node *node, struct dv_node *dep, bool listed)
 
 /* A helper's command that waits only for the command before it can be started by the thread that
  * reports that one, which saves waking the main thread in between. */
-static void arrange_early_start(struct dv_node *node, struct dv_node *before)
+static void arrange_early_start(struct dvk_node *node, struct dvk_node *before)
 {
-    struct dv_node *none = NULL;
+    struct dvk_node *none = NULL;
 
     if (node->by_helper && node->blocked_by == 1 && !node->doomed &&
         before->runs_on == DV_RUNS_ON_DEVICE)
         atomic_compare_exchange_strong(&before->next_ready, &none, node);
 }
 
-static void make_ready(struct dv_node *node)
+static void make_ready(struct dvk_node *node)
 {
-    struct dv_graph *graph = node->graph;
+    struct dvk_graph *graph = node->graph;
 
     if (node->in_blocked_list) {
         TAILQ_REMOVE(&graph->blocked, node, in_blocked);
@@ -229,18 +229,18 @@ static void make_ready(struct dv_node *node)
     TAILQ_INSERT_TAIL(&graph->ready, node, in_ready);
 }
 
-static void fire_edges(struct dv_node *node, bool done)
+static void fire_edges(struct dvk_node *node, bool done)
 {
-    struct dv_edge **link = &node->successors;
+    struct dvk_edge **link = &node->successors;
 
     while (*link) {
-        struct dv_edge *edge = *link;
+        struct dvk_edge *edge = *link;
         if (!done && !edge->on_submit) {
             link = &edge->next;
             continue;
         }
         *link = edge->next;
-        struct dv_node *to = edge->to;
+        struct dvk_node *to = edge->to;
         if (done && edge->listed && node->status < 0)
             to->doomed = true;
         if (!done && node->runs_on == DV_RUNS_ON_DEVICE && node->reports &&
@@ -252,13 +252,13 @@ static void fire_edges(struct dv_node *node, bool done)
     }
 }
 
-static bool must_report(const struct dv_node *node)
+static bool must_report(const struct dvk_node *node)
 {
     bool next_is_here = false;
 
     if (node->event || node->detached || !node->queue->in_order)
         return true;
-    for (const struct dv_edge *edge = node->successors; edge; edge = edge->next) {
+    for (const struct dvk_edge *edge = node->successors; edge; edge = edge->next) {
         if (!edge->on_submit || edge->to->stream != node->stream)
             return true;
         next_is_here = true;
@@ -271,9 +271,9 @@ static bool must_report(const struct dv_node *node)
 
 /* ---- progress ---- */
 
-static void leave_gate(struct dv_node *node)
+static void leave_gate(struct dvk_node *node)
 {
-    struct dv_gate *gate = node->queue->gate;
+    struct dvk_gate *gate = node->queue->gate;
 
     gate->in_flight--;
     gate->in_flight_ns -= node->cost_ns;
@@ -289,10 +289,10 @@ static void leave_gate(struct dv_node *node)
         node->graph->backend->drained(gate);
 }
 
-static void finish(struct dv_node *node, int32_t status, bool visible)
+static void finish(struct dvk_node *node, int32_t status, bool visible)
 {
-    struct dv_graph *graph = node->graph;
-    struct dv_graph_queue *queue = node->queue;
+    struct dvk_graph *graph = node->graph;
+    struct dvk_graph_queue *queue = node->queue;
 
     node->status = status;
     node->state = DV_NODE_DONE;
@@ -301,16 +301,16 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
     if (status < 0)
         graph->backend->failed(node, status);
     if (node->event) {
-        struct dv_event_entry *entry = event_entry(graph, node->event);
+        struct dvk_event_entry *entry = event_entry(graph, node->event);
         if (entry && entry->node == node)
-            *entry = (struct dv_event_entry){.status = status};
+            *entry = (struct dvk_event_entry){.status = status};
     }
     if (queue && !node->detached) {
         TAILQ_REMOVE(&queue->active, node, in_active);
         if (queue->barrier == node)
             queue->barrier = NULL;
         if (!queue->in_order) {
-            struct dv_node *oldest = TAILQ_FIRST(&queue->active);
+            struct dvk_node *oldest = TAILQ_FIRST(&queue->active);
             atomic_fetch_sub(&graph->attention, 1);
             publish_queue(queue, oldest ? oldest->number - 1 : queue->last_number);
         }
@@ -322,10 +322,10 @@ static void finish(struct dv_node *node, int32_t status, bool visible)
     fire_edges(node, true);
     if (node->passed_gate)
         leave_gate(node);
-    dv_node_unref(node);
+    dvk_node_unref(node);
 }
 
-static void block(struct dv_node *node)
+static void block(struct dvk_node *node)
 {
     TAILQ_INSERT_TAIL(&node->graph->blocked, node, in_blocked);
     node->in_blocked_list = true;
@@ -334,9 +334,9 @@ static void block(struct dv_node *node)
 
 /* Ends a node that will not run. In an in-order queue it keeps its place: earlier commands must
  * complete first, because completion of a queue is reported by number. */
-static void end_without_running(struct dv_node *node, int32_t status)
+static void end_without_running(struct dvk_node *node, int32_t status)
 {
-    struct dv_node *before = NULL;
+    struct dvk_node *before = NULL;
 
     if (node->queue && node->queue->in_order && !node->detached)
         before = TAILQ_PREV(node, dv_node_list, in_active);
@@ -355,9 +355,9 @@ static void end_without_running(struct dv_node *node, int32_t status)
 }
 
 /* The vendor cannot even mark the end of its commands: those that will not be reported fail. */
-static void fail_unreported(struct dv_stream *stream, int32_t status)
+static void fail_unreported(struct dvk_stream *stream, int32_t status)
 {
-    struct dv_node *node;
+    struct dvk_node *node;
 
     while ((node = TAILQ_LAST(&stream->flight, dv_node_list)) && !node->reports) {
         TAILQ_REMOVE(&stream->flight, node, in_flight);
@@ -365,13 +365,13 @@ static void fail_unreported(struct dv_stream *stream, int32_t status)
     }
 }
 
-static void submit(struct dv_node *node)
+static void submit(struct dvk_node *node)
 {
-    struct dv_graph *graph = node->graph;
+    struct dvk_graph *graph = node->graph;
 
     node->state = DV_NODE_SUBMITTED;
     if (node->queue->gate) {
-        struct dv_gate *gate = node->queue->gate;
+        struct dvk_gate *gate = node->queue->gate;
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = node->fence ? dv_now() : gate->now_ns;
@@ -407,9 +407,9 @@ static void submit(struct dv_node *node)
 }
 
 /* Whether a ready node may go on to the vendor now. */
-static bool passes_gate(struct dv_node *node)
+static bool passes_gate(struct dvk_node *node)
 {
-    struct dv_gate *gate = node->queue->gate;
+    struct dvk_gate *gate = node->queue->gate;
 
     /* fences and transfers of host commands belong to commands that passed already */
     if (!gate || node->fence)
@@ -417,24 +417,24 @@ static bool passes_gate(struct dv_node *node)
     return TAILQ_EMPTY(&gate->waiting) && node->graph->backend->admit(gate, node);
 }
 
-static void wait_at_gate(struct dv_node *node)
+static void wait_at_gate(struct dvk_node *node)
 {
     TAILQ_INSERT_TAIL(&node->queue->gate->waiting, node, in_ready);
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
 /* The node has ended: if that closes the gate, the first thread to notice gives the device back. */
-static void close_after(struct dv_gate *gate, struct dv_node *node)
+static void close_after(struct dvk_gate *gate, struct dvk_node *node)
 {
-    struct dv_node *closes = node;
+    struct dvk_node *closes = node;
 
     if (atomic_compare_exchange_strong(&gate->closing, &closes, DV_GATE_CLOSED))
         node->graph->backend->closed(gate);
 }
 
-void dv_gate_close(struct dv_gate *gate)
+void dvk_gate_close(struct dvk_gate *gate)
 {
-    struct dv_node *last = gate->last;
+    struct dvk_node *last = gate->last;
 
     if (gate->closes || !last || !last->reports)
         return;
@@ -444,9 +444,9 @@ void dv_gate_close(struct dv_gate *gate)
         close_after(gate, last);
 }
 
-bool dv_gate_reopen(struct dv_gate *gate)
+bool dvk_gate_reopen(struct dvk_gate *gate)
 {
-    struct dv_node *closes = gate->closes;
+    struct dvk_node *closes = gate->closes;
 
     if (!closes)
         return true;
@@ -456,16 +456,16 @@ bool dv_gate_reopen(struct dv_gate *gate)
     return true;
 }
 
-void dv_gate_init(struct dv_gate *gate, uint32_t device)
+void dvk_gate_init(struct dvk_gate *gate, uint32_t device)
 {
-    *gate = (struct dv_gate){.device = device};
+    *gate = (struct dvk_gate){.device = device};
     TAILQ_INIT(&gate->waiting);
 }
 
 /* The one point through which every command goes to the vendor or to the client. */
-static void pump(struct dv_graph *graph)
+static void pump(struct dvk_graph *graph)
 {
-    struct dv_node *node;
+    struct dvk_node *node;
 
     while ((node = TAILQ_FIRST(&graph->ready))) {
         TAILQ_REMOVE(&graph->ready, node, in_ready);
@@ -490,9 +490,9 @@ static void pump(struct dv_graph *graph)
     }
 }
 
-void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate)
+void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate)
 {
-    struct dv_node *node;
+    struct dvk_node *node;
 
     while ((node = TAILQ_FIRST(&gate->waiting)) && graph->backend->admit(gate, node)) {
         TAILQ_REMOVE(&gate->waiting, node, in_ready);
@@ -502,17 +502,17 @@ void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate)
     }
 }
 
-void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *waits,
+void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits,
                   uint32_t wait_count)
 {
-    struct dv_graph_queue *queue = node->queue;
+    struct dvk_graph_queue *queue = node->queue;
 
     node->graph = graph;
     node->refs = 1;
     node->state = DV_NODE_BLOCKED;
     node->arrival = ++graph->arrivals;
     for (uint32_t i = 0; i < wait_count; i++) {
-        struct dv_event_entry *entry = event_entry(graph, waits[i]);
+        struct dvk_event_entry *entry = event_entry(graph, waits[i]);
         if (!entry)
             node->doomed = true;
         else if (entry->node)
@@ -523,7 +523,7 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
     if (node->detached) {
         queue->detached++;
     } else {
-        struct dv_node *last = TAILQ_LAST(&queue->active, dv_node_list);
+        struct dvk_node *last = TAILQ_LAST(&queue->active, dv_node_list);
         if (queue->in_order) {
             bool first_reason = node->blocked_by == 0;
             if (last)
@@ -531,7 +531,7 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
             if (last && first_reason)
                 arrange_early_start(node, last);
         } else if (node->everything) {
-            struct dv_node *earlier;
+            struct dvk_node *earlier;
             TAILQ_FOREACH (earlier, &queue->active, in_active)
                 depend(node, earlier, false);
         } else if (queue->barrier) {
@@ -545,9 +545,9 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
             atomic_fetch_add(&graph->attention, 1);
     }
     if (node->event) {
-        struct dv_event_entry *entry = event_entry(graph, node->event);
+        struct dvk_event_entry *entry = event_entry(graph, node->event);
         if (entry)
-            *entry = (struct dv_event_entry){.node = node};
+            *entry = (struct dvk_event_entry){.node = node};
         else
             node->event = 0;
     }
@@ -559,9 +559,9 @@ void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *
     }
 }
 
-int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node)
+int dvk_graph_add_user_event(struct dvk_graph *graph, struct dvk_node *node)
 {
-    struct dv_event_entry *entry = event_entry(graph, node->event);
+    struct dvk_event_entry *entry = event_entry(graph, node->event);
 
     if (!entry)
         return -EINVAL;
@@ -569,18 +569,18 @@ int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node)
     node->refs = 1;
     node->runs_on = DV_RUNS_NOWHERE;
     node->state = DV_NODE_SUBMITTED;
-    *entry = (struct dv_event_entry){.node = node};
+    *entry = (struct dvk_event_entry){.node = node};
     return 0;
 }
 
-bool dv_graph_is_ready(const struct dv_node *node)
+bool dvk_graph_is_ready(const struct dvk_node *node)
 {
     return node->runs_on == DV_RUNS_ON_HOST && !node->ended_early &&
            (node->state == DV_NODE_SUBMITTED ||
             (node->state == DV_NODE_BLOCKED && atomic_load(&node->ready_told)));
 }
 
-void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status)
+void dvk_graph_finish(struct dvk_graph *graph, struct dvk_node *node, int32_t status)
 {
     if (node->state == DV_NODE_BLOCKED) { /* we have not noticed the end of the one before it */
         node->ended_early = true;
@@ -591,9 +591,9 @@ void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t statu
     pump(graph);
 }
 
-struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number)
+struct dvk_node *dvk_graph_find(struct dvk_graph_queue *queue, uint64_t number)
 {
-    struct dv_node *node;
+    struct dvk_node *node;
 
     TAILQ_FOREACH (node, &queue->active, in_active)
         if (node->number == number)
@@ -601,24 +601,24 @@ struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number)
     return NULL;
 }
 
-void dv_graph_report(struct dv_node *node, int32_t status)
+void dvk_graph_report(struct dvk_node *node, int32_t status)
 {
-    struct dv_graph *graph = node->graph;
+    struct dvk_graph *graph = node->graph;
 
     node->status = status;
     if (node->passed_gate) {
-        struct dv_gate *gate = node->queue->gate;
+        struct dvk_gate *gate = node->queue->gate;
         node->reported_ns = dv_now();
         atomic_store(&node->ended, true);
         close_after(gate, node);
     }
     make_visible(node, status);
-    struct dv_node *next = atomic_exchange(&node->next_ready, DV_READY_REPORTED);
+    struct dvk_node *next = atomic_exchange(&node->next_ready, DV_READY_REPORTED);
     if (next) { /* before the main thread can know of our end, and start those behind it */
         atomic_store(&next->ready_told, true);
         graph->backend->turn(next);
     }
-    struct dv_node *head = atomic_load(&graph->done);
+    struct dvk_node *head = atomic_load(&graph->done);
     do
         node->done_next = head;
     while (!atomic_compare_exchange_weak(&graph->done, &head, node));
@@ -630,10 +630,10 @@ void dv_graph_report(struct dv_node *node, int32_t status)
 
 /* Divides the time of commands that were reported together by their expected costs: a long kernel does
  * not make the small copies behind it seem long. */
-static void measure(struct dv_node *reported)
+static void measure(struct dvk_node *reported)
 {
-    struct dv_stream *stream = reported->stream;
-    struct dv_node *node;
+    struct dvk_stream *stream = reported->stream;
+    struct dvk_node *node;
     uint64_t first_ns = 0, expected_ns = 0;
 
     TAILQ_FOREACH (node, &stream->flight, in_flight) {
@@ -657,10 +657,10 @@ static void measure(struct dv_node *reported)
 }
 
 /* The vendor runs a stream in order: all commands before a finished one are finished. */
-static void finish_in_stream(struct dv_node *reported)
+static void finish_in_stream(struct dvk_node *reported)
 {
-    struct dv_stream *stream = reported->stream;
-    struct dv_node *node, *next;
+    struct dvk_stream *stream = reported->stream;
+    struct dvk_node *node, *next;
 
     if (reported->passed_gate)
         measure(reported);
@@ -678,13 +678,13 @@ static void finish_in_stream(struct dv_node *reported)
     }
 }
 
-void dv_graph_reap(struct dv_graph *graph)
+void dvk_graph_reap(struct dvk_graph *graph)
 {
-    struct dv_node *node = atomic_exchange(&graph->done, NULL);
-    struct dv_node *ordered = NULL;
+    struct dvk_node *node = atomic_exchange(&graph->done, NULL);
+    struct dvk_node *ordered = NULL;
 
     while (node) { /* the stack has the newest first */
-        struct dv_node *next = node->done_next;
+        struct dvk_node *next = node->done_next;
         node->done_next = ordered;
         ordered = node;
         node = next;
@@ -697,14 +697,14 @@ void dv_graph_reap(struct dv_graph *graph)
     pump(graph);
 }
 
-static bool fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
-                         struct dv_stream *stream)
+static bool fence_stream(struct dvk_graph *graph, struct dvk_graph_queue *queue,
+                         struct dvk_stream *stream)
 {
-    struct dv_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
+    struct dvk_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
 
     if (!last || last->reports)
         return false;
-    struct dv_node *node = graph->backend->fence(queue, stream);
+    struct dvk_node *node = graph->backend->fence(queue, stream);
     if (!node)
         return false;
     node->queue = queue;
@@ -713,11 +713,11 @@ static bool fence_stream(struct dv_graph *graph, struct dv_graph_queue *queue,
     node->number = last->number;
     node->detached = true;
     node->fence = true;
-    dv_graph_add(graph, node, NULL, 0);
+    dvk_graph_add(graph, node, NULL, 0);
     return true;
 }
 
-void dv_graph_fence(struct dv_graph *graph)
+void dvk_graph_fence(struct dvk_graph *graph)
 {
     bool any;
 
@@ -728,8 +728,8 @@ void dv_graph_fence(struct dv_graph *graph)
     } while (any);
 }
 
-uint64_t dv_graph_oldest_blocked(const struct dv_graph *graph)
+uint64_t dvk_graph_oldest_blocked(const struct dvk_graph *graph)
 {
-    const struct dv_node *node = TAILQ_FIRST(&graph->blocked);
+    const struct dvk_node *node = TAILQ_FIRST(&graph->blocked);
     return node ? node->arrival : UINT64_MAX;
 }

@@ -3,7 +3,7 @@
  * order are kept here. Knows nothing of any API: a backend submits.
  *
  * One thread, the session's main thread, owns the graph. The only function that other threads
- * (the vendor's) may call is dv_graph_report. */
+ * (the vendor's) may call is dvk_graph_report. */
 #ifndef DV_WORKER_CORE_GRAPH_H
 #define DV_WORKER_CORE_GRAPH_H
 
@@ -17,18 +17,18 @@
 /* A command whose awaited event failed ends with this status (OpenCL's number for it). */
 #define DV_STATUS_DEPENDENCY_FAILED (-14)
 
-enum dv_runs_on {
+enum dvk_runs_on {
     DV_RUNS_ON_DEVICE,  /* the vendor runs it */
     DV_RUNS_ON_HOST,    /* the client runs it when told to */
     DV_RUNS_NOWHERE, /* nothing to run: done when its dependencies are */
 };
 
-enum dv_node_state { DV_NODE_BLOCKED, DV_NODE_SUBMITTED, DV_NODE_DONE };
+enum dvk_node_state { DV_NODE_BLOCKED, DV_NODE_SUBMITTED, DV_NODE_DONE };
 
-struct dv_node;
-struct dv_graph;
+struct dvk_node;
+struct dvk_graph;
 
-TAILQ_HEAD(dv_node_list, dv_node);
+TAILQ_HEAD(dv_node_list, dvk_node);
 
 /* Even while more commands keep coming, one in this many is reported, so that the client sees
  * progress and finished commands do not pile up. */
@@ -36,7 +36,7 @@ TAILQ_HEAD(dv_node_list, dv_node);
 
 /* The gate between ready commands and one device: while it is closed they wait here, in the order in
  * which they became ready. */
-struct dv_gate {
+struct dvk_gate {
     uint32_t device;
     struct dv_node_list waiting;
     uint32_t in_flight;    /* submitted, not known to be complete */
@@ -45,14 +45,14 @@ struct dv_gate {
     uint64_t now_ns;       /* when a command was last let through; may be a little late */
     uint64_t since_clock_ns; /* the work let through since the clock was read for it */
     uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
-    struct dv_stream *stream; /* of all in flight; NULL: of several */
-    struct dv_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
+    struct dvk_stream *stream; /* of all in flight; NULL: of several */
+    struct dvk_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
     /* The node whose report means that nothing is in flight, and no command may follow under this grant;
      * NULL: none. The thread that submits sets it. The thread that reports the node changes it to
      * DV_GATE_CLOSED and gives the device back. The thread that submits clears it before it lets another
      * command through, unless the other thread was first. */
-    struct dv_node *_Atomic closing;
-    struct dv_node *closes; /* the same, for the thread that submits alone */
+    struct dvk_node *_Atomic closing;
+    struct dvk_node *closes; /* the same, for the thread that submits alone */
     _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
     uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
     bool bringing;         /* memory for the next command is on its way: the slice does not run */
@@ -62,38 +62,38 @@ struct dv_gate {
 };
 
 /* A queue of the vendor that runs commands in the order submitted. */
-struct dv_stream {
+struct dvk_stream {
     struct dv_node_list flight; /* submitted, not known to be complete */
     uint32_t unreported;        /* submitted since the last one that reports */
     uint64_t unreported_ns;     /* how long those are expected to take */
     uint64_t reported_ns;       /* when the last report came */
 };
 
-struct dv_graph_queue {
+struct dvk_graph_queue {
     bool in_order;
-    struct dv_gate *gate; /* NULL: the device is not gated */
+    struct dvk_gate *gate; /* NULL: the device is not gated */
     struct dv_shm_queue *slot;
     struct dv_node_list active; /* not done, in the order enqueued */
     uint32_t detached;            /* not done, beside the queue's order */
-    struct dv_node *barrier;      /* the last one of an out-of-order queue, or NULL */
+    struct dvk_node *barrier;      /* the last one of an out-of-order queue, or NULL */
     uint64_t last_number;
-    struct dv_stream main;
-    struct dv_stream lane; /* beside the queue's order, for host commands' own transfers */
+    struct dvk_stream main;
+    struct dvk_stream lane; /* beside the queue's order, for host commands' own transfers */
 };
 
-struct dv_edge;
+struct dvk_edge;
 
-struct dv_node {
-    TAILQ_ENTRY(dv_node) in_active;
-    TAILQ_ENTRY(dv_node) in_flight;
-    TAILQ_ENTRY(dv_node) in_ready;
-    TAILQ_ENTRY(dv_node) in_blocked;
-    struct dv_node *done_next;
-    struct dv_graph *graph;
-    struct dv_graph_queue *queue; /* NULL for user events */
-    struct dv_stream *stream;     /* DV_RUNS_ON_DEVICE only */
-    struct dv_edge *successors;
-    struct dv_node **deps; /* submitted before it, to be awaited by the vendor */
+struct dvk_node {
+    TAILQ_ENTRY(dvk_node) in_active;
+    TAILQ_ENTRY(dvk_node) in_flight;
+    TAILQ_ENTRY(dvk_node) in_ready;
+    TAILQ_ENTRY(dvk_node) in_blocked;
+    struct dvk_node *done_next;
+    struct dvk_graph *graph;
+    struct dvk_graph_queue *queue; /* NULL for user events */
+    struct dvk_stream *stream;     /* DV_RUNS_ON_DEVICE only */
+    struct dvk_edge *successors;
+    struct dvk_node **deps; /* submitted before it, to be awaited by the vendor */
     uint32_t dep_count;
     uint64_t number;  /* within the queue */
     uint64_t arrival; /* within the session */
@@ -103,14 +103,14 @@ struct dv_node {
     uint32_t event;   /* slot + 1, or 0 */
     uint32_t refs;
     uint32_t blocked_by;
-    enum dv_runs_on runs_on;
-    enum dv_node_state state;
+    enum dvk_runs_on runs_on;
+    enum dvk_node_state state;
     bool detached;     /* not part of the queue's order */
     bool fence;        /* stands for all that was submitted to its stream before */
     bool everything;   /* waits for all earlier commands of an out-of-order queue */
     bool barrier;      /* later commands of an out-of-order queue wait for it */
     bool by_helper;    /* host command of the client's helper, which keeps their order */
-    bool reports;      /* its completion will be reported by dv_graph_report */
+    bool reports;      /* its completion will be reported by dvk_graph_report */
     bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
     bool passed_gate; /* counted among its gate's in flight */
@@ -121,112 +121,112 @@ struct dv_node {
     bool ended_early;
     /* The helper's host command that waits only for this one: the thread that reports this one starts it
      * at once. DV_READY_REPORTED: too late for that. */
-    struct dv_node *_Atomic next_ready;
+    struct dvk_node *_Atomic next_ready;
     int32_t failure; /* status of a doomed node; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
 };
 
-struct dv_graph_backend {
-    /* Hands a node to the vendor. If node->reports, dv_graph_report must follow some time.
+struct dvk_graph_backend {
+    /* Hands a node to the vendor. If node->reports, dvk_graph_report must follow some time.
      * Returns 0 or the error the command ends with. */
-    int32_t (*submit)(struct dv_node *node);
+    int32_t (*submit)(struct dvk_node *node);
     /* Makes the vendor report all that was submitted to the stream so far: returns a node that was
      * submitted for it (reports set), or NULL. */
-    struct dv_node *(*fence)(struct dv_graph_queue *queue, struct dv_stream *stream);
+    struct dvk_node *(*fence)(struct dvk_graph_queue *queue, struct dvk_stream *stream);
     /* Tells the client to run a host command; for the helper's commands from any thread. */
-    void (*turn)(struct dv_node *node);
+    void (*turn)(struct dvk_node *node);
     /* From any thread, before completion becomes visible. */
-    void (*before_visible)(struct dv_node *node);
+    void (*before_visible)(struct dvk_node *node);
     /* An event with `notify` set changed; from any thread. */
-    void (*notify)(struct dv_graph *graph, uint32_t slot);
+    void (*notify)(struct dvk_graph *graph, uint32_t slot);
     /* A command failed after it was accepted. */
-    void (*failed)(struct dv_node *node, int32_t status);
+    void (*failed)(struct dvk_node *node, int32_t status);
     /* It is over, whether it ran or not: its resources are free. Others may still refer to the node. */
-    void (*finished)(struct dv_node *node);
+    void (*finished)(struct dvk_node *node);
     /* The last reference to the node is gone. */
-    void (*destroy)(struct dv_node *node);
+    void (*destroy)(struct dvk_node *node);
     /* Whether the next command of the same queue is already waiting to be read: then the present
      * one need not be reported by itself. */
-    bool (*more_coming)(const struct dv_node *node);
+    bool (*more_coming)(const struct dvk_node *node);
     /* How long a command will keep the device busy, as far as known. */
-    uint64_t (*cost)(const struct dv_node *node);
+    uint64_t (*cost)(const struct dvk_node *node);
     /* It took this long (its part of the time reported together). */
-    void (*measured)(struct dv_node *node, uint64_t took_ns);
+    void (*measured)(struct dvk_node *node, uint64_t took_ns);
     /* All that were reported together have been measured. */
-    void (*all_measured)(struct dv_gate *gate);
-    /* Whether the gate lets the node through now; if not, arranges for dv_graph_open_gate. */
-    bool (*admit)(struct dv_gate *gate, struct dv_node *node);
+    void (*all_measured)(struct dvk_gate *gate);
+    /* Whether the gate lets the node through now; if not, arranges for dvk_graph_open_gate. */
+    bool (*admit)(struct dvk_gate *gate, struct dvk_node *node);
     /* Nothing of the gate is in flight any more. */
-    void (*drained)(struct dv_gate *gate);
+    void (*drained)(struct dvk_gate *gate);
     /* The same, on the thread that reports, where gate->closing said so: sooner than the main thread
      * could notice. `drained` follows. */
-    void (*closed)(struct dv_gate *gate);
+    void (*closed)(struct dvk_gate *gate);
 };
 
-struct dv_event_entry {
-    struct dv_node *node; /* while the event is not complete */
+struct dvk_event_entry {
+    struct dvk_node *node; /* while the event is not complete */
     int32_t status;
 };
 
-struct dv_graph {
-    const struct dv_graph_backend *backend;
+struct dvk_graph {
+    const struct dvk_graph_backend *backend;
     void *owner;
     struct dv_shm_header *shm;
-    struct dv_event_entry *events;
+    struct dvk_event_entry *events;
     uint32_t event_capacity;
     uint64_t arrivals;
     struct dv_node_list ready;
     struct dv_node_list blocked; /* in the order of arrival */
     uint32_t queue_capacity;
-    struct dv_graph_queue **queues; /* all, for fencing before sleep */
+    struct dvk_graph_queue **queues; /* all, for fencing before sleep */
     uint32_t queue_count;
-    _Atomic(struct dv_node *) done;    /* reported, not yet reaped: a stack */
+    _Atomic(struct dvk_node *) done;    /* reported, not yet reaped: a stack */
     _Atomic uint32_t attention;        /* above 0: work waits for the main thread to reap */
     _Atomic bool asleep;               /* the main thread is, or is about to be */
 };
 
-int dv_graph_init(struct dv_graph *graph, const struct dv_graph_backend *backend, void *owner,
+int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner,
                   void *shm);
-void dv_graph_fini(struct dv_graph *graph);
+void dvk_graph_fini(struct dvk_graph *graph);
 
-int dv_graph_queue_init(struct dv_graph *graph, struct dv_graph_queue *queue, uint32_t slot,
+int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot,
                         bool in_order);
 /* The queue must have no active node. */
-void dv_graph_queue_fini(struct dv_graph *graph, struct dv_graph_queue *queue);
+void dvk_graph_queue_fini(struct dvk_graph *graph, struct dvk_graph_queue *queue);
 
 /* Adds a command; it may be submitted at once. waits: event slots + 1. */
-void dv_graph_add(struct dv_graph *graph, struct dv_node *node, const uint32_t *waits,
+void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits,
                   uint32_t wait_count);
-/* A user event: a node that completes by dv_graph_finish only. */
-int dv_graph_add_user_event(struct dv_graph *graph, struct dv_node *node);
+/* A user event: a node that completes by dvk_graph_finish only. */
+int dvk_graph_add_user_event(struct dvk_graph *graph, struct dvk_node *node);
 
 /* Completes a host command or user event, from the main thread. */
-void dv_graph_finish(struct dv_graph *graph, struct dv_node *node, int32_t status);
-struct dv_node *dv_graph_find(struct dv_graph_queue *queue, uint64_t number);
+void dvk_graph_finish(struct dvk_graph *graph, struct dvk_node *node, int32_t status);
+struct dvk_node *dvk_graph_find(struct dvk_graph_queue *queue, uint64_t number);
 /* Whether it is a host command that the client may end now. */
-bool dv_graph_is_ready(const struct dv_node *node);
-struct dv_node *dv_graph_event_node(struct dv_graph *graph, uint32_t event);
+bool dvk_graph_is_ready(const struct dvk_node *node);
+struct dvk_node *dvk_graph_event_node(struct dvk_graph *graph, uint32_t event);
 
 /* From any thread: the vendor finished the node (reports was set). */
-void dv_graph_report(struct dv_node *node, int32_t status);
+void dvk_graph_report(struct dvk_node *node, int32_t status);
 
 /* Takes in reports and submits commands that became ready. */
-void dv_graph_reap(struct dv_graph *graph);
-#define DV_GATE_CLOSED ((struct dv_node *)1)
-#define DV_READY_REPORTED ((struct dv_node *)1)
+void dvk_graph_reap(struct dvk_graph *graph);
+#define DV_GATE_CLOSED ((struct dvk_node *)1)
+#define DV_READY_REPORTED ((struct dvk_node *)1)
 /* False: the end of the last command has been reported, and nothing may follow. */
-bool dv_gate_reopen(struct dv_gate *gate);
+bool dvk_gate_reopen(struct dvk_gate *gate);
 /* No command may follow under the present grant: the end of the last one calls `closed`, if it will be
  * reported and is the end of all. */
-void dv_gate_close(struct dv_gate *gate);
-void dv_gate_init(struct dv_gate *gate, uint32_t device);
+void dvk_gate_close(struct dvk_gate *gate);
+void dvk_gate_init(struct dvk_gate *gate, uint32_t device);
 /* Lets through the commands that may go now. */
-void dv_graph_open_gate(struct dv_graph *graph, struct dv_gate *gate);
+void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate);
 /* Before the main thread sleeps: everything in flight will be reported. */
-void dv_graph_fence(struct dv_graph *graph);
+void dvk_graph_fence(struct dvk_graph *graph);
 /* The oldest blocked node's arrival, or UINT64_MAX. */
-uint64_t dv_graph_oldest_blocked(const struct dv_graph *graph);
+uint64_t dvk_graph_oldest_blocked(const struct dvk_graph *graph);
 
-void dv_node_unref(struct dv_node *node);
+void dvk_node_unref(struct dvk_node *node);
 
 #endif

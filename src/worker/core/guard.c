@@ -16,14 +16,14 @@
  * call each, or it lies in a piece that was opened whole, or it has more objects than can be counted. */
 #define FOR_GOOD UINT16_MAX
 
-static uint64_t all_bytes(const struct dv_guard *guard)
+static uint64_t all_bytes(const struct dvk_guard *guard)
 {
     return guard->pages * DV_PAGE + 2 * FENCE_BYTES;
 }
 
-int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes)
+int dvk_guard_init(struct dvk_guard *guard, int fd, uint64_t bytes)
 {
-    *guard = (struct dv_guard){.pages = (bytes + DV_PAGE - 1) / DV_PAGE};
+    *guard = (struct dvk_guard){.pages = (bytes + DV_PAGE - 1) / DV_PAGE};
     /* with pages larger than the arena's, ends of objects cannot be told apart */
     bool guarded = sysconf(_SC_PAGESIZE) == DV_PAGE;
 
@@ -55,25 +55,25 @@ int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes)
     return 0;
 }
 
-void dv_guard_fini(struct dv_guard *guard)
+void dvk_guard_fini(struct dvk_guard *guard)
 {
     if (guard->counts)
         munmap(guard->counts, guard->pages * sizeof *guard->counts);
     munmap(guard->view - FENCE_BYTES, all_bytes(guard));
 }
 
-static int protect(const struct dv_guard *guard, uint64_t first, uint64_t end, int access)
+static int protect(const struct dvk_guard *guard, uint64_t first, uint64_t end, int access)
 {
     return mprotect(guard->view + first * DV_PAGE, (end - first) * DV_PAGE, access) < 0 ? -errno : 0;
 }
 
 /* How many ranges of open pages a run of pages touches. */
-static int neighbours(const struct dv_guard *guard, uint64_t first, uint64_t end)
+static int neighbours(const struct dvk_guard *guard, uint64_t first, uint64_t end)
 {
     return (first > 0 && guard->counts[first - 1]) + (end < guard->pages && guard->counts[end]);
 }
 
-static void count_out(struct dv_guard *guard, uint64_t first, uint64_t end)
+static void count_out(struct dvk_guard *guard, uint64_t first, uint64_t end)
 {
     for (uint64_t page = first; page < end;) {
         if (guard->counts[page] != 1) {
@@ -91,7 +91,7 @@ static void count_out(struct dv_guard *guard, uint64_t first, uint64_t end)
     }
 }
 
-static int count_in(struct dv_guard *guard, uint64_t first, uint64_t end, bool for_good)
+static int count_in(struct dvk_guard *guard, uint64_t first, uint64_t end, bool for_good)
 {
     for (uint64_t page = first; page < end;) {
         if (guard->counts[page]) {
@@ -119,7 +119,7 @@ static int count_in(struct dv_guard *guard, uint64_t first, uint64_t end, bool f
 }
 
 /* With the lock held. */
-static void close_oldest(struct dv_guard *guard)
+static void close_oldest(struct dvk_guard *guard)
 {
     uint32_t at = guard->oldest;
 
@@ -128,7 +128,7 @@ static void close_oldest(struct dv_guard *guard)
     count_out(guard, guard->lingering[at].first, guard->lingering[at].end);
 }
 
-void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
+void *dvk_guard_open(struct dvk_guard *guard, uint64_t offset, uint64_t bytes)
 {
     uint64_t first = offset / DV_PAGE, end = (offset + (bytes ? bytes : 1) - 1) / DV_PAGE + 1;
     bool for_good = bytes <= DV_ARENA_SMALL_MAX;
@@ -155,7 +155,7 @@ void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
     return error < 0 ? NULL : guard->view + offset;
 }
 
-void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
+void dvk_guard_close(struct dvk_guard *guard, uint64_t offset, uint64_t bytes)
 {
     uint64_t first = offset / DV_PAGE, end = (offset + (bytes ? bytes : 1) - 1) / DV_PAGE + 1;
 
@@ -170,7 +170,7 @@ void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes)
     pthread_mutex_unlock(&guard->lock);
 }
 
-void dv_guard_settle(struct dv_guard *guard)
+void dvk_guard_settle(struct dvk_guard *guard)
 {
     pthread_mutex_lock(&guard->lock);
     while (guard->lingering_count)

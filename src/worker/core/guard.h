@@ -20,7 +20,7 @@
  * and releases one buffer after the other comes back to the same pages, and needs no system call. */
 #define DV_GUARD_LINGERING 8192
 
-struct dv_guard {
+struct dvk_guard {
     pthread_mutex_t lock;
     uint8_t *view;
     uint64_t pages;
@@ -34,14 +34,14 @@ struct dv_guard {
 };
 
 /* Maps the view. Returns 0 or a negative errno. */
-int dv_guard_init(struct dv_guard *guard, int fd, uint64_t bytes);
-void dv_guard_fini(struct dv_guard *guard);
+int dvk_guard_init(struct dvk_guard *guard, int fd, uint64_t bytes);
+void dvk_guard_fini(struct dvk_guard *guard);
 /* Opens the pages of an object; the client may claim several in one place. The range must lie within
  * the shared memory. Returns where it is, or NULL when the kernel refuses. */
-void *dv_guard_open(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
+void *dvk_guard_open(struct dvk_guard *guard, uint64_t offset, uint64_t bytes);
 /* The object is gone: pages that no other object has are closed later. */
-void dv_guard_close(struct dv_guard *guard, uint64_t offset, uint64_t bytes);
+void dvk_guard_close(struct dvk_guard *guard, uint64_t offset, uint64_t bytes);
 /* Closes them now. */
-void dv_guard_settle(struct dv_guard *guard);
+void dvk_guard_settle(struct dvk_guard *guard);
 
 #endif

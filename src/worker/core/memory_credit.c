@@ -17,12 +17,12 @@
 static_assert(DV_SHM_CREDITS + DV_SHM_CREDITS_MORE == DV_MAX_DEVICES, "one for each device");
 
 /* A device whose time is not shared out has no account. */
-static bool is_managed(const struct dv_runtime *runtime, uint32_t device)
+static bool is_managed(const struct dvk_runtime *runtime, uint32_t device)
 {
     return runtime->lease && runtime->start->devices[device].leased;
 }
 
-void dv_accounts_start(struct dv_runtime *runtime)
+void dvk_accounts_start(struct dvk_runtime *runtime)
 {
     pthread_mutex_init(&runtime->accounts_lock, NULL);
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
@@ -36,9 +36,9 @@ void dv_accounts_start(struct dv_runtime *runtime)
 }
 
 /* With the lock held: takes credit back from the client, at most `most`. Returns how much. */
-static uint64_t take_credit(struct dv_runtime *runtime, uint32_t device, uint64_t most)
+static uint64_t take_credit(struct dvk_runtime *runtime, uint32_t device, uint64_t most)
 {
-    struct dv_account *account = &runtime->accounts[device];
+    struct dvk_account *account = &runtime->accounts[device];
     uint64_t seen = atomic_load(dv_shm_credit(runtime->header, device)), take;
 
     if (most > account->credit) /* the client may have written anything there */
@@ -50,25 +50,25 @@ static uint64_t take_credit(struct dv_runtime *runtime, uint32_t device, uint64_
     return take;
 }
 
-static void give_credit(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
+static void give_credit(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes)
 {
     runtime->accounts[device].credit += bytes;
     atomic_fetch_add(dv_shm_credit(runtime->header, device), bytes);
 }
 
 /* For `divvy check`. */
-static void publish(struct dv_runtime *runtime)
+static void publish(struct dvk_runtime *runtime)
 {
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
-        const struct dv_account *account = &runtime->accounts[i];
+        const struct dvk_account *account = &runtime->accounts[i];
         sum += account->used + account->promised + account->credit;
     }
     atomic_store(&runtime->header->reserved_bytes, sum);
 }
 
-uint64_t dv_account_call_back(struct dv_runtime *runtime, uint32_t device)
+uint64_t dvk_account_call_back(struct dvk_runtime *runtime, uint32_t device)
 {
     pthread_mutex_lock(&runtime->accounts_lock);
     uint64_t bytes = take_credit(runtime, device, UINT64_MAX);
@@ -77,9 +77,9 @@ uint64_t dv_account_call_back(struct dv_runtime *runtime, uint32_t device)
     return bytes;
 }
 
-int dv_account_claim(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
+int dvk_account_claim(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes)
 {
-    struct dv_account *account = &runtime->accounts[device];
+    struct dvk_account *account = &runtime->accounts[device];
     uint64_t own, extra;
 
     if (!is_managed(runtime, device))
@@ -110,9 +110,9 @@ int dv_account_claim(struct dv_runtime *runtime, uint32_t device, uint64_t bytes
     return status;
 }
 
-bool dv_account_use(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed)
+bool dvk_account_use(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed)
 {
-    struct dv_account *account = &runtime->accounts[device];
+    struct dvk_account *account = &runtime->accounts[device];
     uint64_t *from = claimed ? &account->promised : &account->credit;
 
     if (!is_managed(runtime, device))
@@ -127,9 +127,9 @@ bool dv_account_use(struct dv_runtime *runtime, uint32_t device, uint64_t bytes,
     return enough;
 }
 
-void dv_account_drop(struct dv_runtime *runtime, uint32_t device, uint64_t bytes)
+void dvk_account_drop(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes)
 {
-    struct dv_account *account = &runtime->accounts[device];
+    struct dvk_account *account = &runtime->accounts[device];
 
     if (!is_managed(runtime, device))
         return;

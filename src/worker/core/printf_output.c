@@ -28,7 +28,7 @@ static struct {
 } output = {.read_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Returns how many bytes the ring takes now. The client can write any head: a senseless one leaves no room. */
-static size_t ring_room(const struct dv_runtime *runtime)
+static size_t ring_room(const struct dvk_runtime *runtime)
 {
     uint64_t used = output.tail - atomic_load(&runtime->header->output_head);
 
@@ -36,7 +36,7 @@ static size_t ring_room(const struct dv_runtime *runtime)
 }
 
 /* Copies into the ring, as far as there is room. Returns how much. */
-static size_t post(struct dv_runtime *runtime, const uint8_t *data, size_t bytes)
+static size_t post(struct dvk_runtime *runtime, const uint8_t *data, size_t bytes)
 {
     uint8_t *ring = runtime->shm + DV_SHM_OUTPUT_OFFSET;
     size_t posted = 0;
@@ -81,7 +81,7 @@ static bool make_room(size_t bytes)
 }
 
 /* Publishes how much there is, with the pipe: the client waits for it before it shows a completion. */
-static void tell_how_much(struct dv_runtime *runtime)
+static void tell_how_much(struct dvk_runtime *runtime)
 {
     int in_pipe = 0;
 
@@ -93,7 +93,7 @@ static void tell_how_much(struct dv_runtime *runtime)
 }
 
 /* Moves kept output into the ring. */
-static bool move_kept(struct dv_runtime *runtime)
+static bool move_kept(struct dvk_runtime *runtime)
 {
     size_t moved = post(runtime, output.kept + output.kept_at, output.kept_end - output.kept_at);
 
@@ -107,7 +107,7 @@ static bool move_kept(struct dv_runtime *runtime)
 }
 
 /* Moves some output out of the pipe: as much as the ring takes, or more, which is kept. */
-static bool take_some(struct dv_runtime *runtime, bool may_keep)
+static bool take_some(struct dvk_runtime *runtime, bool may_keep)
 {
     uint8_t data[16384];
     bool is_behind = output.kept_at < output.kept_end; /* the kept output comes first */
@@ -124,7 +124,7 @@ static bool take_some(struct dv_runtime *runtime, bool may_keep)
 }
 
 /* Never waits for the client. Other kernels may go on printing, so it takes no more than a pipe holds. */
-static void drain(struct dv_runtime *runtime, bool may_keep)
+static void drain(struct dvk_runtime *runtime, bool may_keep)
 {
     enum { ROUNDS_MAX = PIPE_BYTES / 16384 };
 
@@ -135,12 +135,12 @@ static void drain(struct dv_runtime *runtime, bool may_keep)
     tell_how_much(runtime);
     pthread_mutex_unlock(&output.lock);
     if (any)
-        dv_runtime_wake_client(runtime);
+        dvk_runtime_wake_client(runtime);
 }
 
 /* Only the reader's thread keeps output, since only that thread moves it later. Other threads leave in the pipe
  * what the ring does not take: that wakes the reader. */
-void dv_output_drain(struct dv_runtime *runtime)
+void dvk_output_drain(struct dvk_runtime *runtime)
 {
     drain(runtime, false);
 }
@@ -168,7 +168,7 @@ static void *keep_draining(void *argument)
     return NULL;
 }
 
-int dv_output_start(struct dv_runtime *runtime)
+int dvk_output_start(struct dvk_runtime *runtime)
 {
     int ends[2];
     pthread_t reader;

@@ -10,31 +10,31 @@
 #include "src/worker/core/guard.h"
 #include "src/worker/core/session.h"
 
-struct dv_runtime_api;
+struct dvk_runtime_api;
 
 /* A device's account (memory_credit.c). */
-struct dv_account {
+struct dvk_account {
     uint64_t used;     /* by objects that exist */
     uint64_t promised; /* claimed for objects that are about to be created */
     uint64_t credit;   /* for the client to take without asking */
     uint64_t credit_most;
 };
 
-struct dv_runtime {
-    const struct dv_worker_start *start;
+struct dvk_runtime {
+    const struct dvk_worker_start *start;
     uint8_t *shm;
     uint64_t shm_bytes;
-    struct dv_guard guard; /* of the arena, for the vendor's memory objects */
+    struct dvk_guard guard; /* of the arena, for the vendor's memory objects */
     struct dv_shm_header *header;
     struct dv_ring_reader ring;
-    struct dv_graph graph;
+    struct dvk_graph graph;
     pthread_mutex_t upcall_lock; /* upcalls come from the vendor's threads too */
     uint64_t upcall_tail;
     struct dv_upcall *overflow; /* posted while the ring was full */
     size_t overflow_count, overflow_capacity;
     struct dv_lease *lease;      /* NULL: no device of the session is leased */
-    struct dv_gate gates[DV_MAX_DEVICES];
-    struct dv_account accounts[DV_MAX_DEVICES];
+    struct dvk_gate gates[DV_MAX_DEVICES];
+    struct dvk_account accounts[DV_MAX_DEVICES];
     pthread_mutex_t accounts_lock; /* objects end on threads of the vendor's */
     /* Held by the thread that submits: the main thread unless it sleeps, and then, right after a
      * grant, the lease's thread. */
@@ -44,12 +44,12 @@ struct dv_runtime {
     bool shares_a_device;        /* holds one that other tenants use as well */
     bool fence_due;              /* a lease is over: the last of its commands must be reported */
     _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
-    const struct dv_runtime_api *ops; /* the executing part */
+    const struct dvk_runtime_api *ops; /* the executing part */
     void *api;                        /* its own state */
 };
 
 /* The part that executes an API. */
-struct dv_runtime_api {
+struct dvk_runtime_api {
     /* Loads the vendor's libraries without initialising them (the zygote's only preparation), so that forked workers
      * share their pages and start fast. Returns 0 or a negative errno. */
     int (*preload)(void);
@@ -57,79 +57,79 @@ struct dv_runtime_api {
      * their number or a negative errno, with a reason in words; *found is how many there are, whether there was room
      * for them or not. */
     int (*probe)(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
-    const struct dv_graph_backend *backend;
+    const struct dvk_graph_backend *backend;
     /* Initialises the vendor. Returns 0 or a negative errno with a reason in words. */
-    int (*init)(struct dv_runtime *runtime, char *text, size_t text_bytes);
+    int (*init)(struct dvk_runtime *runtime, char *text, size_t text_bytes);
     /* Executes one record: a private copy of record->bytes, freed by the callee's owner. */
-    void (*handle)(struct dv_runtime *runtime, const struct dv_record *record);
+    void (*handle)(struct dvk_runtime *runtime, const struct dv_record *record);
     /* Submitted commands must go to the vendor now: the main thread is about to sleep, or the lease's
      * thread has submitted in its place. */
-    void (*before_sleep)(struct dv_runtime *runtime);
+    void (*before_sleep)(struct dvk_runtime *runtime);
     /* Does a piece of the work beside the commands. Returns whether there is more at once. */
-    bool (*work)(struct dv_runtime *runtime);
+    bool (*work)(struct dvk_runtime *runtime);
     /* On the lease's thread: answers to dv_memory_place, and requests to evict for others. */
-    void (*placed)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
-    void (*evict)(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes);
+    void (*placed)(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
+    void (*evict)(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes);
 };
 
 /* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens
  * when the device is drained. For backends. */
-int dv_gates_start(struct dv_runtime *runtime);
+int dvk_gates_start(struct dvk_runtime *runtime);
 /* quick: to hand it to the vendor takes microseconds, without compiling. */
-bool dv_gate_admit(struct dv_runtime *runtime, struct dv_gate *gate, uint64_t cost_ns, bool quick);
-/* The command that dv_gate_admit let through goes to the vendor. */
-void dv_gate_passed(struct dv_runtime *runtime, struct dv_gate *gate);
-void dv_gate_closed(struct dv_runtime *runtime, struct dv_gate *gate);
-void dv_gate_drained(struct dv_runtime *runtime, struct dv_gate *gate);
+bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t cost_ns, bool quick);
+/* The command that dvk_gate_admit let through goes to the vendor. */
+void dvk_gate_passed(struct dvk_runtime *runtime, struct dvk_gate *gate);
+void dvk_gate_closed(struct dvk_runtime *runtime, struct dvk_gate *gate);
+void dvk_gate_drained(struct dvk_runtime *runtime, struct dvk_gate *gate);
 /* The main thread is about to sleep: where the program will pause, the thread that reports the last
  * command gives the device back. */
-void dv_gates_before_sleep(struct dv_runtime *runtime);
-/* When dv_gates_serve is due although nothing happens; 0: never. */
-uint64_t dv_gates_due_ns(const struct dv_runtime *runtime);
+void dvk_gates_before_sleep(struct dvk_runtime *runtime);
+/* When dvk_gates_serve is due although nothing happens; 0: never. */
+uint64_t dvk_gates_due_ns(const struct dvk_runtime *runtime);
 /* The main thread has slept: its last readings of the clock are old. */
-void dv_gates_slept(struct dv_runtime *runtime);
-void dv_gates_wake_soon_if_shared(struct dv_runtime *runtime);
+void dvk_gates_slept(struct dvk_runtime *runtime);
+void dvk_gates_wake_soon_if_shared(struct dvk_runtime *runtime);
 /* From any thread. */
-void dv_gates_wake_main(struct dv_runtime *runtime);
+void dvk_gates_wake_main(struct dvk_runtime *runtime);
 /* Acts on grants and recalls; by the thread that submits. */
-void dv_gates_serve(struct dv_runtime *runtime);
+void dvk_gates_serve(struct dvk_runtime *runtime);
 
 /* Device memory (memory_credit.c). Any thread, unless said otherwise. */
-void dv_accounts_start(struct dv_runtime *runtime);
+void dvk_accounts_start(struct dvk_runtime *runtime);
 /* Claims bytes to be allocated on the device. Asks divvyd if need be; main thread. Returns 0 or
  * -ENOMEM. Claimed bytes must be used or unclaimed. */
-int dv_account_claim(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
+int dvk_account_claim(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes);
 /* An object of that size is created, from claimed bytes or from the client's credit. */
-bool dv_account_use(struct dv_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed);
+bool dvk_account_use(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed);
 /* The object is gone. */
-void dv_account_drop(struct dv_runtime *runtime, uint32_t device, uint64_t bytes);
+void dvk_account_drop(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes);
 /* Takes back all credit that the client has not taken. Returns how much that was. */
-uint64_t dv_account_call_back(struct dv_runtime *runtime, uint32_t device);
+uint64_t dvk_account_call_back(struct dvk_runtime *runtime, uint32_t device);
 
 /* Posts an upcall to the client's helper, waking it when asked and asleep. Any thread. */
-void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake);
-void dv_runtime_wake_client(struct dv_runtime *runtime);
+void dvk_runtime_upcall(struct dvk_runtime *runtime, const struct dv_upcall *upcall, bool wake);
+void dvk_runtime_wake_client(struct dvk_runtime *runtime);
 
 /* Moves upcalls that wait because the ring was full. Returns whether any still waits. */
-bool dv_runtime_upcalls_wait(struct dv_runtime *runtime);
+bool dvk_runtime_upcalls_wait(struct dvk_runtime *runtime);
 
 /* A checked pointer into the shared memory behind the fixed parts, or NULL: for the worker's own reads
  * and writes. */
-void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
-/* The same for accesses of kernels, until dv_runtime_take_back; or NULL. */
-void *dv_runtime_lend(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
-void dv_runtime_take_back(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes);
+void *dvk_runtime_arena(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes);
+/* The same for accesses of kernels, until dvk_runtime_take_back; or NULL. */
+void *dvk_runtime_lend(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes);
+void dvk_runtime_take_back(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes);
 
 /* Ends the worker because its client broke the protocol. */
-_Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason);
+_Noreturn void dvk_runtime_abandon(struct dvk_runtime *runtime, const char *reason);
 
 /* Makes a call of the vendor's that can take seconds, on a thread of its own: the main thread, which
  * waits for it here, goes on with commands, and gives back devices that others wait for. */
-void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument);
+void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argument), void *argument);
 
 /* Output of kernels. */
-int dv_output_start(struct dv_runtime *runtime);
+int dvk_output_start(struct dvk_runtime *runtime);
 /* Moves all that was printed so far to the client's output ring. Any thread. */
-void dv_output_drain(struct dv_runtime *runtime);
+void dvk_output_drain(struct dvk_runtime *runtime);
 
 #endif

@@ -81,7 +81,7 @@ static bool is_list(const char *list, size_t bytes)
     return at < bytes;
 }
 
-bool dv_sandbox_is_sound(const struct dv_sandbox_settings *sandbox)
+bool dvk_sandbox_is_sound(const struct dv_sandbox_settings *sandbox)
 {
     return sandbox->group_count <= DV_SANDBOX_GROUPS_MAX &&
            sandbox->ioctl_count <= DV_SANDBOX_IOCTLS_MAX && sandbox->root[0] == '/' &&
@@ -89,7 +89,7 @@ bool dv_sandbox_is_sound(const struct dv_sandbox_settings *sandbox)
            is_list(sandbox->paths, sizeof sandbox->paths) && is_list(sandbox->calls, sizeof sandbox->calls);
 }
 
-bool dv_sandbox_is_refused(int error)
+bool dvk_sandbox_is_refused(int error)
 {
     return error == -EPERM || error == -ENOSYS || error == -EINVAL;
 }
@@ -143,7 +143,7 @@ static int own_user_namespace(char *text, size_t bytes)
     return status;
 }
 
-int dv_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
+int dvk_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
     int status = sandbox->uid == DV_SANDBOX_SAME_USER ? own_user_namespace(text, bytes) : 0;
 
@@ -406,7 +406,7 @@ static int drop_rights(const struct view *view, const struct dv_sandbox_settings
     return 0;
 }
 
-int dv_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
+int dvk_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
     return drop_rights(&(struct view){.root = sandbox->root, .text = text, .text_bytes = bytes}, sandbox);
 }
@@ -466,7 +466,7 @@ static int enter_without_sandbox(const struct view *view, const struct dv_sandbo
     return status < 0 ? status : become_worker(view, sandbox);
 }
 
-int dv_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes)
+int dvk_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes)
 {
     struct view view = {.root = sandbox->root, .text = text, .text_bytes = bytes};
 
@@ -481,6 +481,6 @@ int dv_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, ch
         status = become_worker(&view, sandbox);
     die_as_others_do();
     if (status == 0)
-        status = dv_sandbox_restrict_calls(sandbox, text, bytes);
+        status = dvk_sandbox_restrict_calls(sandbox, text, bytes);
     return status;
 }

@@ -3,8 +3,8 @@
  * docs/security.md lists what is allowed and why.
  *
  * Two steps, because only a child can be in a new pid namespace:
- *   dv_sandbox_leave_host  in a short-lived child of the zygote: namespaces of its own
- *   dv_sandbox_enter       in that one's child: files, user, limits, system calls */
+ *   dvk_sandbox_leave_host  in a short-lived child of the zygote: namespaces of its own
+ *   dvk_sandbox_enter       in that one's child: files, user, limits, system calls */
 #ifndef DV_WORKER_CORE_SANDBOX_H
 #define DV_WORKER_CORE_SANDBOX_H
 
@@ -14,22 +14,22 @@
 #include "src/wire/session/handshake.h"
 
 /* Whether all numbers and texts are within their bounds. */
-bool dv_sandbox_is_sound(const struct dv_sandbox_settings *sandbox);
+bool dvk_sandbox_is_sound(const struct dv_sandbox_settings *sandbox);
 
 /* Both return 0, or a negative errno with words. cache_fd: the tenant's directory of compiled
  * kernels, -1: there is none that outlives the worker. It is closed. Without a sandbox (`on` is 0),
- * dv_sandbox_enter only becomes the sandbox's user, with its limits and without any right. */
-int dv_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
-int dv_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes);
+ * dvk_sandbox_enter only becomes the sandbox's user, with its limits and without any right. */
+int dvk_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
+int dvk_sandbox_enter(const struct dv_sandbox_settings *sandbox, int cache_fd, char *text, size_t bytes);
 /* Whether an error of theirs says that this kernel makes no sandboxes: it refuses, or does not know the
  * call. Other errors can be temporary, such as a lack of processes, memory or descriptors. */
-bool dv_sandbox_is_refused(int error);
+bool dvk_sandbox_is_refused(int error);
 
 /* Takes only the rights of the sandbox's user, without the rest of a sandbox. */
-int dv_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
+int dvk_sandbox_become_user(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
 
-/* The last step of dv_sandbox_enter (syscalls.c): from here on only listed system calls work; the
+/* The last step of dvk_sandbox_enter (syscalls.c): from here on only listed system calls work; the
  * others fail with EPERM. */
-int dv_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
+int dvk_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes);
 
 #endif

@@ -36,7 +36,7 @@ static void tie_life(struct dv_shm_header *header)
 /* Never enters the vendor's code: it must react while the main thread is deep inside it. */
 static void *watch_tenant(void *argument)
 {
-    struct dv_runtime *runtime = argument;
+    struct dvk_runtime *runtime = argument;
     struct pollfd tenant = {.fd = runtime->start->tenant_pidfd, .events = POLLIN};
 
     for (;;)
@@ -45,14 +45,14 @@ static void *watch_tenant(void *argument)
     return NULL;
 }
 
-_Noreturn void dv_runtime_abandon(struct dv_runtime *runtime, const char *reason)
+_Noreturn void dvk_runtime_abandon(struct dvk_runtime *runtime, const char *reason)
 {
     dv_warning("session %llu ended: its client %s",
                (unsigned long long)runtime->start->session, reason);
     _exit(3);
 }
 
-void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+void *dvk_runtime_arena(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
 {
     if (offset < DV_SHM_ARENA_OFFSET || offset > runtime->shm_bytes ||
         bytes > runtime->shm_bytes - offset)
@@ -60,18 +60,18 @@ void *dv_runtime_arena(struct dv_runtime *runtime, uint64_t offset, uint64_t byt
     return runtime->shm + offset;
 }
 
-void *dv_runtime_lend(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+void *dvk_runtime_lend(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
 {
-    return dv_runtime_arena(runtime, offset, bytes) ? dv_guard_open(&runtime->guard, offset, bytes)
+    return dvk_runtime_arena(runtime, offset, bytes) ? dvk_guard_open(&runtime->guard, offset, bytes)
                                                     : NULL;
 }
 
-void dv_runtime_take_back(struct dv_runtime *runtime, uint64_t offset, uint64_t bytes)
+void dvk_runtime_take_back(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
 {
-    dv_guard_close(&runtime->guard, offset, bytes);
+    dvk_guard_close(&runtime->guard, offset, bytes);
 }
 
-void dv_runtime_wake_client(struct dv_runtime *runtime)
+void dvk_runtime_wake_client(struct dvk_runtime *runtime)
 {
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&runtime->header->client_asleep, memory_order_relaxed) &&
@@ -80,7 +80,7 @@ void dv_runtime_wake_client(struct dv_runtime *runtime)
 }
 
 /* With the lock held. */
-static bool put_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall)
+static bool put_upcall(struct dvk_runtime *runtime, const struct dv_upcall *upcall)
 {
     struct dv_upcall *ring = (struct dv_upcall *)(runtime->shm + DV_SHM_UPCALL_OFFSET);
     uint64_t used = runtime->upcall_tail - atomic_load(&runtime->header->upcall_head);
@@ -93,7 +93,7 @@ static bool put_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
 }
 
 /* Returns whether there is something new for the client, which must be woken for it. */
-static bool flush_overflow(struct dv_runtime *runtime)
+static bool flush_overflow(struct dvk_runtime *runtime)
 {
     size_t moved = 0;
 
@@ -108,7 +108,7 @@ static bool flush_overflow(struct dv_runtime *runtime)
 }
 
 /* Never waits for the client: its helper may itself be waiting for us to read the command ring. */
-void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcall, bool wake)
+void dvk_runtime_upcall(struct dvk_runtime *runtime, const struct dv_upcall *upcall, bool wake)
 {
     pthread_mutex_lock(&runtime->upcall_lock);
     wake |= flush_overflow(runtime);
@@ -117,7 +117,7 @@ void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
             size_t capacity = runtime->overflow_capacity ? runtime->overflow_capacity * 2 : 1024;
             void *grown = realloc(runtime->overflow, capacity * sizeof *runtime->overflow);
             if (!grown)
-                dv_runtime_abandon(runtime, "does not take its upcalls");
+                dvk_runtime_abandon(runtime, "does not take its upcalls");
             runtime->overflow = grown;
             runtime->overflow_capacity = capacity;
         }
@@ -129,27 +129,27 @@ void dv_runtime_upcall(struct dv_runtime *runtime, const struct dv_upcall *upcal
     }
     pthread_mutex_unlock(&runtime->upcall_lock);
     if (wake)
-        dv_runtime_wake_client(runtime);
+        dvk_runtime_wake_client(runtime);
 }
 
-bool dv_runtime_upcalls_wait(struct dv_runtime *runtime)
+bool dvk_runtime_upcalls_wait(struct dvk_runtime *runtime)
 {
     pthread_mutex_lock(&runtime->upcall_lock);
     bool moved = flush_overflow(runtime), waiting = runtime->overflow_count > 0;
     pthread_mutex_unlock(&runtime->upcall_lock);
     if (moved || waiting)
-        dv_runtime_wake_client(runtime);
+        dvk_runtime_wake_client(runtime);
     return waiting;
 }
 
 /* Returns 0, or how long until a gate is to be looked at. */
-static uint64_t gates_timeout(const struct dv_runtime *runtime)
+static uint64_t gates_timeout(const struct dvk_runtime *runtime)
 {
-    uint64_t due = runtime->lease ? dv_gates_due_ns(runtime) : 0, now = due ? dv_now() : 0;
+    uint64_t due = runtime->lease ? dvk_gates_due_ns(runtime) : 0, now = due ? dv_now() : 0;
     return due == 0 ? 0 : due > now ? due - now : 1;
 }
 
-static bool may_sleep(struct dv_runtime *runtime, const _Atomic bool *over)
+static bool may_sleep(struct dvk_runtime *runtime, const _Atomic bool *over)
 {
     bool wanted = over ? atomic_load(over)
                        : atomic_load(&runtime->header->ring_tail) != runtime->ring.head;
@@ -158,10 +158,10 @@ static bool may_sleep(struct dv_runtime *runtime, const _Atomic bool *over)
 }
 
 /* Until something happens, such as the end of the call or, without one, a new record. */
-static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *over)
+static void sleep_until_woken(struct dvk_runtime *runtime, const _Atomic bool *over)
 {
     struct dv_shm_header *header = runtime->header;
-    struct dv_graph *graph = &runtime->graph;
+    struct dvk_graph *graph = &runtime->graph;
     uint64_t timeout = gates_timeout(runtime);
 
     atomic_store(&graph->asleep, true);
@@ -175,7 +175,7 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
     /* The tenant can write that word as well: reported commands count, whatever it says. */
     while (atomic_load(&header->worker_asleep) && !atomic_load(&runtime->gates_changed) &&
            !(atomic_load(&graph->attention) && atomic_load(&graph->done))) {
-        if (dv_runtime_upcalls_wait(runtime))
+        if (dvk_runtime_upcalls_wait(runtime))
             dv_futex_wait(&header->worker_asleep, 1, DV_NS_PER_MS);
         else if (dv_futex_wait(&header->worker_asleep, 1, timeout) == -ETIMEDOUT) {
             atomic_store(&header->worker_asleep, 0);
@@ -187,47 +187,47 @@ static void sleep_until_woken(struct dv_runtime *runtime, const _Atomic bool *ov
 }
 
 /* Does the work beside records. Returns whether there is more at once. */
-static bool go_on(struct dv_runtime *runtime)
+static bool go_on(struct dvk_runtime *runtime)
 {
-    const struct dv_runtime_api *api = runtime->ops;
+    const struct dvk_runtime_api *api = runtime->ops;
 
     if (atomic_load_explicit(&runtime->gates_changed, memory_order_relaxed) &&
         atomic_exchange(&runtime->gates_changed, false)) {
-        dv_gates_wake_soon_if_shared(runtime);
-        dv_gates_serve(runtime);
+        dvk_gates_wake_soon_if_shared(runtime);
+        dvk_gates_serve(runtime);
     }
     if (runtime->fence_due) {
         runtime->fence_due = false;
-        dv_graph_fence(&runtime->graph);
+        dvk_graph_fence(&runtime->graph);
         api->before_sleep(runtime);
     }
     bool reaped = atomic_load_explicit(&runtime->graph.done, memory_order_relaxed) != NULL;
     if (reaped) {
-        dv_graph_reap(&runtime->graph);
+        dvk_graph_reap(&runtime->graph);
         if (runtime->lease)
-            dv_gates_serve(runtime);
+            dvk_gates_serve(runtime);
     }
     return api->work(runtime) || reaped;
 }
 
-static void rest(struct dv_runtime *runtime, const _Atomic bool *over)
+static void rest(struct dvk_runtime *runtime, const _Atomic bool *over)
 {
-    dv_graph_fence(&runtime->graph);
+    dvk_graph_fence(&runtime->graph);
     runtime->ops->before_sleep(runtime);
     if (runtime->lease)
-        dv_gates_before_sleep(runtime);
+        dvk_gates_before_sleep(runtime);
     sleep_until_woken(runtime, over);
-    dv_gates_slept(runtime);
+    dvk_gates_slept(runtime);
 }
 
-static void serve(struct dv_runtime *runtime)
+static void serve(struct dvk_runtime *runtime)
 {
     struct dv_record record;
 
     for (;;) {
         int found = dv_ring_peek(&runtime->ring, &record);
         if (found == -EPROTO)
-            dv_runtime_abandon(runtime, "wrote a malformed record");
+            dvk_runtime_abandon(runtime, "wrote a malformed record");
         if (found == 0)
             runtime->ops->handle(runtime, &record);
         if (!go_on(runtime) && found == -EAGAIN)
@@ -241,7 +241,7 @@ static void serve(struct dv_runtime *runtime)
 #define LONG_CALL_STACK_BYTES ((size_t)8 << 20)
 
 struct long_call {
-    struct dv_runtime *runtime;
+    struct dvk_runtime *runtime;
     void (*call)(void *argument);
     void *argument;
     _Atomic bool over;
@@ -253,7 +253,7 @@ static void *make_call(void *argument)
 
     c->call(c->argument);
     atomic_store(&c->over, true);
-    dv_gates_wake_main(c->runtime);
+    dvk_gates_wake_main(c->runtime);
     return NULL;
 }
 
@@ -271,7 +271,7 @@ static int start_thread(pthread_t *thread, struct long_call *c)
     return error;
 }
 
-void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argument), void *argument)
+void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argument), void *argument)
 {
     struct long_call c = {.runtime = runtime, .call = call, .argument = argument};
     pthread_t thread;
@@ -286,7 +286,7 @@ void dv_runtime_take_long(struct dv_runtime *runtime, void (*call)(void *argumen
     pthread_join(thread, NULL);
 }
 
-static void fail_start(struct dv_runtime *runtime, const char *text)
+static void fail_start(struct dvk_runtime *runtime, const char *text)
 {
     dv_error("%s", text);
     snprintf(runtime->header->text, sizeof runtime->header->text, "%s", text);
@@ -294,9 +294,9 @@ static void fail_start(struct dv_runtime *runtime, const char *text)
     dv_futex_wake(&runtime->header->worker_state, INT_MAX);
 }
 
-int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_runtime_api *api)
+int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dvk_runtime_api *api)
 {
-    static struct dv_runtime runtime;
+    static struct dvk_runtime runtime;
     char text[512] = "";
     pthread_t watcher;
 
@@ -312,7 +312,7 @@ int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_r
                  (unsigned long long)start->shm_bytes);
         return 1;
     }
-    int guarded = dv_guard_init(&runtime.guard, start->shm_fd, start->shm_bytes);
+    int guarded = dvk_guard_init(&runtime.guard, start->shm_fd, start->shm_bytes);
     if (guarded < 0) {
         dv_error("cannot map the session's memory objects (%llu bytes): %s",
                  (unsigned long long)start->shm_bytes, strerror(-guarded));
@@ -326,22 +326,22 @@ int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_r
     pthread_mutex_lock(&runtime.submitting);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
     tie_life(runtime.header);
-    if (dv_sandbox_enter(start->sandbox, start->cache_fd, text, sizeof text) < 0) {
+    if (dvk_sandbox_enter(start->sandbox, start->cache_fd, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;
     }
 
     if (pthread_create(&watcher, NULL, watch_tenant, &runtime) != 0 ||
-        dv_output_start(&runtime) < 0) {
+        dvk_output_start(&runtime) < 0) {
         fail_start(&runtime, "the worker could not start its threads");
         return 1;
     }
-    dv_graph_init(&runtime.graph, api->backend, &runtime, runtime.shm);
-    if (dv_gates_start(&runtime) < 0) {
+    dvk_graph_init(&runtime.graph, api->backend, &runtime, runtime.shm);
+    if (dvk_gates_start(&runtime) < 0) {
         fail_start(&runtime, "the worker could not start its lease client");
         return 1;
     }
-    dv_accounts_start(&runtime);
+    dvk_accounts_start(&runtime);
     if (api->init(&runtime, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;

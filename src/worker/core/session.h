@@ -6,9 +6,9 @@
 
 #include "src/wire/session/handshake.h"
 
-struct dv_runtime_api;
+struct dvk_runtime_api;
 
-struct dv_worker_start {
+struct dvk_worker_start {
     uint64_t session;
     uint64_t shm_bytes;
     int shm_fd;       /* the session's shared memory; owned by the callee */
@@ -22,6 +22,6 @@ struct dv_worker_start {
 
 /* Serves the session until the tenant leaves; returns the process's exit status. Called in the
  * forked child, which has one thread. */
-int dv_worker_session_run(const struct dv_worker_start *start, const struct dv_runtime_api *api);
+int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dvk_runtime_api *api);
 
 #endif

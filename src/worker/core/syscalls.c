@@ -126,7 +126,7 @@ static int allow_in_part(scmp_filter_ctx filter, const struct dv_sandbox_setting
     return status == 0 ? allow_ioctls(filter, sandbox) : status;
 }
 
-int dv_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
+int dvk_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *text, size_t bytes)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     const char *more = sandbox->calls;
@@ -148,7 +148,7 @@ int dv_sandbox_restrict_calls(const struct dv_sandbox_settings *sandbox, char *t
         status = allow_in_part(filter, sandbox);
     if (status == 0) /* what this guards against stays within one process, which is one tenant's */
         status = seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-    if (status == 0) /* the kernel's own error code: see dv_sandbox_is_refused */
+    if (status == 0) /* the kernel's own error code: see dvk_sandbox_is_refused */
         status = seccomp_attr_set(filter, SCMP_FLTATR_API_SYSRAWRC, 1);
     if (status == 0)
         status = seccomp_load(filter);

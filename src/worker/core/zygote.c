@@ -37,10 +37,10 @@ struct child {
 };
 
 struct zygote {
-    const struct dv_runtime_api *api;
+    const struct dvk_runtime_api *api;
     int socket_fd;
     int signal_fd;
-    bool of_system;   /* see dv_zygote_run */
+    bool of_system;   /* see dvk_zygote_run */
     pid_t probe_pid;  /* 0: none is running */
     bool probe_again; /* asked for while one was running, with: */
     struct dv_sandbox_settings next_sandbox;
@@ -130,7 +130,7 @@ static pid_t fork_child(const struct dv_sandbox_settings *sandbox, char *text, s
         snprintf(report.text, sizeof report.text, "cannot fork: %s", strerror(errno));
     }
     if (between == 0) {
-        report.pid = dv_sandbox_leave_host(sandbox, report.text, sizeof report.text);
+        report.pid = dvk_sandbox_leave_host(sandbox, report.text, sizeof report.text);
         if (report.pid == 0) {
             report.pid = fork();
             if (report.pid == 0) {
@@ -161,7 +161,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
                                  const int *fds)
 {
     char name[16]; /* as long as the kernel keeps */
-    struct dv_worker_start start = {.session = request->session,
+    struct dvk_worker_start start = {.session = request->session,
                                     .shm_bytes = request->shm_bytes,
                                     .shm_fd = fds[FD_SHM],
                                     .control_fd = fds[FD_CONTROL],
@@ -179,7 +179,7 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
     memcpy(start.devices, request->devices, sizeof start.devices);
     snprintf(name, sizeof name, "divvy-w%llu", (unsigned long long)request->session);
     become_child(name);
-    _exit(dv_worker_session_run(&start, zygote->api));
+    _exit(dvk_worker_session_run(&start, zygote->api));
 }
 
 /* Not 0: a driver may end the process with that. */
@@ -193,9 +193,9 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_sandbox_s
     become_child("divvy-probe");
     alarm(DV_ZYGOTE_PROBE_LIMIT_S);
     *answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_PROBED};
-    answer->status = dv_sandbox_enter(sandbox, cache_fd, answer->text, sizeof answer->text);
+    answer->status = dvk_sandbox_enter(sandbox, cache_fd, answer->text, sizeof answer->text);
     if (answer->status < 0) {
-        answer->unsandboxed = sandbox->on && dv_sandbox_is_refused(answer->status);
+        answer->unsandboxed = sandbox->on && dvk_sandbox_is_refused(answer->status);
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
     int count = zygote->api->probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found, answer->text,
@@ -272,7 +272,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_sandbox_settings *
         run_probe(zygote, sandbox, cache_fd);
     dv_close_fd(&cache_fd);
     if (pid < 0)
-        answer_probe_failure(zygote, text, sandbox->on && dv_sandbox_is_refused(pid));
+        answer_probe_failure(zygote, text, sandbox->on && dvk_sandbox_is_refused(pid));
     else
         zygote->probe_pid = pid;
 }
@@ -283,7 +283,7 @@ static void fork_probe(struct zygote *zygote, const struct dv_sandbox_settings *
 static int trim_as_user(const struct dv_sandbox_settings *sandbox, int directory_fd, bool all, uint64_t *left)
 {
     char text[256];
-    int error = sandbox->uid == DV_SANDBOX_SAME_USER ? 0 : dv_sandbox_become_user(sandbox, text, sizeof text);
+    int error = sandbox->uid == DV_SANDBOX_SAME_USER ? 0 : dvk_sandbox_become_user(sandbox, text, sizeof text);
 
     if (error < 0)
         dv_error("cannot trim compiled kernels: %s", text);
@@ -368,7 +368,7 @@ static bool serve_request(struct zygote *zygote)
         request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
         (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("ignored an invalid request of %zd bytes", length);
-    else if (!dv_sandbox_is_sound(&request.sandbox) || !may_be(zygote, &request.sandbox))
+    else if (!dvk_sandbox_is_sound(&request.sandbox) || !may_be(zygote, &request.sandbox))
         answer_failure(zygote, request.session, -EPROTO, "invalid sandbox settings");
     else if (request.op == DV_ZYGOTE_PROBE)
         fork_probe(zygote, &request.sandbox, fd_count ? dv_take_fd(&fds[0]) : -1);
@@ -453,7 +453,7 @@ static int open_signals(void)
     return fd < 0 ? -errno : fd;
 }
 
-int dv_zygote_run(int socket_fd, bool of_system, const struct dv_runtime_api *api)
+int dvk_zygote_run(int socket_fd, bool of_system, const struct dvk_runtime_api *api)
 {
     static struct zygote zygote;
 

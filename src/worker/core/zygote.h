@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-struct dv_runtime_api;
+struct dvk_runtime_api;
 
 /* Where divvyd puts the zygote's end of their SEQPACKET socket. */
 #define DV_ZYGOTE_SOCKET_FD 3
@@ -18,6 +18,6 @@ struct dv_runtime_api;
 /* Serves requests on the socket until its other end is closed; workers live on after that. of_system:
  * no worker may run as the zygote's own user or root, whatever is asked for. Returns the process's exit
  * status. In a forked worker it does not return. */
-int dv_zygote_run(int socket_fd, bool of_system, const struct dv_runtime_api *api);
+int dvk_zygote_run(int socket_fd, bool of_system, const struct dvk_runtime_api *api);
 
 #endif

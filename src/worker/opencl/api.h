@@ -4,6 +4,6 @@
 
 #include "src/worker/core/runtime.h"
 
-extern const struct dv_runtime_api dvk_opencl;
+extern const struct dvk_runtime_api dvk_opencl;
 
 #endif

@@ -8,7 +8,7 @@
 #include "src/worker/opencl/executor.h"
 #include "src/worker/opencl/residency.h"
 
-static struct dvk_command *command_of(struct dv_node *node)
+static struct dvk_command *command_of(struct dvk_node *node)
 {
     return (struct dvk_command *)node;
 }
@@ -129,25 +129,25 @@ static void CL_CALLBACK vendor_completed(cl_event event, cl_int status, void *us
 
     if (c->queue->profiling && c->node.event && status >= 0)
         publish_times(c);
-    dv_graph_report(&c->node, status < 0 ? status : CL_COMPLETE);
+    dvk_graph_report(&c->node, status < 0 ? status : CL_COMPLETE);
 }
 
-static void before_visible(struct dv_node *node)
+static void before_visible(struct dvk_node *node)
 {
     struct dvk_command *c = command_of(node);
 
     if (c->may_print && node->reports) /* otherwise it has not run */
-        dv_output_drain(c->worker->runtime);
+        dvk_output_drain(c->worker->runtime);
     if (c->flag)
         atomic_store_explicit(c->flag, 0, memory_order_release);
     if (c->free_after)
-        dv_runtime_upcall(c->worker->runtime,
+        dvk_runtime_upcall(c->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, true);
 }
 
-static void notify(struct dv_graph *graph, uint32_t slot)
+static void notify(struct dvk_graph *graph, uint32_t slot)
 {
-    dv_runtime_upcall(graph->owner, &(struct dv_upcall){.kind = DV_UPCALL_EVENT, .a = slot}, true);
+    dvk_runtime_upcall(graph->owner, &(struct dv_upcall){.kind = DV_UPCALL_EVENT, .a = slot}, true);
 }
 
 /* ---- submission ---- */
@@ -182,7 +182,7 @@ static int32_t open_lane(struct dvk_queue *queue)
     return error;
 }
 
-static int32_t submit(struct dv_node *node)
+static int32_t submit(struct dvk_node *node)
 {
     struct dvk_command *c = command_of(node);
     int32_t error = vendor_waits(c);
@@ -230,13 +230,13 @@ static int32_t submit(struct dv_node *node)
     return CL_SUCCESS;
 }
 
-static void turn(struct dv_node *node)
+static void turn(struct dvk_node *node)
 {
     struct dvk_command *c = command_of(node);
     const struct dvw_host *m = (const void *)c->record;
 
     if (m->by_helper) {
-        dv_runtime_upcall(c->worker->runtime,
+        dvk_runtime_upcall(c->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_TURN,
                                               .a = head_of(c)->queue,
                                               .b = node->number},
@@ -248,12 +248,12 @@ static void turn(struct dv_node *node)
 
 #define FAILURES_LOGGED 20 /* of a session: the log is everybody's */
 
-static void failed(struct dv_node *node, int32_t status)
+static void failed(struct dvk_node *node, int32_t status)
 {
     struct dvk_command *c = command_of(node);
 
     if (node->by_helper && node->doomed) /* the client still keeps what it would have moved */
-        dv_runtime_upcall(c->worker->runtime,
+        dvk_runtime_upcall(c->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_TURN,
                                               .a = head_of(c)->queue,
                                               .b = node->number,
@@ -265,7 +265,7 @@ static void failed(struct dv_node *node, int32_t status)
         dv_warning("%s failed after it was accepted: error %d%s", c->info ? c->info->name : "fence",
                    status,
                    ++c->worker->failures == FAILURES_LOGGED ? "; more such failures are not logged" : "");
-    dv_runtime_upcall(c->worker->runtime,
+    dvk_runtime_upcall(c->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
                                           .a = c->queue->context->id,
                                           .b = (uint64_t)(int64_t)status},
@@ -273,12 +273,12 @@ static void failed(struct dv_node *node, int32_t status)
 }
 
 /* A command that waits at the gate may refer to those it follows, and need the room of what they used. */
-static void finished(struct dv_node *node)
+static void finished(struct dvk_node *node)
 {
     dvk_residency_done(command_of(node));
 }
 
-static void destroy(struct dv_node *node)
+static void destroy(struct dvk_node *node)
 {
     struct dvk_command *c = command_of(node);
 
@@ -296,7 +296,7 @@ static int32_t submit_fence(struct dvk_worker *w, struct dvk_command *c)
     return clEnqueueMarkerWithWaitList(dvk_command_queue(c), 0, NULL, &c->event);
 }
 
-static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *stream)
+static struct dvk_node *fence(struct dvk_graph_queue *queue, struct dvk_stream *stream)
 {
     static const struct dvk_message_info info = {.name = "fence", .submit = submit_fence};
     struct dvk_command *c = calloc(1, sizeof *c);
@@ -311,7 +311,7 @@ static struct dv_node *fence(struct dv_graph_queue *queue, struct dv_stream *str
 
 /* Looks ahead over arguments being set, for the next command of the same queue. A hint only: what
  * it reads can still change. */
-static bool more_coming(const struct dv_node *node)
+static bool more_coming(const struct dvk_node *node)
 {
     enum { FAR_ENOUGH = 32 };
     const struct dvk_command *c = (const struct dvk_command *)node;
@@ -335,10 +335,10 @@ static bool more_coming(const struct dv_node *node)
     return false;
 }
 
-static struct dv_runtime *runtime_of(struct dv_gate *gate)
+static struct dvk_runtime *runtime_of(struct dvk_gate *gate)
 {
-    return (struct dv_runtime *)((char *)(gate - gate->device) -
-                                 offsetof(struct dv_runtime, gates));
+    return (struct dvk_runtime *)((char *)(gate - gate->device) -
+                                 offsetof(struct dvk_runtime, gates));
 }
 
 /* What is not known yet is taken for this, so that it runs with little behind it. */
@@ -348,7 +348,7 @@ static struct dv_runtime *runtime_of(struct dv_gate *gate)
 #define OTHER_COST_START_NS (5 * DV_NS_PER_US)
 #define OTHER_COST_MOST_NS (1 * DV_NS_PER_MS)
 
-static uint64_t cost(const struct dv_node *node)
+static uint64_t cost(const struct dvk_node *node)
 {
     const struct dvk_command *c = (const struct dvk_command *)node;
 
@@ -362,7 +362,7 @@ static uint64_t cost(const struct dv_node *node)
     return expected < (double)DV_NS_PER_S ? (uint64_t)expected : DV_NS_PER_S;
 }
 
-static void measured(struct dv_node *node, uint64_t took_ns)
+static void measured(struct dvk_node *node, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
@@ -386,41 +386,41 @@ static void measured(struct dv_node *node, uint64_t took_ns)
         ran->longest_ns = took_ns;
 }
 
-static void all_measured(struct dv_gate *gate)
+static void all_measured(struct dvk_gate *gate)
 {
-    struct dv_runtime *runtime = runtime_of(gate);
+    struct dvk_runtime *runtime = runtime_of(gate);
     struct dv_lease_work *ran = &dvk_worker_of(runtime)->ran;
 
     dv_lease_ran(runtime->lease, gate->device, ran);
     *ran = (struct dv_lease_work){0};
 }
 
-static bool admit(struct dv_gate *gate, struct dv_node *node)
+static bool admit(struct dvk_gate *gate, struct dvk_node *node)
 {
-    struct dv_runtime *runtime = node->graph->owner;
+    struct dvk_runtime *runtime = node->graph->owner;
 
-    if (!dv_gate_admit(runtime, gate, cost(node), !command_of(node)->compiles)) {
+    if (!dvk_gate_admit(runtime, gate, cost(node), !command_of(node)->compiles)) {
         if (!dv_lease_held(runtime->lease, gate->device))
             dvk_residency_ahead(command_of(node));
         return false;
     }
     if (!dvk_residency_admit(command_of(node)))
         return false;
-    dv_gate_passed(node->graph->owner, gate);
+    dvk_gate_passed(node->graph->owner, gate);
     return true;
 }
 
-static void drained(struct dv_gate *gate)
+static void drained(struct dvk_gate *gate)
 {
-    dv_gate_drained(runtime_of(gate), gate);
+    dvk_gate_drained(runtime_of(gate), gate);
 }
 
-static void closed(struct dv_gate *gate)
+static void closed(struct dvk_gate *gate)
 {
-    dv_gate_closed(runtime_of(gate), gate);
+    dvk_gate_closed(runtime_of(gate), gate);
 }
 
-const struct dv_graph_backend dvk_backend = {
+const struct dvk_graph_backend dvk_backend = {
     .cost = cost,
     .measured = measured,
     .all_measured = all_measured,
@@ -442,20 +442,20 @@ const struct dv_graph_backend dvk_backend = {
 
 void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info)
 {
-    struct dv_runtime *runtime = w->runtime;
+    struct dvk_runtime *runtime = w->runtime;
     struct dvk_command *c = malloc(sizeof *c + record->bytes);
 
     if (!c)
-        dv_runtime_abandon(runtime, "left the worker without memory");
+        dvk_runtime_abandon(runtime, "left the worker without memory");
     memset(c, 0, sizeof *c);
     dv_ring_take(&runtime->ring, record, c->record);
     const struct dv_queue_head *head = head_of(c);
     if (record->bytes < info->bytes || head->wait_count > DV_MAX_WAITS ||
         record->bytes - info->bytes < waits_bytes(head) || head->event > DV_SHM_EVENT_COUNT)
-        dv_runtime_abandon(runtime, "sent a command with wrong lengths");
+        dvk_runtime_abandon(runtime, "sent a command with wrong lengths");
     c->queue = dvk_find_queue(w, head->queue);
     if (!c->queue)
-        dv_runtime_abandon(runtime, "named an unknown queue");
+        dvk_runtime_abandon(runtime, "named an unknown queue");
     c->worker = w;
     c->info = info;
     c->writes = info->writes;
@@ -473,7 +473,7 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, co
         c->node.failure = error;
         dv_warning("%s cannot run: error %d", info->name, error);
     }
-    dv_graph_add(&runtime->graph, &c->node,
+    dvk_graph_add(&runtime->graph, &c->node,
                  (const uint32_t *)(c->record + record->bytes - waits_bytes(head)),
                  head->wait_count);
 }
@@ -513,15 +513,15 @@ void dvk_on_create_user_event(struct dvk_worker *w, const struct dvw_create_user
     c->worker = w;
     c->node.event = m->event;
     if (m->event == 0 || m->event > DV_SHM_EVENT_COUNT ||
-        dv_graph_add_user_event(&w->runtime->graph, &c->node) < 0)
+        dvk_graph_add_user_event(&w->runtime->graph, &c->node) < 0)
         free(c);
 }
 
 void dvk_on_set_user_event(struct dvk_worker *w, const struct dvw_set_user_event *m,
                            const uint8_t *tail, size_t tail_bytes)
 {
-    struct dv_node *node = dv_graph_event_node(&w->runtime->graph, m->event);
+    struct dvk_node *node = dvk_graph_event_node(&w->runtime->graph, m->event);
 
     if (node && !node->queue)
-        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+        dvk_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
 }

@@ -10,7 +10,7 @@ static void CL_CALLBACK context_error(const char *text, const void *info, size_t
 {
     struct dvk_context *context = user;
     dv_warning("vendor: %s", text ? text : "error");
-    dv_runtime_upcall(context->worker->runtime,
+    dvk_runtime_upcall(context->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
                                           .a = context->id,
                                           .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
@@ -38,15 +38,15 @@ static void idle_context(struct dvk_worker *w, struct dvk_context *context)
 /* What the vendor itself keeps on the device for a context, as configured. */
 static cl_int count_context(struct dvk_context *context)
 {
-    struct dv_runtime *runtime = context->worker->runtime;
+    struct dvk_runtime *runtime = context->worker->runtime;
 
     for (uint32_t i = 0; i < context->device_count; i++) {
         uint32_t device = context->devices[i]->index;
         uint64_t bytes = runtime->start->devices[device].per_context_bytes;
         if (bytes == 0)
             continue;
-        if (dv_account_claim(runtime, device, bytes) < 0 ||
-            !dv_account_use(runtime, device, bytes, true))
+        if (dvk_account_claim(runtime, device, bytes) < 0 ||
+            !dvk_account_use(runtime, device, bytes, true))
             return CL_OUT_OF_RESOURCES;
         context->counted_bytes[i] = bytes;
     }
@@ -56,7 +56,7 @@ static cl_int count_context(struct dvk_context *context)
 /* Whether the tenant's request can be kept on a device that the program comes to use. */
 static cl_int join_device(struct dvk_worker *w, const struct dvk_device *device)
 {
-    struct dv_runtime *runtime = w->runtime;
+    struct dvk_runtime *runtime = w->runtime;
 
     if (!runtime->lease || !runtime->start->devices[device->index].leased)
         return CL_SUCCESS;
@@ -81,7 +81,7 @@ static void close_context(struct dvk_context *context)
         clReleaseContext(context->vendor);
     for (uint32_t i = 0; i < context->device_count; i++)
         if (context->counted_bytes[i])
-            dv_account_drop(context->worker->runtime, context->devices[i]->index,
+            dvk_account_drop(context->worker->runtime, context->devices[i]->index,
                             context->counted_bytes[i]);
     idle_context(context->worker, context);
 }
@@ -167,14 +167,14 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
     queue->vendor = clCreateCommandQueue(context->vendor, device->vendor,
                                          m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
     if (error == CL_SUCCESS &&
-        dv_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
+        dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
         error = CL_OUT_OF_RESOURCES;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_QUEUE, m->id, queue);
     if (error != CL_SUCCESS) {
         if (queue->vendor)
             clReleaseCommandQueue(queue->vendor);
-        dv_graph_queue_fini(&w->runtime->graph, &queue->graph);
+        dvk_graph_queue_fini(&w->runtime->graph, &queue->graph);
         free(queue);
         return error;
     }
@@ -189,7 +189,7 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
 
 void dvk_queue_close(struct dvk_worker *w, struct dvk_queue *queue)
 {
-    dv_graph_queue_fini(&w->runtime->graph, &queue->graph);
+    dvk_graph_queue_fini(&w->runtime->graph, &queue->graph);
     clReleaseCommandQueue(queue->vendor);
     if (queue->lane)
         clReleaseCommandQueue(queue->lane);

@@ -42,7 +42,7 @@ static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
     return dvk_put(w, DV_KIND_DEVICE, w->device_count, device) == CL_SUCCESS ? 0 : -ENOMEM;
 }
 
-static int init(struct dv_runtime *runtime, char *text, size_t text_bytes)
+static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
 {
     DV_AUTO_FREE struct dv_device_report *reports = calloc(DV_MAX_DEVICES, sizeof *reports);
     struct dvk_worker *w = calloc(1, sizeof *w);
@@ -88,15 +88,15 @@ static void answer(struct dvk_worker *w, const struct dvk_message_info *info, co
     dvk_send_reply(reply.block, status);
 }
 
-static void handle(struct dv_runtime *runtime, const struct dv_record *record)
+static void handle(struct dvk_runtime *runtime, const struct dv_record *record)
 {
     struct dvk_worker *w = dvk_worker_of(runtime);
 
     if (record->op >= DVW_OP_COUNT)
-        dv_runtime_abandon(runtime, "sent an unknown message");
+        dvk_runtime_abandon(runtime, "sent an unknown message");
     const struct dvk_message_info *info = &dvk_messages[record->op];
     if (record->bytes < info->bytes)
-        dv_runtime_abandon(runtime, "sent a message that is too short");
+        dvk_runtime_abandon(runtime, "sent a message that is too short");
     if (info->style == DVK_STYLE_QUEUE) {
         dvk_command_handle(w, record, info);
         return;
@@ -106,7 +106,7 @@ static void handle(struct dv_runtime *runtime, const struct dv_record *record)
         w->scratch_bytes = record->bytes < 4096 ? 4096 : record->bytes;
         w->scratch = malloc(w->scratch_bytes);
         if (!w->scratch)
-            dv_runtime_abandon(runtime, "left the worker without memory");
+            dvk_runtime_abandon(runtime, "left the worker without memory");
     }
     dv_ring_take(&runtime->ring, record, w->scratch);
     size_t tail_bytes = record->bytes - info->bytes;
@@ -116,7 +116,7 @@ static void handle(struct dv_runtime *runtime, const struct dv_record *record)
         answer(w, info, w->scratch, tail_bytes);
 }
 
-static void before_sleep(struct dv_runtime *runtime)
+static void before_sleep(struct dvk_runtime *runtime)
 {
     struct dvk_worker *w = dvk_worker_of(runtime);
 
@@ -125,22 +125,22 @@ static void before_sleep(struct dv_runtime *runtime)
     dvk_flush(w);
 }
 
-static bool work(struct dv_runtime *runtime)
+static bool work(struct dvk_runtime *runtime)
 {
     return dvk_residency_work(dvk_worker_of(runtime));
 }
 
-static void placed(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
+static void placed(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
 {
     dvk_residency_placed(dvk_worker_of(runtime), device, id, bytes, placed);
 }
 
-static void evict(struct dv_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes)
+static void evict(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes)
 {
     dvk_residency_evict(dvk_worker_of(runtime), device, id, bytes);
 }
 
-const struct dv_runtime_api dvk_opencl = {
+const struct dvk_runtime_api dvk_opencl = {
     .preload = dvk_preload,
     .probe = dvk_probe,
     .backend = &dvk_backend,

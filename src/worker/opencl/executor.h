@@ -48,7 +48,7 @@ struct dvk_context {
 };
 
 struct dvk_queue {
-    struct dv_graph_queue graph;
+    struct dvk_graph_queue graph;
     cl_command_queue vendor;
     cl_command_queue lane; /* made when first needed */
     uint32_t id;
@@ -232,7 +232,7 @@ struct dvk_kernel {
 
 /* A command: node of the graph, vendor event, and a private copy of its record. */
 struct dvk_command {
-    struct dv_node node;
+    struct dvk_node node;
     struct dvk_worker *worker;
     struct dvk_queue *queue;
     const struct dvk_message_info *info;
@@ -266,7 +266,7 @@ struct dvk_table {
 struct dvk_worker {
     struct dv_lease_work ran; /* what is being measured */
     uint64_t other_cost_ns; /* of commands that are no kernels, lately; 0: not known */
-    struct dv_runtime *runtime;
+    struct dvk_runtime *runtime;
     const struct dvk_message_info *messages; /* by op: the generated table */
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
@@ -280,7 +280,7 @@ struct dvk_worker {
     uint32_t device_count;
 };
 
-static inline struct dvk_worker *dvk_worker_of(struct dv_runtime *runtime)
+static inline struct dvk_worker *dvk_worker_of(struct dvk_runtime *runtime)
 {
     return runtime->api;
 }
@@ -394,12 +394,12 @@ cl_command_queue dvk_command_queue(struct dvk_command *c);
 cl_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
 void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info);
-extern const struct dv_graph_backend dvk_backend;
+extern const struct dvk_graph_backend dvk_backend;
 
 /* ---- queries.c ---- */
 int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
                           size_t capacity, void *value, size_t *bytes);
-/* ---- vendor.c: the first two as in struct dv_runtime_api ---- */
+/* ---- vendor.c: the first two as in struct dvk_runtime_api ---- */
 int dvk_preload(void);
 int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
 int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,

@@ -23,7 +23,7 @@ static uint64_t pixels_bytes(const struct dvw_create_image *m, size_t pixel_byte
 static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m)
 {
     uint64_t bytes = pixels_bytes(m, dv_pixel_bytes(m->order, m->data_type));
-    return bytes <= DV_SHM_BYTES_MAX ? dv_runtime_arena(w->runtime, m->data, bytes) : NULL;
+    return bytes <= DV_SHM_BYTES_MAX ? dvk_runtime_arena(w->runtime, m->data, bytes) : NULL;
 }
 
 static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_image *m,
@@ -106,7 +106,7 @@ static cl_int make_image(struct dvk_mem *mem, const struct dvw_create_image *m, 
 /* The bytes of a part of another object are not counted again. */
 static cl_int count_image(struct dvk_worker *w, struct dvk_mem *mem, const struct dvk_context *context)
 {
-    if (dv_account_claim(w->runtime, mem->device, mem->bytes) < 0 || !dvk_mem_count(mem, context, true))
+    if (dvk_account_claim(w->runtime, mem->device, mem->bytes) < 0 || !dvk_mem_count(mem, context, true))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
     return CL_SUCCESS;
 }

@@ -43,13 +43,13 @@ uint32_t dvk_mem_home(const struct dvk_context *context)
 bool dvk_mem_count(struct dvk_mem *mem, const struct dvk_context *context, bool claimed)
 {
     mem->device = dvk_mem_home(context);
-    mem->counted = dv_account_use(mem->worker->runtime, mem->device, mem->bytes, claimed);
+    mem->counted = dvk_account_use(mem->worker->runtime, mem->device, mem->bytes, claimed);
     return mem->counted;
 }
 
 void dvk_mem_uncount(struct dvk_mem *mem)
 {
     if (mem->counted)
-        dv_account_drop(mem->worker->runtime, mem->device, mem->bytes);
+        dvk_account_drop(mem->worker->runtime, mem->device, mem->bytes);
     mem->counted = false;
 }

@@ -18,7 +18,7 @@ int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory 
         return CL_INVALID_CONTEXT;
     if (m->bytes > DV_SHM_BYTES_MAX)
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
-    return dv_account_claim(w->runtime, dvk_mem_home(context), m->bytes) < 0
+    return dvk_account_claim(w->runtime, dvk_mem_home(context), m->bytes) < 0
                ? CL_MEM_OBJECT_ALLOCATION_FAILURE
                : CL_SUCCESS;
 }
@@ -27,7 +27,7 @@ int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory 
 static void take_back_storage(struct dvk_mem *mem)
 {
     if (mem->lent)
-        dv_runtime_take_back(mem->worker->runtime, mem->lent, mem->bytes);
+        dvk_runtime_take_back(mem->worker->runtime, mem->lent, mem->bytes);
     mem->lent = 0;
 }
 
@@ -37,7 +37,7 @@ static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
     take_back_storage(mem); /* before the client hears of it, and puts another object there */
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
     dvk_mem_uncount(mem); /* first: whoever hears of it may ask for the same bytes again */
-    dv_runtime_upcall(mem->worker->runtime,
+    dvk_runtime_upcall(mem->worker->runtime,
                       &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     free(mem);
 }
@@ -132,7 +132,7 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     mem->bytes = m->size;
     if (!context)
         error = CL_INVALID_CONTEXT;
-    else if (m->arena && !(storage = dv_runtime_arena(w->runtime, m->arena, m->size)))
+    else if (m->arena && !(storage = dvk_runtime_arena(w->runtime, m->arena, m->size)))
         error = CL_INVALID_VALUE;
     else if (!dvk_mem_count(mem, context, m->claimed)) /* the client should not have sent it */
         error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
@@ -140,14 +140,14 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         dvk_mem_set_recipe(mem, (struct dvk_recipe){.context = context, .flags = flags});
         error = dvk_residency_add(mem, storage);
     } else if (storage && !m->initial &&
-               !(storage = dv_runtime_lend(w->runtime, m->arena, m->size))) {
+               !(storage = dvk_runtime_lend(w->runtime, m->arena, m->size))) {
         error = CL_OUT_OF_HOST_MEMORY;
     } else {
         mem->lent = storage && !m->initial ? m->arena : 0;
         make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
     }
     if (m->initial) /* a little memory is not worth waking anybody for */
-        dv_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
+        dvk_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                           m->size >= FREED_SOON_BYTES);
     dvk_mem_keep(w, mem, error);
 }
@@ -200,7 +200,7 @@ static void release_vendor_mem(struct dvk_mem *mem)
             take_back_storage(mem);
     }
     if (!told)
-        dv_runtime_upcall(mem->worker->runtime,
+        dvk_runtime_upcall(mem->worker->runtime,
                           &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     mem->error = CL_INVALID_MEM_OBJECT;
 }

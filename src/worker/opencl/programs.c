@@ -10,7 +10,7 @@
 static uint8_t *copy_bulk(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
 {
     const uint8_t *shared = bytes <= DV_MAX_PROGRAM_BYTES
-                                ? dv_runtime_arena(w->runtime, offset, bytes)
+                                ? dvk_runtime_arena(w->runtime, offset, bytes)
                                 : NULL;
     uint8_t *copy = shared ? malloc(bytes + 1) : NULL;
 
@@ -267,7 +267,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         if (!context)
             return CL_INVALID_CONTEXT;
         b.context = context->vendor;
-        dv_runtime_take_long(w->runtime, build, &b);
+        dvk_runtime_take_long(w->runtime, build, &b);
         cl_program linked = b.program;
         if (linked) {
             program = calloc(1, sizeof *program);
@@ -294,6 +294,6 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         program->may_print |= may_print;
         b.names = names;
     }
-    dv_runtime_take_long(w->runtime, build, &b);
+    dvk_runtime_take_long(w->runtime, build, &b);
     return put_kernel_names(program->vendor, b.error, reply);
 }

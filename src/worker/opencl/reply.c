@@ -6,11 +6,11 @@
 
 struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
 {
-    struct dv_reply *block = dv_runtime_arena(w->runtime, offset, sizeof *block + bytes);
+    struct dv_reply *block = dvk_runtime_arena(w->runtime, offset, sizeof *block + bytes);
 
     /* An atomic access across two cache lines would hold up the whole machine. */
     if (!block || offset % alignof(struct dv_reply))
-        dv_runtime_abandon(w->runtime, "named a reply outside its arena");
+        dvk_runtime_abandon(w->runtime, "named a reply outside its arena");
     return block;
 }
 

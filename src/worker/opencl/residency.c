@@ -25,7 +25,7 @@ bool dvk_is_managed(const struct dvk_context *context)
 
 void dvk_residency_start(struct dvk_worker *w)
 {
-    const struct dv_runtime *runtime = w->runtime;
+    const struct dvk_runtime *runtime = w->runtime;
 
     for (uint32_t i = 0; i < w->device_count; i++) {
         TAILQ_INIT(&w->rooms[i].resident);
@@ -326,7 +326,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     room->room -= back;
     /* The device was given back by the thread that reports: what those commands used is free as soon as
      * their end is noticed here, also when the device has been granted again by then. */
-    const struct dv_gate *gate = &w->runtime->gates[device];
+    const struct dvk_gate *gate = &w->runtime->gates[device];
     bool closed = atomic_load(&gate->closing) == DV_GATE_CLOSED;
     bool soon = !more && gate->in_flight > 0 && (closed || !dv_lease_held(lease, device));
     room->evict_due -= back;
@@ -451,7 +451,7 @@ void dvk_residency_forget(struct dvk_mem *mem)
 
 void dvk_residency_remove(struct dvk_mem *mem)
 {
-    struct dv_runtime *runtime = mem->worker->runtime;
+    struct dvk_runtime *runtime = mem->worker->runtime;
     bool is_root = mem->root == mem;
 
     if (is_root && room_of(mem)->partly_there == mem)
@@ -465,5 +465,5 @@ void dvk_residency_remove(struct dvk_mem *mem)
         dvk_mem_uncount(mem);
     }
     mem->error = CL_INVALID_MEM_OBJECT;
-    dv_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    dvk_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
 }

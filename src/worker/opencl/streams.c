@@ -10,7 +10,7 @@ static void flush(cl_command_queue queue)
 
 void dvk_flush(struct dvk_worker *w)
 {
-    struct dv_graph *graph = &w->runtime->graph;
+    struct dvk_graph *graph = &w->runtime->graph;
 
     for (uint32_t i = 0; i < graph->queue_count; i++) {
         struct dvk_queue *queue = (struct dvk_queue *)graph->queues[i];
@@ -25,7 +25,7 @@ void dvk_flush(struct dvk_worker *w)
 
 void dvk_finish(struct dvk_worker *w)
 {
-    struct dv_graph *graph = &w->runtime->graph;
+    struct dvk_graph *graph = &w->runtime->graph;
 
     for (uint32_t i = 0; i < graph->queue_count; i++) {
         struct dvk_queue *queue = (struct dvk_queue *)graph->queues[i];

@@ -17,7 +17,7 @@ int32_t dvk_submit_host(struct dvk_worker *w, struct dvk_command *c)
     return CL_INVALID_OPERATION; /* never goes to the vendor */
 }
 
-static struct dv_graph_queue *queue_with_host_command(struct dvk_worker *w,
+static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w,
                                                       const struct dvw_host_done *m)
 {
     struct dvk_queue *queue = dvk_find_queue(w, m->queue);
@@ -25,21 +25,21 @@ static struct dv_graph_queue *queue_with_host_command(struct dvk_worker *w,
     if (queue)
         return &queue->graph;
     for (queue = w->released_queues; queue; queue = queue->next_released)
-        if (queue->id == m->queue && dv_graph_find(&queue->graph, m->first))
+        if (queue->id == m->queue && dvk_graph_find(&queue->graph, m->first))
             return &queue->graph;
     return NULL;
 }
 
 /* The first host command of the range that has had its turn and is not finished. */
-static struct dv_node *host_command_within(struct dv_graph_queue *queue,
+static struct dvk_node *host_command_within(struct dvk_graph_queue *queue,
                                            const struct dvw_host_done *m)
 {
-    struct dv_node *node;
+    struct dvk_node *node;
 
     TAILQ_FOREACH (node, &queue->active, in_active) { /* in the order of their numbers */
         if (node->number > m->last)
             break;
-        if (node->number >= m->first && dv_graph_is_ready(node))
+        if (node->number >= m->first && dvk_graph_is_ready(node))
             return node;
     }
     return NULL;
@@ -48,12 +48,12 @@ static struct dv_node *host_command_within(struct dv_graph_queue *queue,
 void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const uint8_t *tail,
                       size_t tail_bytes)
 {
-    struct dv_graph_queue *queue = queue_with_host_command(w, m);
-    struct dv_node *node;
+    struct dvk_graph_queue *queue = queue_with_host_command(w, m);
+    struct dvk_node *node;
 
     /* Finishing one may end and free those behind it, so each is looked for anew. */
     while (queue && (node = host_command_within(queue, m)))
-        dv_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
+        dvk_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
 }
 
 /* The bytes of tightly packed memory that a transfer touches, or UINT64_MAX. */
@@ -76,7 +76,7 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
     /* First what must happen at the command's end however it ends: the client waits for it. */
     c->free_after = m->free_after ? m->arena : 0;
     if (m->flag && (m->flag % sizeof(uint32_t) ||
-                    !(c->flag = dv_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
+                    !(c->flag = dvk_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
         return CL_INVALID_VALUE;
     if (m->lane) {
         c->node.detached = true;
@@ -89,7 +89,7 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
         return CL_INVALID_VALUE;
     uint64_t needed = packed_bytes(c->mems[0], m);
     if (m->bytes_inline ? needed > dvk_command_tail_bytes(c, sizeof *m)
-                        : !dv_runtime_arena(w->runtime, m->arena, needed))
+                        : !dvk_runtime_arena(w->runtime, m->arena, needed))
         return CL_INVALID_VALUE;
     if (m->bytes_inline && m->direction != DV_TO_DEVICE)
         return CL_INVALID_VALUE;

@@ -104,7 +104,7 @@ static void forget_wanted_before(struct dvk_room *room)
 struct dvk_set dvk_gather(struct dvk_room *room, struct dvk_command *c)
 {
     struct dvk_set set = {0};
-    struct dv_node *node = c->node.detached ? NULL : TAILQ_NEXT(&c->node, in_active);
+    struct dvk_node *node = c->node.detached ? NULL : TAILQ_NEXT(&c->node, in_active);
     struct dvk_list before = room->wanted;
 
     room->wanted = room->wanted_before;

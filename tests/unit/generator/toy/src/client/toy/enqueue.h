@@ -6,38 +6,38 @@
 
 #include "toy_client.h"
 
-struct dv_object {
+struct dvc_object {
     uint32_t id;
 };
-struct dv_queue {
-    struct dv_object object;
+struct dvc_queue {
+    struct dvc_object object;
     void *context;
 };
-struct dv_lamp {
-    struct dv_object object;
+struct dvc_lamp {
+    struct dvc_object object;
     const char *name;
     uint32_t watts;
     const void *history;
     size_t history_bytes;
 };
 
-struct dv_queue *dv_queue_of(toy_wire wire);
-struct dv_lamp *dv_lamp_of(toy_lamp lamp);
-int32_t dv_lamp_retain(struct dv_lamp *lamp);
-int32_t dv_lamp_release(struct dv_lamp *lamp);
-int32_t dv_lamp_look(struct dv_lamp *lamp);
-uint32_t *dv_ids_of_lamp(uint32_t count, const toy_lamp *lamps);
-int32_t dv_check_waits(void *context, uint32_t count, const toy_event *list);
-int32_t dv_check_blink(struct dv_queue *queue, struct dv_lamp *lamp, uint64_t times, uint32_t dims,
+struct dvc_queue *dvc_queue_of(toy_wire wire);
+struct dvc_lamp *dvc_lamp_of(toy_lamp lamp);
+int32_t dvc_lamp_retain(struct dvc_lamp *lamp);
+int32_t dvc_lamp_release(struct dvc_lamp *lamp);
+int32_t dvc_lamp_look(struct dvc_lamp *lamp);
+uint32_t *dvc_ids_of_lamp(uint32_t count, const toy_lamp *lamps);
+int32_t dvc_check_waits(void *context, uint32_t count, const toy_event *list);
+int32_t dvc_check_blink(struct dvc_queue *queue, struct dvc_lamp *lamp, uint64_t times, uint32_t dims,
                        const size_t *pattern, const size_t *pause);
-int32_t dv_check_paint(struct dv_queue *queue, struct dv_lamp *lamp, const void *colour,
+int32_t dvc_check_paint(struct dvc_queue *queue, struct dvc_lamp *lamp, const void *colour,
                        size_t colour_size);
-int32_t dv_check_darken(struct dv_queue *queue, uint32_t count, const toy_lamp *lamps);
-int32_t dv_enqueue(struct dv_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
+int32_t dvc_check_darken(struct dvc_queue *queue, uint32_t count, const toy_lamp *lamps);
+int32_t dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
                    const void *tail, size_t tail_bytes, int command, uint32_t wait_count,
                    const toy_event *waits, toy_event *event);
-int32_t dv_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
-int32_t dv_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
-void dv_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int32_t dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
+int32_t dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
+void dvc_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif
