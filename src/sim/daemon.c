@@ -316,7 +316,7 @@ static int list_devices(struct dv_engine *engine, struct dv_sim_session *session
     for (unsigned i = 0; i < engine->sim.device_count; i++)
         if (is_candidate(&engine->sim.devices[i], session->tenant)) {
             lessee->leased_mask |= UINT64_C(1) << lessee->device_count;
-            lessee->device_indices[lessee->device_count++] = (uint8_t)i;
+            lessee->devices[lessee->device_count++].number = (uint8_t)i;
         }
     if (!lessee->device_count)
         return -ENOSPC;
@@ -341,7 +341,7 @@ static int join(struct dv_engine *engine, struct dv_sim_session *session, const 
     }
     while (!lessee->leases[session->device_index]) /* it was admitted on one of them */
         session->device_index++;
-    session->tenant->device = &engine->sim.devices[lessee->device_indices[session->device_index]];
+    session->tenant->device = &engine->sim.devices[lessee->devices[session->device_index].number];
     say_lease(session, DV_LEASE_JOIN, 0);
     if (session->tenant->spec->set_bytes && session->tenant->device->spec->memory_bytes)
         dv_daemon_memory(session, DV_MEMORY_RESERVE, 0, session->tenant->spec->set_bytes, 0);

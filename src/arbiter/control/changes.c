@@ -142,7 +142,7 @@ static unsigned count_sessions_on(const struct dvd_control *control, uint32_t de
 
     for (const struct dvd_session *s = control->sessions->all; s; s = s->hh.next)
         for (uint32_t i = 0; i < s->lessee.device_count; i++)
-            count += s->lessee.device_indices[i] == device;
+            count += s->lessee.devices[i].number == device;
     return count;
 }
 
@@ -174,5 +174,5 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
                           json_pack("{s:i, s:s, s:s, s:I, s:i, s:i}", "index", (int)index, "device", device->terms.name,
                                     "policy", ops->name, "slice_ns", (json_int_t)device->policy.fixed_slice_ns, "slots",
                                     (int)device->policy.slots, "sessions",
-                                    (int)count_sessions_on(control, device->index)));
+                                    (int)count_sessions_on(control, device->id.number)));
 }

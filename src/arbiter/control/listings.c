@@ -177,7 +177,7 @@ static void count_on_devices(struct dvd_listing *listing, const struct dvd_sessi
 
     dvd_session_read_figures(session, &figures);
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
-        listing->sessions_on[session->lessee.device_indices[i]] += figures.device_mask >> i & 1;
+        listing->sessions_on[session->lessee.devices[i].number] += figures.device_mask >> i & 1;
 }
 
 /* First the sessions are counted, then the devices listed. */

@@ -209,7 +209,7 @@ json_t *dvd_view_share(const struct dvd_tenant_device *tenant)
 {
     const struct dv_share *share = &tenant->policy.share;
 
-    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)tenant->device->index, "device",
+    return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)tenant->device->id.number, "device",
                      tenant->device->terms.name, "request_ppm", (int)share->request_ppm,
                      "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
                      dv_class_word(share->class), "memory_quota_bytes",

@@ -93,7 +93,7 @@ int dvd_check_share(const struct dvd_tenant *tenant, const struct dv_share *old,
 
 uint64_t dvd_promised_to_others(const struct dvd_device *device, const struct dvd_tenant *tenant)
 {
-    const struct dvd_tenant_device *there = tenant->devices[device->index];
+    const struct dvd_tenant_device *there = tenant->devices[device->id.number];
 
     return device->promised_ppm - (there ? there->policy.share.request_ppm : 0);
 }
@@ -106,7 +106,7 @@ static void name_holders(const struct dvd_device *device, const struct dvd_tenan
 
     text[0] = '\0';
     for (int i = 0; other && i < NAMED_MAX && used < bytes; i++, other = other->hh.next) {
-        const struct dvd_tenant_device *there = other->devices[device->index];
+        const struct dvd_tenant_device *there = other->devices[device->id.number];
         if (other == tenant || !there || there->policy.share.request_ppm == 0)
             continue;
         used += (size_t)snprintf(text + used, bytes - used, "%s%s %g%%", used ? ", " : "", other->name,
@@ -142,7 +142,7 @@ static uint64_t sum_memory_requests(const struct dvd_device *device, const struc
 
     snprintf(names, bytes, "none");
     for (const struct dvd_tenant *other = device->ledger->tenants; other; other = other->hh.next) {
-        const struct dvd_tenant_device *there = other->devices[device->index];
+        const struct dvd_tenant_device *there = other->devices[device->id.number];
         if (other == tenant || !there || there->users == 0 || there->memory.request == 0)
             continue;
         promised += there->memory.request;

@@ -25,7 +25,7 @@ void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t f
     struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
                                  .version = DV_LEASE_VERSION,
                                  .type = (uint16_t)type,
-                                 .device = lease->index,
+                                 .device = lease->index.at,
                                  .flags = flags,
                                  .serial = lease->serial,
                                  .slice_ns = decision ? decision->slice_ns : 0,

@@ -31,7 +31,7 @@ void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct
                                   .read_host_available = read_host_available};
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         ledger->devices[i].ledger = ledger;
-        ledger->devices[i].index = i;
+        ledger->devices[i].id.number = (uint8_t)i;
     }
 }
 

@@ -83,7 +83,7 @@ struct dvd_lease {
     struct dvd_device *device;
     struct dvd_tenant_device *tenant;
     struct dv_policy_session policy;
-    uint32_t index; /* in the session's list of devices */
+    struct dvd_list_index index;
     uint32_t recalls;
     dv_ns recalled_at; /* the present grant; 0: it is not recalled */
     bool is_reported;  /* the log says that it does not answer that recall */
@@ -110,7 +110,7 @@ struct dvd_lessee {
     struct dvd_tenant *tenant; /* NULL: it is not admitted */
     bool change_ignored;       /* its tenant is shared, so its wish for a share does not count */
     uint32_t device_count;
-    uint8_t device_indices[DV_MAX_DEVICES]; /* in the ledger's list */
+    struct dvd_device_id devices[DV_MAX_DEVICES]; /* its list */
     uint64_t leased_mask;      /* of its list: devices whose time is shared out */
     struct dvd_lease **leases; /* device_count of them; NULL: it does not use that device */
     uint64_t sync_id;          /* of divvyd's question about its holds, after a restart */
@@ -120,7 +120,7 @@ struct dvd_lessee {
 
 struct dvd_device {
     struct dvd_ledger *ledger;
-    uint32_t index;
+    struct dvd_device_id id;
     struct dvd_device_terms terms;
     bool started;
     uint32_t tenants_present; /* with a session */
@@ -174,6 +174,12 @@ void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct
                      const struct dvd_ledger_events *events, void *owner);
 /* No session is left. */
 void dvd_ledger_fini(struct dvd_ledger *ledger);
+
+/* The device at an index of the session's list. */
+static inline struct dvd_device *dvd_lessee_device(const struct dvd_lessee *lessee, struct dvd_list_index index)
+{
+    return &lessee->ledger->devices[lessee->devices[index.at].number];
+}
 
 static inline dv_ns dvd_ledger_now(const struct dvd_ledger *ledger)
 {

@@ -9,12 +9,12 @@
 
 /* ---- coming to a device, and leaving it ---- */
 
-static struct dvd_device *device_at(const struct dvd_lessee *lessee, uint32_t index)
+static bool has(uint64_t mask, struct dvd_list_index index)
 {
-    return &lessee->ledger->devices[lessee->device_indices[index]];
+    return mask >> index.at & 1;
 }
 
-struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, uint32_t index, struct dvd_tenant_device *tenant)
+struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index, struct dvd_tenant_device *tenant)
 {
     struct dvd_lease *lease = calloc(1, sizeof *lease);
 
@@ -25,15 +25,15 @@ struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, uint32_t index, struc
     lease->tenant = tenant;
     lease->index = index;
     lease->changed_at = dvd_ledger_now(lessee->ledger);
-    lessee->leases[index] = lease;
+    lessee->leases[index.at] = lease;
     dv_policy_session_init(&lease->policy, &tenant->policy);
     dvd_reservations_join(lease);
     return lease;
 }
 
-static int come(struct dvd_lessee *lessee, uint32_t index, bool promised, char *text, size_t bytes)
+static int come(struct dvd_lessee *lessee, struct dvd_list_index index, bool promised, char *text, size_t bytes)
 {
-    struct dvd_device *device = device_at(lessee, index);
+    struct dvd_device *device = dvd_lessee_device(lessee, index);
 
     dvd_device_start_anyway(device);
     struct dvd_tenant_device *tenant = dvd_tenant_come(lessee->tenant, device, promised, text, bytes);
@@ -63,7 +63,7 @@ static void leave(struct dvd_lease *lease)
     else
         dv_policy_cancel(&device->policy, &lease->policy, dvd_ledger_now(device->ledger));
     dvd_state_drop(&lessee->ledger->state->leases, lease->record);
-    lessee->leases[lease->index] = NULL;
+    lessee->leases[lease->index.at] = NULL;
     dvd_tenant_go(lease->tenant, lease->promised);
     free(lease);
     if (was_involved)
@@ -80,9 +80,9 @@ static void leave_unused(struct dvd_lessee *lessee)
 
 /* The session uses a device. promised: the tenant's request is to hold there, and the session is refused if it
  * does not fit. Returns 0, or a negative errno with the reason; then nothing has changed. */
-static int use(struct dvd_lessee *lessee, uint32_t index, bool promised, char *text, size_t bytes)
+static int use(struct dvd_lessee *lessee, struct dvd_list_index index, bool promised, char *text, size_t bytes)
 {
-    struct dvd_lease *lease = lessee->leases[index];
+    struct dvd_lease *lease = lessee->leases[index.at];
     int status = 0;
 
     if (!lease)
@@ -91,7 +91,7 @@ static int use(struct dvd_lessee *lessee, uint32_t index, bool promised, char *t
         status = dvd_tenant_promise(lease->tenant, text, bytes);
     if (status < 0)
         return status;
-    lease = lessee->leases[index];
+    lease = lessee->leases[index.at];
     lease->in_use = true;
     lease->promised |= promised;
     dvd_record_use(lease);
@@ -117,19 +117,19 @@ void dvd_lessee_part(struct dvd_lessee *lessee)
 /* ---- admission ---- */
 
 /* Puts the session's devices into this order, unless its program numbers them itself. */
-static void arrange(struct dvd_lessee *lessee, uint8_t order[DV_MAX_DEVICES])
+static void arrange(struct dvd_lessee *lessee, struct dvd_list_index order[DV_MAX_DEVICES])
 {
-    uint8_t devices[DV_MAX_DEVICES];
+    struct dvd_device_id devices[DV_MAX_DEVICES];
     uint64_t leased = lessee->leased_mask;
 
     if (lessee->keeps_order)
         return;
-    memcpy(devices, lessee->device_indices, sizeof devices);
+    memcpy(devices, lessee->devices, sizeof devices);
     lessee->leased_mask = 0;
     for (uint32_t i = 0; i < lessee->device_count; i++) {
-        lessee->device_indices[i] = devices[order[i]];
-        lessee->leased_mask |= (leased >> order[i] & 1) << i;
-        order[i] = (uint8_t)i;
+        lessee->devices[i] = devices[order[i].at];
+        lessee->leased_mask |= (uint64_t)has(leased, order[i]) << i;
+        order[i].at = i;
     }
 }
 
@@ -138,20 +138,20 @@ static void arrange(struct dvd_lessee *lessee, uint8_t order[DV_MAX_DEVICES])
 static int find_first_device(struct dvd_lessee *lessee, const struct dvd_tenant *tenant, uint32_t request_ppm,
                              char *text, size_t bytes)
 {
-    uint8_t order[DV_MAX_DEVICES];
+    struct dvd_list_index order[DV_MAX_DEVICES];
     unsigned full = 0;
     char other[512] = ""; /* only the first device's reason is reported */
 
     dvd_placement_order(lessee, tenant, request_ppm, order);
     arrange(lessee, order);
     for (uint32_t i = 0; i < lessee->device_count; i++) {
-        const struct dvd_device *device = device_at(lessee, order[i]);
-        if (!(lessee->leased_mask >> order[i] & 1))
+        const struct dvd_device *device = dvd_lessee_device(lessee, order[i]);
+        if (!has(lessee->leased_mask, order[i]))
             continue;
         if (dvd_check_promises(device, tenant, request_ppm,
                                dvd_memory_request_on(device, &tenant->terms.memory_request), full ? other : text,
                                full ? sizeof other : bytes) == 0)
-            return order[i];
+            return (int)order[i].at;
         full++;
     }
     if (full > 1) {
@@ -233,7 +233,7 @@ int dvd_lessee_admit(struct dvd_lessee *lessee, const struct dvd_identity *ident
     }
     dvd_tenant_take_in(lessee, tenant, change, shares);
     if ((uint32_t)first < lessee->device_count)
-        status = come(lessee, (uint32_t)first, true, text, bytes);
+        status = come(lessee, DVD_LIST_INDEX((uint32_t)first), true, text, bytes);
     if (status < 0)
         dvd_lessee_leave(lessee);
     return status;
@@ -248,10 +248,9 @@ static uint64_t plausible(uint64_t ns)
 
 /* Whether to accept a session's message about a device. Messages before its DV_SYNC_STATE were meant for an
  * earlier daemon. */
-static bool may_speak(const struct dvd_lessee *lessee, uint32_t index)
+static bool may_speak(const struct dvd_lessee *lessee, struct dvd_list_index index)
 {
-    return index < lessee->device_count && (lessee->leased_mask >> index & 1) &&
-           !(lessee->unsynced_mask >> index & 1);
+    return index.at < lessee->device_count && has(lessee->leased_mask, index) && !has(lessee->unsynced_mask, index);
 }
 
 /* A program asks to use a device, and can do something else if refused. */
@@ -265,7 +264,7 @@ static void take_join(struct dvd_lessee *lessee, const struct dv_lease_message *
                                  .device = asked->device,
                                  .serial = asked->serial};
 
-    if (use(lessee, asked->device, true, text, sizeof text) < 0) {
+    if (use(lessee, DVD_LIST_INDEX(asked->device), true, text, sizeof text) < 0) {
         m.type = DV_LEASE_TURNED_AWAY;
         if (events->turned_away(lessee, text, &m))
             return;
@@ -276,19 +275,19 @@ static void take_join(struct dvd_lessee *lessee, const struct dv_lease_message *
 /* The lease of a session that uses a device without having asked whether it may: it is accepted, with its
  * tenant's request if that can be kept. works: it has work for the device, and not only memory. NULL: divvyd has
  * no memory for it. */
-static struct dvd_lease *lease_in_use(struct dvd_lessee *lessee, uint32_t index, bool works)
+static struct dvd_lease *lease_in_use(struct dvd_lessee *lessee, struct dvd_list_index index, bool works)
 {
-    struct dvd_lease *lease = lessee->leases[index];
+    struct dvd_lease *lease = lessee->leases[index.at];
     char text[DV_MAX_MESSAGE_TEXT];
 
     if (lease && lease->in_use && (lease->promised || lease->unpromised || !works))
         return lease;
     if (works && use(lessee, index, true, text, sizeof text) == 0)
-        return lessee->leases[index];
+        return lessee->leases[index.at];
     if (use(lessee, index, false, text, sizeof text) < 0)
         return NULL;
-    lessee->leases[index]->unpromised |= works;
-    return lessee->leases[index];
+    lessee->leases[index.at]->unpromised |= works;
+    return lessee->leases[index.at];
 }
 
 static void take_want(struct dvd_lease *lease)
@@ -317,14 +316,14 @@ static void take_release(struct dvd_lease *lease, const struct dv_lease_message 
 
 static void take_lease_message(struct dvd_lessee *lessee, const struct dv_lease_message *m)
 {
-    if (m->version != DV_LEASE_VERSION || !may_speak(lessee, m->device))
+    if (m->version != DV_LEASE_VERSION || !may_speak(lessee, DVD_LIST_INDEX(m->device)))
         return;
     if (m->type == DV_LEASE_JOIN) {
         take_join(lessee, m);
         return;
     }
     struct dvd_lease *lease =
-        m->type == DV_LEASE_WANT ? lease_in_use(lessee, m->device, true) : lessee->leases[m->device];
+        m->type == DV_LEASE_WANT ? lease_in_use(lessee, DVD_LIST_INDEX(m->device), true) : lessee->leases[m->device];
     if (!lease)
         return;
     struct dvd_device *device = lease->device;
@@ -354,9 +353,9 @@ static void take_lease_message(struct dvd_lessee *lessee, const struct dv_lease_
 
 static void take_memory_message(struct dvd_lessee *lessee, const struct dv_memory_message *m)
 {
-    if (m->version != DV_MEMORY_VERSION || !may_speak(lessee, m->device))
+    if (m->version != DV_MEMORY_VERSION || !may_speak(lessee, DVD_LIST_INDEX(m->device)))
         return;
-    struct dvd_lease *lease = lease_in_use(lessee, m->device, false);
+    struct dvd_lease *lease = lease_in_use(lessee, DVD_LIST_INDEX(m->device), false);
     if (lease)
         dvd_memory_take(lease, m);
 }
@@ -392,7 +391,7 @@ static void take_state(struct dvd_lessee *lessee, const struct dv_sync_message *
     struct dvd_lease *lease = lessee->leases[m->device];
     bool works = m->flags & (DV_SYNC_HOLDS | DV_SYNC_WAITS);
     if (works || m->reserved || m->placed || m->asked || m->place_bytes)
-        lease = lease_in_use(lessee, m->device, works);
+        lease = lease_in_use(lessee, DVD_LIST_INDEX(m->device), works);
     if (!lease)
         return; /* it does not use the device */
     sync_hold(lease, m);

@@ -8,7 +8,7 @@
 #define ROOMY_PART 8
 
 struct candidate {
-    uint8_t index;         /* in the session's list */
+    struct dvd_list_index index;
     bool is_full;          /* the request cannot be kept on it */
     uint32_t group;        /* of devices that are alike */
     bool is_crowded;       /* little of its memory is free */
@@ -17,12 +17,12 @@ struct candidate {
 };
 
 static struct candidate describe(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant,
-                                 uint32_t request_ppm, uint32_t index)
+                                 uint32_t request_ppm, struct dvd_list_index index)
 {
-    const struct dvd_device *device = &lessee->ledger->devices[lessee->device_indices[index]];
+    const struct dvd_device *device = dvd_lessee_device(lessee, index);
     uint64_t promised = dvd_promised_to_others(device, tenant);
     struct candidate candidate = {
-        .index = (uint8_t)index,
+        .index = index,
         .is_full = promised + request_ppm > DV_PPM,
         .group = device->terms.group,
         .memory_bytes = dvd_excess(device->terms.capacity_bytes, 0, device->memory.reserved)};
@@ -48,16 +48,16 @@ static int compare(const void *a, const void *b)
         return x->share_ppm > y->share_ppm ? -1 : 1;
     if (x->memory_bytes != y->memory_bytes)
         return x->memory_bytes > y->memory_bytes ? -1 : 1;
-    return x->index - y->index;
+    return x->index.at < y->index.at ? -1 : x->index.at > y->index.at;
 }
 
 void dvd_placement_order(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant, uint32_t request_ppm,
-                         uint8_t order[DV_MAX_DEVICES])
+                         struct dvd_list_index order[DV_MAX_DEVICES])
 {
     struct candidate candidates[DV_MAX_DEVICES];
 
     for (uint32_t i = 0; i < lessee->device_count; i++)
-        candidates[i] = describe(lessee, tenant, request_ppm, i);
+        candidates[i] = describe(lessee, tenant, request_ppm, DVD_LIST_INDEX(i));
     if (!lessee->ledger->terms.keeps_order)
         qsort(candidates, lessee->device_count, sizeof candidates[0], compare);
     for (uint32_t i = 0; i < lessee->device_count; i++)

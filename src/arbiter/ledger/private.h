@@ -120,7 +120,7 @@ int dvd_check_devices(const struct dvd_tenant *tenant, const struct dvd_device *
 
 /* Fills in the session's devices, as indices in its list, best first for a tenant with this request. */
 void dvd_placement_order(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant, uint32_t request_ppm,
-                         uint8_t order[DV_MAX_DEVICES]);
+                         struct dvd_list_index order[DV_MAX_DEVICES]);
 
 /* ---- tenants.c ---- */
 
@@ -139,7 +139,7 @@ void dvd_tenant_go(struct dvd_tenant_device *tenant, bool promised);
 void dvd_tenant_count_session(struct dvd_tenant_device *tenant);
 void dvd_tenant_count_user(struct dvd_tenant *tenant, uid_t uid);
 /* A lease of a session on a device where its tenant is. NULL: out of memory. */
-struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, uint32_t index, struct dvd_tenant_device *tenant);
+struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index, struct dvd_tenant_device *tenant);
 
 /* Puts the share into force: the request only while a session uses the device. */
 void dvd_tenant_apply_share(struct dvd_tenant_device *tenant);

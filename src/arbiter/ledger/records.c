@@ -18,7 +18,7 @@ void dvd_record_add_lease(struct dvd_lease *lease)
     if (!lease->record)
         return;
     lease->record->session = dvd_state_index(&state->sessions, lessee->record);
-    lease->record->index = lease->index;
+    lease->record->index = lease->index.at;
     dvd_record_use(lease);
     dvd_state_commit(lease->record);
 }
@@ -133,7 +133,7 @@ void dvd_record_add_tenant_device(struct dvd_tenant_device *tenant)
     if (!tenant->record)
         return;
     tenant->record->tenant = dvd_state_index(&state->tenants, tenant->tenant->record);
-    tenant->record->device = tenant->device->index;
+    tenant->record->device = tenant->device->id.number;
     dvd_record_quota(tenant);
 }
 
@@ -176,7 +176,7 @@ void dvd_record_share(struct dvd_tenant_device *tenant)
 static struct dv_state_device *record_of(const struct dvd_device *device)
 {
     struct dv_state_header *header = device->ledger->state->header;
-    return header ? &header->devices[device->index] : NULL;
+    return header ? &header->devices[device->id.number] : NULL;
 }
 
 void dvd_record_grants(const struct dvd_device *device)

@@ -23,7 +23,7 @@ void dvd_memory_send(struct dvd_lease *lease, enum dv_memory_type type, uint64_t
     struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC,
                                   .version = DV_MEMORY_VERSION,
                                   .type = (uint16_t)type,
-                                  .device = lease->index,
+                                  .device = lease->index.at,
                                   .id = id,
                                   .bytes = bytes};
 

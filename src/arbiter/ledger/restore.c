@@ -10,7 +10,7 @@
 
 bool dvd_device_restore(struct dvd_device *device)
 {
-    const struct dv_state_device *record = &device->ledger->state->header->devices[device->index];
+    const struct dv_state_device *record = &device->ledger->state->header->devices[device->id.number];
     char name[DV_STATE_POLICY_NAME];
 
     if (device->started)
@@ -80,7 +80,7 @@ int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *devi
     there->memory.quota = record->quota;
     there->share = *share;
     there->memory.request = record->memory_request;
-    tenant->devices[device->index] = there;
+    tenant->devices[device->id.number] = there;
     if (record->promised != 1)
         in_force.request_ppm = 0;
     dvd_device_add_tenant(there, &in_force);
@@ -115,9 +115,9 @@ static void restore_hold(struct dvd_lease *lease)
 }
 
 /* Restores a lease where its tenant was restored on the device, too. */
-static int restore_lease(struct dvd_lessee *lessee, uint32_t index, struct dv_state_lease *record)
+static int restore_lease(struct dvd_lessee *lessee, struct dvd_list_index index, struct dv_state_lease *record)
 {
-    struct dvd_tenant_device *tenant = lessee->tenant->devices[lessee->device_indices[index]];
+    struct dvd_tenant_device *tenant = lessee->tenant->devices[dvd_lessee_device(lessee, index)->id.number];
 
     if (!tenant)
         return 0;
@@ -150,7 +150,7 @@ int dvd_lessee_restore(struct dvd_lessee *lessee, struct dvd_tenant *tenant,
     dvd_tenant_take_in(lessee, tenant, NULL, NULL);
     for (uint32_t i = 0; i < lessee->device_count && error == 0; i++)
         if (records[i] && (lessee->leased_mask >> i & 1))
-            error = restore_lease(lessee, i, records[i]);
+            error = restore_lease(lessee, DVD_LIST_INDEX(i), records[i]);
     lessee->sync_id = dvd_ledger_now(lessee->ledger);
     lessee->unsynced_mask = lessee->leased_mask;
     return error;

@@ -87,7 +87,7 @@ static struct dvd_tenant_device *add_device(struct dvd_tenant *tenant, struct dv
     there->memory.quota = dvd_device_size(device, &tenant->terms.memory);
     there->share = dvd_share_with(tenant->terms.share, &tenant->change);
     dvd_memory_set_request(there, dvd_memory_request_on(device, &tenant->terms.memory_request));
-    tenant->devices[device->index] = there;
+    tenant->devices[device->id.number] = there;
     dvd_record_add_tenant_device(there);
     struct dv_share share = there->share;
     share.request_ppm = 0;
@@ -103,7 +103,7 @@ void dvd_tenant_free_device(struct dvd_tenant_device *tenant)
     dvd_device_remove_tenant(tenant);
     dvd_reservations_drop(tenant);
     dvd_state_drop(&ledger->state->tenant_devices, tenant->record);
-    tenant->tenant->devices[tenant->device->index] = NULL;
+    tenant->tenant->devices[tenant->device->id.number] = NULL;
     free(tenant);
 }
 
@@ -135,7 +135,7 @@ int dvd_tenant_promise(struct dvd_tenant_device *tenant, char *text, size_t byte
 struct dvd_tenant_device *dvd_tenant_come(struct dvd_tenant *tenant, struct dvd_device *device, bool promised,
                                           char *text, size_t bytes)
 {
-    struct dvd_tenant_device *there = tenant->devices[device->index];
+    struct dvd_tenant_device *there = tenant->devices[device->id.number];
 
     if (!there && !(there = add_device(tenant, device))) {
         snprintf(text, bytes, "divvyd has no memory for another tenant");

@@ -22,7 +22,7 @@ static uint64_t quota_of(const struct dvd_session *session)
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < session->lessee.device_count; i++) {
-        uint32_t device = session->lessee.device_indices[i];
+        uint32_t device = session->lessee.devices[i].number;
         const struct dvd_tenant_device *there = session->lessee.tenant->devices[device];
         if (!(session->lessee.leased_mask >> i & 1))
             return UINT64_MAX; /* no ledger counts it */

@@ -23,7 +23,8 @@ void dvd_session_record(struct dvd_session *session)
     record->version = session->version;
     record->present_as = session->present_as;
     record->device_count = session->lessee.device_count;
-    memcpy(record->devices, session->lessee.device_indices, sizeof record->devices);
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+        record->devices[i] = session->lessee.devices[i].number;
     record->shm_bytes = session->shm_bytes;
     record->started = (uint64_t)session->started;
     record->started_us = session->started_us;

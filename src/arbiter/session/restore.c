@@ -30,7 +30,8 @@ static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_stat
     session->lessee.device_count = record->device_count;
     session->lessee.leased_mask = record->leased_mask;
     session->lessee.record = record;
-    memcpy(session->lessee.device_indices, record->devices, sizeof session->lessee.device_indices);
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
+        session->lessee.devices[i].number = record->devices[i];
     memcpy(session->command, record->command, sizeof session->command);
     (void)dvd_session_take_descriptors(session); /* it goes on even if there are fewer now */
     return session;

@@ -104,7 +104,7 @@ struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, uint64
 
 const char *dvd_session_device_name(const struct dvd_session *session, uint32_t index)
 {
-    return session->sessions->ledger->devices[session->lessee.device_indices[index]].terms.name;
+    return session->sessions->ledger->devices[session->lessee.devices[index].number].terms.name;
 }
 
 /* ---- one session ---- */

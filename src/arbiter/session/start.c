@@ -72,11 +72,11 @@ static void number_as_listed(struct dvd_session *session)
     uint64_t leased = 0;
 
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
-        leased |= (session->lessee.leased_mask >> i & 1) << session->lessee.device_indices[i];
+        leased |= (session->lessee.leased_mask >> i & 1) << session->lessee.devices[i].number;
     session->lessee.leased_mask = leased;
     session->lessee.device_count = session->sessions->devices->count;
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
-        session->lessee.device_indices[i] = (uint8_t)i;
+        session->lessee.devices[i].number = (uint8_t)i;
 }
 
 /* Returns 0, or a negative errno with the reason. */
@@ -88,15 +88,15 @@ static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
     session->lessee.device_count =
         session->same_devices
             ? dvd_devices_choose_same(devices, sessions->config, session->choice,
-                                     session->lessee.device_indices, text, bytes)
+                                     session->lessee.devices, text, bytes)
             : dvd_devices_choose(devices, sessions->config, session->choice,
-                                session->lessee.device_indices, text, bytes);
+                                session->lessee.devices, text, bytes);
     if (session->lessee.device_count == 0)
         return -ENODEV;
     if (session->version == 1 && session->lessee.device_count > DV_MAX_DEVICES_1)
         session->lessee.device_count = DV_MAX_DEVICES_1;
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
-        if (dvd_device_start(&sessions->ledger->devices[session->lessee.device_indices[i]]))
+        if (dvd_device_start(dvd_lessee_device(&session->lessee, DVD_LIST_INDEX(i))))
             session->lessee.leased_mask |= UINT64_C(1) << i;
     if (session->api == DV_API_LEASE)
         number_as_listed(session);
@@ -400,7 +400,7 @@ void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_
 static struct dv_device_grant fill_grant(const struct dvd_session *session, uint32_t index)
 {
     const struct dvd_sessions *sessions = session->sessions;
-    uint32_t device = session->lessee.device_indices[index];
+    uint32_t device = session->lessee.devices[index].number;
     struct dv_device_grant grant =
         dvd_devices_grant(sessions->devices, device, sessions->config, session->present_as);
 

@@ -159,7 +159,7 @@ static bool choose_item(const struct dvd_devices *devices, const struct dvd_conf
 }
 
 uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
-                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           const char *choice, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
                            size_t bytes)
 {
     bool chosen[DV_MAX_DEVICES] = {0};
@@ -179,7 +179,7 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
     }
     for (uint32_t i = 0; i < devices->count; i++)
         if (choice ? chosen[i] : is_offered(devices, i, config))
-            indices[count++] = (uint8_t)i;
+            ids[count++].number = (uint8_t)i;
     if (count == 0)
         snprintf(text, bytes, "this machine has no device to offer: %.300s",
                  devices->count ? "the configuration hides all of them" : devices->text);
@@ -187,7 +187,7 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
 }
 
 uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
-                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                const char *numbers, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
                                 size_t bytes)
 {
     uint32_t count = 0;
@@ -200,9 +200,9 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
             count == DV_MAX_DEVICES || !is_offered(devices, (uint32_t)number, config))
             return 0;
         for (uint32_t i = 0; i < count; i++)
-            if (indices[i] == number)
+            if (ids[i].number == number)
                 return 0;
-        indices[count++] = (uint8_t)number;
+        ids[count++].number = (uint8_t)number;
         numbers = *end ? end + 1 : end;
     }
     return count;

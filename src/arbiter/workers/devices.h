@@ -39,12 +39,12 @@ int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
 /* Fills the indices of the devices that a session may use: those that it names, with commas between them,
  * as far as they are offered; NULL: all. Returns their number; 0: there is none, with the reason. */
 uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
-                           const char *choice, uint8_t indices[DV_MAX_DEVICES], char *text,
+                           const char *choice, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
                            size_t bytes);
 /* Fills exactly those devices that are named by their numbers, in that order. Returns how many they are; 0:
  * one of them is not there, or is named twice. */
 uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
-                                const char *numbers, uint8_t indices[DV_MAX_DEVICES], char *text,
+                                const char *numbers, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
                                 size_t bytes);
 /* The description of a device for a session's worker. */
 struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,

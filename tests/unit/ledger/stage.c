@@ -217,7 +217,7 @@ int peer_begin_as(struct stage *stage, struct peer *peer, const struct dvd_ident
                                        .device_count = stage->ledger.device_count,
                                        .leases = peer->leases};
     for (uint32_t i = 0; i < stage->ledger.device_count; i++) {
-        peer->lessee.device_indices[i] = (uint8_t)i;
+        peer->lessee.devices[i].number = (uint8_t)i;
         if (dvd_device_start(&stage->ledger.devices[i]))
             peer->lessee.leased_mask |= UINT64_C(1) << i;
     }

@@ -430,7 +430,7 @@ static void a_request_that_does_not_fit_is_turned_away(void **state)
     stage_start(&stage, 2);
     assert_int_equal(peer_begin_as(&stage, &a, &x, &most), 0);
     assert_int_equal(peer_begin_as(&stage, &b, &y, &most), 0); /* on the other device */
-    uint32_t other = b.lessee.device_indices[0] == a.lessee.device_indices[0] ? 0 : 1;
+    uint32_t other = b.lessee.devices[0].number == a.lessee.devices[0].number ? 0 : 1;
     say_lease(&b, other, DV_LEASE_JOIN, 1, 0);
     assert_int_equal(hear_lease(&b, DV_LEASE_TURNED_AWAY)->serial, 1);
     assert_int_equal(b.turned_away, 1);
@@ -468,11 +468,11 @@ static void memory_alone_does_not_promise_anything(void **state)
                                   .bytes = MIB};
     say(&a, &m, sizeof m);
     hear_memory(&a, DV_MEMORY_RESERVED);
-    assert_int_equal(device(a.lessee.device_indices[1])->promised_ppm, 0);
-    assert_int_equal(device(a.lessee.device_indices[0])->promised_ppm, 800000);
+    assert_int_equal(device(a.lessee.devices[1].number)->promised_ppm, 0);
+    assert_int_equal(device(a.lessee.devices[0].number)->promised_ppm, 800000);
     say_lease(&a, 1, DV_LEASE_WANT, 0, 0); /* work does */
     hear_lease(&a, DV_LEASE_GRANT);
-    assert_int_equal(device(a.lessee.device_indices[1])->promised_ppm, 800000);
+    assert_int_equal(device(a.lessee.devices[1].number)->promised_ppm, 800000);
     peer_end(&a);
     stage_end(&stage);
 }
@@ -517,7 +517,7 @@ static void devices_that_are_gone_keep_their_sessions(void **state)
     peer_begin(&stage, &a, "a");
     say_lease(&a, 1, DV_LEASE_WANT, 0, 0);
     hear_lease(&a, DV_LEASE_GRANT);
-    uint32_t index = a.lessee.device_indices[1];
+    uint32_t index = a.lessee.devices[1].number;
     stage_set_devices(&stage, 0);
     assert_string_equal(device(index)->terms.name, "a device that is gone");
     say_lease(&a, 1, DV_LEASE_RELEASE, a.serial, DV_LEASE_AGAIN);

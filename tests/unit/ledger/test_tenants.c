@@ -116,9 +116,9 @@ static void a_session_finds_the_device_that_can_keep_its_request(void **state)
     stage.devices[1].group = 1; /* of another kind */
     stage_set_devices(&stage, 2);
     assert_int_equal(peer_begin_as(&stage, &a, &x, &change), 0);
-    assert_int_equal(a.lessee.device_indices[0], 0);
+    assert_int_equal(a.lessee.devices[0].number, 0);
     assert_int_equal(peer_begin_as(&stage, &b, &y, &change), 0);
-    assert_int_equal(b.lessee.device_indices[0], 1);
+    assert_int_equal(b.lessee.devices[0].number, 1);
     struct dvd_identity z = tenant_named("z");
     refused(&z, &change, -ENOSPC, ". The other 1 devices cannot keep it either");
     peer_end(&a);
@@ -134,17 +134,17 @@ static void devices_are_ordered_by_what_they_have_to_give(void **state)
     stage.devices[0].group = 1;
     stage_set_devices(&stage, 3);
     peer_begin(&stage, &a, "a");
-    assert_int_equal(a.lessee.device_indices[0], 1);
+    assert_int_equal(a.lessee.devices[0].number, 1);
     peer_begin(&stage, &b, "b");
-    assert_int_equal(b.lessee.device_indices[0], 2); /* a is on the first */
+    assert_int_equal(b.lessee.devices[0].number, 2); /* a is on the first */
     say_memory(&b, DV_MEMORY_RESERVE, 1, 60 * MIB, 0);
     hear_memory(&b, DV_MEMORY_RESERVED);
     peer_begin(&stage, &c, "c");
-    assert_int_equal(c.lessee.device_indices[0], 1); /* b's is almost full */
+    assert_int_equal(c.lessee.devices[0].number, 1); /* b's is almost full */
     peer_end(&c);
     stage.ledger.terms.keeps_order = true;
     peer_begin(&stage, &c, "c");
-    assert_int_equal(c.lessee.device_indices[0], 0);
+    assert_int_equal(c.lessee.devices[0].number, 0);
     peer_end(&c);
     peer_end(&a);
     peer_end(&b);

@@ -387,7 +387,7 @@ static void devices_are_chosen_by_the_program(void **state)
     snprintf(hello.devices, sizeof hello.devices, "1,0");
     hello.flags = DV_HELLO_SAME_DEVICES;
     fd = connect_with(&hello, sizeof hello);
-    assert_int_equal(only_session()->lessee.device_indices[0], 1);
+    assert_int_equal(only_session()->lessee.devices[0].number, 1);
     close(fd);
     stage_run(20);
     struct dv_hello old = hello_of(DV_API_OPENCL); /* of version 1, which knows no choice */
