@@ -76,8 +76,7 @@ static void get_ready(void)
     check(error, "clCreateContext");
     queue = clCreateCommandQueue(context, device, 0, &error);
     check(error, "clCreateCommandQueue");
-    cl_program program =
-        clCreateProgramWithSource(context, 1, (const char **)&KERNEL_SOURCE, NULL, &error);
+    cl_program program = clCreateProgramWithSource(context, 1, (const char **)&KERNEL_SOURCE, NULL, &error);
     check(error, "clCreateProgramWithSource");
     check(clBuildProgram(program, 1, &device, "", NULL, NULL), "clBuildProgram");
     pass = clCreateKernel(program, "pass", &error);
@@ -102,8 +101,7 @@ static void run(cl_kernel kernel, cl_mem mem, size_t bytes)
     size_t words = bytes / 4 / (kernel == touch ? TOUCHED_EVERY : 1), local = 64;
 
     check(clSetKernelArg(kernel, 0, sizeof mem, &mem), "clSetKernelArg");
-    check(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &words, &local, 0, NULL, NULL),
-          "clEnqueueNDRangeKernel");
+    check(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &words, &local, 0, NULL, NULL), "clEnqueueNDRangeKernel");
 }
 
 static void finish(void)
@@ -136,8 +134,7 @@ static void check_buffer(cl_mem mem, size_t bytes, uint64_t passes, uint32_t eve
     size_t count = bytes / 4 < CHECKED ? bytes / 4 : CHECKED;
     size_t from = (bytes / 4 - count) / 2;
 
-    check(clEnqueueReadBuffer(queue, mem, CL_TRUE, from * 4, count * 4, words, 0, NULL, NULL),
-          "clEnqueueReadBuffer");
+    check(clEnqueueReadBuffer(queue, mem, CL_TRUE, from * 4, count * 4, words, 0, NULL, NULL), "clEnqueueReadBuffer");
     for (size_t i = 0; i < count; i += 97) {
         uint32_t x = (uint32_t)(from + i);
         uint64_t steps = (from + i) % every ? 0 : passes * (every == 1 ? LOOPS : TOUCH_LOOPS);
@@ -202,16 +199,12 @@ struct options {
 
 static struct options read_options(int argc, char **argv)
 {
-    static const struct option names[] = {{"set", required_argument, NULL, 's'},
-                                          {"buffers", required_argument, NULL, 'b'},
-                                          {"passes", required_argument, NULL, 'p'},
-                                          {"host", required_argument, NULL, 'h'},
-                                          {"sleep", required_argument, NULL, 'z'},
-                                          {"rounds", required_argument, NULL, 'r'},
-                                          {"warm", required_argument, NULL, 'w'},
-                                          {"every", required_argument, NULL, 'e'},
-                                          {"requests", required_argument, NULL, 'n'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"set", required_argument, NULL, 's'},      {"buffers", required_argument, NULL, 'b'},
+        {"passes", required_argument, NULL, 'p'},   {"host", required_argument, NULL, 'h'},
+        {"sleep", required_argument, NULL, 'z'},    {"rounds", required_argument, NULL, 'r'},
+        {"warm", required_argument, NULL, 'w'},     {"every", required_argument, NULL, 'e'},
+        {"requests", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0}};
     struct options o = {.buffers = 1, .passes = 1, .rounds = 1, .requests = 1};
     int option;
 
@@ -312,8 +305,8 @@ static int work_in_phases(int argc, char **argv)
         run_round(&p, &w, &o);
     uint64_t wall = now_ns() - began;
     check_set(&w, 1);
-    printf("{\"wall_ns\": %" PRIu64 ", \"device_ns\": %" PRIu64 ", \"host_ns\": %" PRIu64
-           ", \"ended_ns\": %" PRIu64 ", \"rounds\": %" PRIu64 "}\n",
+    printf("{\"wall_ns\": %" PRIu64 ", \"device_ns\": %" PRIu64 ", \"host_ns\": %" PRIu64 ", \"ended_ns\": %" PRIu64
+           ", \"rounds\": %" PRIu64 "}\n",
            wall, p.device_ns, p.host_ns, began + wall, round);
     return 0;
 }
@@ -400,8 +393,7 @@ static int copy(size_t bytes)
     began = now_ns();
     memcpy(into, from, bytes);
     uint64_t warm = now_ns() - began;
-    printf("{\"fresh_ns\": %" PRIu64 ", \"warm_ns\": %" PRIu64 ", \"last\": %u}\n", cold, warm,
-           into[bytes - 1]);
+    printf("{\"fresh_ns\": %" PRIu64 ", \"warm_ns\": %" PRIu64 ", \"last\": %u}\n", cold, warm, into[bytes - 1]);
     return 0;
 }
 

@@ -129,8 +129,7 @@ static void build_kernels(struct bench *b)
     check(error, "clCreateKernel trivial");
     b->spin = clCreateKernel(b->program, "spin", &error);
     check(error, "clCreateKernel spin");
-    b->out = clCreateBuffer(b->context, CL_MEM_READ_WRITE, TRIVIAL_ITEMS * sizeof(cl_uint), NULL,
-                            &error);
+    b->out = clCreateBuffer(b->context, CL_MEM_READ_WRITE, TRIVIAL_ITEMS * sizeof(cl_uint), NULL, &error);
     check(error, "clCreateBuffer");
     check(clSetKernelArg(b->trivial, 0, sizeof b->out, &b->out), "clSetKernelArg");
     check(clSetKernelArg(b->spin, 0, sizeof b->out, &b->out), "clSetKernelArg");
@@ -138,8 +137,7 @@ static void build_kernels(struct bench *b)
 
 static void enqueue(struct bench *b, cl_kernel kernel, size_t items, size_t local)
 {
-    check(clEnqueueNDRangeKernel(b->queue, kernel, 1, NULL, &items, &local, 0, NULL, NULL),
-          "clEnqueueNDRangeKernel");
+    check(clEnqueueNDRangeKernel(b->queue, kernel, 1, NULL, &items, &local, 0, NULL, NULL), "clEnqueueNDRangeKernel");
 }
 
 static void enqueue_spin(struct bench *b, cl_uint rounds)
@@ -163,8 +161,7 @@ static void launch_all_once(struct bench *b)
     enqueue(b, b->empty, 1, 1);
     enqueue_spin(b, 1);
     enqueue(b, b->trivial, TRIVIAL_ITEMS, TRIVIAL_LOCAL);
-    check(clEnqueueReadBuffer(b->queue, b->out, CL_TRUE, expected * sizeof last, sizeof last, &last,
-                              0, NULL, NULL),
+    check(clEnqueueReadBuffer(b->queue, b->out, CL_TRUE, expected * sizeof last, sizeof last, &last, 0, NULL, NULL),
           "clEnqueueReadBuffer");
     if (last != expected)
         fail("kernel wrote %u where %u was expected", last, expected);
@@ -188,10 +185,8 @@ static void prove_transfers(struct bench *b, struct sized_buffer *s)
 
     if (!copy)
         fail("no memory for %zu bytes", s->bytes);
-    check(clEnqueueWriteBuffer(b->queue, s->mem, CL_TRUE, 0, s->bytes, s->host, 0, NULL, NULL),
-          "clEnqueueWriteBuffer");
-    check(clEnqueueReadBuffer(b->queue, s->mem, CL_TRUE, 0, s->bytes, copy, 0, NULL, NULL),
-          "clEnqueueReadBuffer");
+    check(clEnqueueWriteBuffer(b->queue, s->mem, CL_TRUE, 0, s->bytes, s->host, 0, NULL, NULL), "clEnqueueWriteBuffer");
+    check(clEnqueueReadBuffer(b->queue, s->mem, CL_TRUE, 0, s->bytes, copy, 0, NULL, NULL), "clEnqueueReadBuffer");
     if (memcmp(copy, s->host, s->bytes) != 0)
         fail("buffer of %zu bytes reads back other than written", s->bytes);
     free(copy);
@@ -357,11 +352,10 @@ static void measure_map(struct bench *b, long bytes, long count)
     for (long i = 0; i < count; i++) {
         cl_int error;
         uint64_t start = now_ns();
-        void *mapped = clEnqueueMapBuffer(b->queue, s->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                          s->bytes, 0, NULL, NULL, &error);
+        void *mapped = clEnqueueMapBuffer(b->queue, s->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s->bytes, 0, NULL,
+                                          NULL, &error);
         check(error, "clEnqueueMapBuffer");
-        check(clEnqueueUnmapMemObject(b->queue, s->mem, mapped, 0, NULL, NULL),
-              "clEnqueueUnmapMemObject");
+        check(clEnqueueUnmapMemObject(b->queue, s->mem, mapped, 0, NULL, NULL), "clEnqueueUnmapMemObject");
         finish(b);
         samples[i] = now_ns() - start;
     }
@@ -381,8 +375,7 @@ static void measure_spin(struct bench *b, long rounds, long unused)
 
 static void check_busy_writes(struct bench *b, size_t bytes)
 {
-    check(clEnqueueReadBuffer(b->queue, b->busy_mem, CL_TRUE, 0, bytes, b->busy_copy, 0, NULL,
-                              NULL),
+    check(clEnqueueReadBuffer(b->queue, b->busy_mem, CL_TRUE, 0, bytes, b->busy_copy, 0, NULL, NULL),
           "clEnqueueReadBuffer");
     if (memcmp(b->busy_copy, b->busy_host, bytes) != 0)
         fail("non-blocking writes of %zu bytes in all did not arrive", bytes);
@@ -398,8 +391,7 @@ static void prepare_busy(struct bench *b)
     check(error, "clCreateBuffer");
     b->busy_host = host_memory(BUSY_BYTES, 3);
     b->busy_copy = host_memory(BUSY_BYTES, 4);
-    check(clEnqueueWriteBuffer(b->queue, b->busy_mem, CL_TRUE, 0, BUSY_BYTES, b->busy_host, 0, NULL,
-                               NULL),
+    check(clEnqueueWriteBuffer(b->queue, b->busy_mem, CL_TRUE, 0, BUSY_BYTES, b->busy_host, 0, NULL, NULL),
           "clEnqueueWriteBuffer");
 }
 
@@ -412,8 +404,7 @@ static uint64_t time_busy(struct bench *b, size_t bytes, long count, long rounds
     check(clFlush(b->queue), "clFlush");
     for (long i = 0; i < count; i++) {
         size_t at = (size_t)i * bytes;
-        check(clEnqueueWriteBuffer(b->queue, b->busy_mem, CL_FALSE, at, bytes, b->busy_host + at, 0,
-                                   NULL, NULL),
+        check(clEnqueueWriteBuffer(b->queue, b->busy_mem, CL_FALSE, at, bytes, b->busy_host + at, 0, NULL, NULL),
               "clEnqueueWriteBuffer");
     }
     finish(b);
@@ -442,17 +433,17 @@ static void measure_busy(struct bench *b, long bytes, long rounds)
         with_writes[round] = time_busy(b, (size_t)bytes, count, rounds);
     }
     check_busy_writes(b, all);
-    printf("{\"alone_ns\": %" PRIu64 ", \"total_ns\": %" PRIu64 ", \"bytes\": %zu}\n",
-           median(alone, BUSY_INNER), median(with_writes, BUSY_INNER), all);
+    printf("{\"alone_ns\": %" PRIu64 ", \"total_ns\": %" PRIu64 ", \"bytes\": %zu}\n", median(alone, BUSY_INNER),
+           median(with_writes, BUSY_INNER), all);
 }
 
 static const struct measurement {
     const char *name;
     void (*take)(struct bench *b, long first, long second);
 } MEASUREMENTS[] = {
-    {"burst", measure_burst}, {"wide", measure_wide}, {"single", measure_single},
+    {"burst", measure_burst},     {"wide", measure_wide},   {"single", measure_single},
     {"latency", measure_latency}, {"write", measure_write}, {"read", measure_read},
-    {"map", measure_map}, {"spin", measure_spin}, {"busy", measure_busy},
+    {"map", measure_map},         {"spin", measure_spin},   {"busy", measure_busy},
 };
 
 static void serve_line(struct bench *b, const char *line)
@@ -532,8 +523,7 @@ static void answer_pings(struct pingpong *p, const char *core)
 
 static int serve_futex(const char *core)
 {
-    struct pingpong *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                              -1, 0);
+    struct pingpong *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t samples[MAX_SAMPLES];
     uint32_t round = 0;
     char line[128];

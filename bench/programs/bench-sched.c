@@ -78,7 +78,7 @@ struct crowd {
     uint64_t grants, recalls;
     uint64_t last_grant, longest_gap; /* in which nobody here was granted anything */
     uint64_t longest_handover;
-    uint64_t handovers;               /* seen; every `step`-th is kept */
+    uint64_t handovers; /* seen; every `step`-th is kept */
     uint64_t step;
     uint32_t sample_count;
     uint32_t samples[MAX_SAMPLES];
@@ -182,8 +182,7 @@ static struct clocks *map_clocks(const char *path)
 
 /* ---- taking turns ---- */
 
-static void say(const struct session *session, enum dv_lease_type type, uint32_t flags,
-                uint64_t serial)
+static void say(const struct session *session, enum dv_lease_type type, uint32_t flags, uint64_t serial)
 {
     struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
                                  .version = DV_LEASE_VERSION,
@@ -234,8 +233,7 @@ static void note_gap(struct crowd *crowd, uint64_t now)
     crowd->last_grant = now;
 }
 
-static void take_grant(struct crowd *crowd, struct session *session,
-                       const struct dv_lease_message *m)
+static void take_grant(struct crowd *crowd, struct session *session, const struct dv_lease_message *m)
 {
     uint64_t now = now_ns();
     uint64_t released = atomic_exchange(&crowd->clocks->released_at[session->device], 0);
@@ -311,8 +309,7 @@ static bool serve_once(struct crowd *crowd, uint64_t limit)
     struct epoll_event events[EVENTS_AT_ONCE];
     uint64_t wake = end_holds(crowd, limit), now = now_ns();
     uint64_t wait = wake > now ? wake - now : 0;
-    struct timespec timeout = {.tv_sec = (time_t)(wait / 1000000000u),
-                               .tv_nsec = (long)(wait % 1000000000u)};
+    struct timespec timeout = {.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};
     bool line = false;
 
     int count = epoll_pwait2(crowd->epoll_fd, events, EVENTS_AT_ONCE, &timeout, NULL);
@@ -329,11 +326,9 @@ static bool serve_once(struct crowd *crowd, uint64_t limit)
 
 static void print_run(const struct crowd *crowd, uint64_t ns, uint64_t drain_ns)
 {
-    printf("{\"grants\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"recalls\": %" PRIu64
-           ", \"gap_ns\": %" PRIu64 ", \"drain_ns\": %" PRIu64
-           ", \"stuck\": %u, \"longest_handover_ns\": %" PRIu64 ", \"handover_ns\": [",
-           crowd->grants, ns, crowd->recalls, crowd->longest_gap, drain_ns, crowd->waiting,
-           crowd->longest_handover);
+    printf("{\"grants\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"recalls\": %" PRIu64 ", \"gap_ns\": %" PRIu64
+           ", \"drain_ns\": %" PRIu64 ", \"stuck\": %u, \"longest_handover_ns\": %" PRIu64 ", \"handover_ns\": [",
+           crowd->grants, ns, crowd->recalls, crowd->longest_gap, drain_ns, crowd->waiting, crowd->longest_handover);
     for (uint32_t i = 0; i < crowd->sample_count; i++)
         printf("%s%u", i ? "," : "", crowd->samples[i]);
     puts("]}");
@@ -396,8 +391,8 @@ static int serve_crowd(char **argv)
     fflush(stdout);
     while (read_line(line, sizeof line)) {
         struct run r;
-        if (sscanf(line, "run %u %u %u %" SCNu64 " %" SCNu64, &r.active, &r.first_device,
-                   &r.devices, &r.hold_us, &r.ms) != 5 ||
+        if (sscanf(line, "run %u %u %u %" SCNu64 " %" SCNu64, &r.active, &r.first_device, &r.devices, &r.hold_us,
+                   &r.ms) != 5 ||
             r.active > crowd.count || r.devices < 1 || r.first_device + r.devices > DV_MAX_DEVICES)
             fail("not understood: %s", line);
         run(&crowd, &r);

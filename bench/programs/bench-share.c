@@ -74,7 +74,7 @@ struct tenant {
     cl_program program;
     cl_kernel kernel;
     cl_mem out;
-    bool clock_known;        /* the device reads clock_id; otherwise clock_offset_ns is what is known */
+    bool clock_known; /* the device reads clock_id; otherwise clock_offset_ns is what is known */
     clockid_t clock_id;
     int64_t clock_offset_ns; /* from the device's clock to CLOCK_MONOTONIC */
     uint64_t random;
@@ -90,8 +90,7 @@ struct tenant {
 
 static void sleep_until(uint64_t when_ns)
 {
-    struct timespec t = {.tv_sec = (time_t)(when_ns / NS_PER_S),
-                         .tv_nsec = (long)(when_ns % NS_PER_S)};
+    struct timespec t = {.tv_sec = (time_t)(when_ns / NS_PER_S), .tv_nsec = (long)(when_ns % NS_PER_S)};
 
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
         continue;
@@ -127,8 +126,7 @@ static uint32_t rounds_of(const struct tenant *t, uint32_t index)
 
     if (span == 0)
         return t->options.rounds;
-    return t->options.rounds - span +
-           (uint32_t)(scramble(t->options.seed * 0x10001u + index) % (2ull * span + 1));
+    return t->options.rounds - span + (uint32_t)(scramble(t->options.seed * 0x10001u + index) % (2ull * span + 1));
 }
 
 static uint32_t value_of(const struct tenant *t, uint32_t index)
@@ -159,8 +157,7 @@ static cl_event enqueue(struct tenant *t, uint32_t index, uint32_t rounds)
     check(clSetKernelArg(t->kernel, 1, sizeof index, &index), "clSetKernelArg");
     check(clSetKernelArg(t->kernel, 2, sizeof value, &value), "clSetKernelArg");
     check(clSetKernelArg(t->kernel, 3, sizeof rounds, &rounds), "clSetKernelArg");
-    check(clEnqueueNDRangeKernel(t->queue, t->kernel, 1, NULL, &one, &one, 0, NULL, &event),
-          "clEnqueueNDRangeKernel");
+    check(clEnqueueNDRangeKernel(t->queue, t->kernel, 1, NULL, &one, &one, 0, NULL, &event), "clEnqueueNDRangeKernel");
     check(clFlush(t->queue), "clFlush");
     return event;
 }
@@ -207,14 +204,12 @@ static void open_device(struct tenant *t)
     check(error, "clCreateContext");
     t->queue = clCreateCommandQueue(t->context, t->device, CL_QUEUE_PROFILING_ENABLE, &error);
     check(error, "clCreateCommandQueue");
-    t->program = clCreateProgramWithSource(t->context, 1, (const char **)&KERNEL_SOURCE, NULL,
-                                           &error);
+    t->program = clCreateProgramWithSource(t->context, 1, (const char **)&KERNEL_SOURCE, NULL, &error);
     check(error, "clCreateProgramWithSource");
     check(clBuildProgram(t->program, 1, &t->device, "", NULL, NULL), "clBuildProgram");
     t->kernel = clCreateKernel(t->program, "work", &error);
     check(error, "clCreateKernel");
-    t->out = clCreateBuffer(t->context, CL_MEM_READ_WRITE, MAX_KERNELS * sizeof(cl_uint), NULL,
-                            &error);
+    t->out = clCreateBuffer(t->context, CL_MEM_READ_WRITE, MAX_KERNELS * sizeof(cl_uint), NULL, &error);
     check(error, "clCreateBuffer");
     check(clSetKernelArg(t->kernel, 0, sizeof t->out, &t->out), "clSetKernelArg");
 }
@@ -352,8 +347,7 @@ static uint32_t count_wrong(struct tenant *t)
     if (!values)
         fail("out of memory");
     if (t->submitted)
-        check(clEnqueueReadBuffer(t->queue, t->out, CL_TRUE, 0, t->submitted * sizeof *values,
-                                  values, 0, NULL, NULL),
+        check(clEnqueueReadBuffer(t->queue, t->out, CL_TRUE, 0, t->submitted * sizeof *values, values, 0, NULL, NULL),
               "clEnqueueReadBuffer");
     for (uint32_t i = 0; i < t->submitted; i++)
         wrong += values[i] != expected(value_of(t, i), rounds_of(t, i));
@@ -365,8 +359,7 @@ static void write_log(const struct tenant *t)
 {
     FILE *file = fopen(t->options.log, "wb");
 
-    if (!file || fwrite(t->entries, sizeof t->entries[0], t->submitted, file) != t->submitted ||
-        fclose(file))
+    if (!file || fwrite(t->entries, sizeof t->entries[0], t->submitted, file) != t->submitted || fclose(file))
         fail("%s: %s", t->options.log, strerror(errno));
 }
 
@@ -376,8 +369,8 @@ static int run_tenant(struct tenant *t)
 
     t->events = calloc(MAX_KERNELS, sizeof t->events[0]);
     t->entries = calloc(MAX_KERNELS, sizeof t->entries[0]);
-    if (!t->events || !t->entries || sem_init(&t->pending, 0, 0) ||
-        sem_init(&t->room, 0, t->options.depth) || sem_init(&t->collected, 0, 0))
+    if (!t->events || !t->entries || sem_init(&t->pending, 0, 0) || sem_init(&t->room, 0, t->options.depth) ||
+        sem_init(&t->collected, 0, 0))
         fail("out of memory");
     t->random = t->options.seed;
     open_device(t);
@@ -412,8 +405,7 @@ static int calibrate(struct tenant *t)
         took[i] = take_event(t, enqueue(t, 0, CALIBRATION_ROUNDS), &entry);
     qsort(took, CALIBRATION_KERNELS, sizeof took[0], compare_u64);
     printf("{\"round_ns\": %.6f, \"fastest_round_ns\": %.6f}\n",
-           (double)took[CALIBRATION_KERNELS / 2] / CALIBRATION_ROUNDS,
-           (double)took[0] / CALIBRATION_ROUNDS);
+           (double)took[CALIBRATION_KERNELS / 2] / CALIBRATION_ROUNDS, (double)took[0] / CALIBRATION_ROUNDS);
     return 0;
 }
 
@@ -431,30 +423,60 @@ static uint64_t number(const char *text)
 
 static void read_options(struct options *o, int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"rounds", required_argument, NULL, 'r'}, {"vary", required_argument, NULL, 'v'},
-        {"depth", required_argument, NULL, 'd'},  {"from", required_argument, NULL, 'f'},
-        {"until", required_argument, NULL, 'u'},  {"burst", required_argument, NULL, 'b'},
-        {"pause", required_argument, NULL, 'p'},  {"rate", required_argument, NULL, 'a'},
-        {"seed", required_argument, NULL, 's'},   {"log", required_argument, NULL, 'l'},
-        {"jitter", required_argument, NULL, 'j'}, {"steady", required_argument, NULL, 't'},
-        {0}};
+    static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
+                                          {"vary", required_argument, NULL, 'v'},
+                                          {"depth", required_argument, NULL, 'd'},
+                                          {"from", required_argument, NULL, 'f'},
+                                          {"until", required_argument, NULL, 'u'},
+                                          {"burst", required_argument, NULL, 'b'},
+                                          {"pause", required_argument, NULL, 'p'},
+                                          {"rate", required_argument, NULL, 'a'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"log", required_argument, NULL, 'l'},
+                                          {"jitter", required_argument, NULL, 'j'},
+                                          {"steady", required_argument, NULL, 't'},
+                                          {0}};
 
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (option) {
-        case 'r': o->rounds = (uint32_t)number(optarg); break;
-        case 'v': o->vary = (uint32_t)number(optarg); break;
-        case 'd': o->depth = (uint32_t)number(optarg); break;
-        case 'f': o->from_ns = number(optarg) * NS_PER_MS; break;
-        case 'u': o->until_ns = number(optarg) * NS_PER_MS; break;
-        case 'b': o->burst = (uint32_t)number(optarg); break;
-        case 'p': o->pause_ns = number(optarg) * 1000; break;
-        case 'j': o->jitter = (uint32_t)number(optarg); break;
-        case 't': o->steady_ns = number(optarg) * NS_PER_MS; break;
-        case 'a': o->rate = strtod(optarg, NULL); break;
-        case 's': o->seed = (uint32_t)number(optarg); break;
-        case 'l': o->log = optarg; break;
-        default: exit(2);
+        case 'r':
+            o->rounds = (uint32_t)number(optarg);
+            break;
+        case 'v':
+            o->vary = (uint32_t)number(optarg);
+            break;
+        case 'd':
+            o->depth = (uint32_t)number(optarg);
+            break;
+        case 'f':
+            o->from_ns = number(optarg) * NS_PER_MS;
+            break;
+        case 'u':
+            o->until_ns = number(optarg) * NS_PER_MS;
+            break;
+        case 'b':
+            o->burst = (uint32_t)number(optarg);
+            break;
+        case 'p':
+            o->pause_ns = number(optarg) * 1000;
+            break;
+        case 'j':
+            o->jitter = (uint32_t)number(optarg);
+            break;
+        case 't':
+            o->steady_ns = number(optarg) * NS_PER_MS;
+            break;
+        case 'a':
+            o->rate = strtod(optarg, NULL);
+            break;
+        case 's':
+            o->seed = (uint32_t)number(optarg);
+            break;
+        case 'l':
+            o->log = optarg;
+            break;
+        default:
+            exit(2);
         }
     if (!o->rounds || !o->depth || o->vary > 100 || o->jitter > 100 || o->until_ns <= o->from_ns)
         fail("--rounds, --depth and --until after --from are needed; percentages are at most 100");

@@ -32,8 +32,7 @@ struct dv_lease_callbacks {
 /* Takes over a connected socket to divvyd. Without a daemon (socket -1, or later when it is lost)
  * sessions are not coordinated, and all devices can be used.
  * Returns NULL when out of memory or threads. */
-struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
-                                 const struct dv_lease_callbacks *callbacks);
+struct dv_lease *dv_lease_create(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks);
 void dv_lease_destroy(struct dv_lease *lease);
 
 /* The program begins to use a device, where the tenant's request is to be kept. The first call waits for

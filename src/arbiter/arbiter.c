@@ -62,8 +62,8 @@ static int on_stop_deadline(sd_event_source *source, uint64_t usec, void *userda
 static void start_stop_timer(struct dvd_arbiter *arbiter)
 {
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
-    int error = sd_event_add_time_relative(arbiter->event, &arbiter->stop_timer, CLOCK_MONOTONIC,
-                                           DV_STOP_TIMEOUT_US, 10 * DV_MS, on_stop_deadline, arbiter);
+    int error = sd_event_add_time_relative(arbiter->event, &arbiter->stop_timer, CLOCK_MONOTONIC, DV_STOP_TIMEOUT_US,
+                                           10 * DV_MS, on_stop_deadline, arbiter);
     if (error < 0)
         sd_event_exit(arbiter->event, 1);
 }
@@ -72,7 +72,8 @@ void dvd_arbiter_stop(struct dvd_arbiter *arbiter, bool leave_workers)
 {
     if (arbiter->is_stopping)
         return;
-    arbiter->is_stopping = arbiter->sessions.is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
+    arbiter->is_stopping = arbiter->sessions.is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending =
+        true;
     arbiter->leaves_workers = leave_workers;
     sd_notify(0, "STOPPING=1");
     if (leave_workers) { /* the state file and the keeper have all that the next daemon needs */
@@ -316,16 +317,14 @@ static const struct dvd_zygote_events zygote_events = {.fill_fork = on_fill_fork
 
 /* ---- signals ---- */
 
-static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo *info,
-                         void *userdata)
+static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
 {
     struct dvd_arbiter *arbiter = userdata;
     bool leave_workers = info->ssi_signo == SIGUSR1;
 
     (void)source;
     dv_info("ending on signal %s%s", sigabbrev_np((int)info->ssi_signo),
-            leave_workers ? "; running sessions go on and wait for the next divvyd"
-                          : " with all workers");
+            leave_workers ? "; running sessions go on and wait for the next divvyd" : " with all workers");
     dvd_arbiter_stop(arbiter, leave_workers);
     return 0;
 }
@@ -419,8 +418,7 @@ static int find_worker(struct dvd_arbiter *arbiter)
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
     if (arbiter->options.worker_path) {
-        if (!realpath(arbiter->options.worker_path, arbiter->worker_path) ||
-            access(arbiter->worker_path, X_OK) < 0) {
+        if (!realpath(arbiter->options.worker_path, arbiter->worker_path) || access(arbiter->worker_path, X_OK) < 0) {
             int error = -errno;
             dv_error("cannot execute %s: %s", arbiter->options.worker_path, strerror(-error));
             return error;
@@ -431,20 +429,17 @@ static int find_worker(struct dvd_arbiter *arbiter)
         self[length] = '\0';
         *(strrchr(self, '/') + 1) = '\0';
         for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-            int used = snprintf(arbiter->worker_path, sizeof arbiter->worker_path, "%s%s", self,
-                                beside[i]);
-            if ((size_t)used < sizeof arbiter->worker_path &&
-                access(arbiter->worker_path, X_OK) == 0)
+            int used = snprintf(arbiter->worker_path, sizeof arbiter->worker_path, "%s%s", self, beside[i]);
+            if ((size_t)used < sizeof arbiter->worker_path && access(arbiter->worker_path, X_OK) == 0)
                 return 0;
         }
     }
     snprintf(arbiter->worker_path, sizeof arbiter->worker_path, "%s/divvy-worker", DIVVY_LIBEXEC);
     if (access(arbiter->worker_path, X_OK) == 0)
         return 0;
-    dv_error(
-        "cannot find the program divvy-worker, neither beside divvyd nor in %s: reinstall divvy "
-        "or name it with --worker",
-        DIVVY_LIBEXEC);
+    dv_error("cannot find the program divvy-worker, neither beside divvyd nor in %s: reinstall divvy "
+             "or name it with --worker",
+             DIVVY_LIBEXEC);
     return -ENOENT;
 }
 
@@ -464,10 +459,11 @@ static void raise_descriptor_limit(struct dvd_arbiter *arbiter)
                         : DV_WORKER_DESCRIPTORS;
     if (left < arbiter->sessions.descriptors_free)
         arbiter->sessions.descriptors_free = left;
-    dv_debug("at most %llu sessions with workers, because at most %llu descriptors may be open "
-             "(ulimit -n)",
-             (unsigned long long)(arbiter->sessions.descriptors_free / (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS)),
-             (unsigned long long)limit.rlim_cur);
+    dv_debug(
+        "at most %llu sessions with workers, because at most %llu descriptors may be open "
+        "(ulimit -n)",
+        (unsigned long long)(arbiter->sessions.descriptors_free / (DV_WORKER_DESCRIPTORS + DV_PROCESS_DESCRIPTORS)),
+        (unsigned long long)limit.rlim_cur);
 }
 
 /* Sockets from a service manager, told apart by their type; -1 where there is none. */
@@ -484,9 +480,8 @@ static int take_activated(int *session_fd, int *control_fd)
         } else if (sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0 && *control_fd < 0) {
             *control_fd = fd;
         } else {
-            dv_error(
-                "the service manager passed a socket that is neither a sequential-packet nor a "
-                "stream listener, or a second one of its kind");
+            dv_error("the service manager passed a socket that is neither a sequential-packet nor a "
+                     "stream listener, or a second one of its kind");
             return -EINVAL;
         }
         fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -566,46 +561,45 @@ static void tell_ready(struct dvd_arbiter *arbiter)
 /* Connects all parts, and initializes those that need no event loop. */
 static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *options)
 {
-    *arbiter = (struct dvd_arbiter){
-        .options = *options,
-        .directory.lock_fd = -1,
-        .keeper = {.directory = arbiter->directory.path,
-                   .patience_ns = &arbiter->config.restart_ns,
-                   .events = &keeper_events,
-                   .owner = arbiter},
-        .sandboxes = {.config = &arbiter->config,
-                      .directory = arbiter->directory.path,
-                      .icd_directory = arbiter->icd_directory,
-                      .events = &sandbox_events,
-                      .owner = arbiter},
-        .zygote = {.of_user = options->user,
-                   .worker_path = arbiter->worker_path,
-                   .icd_directory = arbiter->icd_directory,
-                   .devices = &arbiter->devices,
-                   .sandboxes = &arbiter->sandboxes,
-                   .events = &zygote_events,
-                   .owner = arbiter},
-        .sessions = {.config = &arbiter->config,
-                     .directory = arbiter->directory.path,
-                     .ledger = &arbiter->ledger,
-                     .state = &arbiter->state,
-                     .keeper = &arbiter->keeper,
-                     .devices = &arbiter->devices,
-                     .zygote = &arbiter->zygote,
-                     .sandboxes = &arbiter->sandboxes,
-                     .idle = &arbiter->idle,
-                     .events = &session_events,
-                     .owner = arbiter},
-        .listener = {.sessions = &arbiter->sessions, .fd = -1, .hellos_fd = -1},
-        .control = {.config = &arbiter->config,
-                    .directory = arbiter->directory.path,
-                    .icd_directory = arbiter->icd_directory,
-                    .ledger = &arbiter->ledger,
-                    .sessions = &arbiter->sessions,
-                    .devices = &arbiter->devices,
-                    .keeper = &arbiter->keeper,
-                    .idle = &arbiter->idle,
-                    .fd = -1}};
+    *arbiter = (struct dvd_arbiter){.options = *options,
+                                    .directory.lock_fd = -1,
+                                    .keeper = {.directory = arbiter->directory.path,
+                                               .patience_ns = &arbiter->config.restart_ns,
+                                               .events = &keeper_events,
+                                               .owner = arbiter},
+                                    .sandboxes = {.config = &arbiter->config,
+                                                  .directory = arbiter->directory.path,
+                                                  .icd_directory = arbiter->icd_directory,
+                                                  .events = &sandbox_events,
+                                                  .owner = arbiter},
+                                    .zygote = {.of_user = options->user,
+                                               .worker_path = arbiter->worker_path,
+                                               .icd_directory = arbiter->icd_directory,
+                                               .devices = &arbiter->devices,
+                                               .sandboxes = &arbiter->sandboxes,
+                                               .events = &zygote_events,
+                                               .owner = arbiter},
+                                    .sessions = {.config = &arbiter->config,
+                                                 .directory = arbiter->directory.path,
+                                                 .ledger = &arbiter->ledger,
+                                                 .state = &arbiter->state,
+                                                 .keeper = &arbiter->keeper,
+                                                 .devices = &arbiter->devices,
+                                                 .zygote = &arbiter->zygote,
+                                                 .sandboxes = &arbiter->sandboxes,
+                                                 .idle = &arbiter->idle,
+                                                 .events = &session_events,
+                                                 .owner = arbiter},
+                                    .listener = {.sessions = &arbiter->sessions, .fd = -1, .hellos_fd = -1},
+                                    .control = {.config = &arbiter->config,
+                                                .directory = arbiter->directory.path,
+                                                .icd_directory = arbiter->icd_directory,
+                                                .ledger = &arbiter->ledger,
+                                                .sessions = &arbiter->sessions,
+                                                .devices = &arbiter->devices,
+                                                .keeper = &arbiter->keeper,
+                                                .idle = &arbiter->idle,
+                                                .fd = -1}};
     dvd_zygote_init(&arbiter->zygote);
     dvd_keeper_init(&arbiter->keeper);
 }
@@ -637,8 +631,8 @@ static void open_state(struct dvd_arbiter *arbiter)
     int error = dvd_state_open(&arbiter->state, arbiter->directory.path, &arbiter->is_restart);
 
     if (error < 0)
-        dv_warning("cannot keep a state file in %s: %s; sessions will not outlive this daemon",
-                   arbiter->directory.path, strerror(-error));
+        dv_warning("cannot keep a state file in %s: %s; sessions will not outlive this daemon", arbiter->directory.path,
+                   strerror(-error));
     dvd_keeper_start(&arbiter->keeper);
     if (arbiter->is_restart)
         arbiter->sessions.last_id = atomic_load(&arbiter->state.header->last_session);

@@ -9,8 +9,8 @@
 /* Connections that have not said hello yet, or whose hello has not been looked at. */
 #define DV_MAX_PENDING 4096
 #define DV_MAX_PENDING_PER_UID 1024
-#define DV_MAX_ACCEPTS 4 /* in one iteration */
-#define DV_REFUSALS_PER_S 20 /* in the log */
+#define DV_MAX_ACCEPTS 4          /* in one iteration */
+#define DV_REFUSALS_PER_S 20      /* in the log */
 #define DV_SHARE_CHANGES_PER_S 10 /* of a tenant, by programs that begin */
 #define DV_HELLO_TIMEOUT_US (5 * DV_S)
 
@@ -23,7 +23,7 @@
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
 #define DV_MAX_ENDS_AT_ONCE 16 /* sessions of a process that has ended, in one iteration */
-#define DV_MAX_ENDINGS 64 /* terminated sessions that divvyd can still explain */
+#define DV_MAX_ENDINGS 64      /* terminated sessions that divvyd can still explain */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
 #define DV_START_TIMEOUT_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
@@ -37,7 +37,7 @@
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
 #define DV_MAX_ZYGOTE_REQUESTS (2 * DV_MAX_SESSIONS) /* that wait until it reads */
-#define DV_ZYGOTE_HEALTHY_US (10 * DV_S) /* lived that long: the next pause is short again */
+#define DV_ZYGOTE_HEALTHY_US (10 * DV_S)             /* lived that long: the next pause is short again */
 /* A probe that found nothing is repeated for a new session, but not more often than this; where there were
  * devices before, sessions wait for them and it is repeated sooner. */
 #define DV_PROBE_PAUSE_US (5 * DV_S)
@@ -91,13 +91,13 @@
 #define DV_MAX_CONFIG_BYTES (1u << 20)
 #define DV_MAX_DEVICE_RULES 256
 #define DV_MAX_TENANT_RULES 4096
-#define DV_MAX_HIERARCHIES 64 /* of cgroups that a process is in */
-#define DV_MAX_USER_NAME 64 /* bytes, the ending NUL included */
-#define DV_MAX_KNOWN_NAMES 256 /* of users, cached */
-#define DV_MAX_TENANTS_GONE 1024         /* remembered for a while after their last session */
+#define DV_MAX_HIERARCHIES 64           /* of cgroups that a process is in */
+#define DV_MAX_USER_NAME 64             /* bytes, the ending NUL included */
+#define DV_MAX_KNOWN_NAMES 256          /* of users, cached */
+#define DV_MAX_TENANTS_GONE 1024        /* remembered for a while after their last session */
 #define DV_TENANT_MEMORY_US (10 * DV_S) /* and how long */
-#define DV_MAX_TENANT_NAME 96 /* bytes, the ending NUL included */
-#define DV_MAX_SLOTS 64 /* sessions that may keep one device busy at a time */
+#define DV_MAX_TENANT_NAME 96           /* bytes, the ending NUL included */
+#define DV_MAX_SLOTS 64                 /* sessions that may keep one device busy at a time */
 #define DV_MAX_VENDORS 64
 #define DV_MAX_SANDBOX_PATHS 64
 #define DV_MAX_SANDBOX_CALLS 64

@@ -11,25 +11,24 @@
 #define MAX_IDLE_EXIT_S 1000000u
 #define MAX_FD 1000000u
 
-static const char usage[] =
-    "Usage: divvyd [--user] [OPTIONS]\n"
-    "\n"
-    "Shares the accelerators of this machine among programs. Programs reach it through\n"
-    "`divvy run -- PROGRAM`; this daemon starts one worker process for each of them.\n"
-    "\n"
-    "  --user              a daemon of your own: no root, private directory\n"
-    "  --dir DIR           runtime directory (default: /run/divvy; with --user\n"
-    "                      $XDG_RUNTIME_DIR/divvy or /tmp/divvy-UID)\n"
-    "  --config FILE       configuration (default: /etc/divvy/divvy.yaml; with --user none)\n"
-    "  --idle-exit SECONDS end when there was no session for that long\n"
-    "  --ready-fd N        write a byte to descriptor N once sessions are accepted\n"
-    "  --worker FILE       the program divvy-worker (default: found beside divvyd)\n"
-    "  --log-level LEVEL   error, warning, info (default) or debug\n"
-    "  --version           print the version\n"
-    "  --help              print this help\n"
-    "\n"
-    "Signals: TERM and INT end divvyd and all workers, USR1 ends divvyd only,\n"
-    "HUP reloads the configuration. See divvyd(8) and divvy.yaml(5).\n";
+static const char usage[] = "Usage: divvyd [--user] [OPTIONS]\n"
+                            "\n"
+                            "Shares the accelerators of this machine among programs. Programs reach it through\n"
+                            "`divvy run -- PROGRAM`; this daemon starts one worker process for each of them.\n"
+                            "\n"
+                            "  --user              a daemon of your own: no root, private directory\n"
+                            "  --dir DIR           runtime directory (default: /run/divvy; with --user\n"
+                            "                      $XDG_RUNTIME_DIR/divvy or /tmp/divvy-UID)\n"
+                            "  --config FILE       configuration (default: /etc/divvy/divvy.yaml; with --user none)\n"
+                            "  --idle-exit SECONDS end when there was no session for that long\n"
+                            "  --ready-fd N        write a byte to descriptor N once sessions are accepted\n"
+                            "  --worker FILE       the program divvy-worker (default: found beside divvyd)\n"
+                            "  --log-level LEVEL   error, warning, info (default) or debug\n"
+                            "  --version           print the version\n"
+                            "  --help              print this help\n"
+                            "\n"
+                            "Signals: TERM and INT end divvyd and all workers, USR1 ends divvyd only,\n"
+                            "HUP reloads the configuration. See divvyd(8) and divvy.yaml(5).\n";
 
 enum {
     OPTION_USER = 256,
@@ -43,17 +42,16 @@ enum {
     OPTION_HELP
 };
 
-static const struct option long_options[] = {
-    {"user", no_argument, NULL, OPTION_USER},
-    {"dir", required_argument, NULL, OPTION_DIR},
-    {"config", required_argument, NULL, OPTION_CONFIG},
-    {"idle-exit", required_argument, NULL, OPTION_IDLE_EXIT},
-    {"ready-fd", required_argument, NULL, OPTION_READY_FD},
-    {"worker", required_argument, NULL, OPTION_WORKER},
-    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"user", no_argument, NULL, OPTION_USER},
+                                             {"dir", required_argument, NULL, OPTION_DIR},
+                                             {"config", required_argument, NULL, OPTION_CONFIG},
+                                             {"idle-exit", required_argument, NULL, OPTION_IDLE_EXIT},
+                                             {"ready-fd", required_argument, NULL, OPTION_READY_FD},
+                                             {"worker", required_argument, NULL, OPTION_WORKER},
+                                             {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
+                                             {"version", no_argument, NULL, OPTION_VERSION},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
 
 static _Noreturn void fail_usage(const char *what, const char *value)
 {

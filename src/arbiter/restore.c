@@ -47,7 +47,8 @@ static void *on_tenant(void *owner, struct dv_state_tenant *record, const struct
                               dvd_identity_is_shared(&arbiter->config, record->name));
 }
 
-static bool on_tenant_device(void *owner, void *tenant, struct dv_state_tenant_device *record, const struct dv_share *share)
+static bool on_tenant_device(void *owner, void *tenant, struct dv_state_tenant_device *record,
+                             const struct dv_share *share)
 {
     struct dvd_arbiter *arbiter = owner;
     struct dvd_device *device = &arbiter->ledger.devices[record->device];
@@ -57,8 +58,8 @@ static bool on_tenant_device(void *owner, void *tenant, struct dv_state_tenant_d
            dvd_tenant_restore_device(of, device, record, share) == 0;
 }
 
-static bool on_session(void *owner, struct dv_state_session *record, struct dv_state_lease *const leases[DV_MAX_DEVICES],
-                       void *tenant, struct dvd_kept *kept)
+static bool on_session(void *owner, struct dv_state_session *record,
+                       struct dv_state_lease *const leases[DV_MAX_DEVICES], void *tenant, struct dvd_kept *kept)
 {
     struct dvd_arbiter *arbiter = owner;
 

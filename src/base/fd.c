@@ -39,18 +39,15 @@ int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int f
     }
 }
 
-ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_capacity, int *fd_count,
-                      int flags)
+ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_capacity, int *fd_count, int flags)
 {
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(sizeof(int) * DV_MAX_FDS_PER_MESSAGE)];
     } control;
     struct iovec iov = {.iov_base = data, .iov_len = bytes};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = control.space,
-                             .msg_controllen = sizeof control.space};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     ssize_t length;
 
     *fd_count = 0;
@@ -60,8 +57,7 @@ ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_cap
     if (length < 0)
         return -errno;
 
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header;
-         header = CMSG_NXTHDR(&message, header)) {
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
             continue;
         size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -14,8 +14,7 @@ int dv_fd_send(int socket, const void *data, size_t bytes, const int *fds, int f
 /* Receives one message. Fills up to fd_capacity descriptors (close-on-exec; the surplus is closed)
  * and their number. Returns the message's length, 0 at the peer's end, or a negative errno
  * (-EMSGSIZE when the message was longer than the buffer: it is dropped whole). */
-ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_capacity, int *fd_count,
-                      int flags);
+ssize_t dv_fd_receive(int socket, void *data, size_t bytes, int *fds, int fd_capacity, int *fd_count, int flags);
 
 /* Has the kernel refuse messages with descriptors that are sent to this socket, and to those that it accepts.
  * Linux before 6.16 cannot: false. */

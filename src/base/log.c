@@ -30,8 +30,8 @@ void dv_log(enum dv_log_level level, const char *format, ...)
     if (level > log_level)
         return;
 
-    int used = snprintf(line, sizeof line, "%s%s: %s", getenv("JOURNAL_STREAM") ? priority[level] : "",
-                        log_name, word[level]);
+    int used =
+        snprintf(line, sizeof line, "%s%s: %s", getenv("JOURNAL_STREAM") ? priority[level] : "", log_name, word[level]);
     va_list args;
     va_start(args, format);
     int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);

@@ -28,8 +28,7 @@ static size_t character_length(const unsigned char *p)
     } else {
         return 0;
     }
-    for (size_t i = 1; i < length;
-         i++) { /* the ending NUL is no continuation: never read past it */
+    for (size_t i = 1; i < length; i++) { /* the ending NUL is no continuation: never read past it */
         if ((p[i] & 0xc0) != 0x80)
             return 0;
         code = code << 6 | (p[i] & 0x3f);

@@ -30,10 +30,8 @@ static void take_complaint(cyaml_log_t level, void *context, const char *format,
 
 cyaml_config_t dv_yaml_settings(struct dv_yaml_complaint *complaint)
 {
-    return (cyaml_config_t){.log_fn = take_complaint,
-                            .log_ctx = complaint,
-                            .mem_fn = cyaml_mem,
-                            .log_level = CYAML_LOG_WARNING};
+    return (cyaml_config_t){
+        .log_fn = take_complaint, .log_ctx = complaint, .mem_fn = cyaml_mem, .log_level = CYAML_LOG_WARNING};
 }
 
 bool dv_yaml_is_in(const struct dv_yaml_complaint *complaint, const char *key)
@@ -51,8 +49,7 @@ int dv_yaml_find_line(const char *data, const char *text, int from)
     for (const char *line = data; line; number++) {
         const char *end = strchr(line, '\n');
         size_t length = end ? (size_t)(end - line) : strlen(line);
-        if (number >= from && line[strspn(line, " ")] != '#' &&
-            memmem(line, length, text, strlen(text)))
+        if (number >= from && line[strspn(line, " ")] != '#' && memmem(line, length, text, strlen(text)))
             return number;
         line = end ? end + 1 : NULL;
     }

@@ -34,8 +34,7 @@ static void leave(int fd)
         ;
 }
 
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share,
-                          const char *devices)
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const char *devices)
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
                              .version = DV_WIRE_VERSION,
@@ -65,8 +64,7 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
     }
     if (welcome.status != DV_WELCOME_REFUSED)
         return true;
-    dv_cli_error(
-        "the program is not started, because it would be refused: %s (answer of the divvyd in %s)",
-        welcome.text, directory);
+    dv_cli_error("the program is not started, because it would be refused: %s (answer of the divvyd in %s)",
+                 welcome.text, directory);
     return false;
 }

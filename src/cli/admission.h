@@ -9,7 +9,6 @@
 
 /* Returns false after a message when the daemon would refuse the program for its share or its devices
  * (NULL: all). Returns true also when the daemon does not answer: the program itself will find out. */
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share,
-                          const char *devices);
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const char *devices);
 
 #endif

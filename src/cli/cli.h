@@ -46,8 +46,7 @@ struct dv_cli_view {
 int dv_cli_view_option(struct dv_cli_view *view, int option, char **argv, const char *usage);
 /* For commands without options of their own and with this number of arguments, which then begin at
  * argv[optind]. Returns the same. */
-int dv_cli_parse_view(int argc, char **argv, const char *usage, int arguments,
-                      struct dv_cli_view *view);
+int dv_cli_parse_view(int argc, char **argv, const char *usage, int arguments, struct dv_cli_view *view);
 /* Checks the number of arguments. Returns the same. */
 int dv_cli_check_arguments(int argc, char **argv, int arguments);
 

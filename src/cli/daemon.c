@@ -48,8 +48,7 @@ static void copy_directory(char directory[DV_RUNDIR_BYTES], const char *from)
     snprintf(directory, DV_RUNDIR_BYTES, "%s", from);
 }
 
-int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
-                   char directory[DV_RUNDIR_BYTES])
+int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type, char directory[DV_RUNDIR_BYTES])
 {
     int error = -ENOENT;
 
@@ -83,11 +82,10 @@ void dv_daemon_explain(int error, const char *directory)
                      "`divvy run -- PROGRAM` starts one for the program; DIVVY_DIR=DIR names one "
                      "that runs elsewhere.");
     else if (error == -EHOSTDOWN)
-        dv_cli_error(
-            "no divvyd answers in %s, the directory that DIVVY_DIR or --daemon names. Start "
-            "it with `divvyd --user --dir %s`, or leave the directory out to use the "
-            "system's daemon or your own.",
-            directory, directory);
+        dv_cli_error("no divvyd answers in %s, the directory that DIVVY_DIR or --daemon names. Start "
+                     "it with `divvyd --user --dir %s`, or leave the directory out to use the "
+                     "system's daemon or your own.",
+                     directory, directory);
     else if (error == -EPERM)
         dv_cli_error("the daemon in %s is not used: it or its directory belongs neither to root nor to you, "
                      "or others can write to the directory.",
@@ -117,8 +115,7 @@ int dv_daemon_find_file(const char *const *beside, const char *installed, char *
                 return 0;
         }
     }
-    if (installed && realpath(installed, resolved) &&
-        (size_t)snprintf(path, bytes, "%s", resolved) < bytes)
+    if (installed && realpath(installed, resolved) && (size_t)snprintf(path, bytes, "%s", resolved) < bytes)
         return 0;
     return -ENOENT;
 }
@@ -157,8 +154,7 @@ static int open_log(const char *directory, char *path, size_t bytes)
 }
 
 /* In the grandchild: becomes divvyd. */
-static _Noreturn void exec_daemon(const char *program, const char *directory, int log_fd,
-                                  int ready_fd)
+static _Noreturn void exec_daemon(const char *program, const char *directory, int log_fd, int ready_fd)
 {
     char ready_number[16];
     sigset_t none;
@@ -182,8 +178,8 @@ static _Noreturn void exec_daemon(const char *program, const char *directory, in
         _exit(DV_EXIT_OWN);
     snprintf(ready_number, sizeof ready_number, "%d", READY_FD);
     unsetenv("DIVVY_DIR");
-    execlp(program, "divvyd", "--user", "--dir", directory, "--idle-exit", IDLE_EXIT, "--ready-fd",
-           ready_number, (char *)NULL);
+    execlp(program, "divvyd", "--user", "--dir", directory, "--idle-exit", IDLE_EXIT, "--ready-fd", ready_number,
+           (char *)NULL);
     dprintf(STDERR_FILENO, "divvyd: cannot execute %s: %s\n", program, strerror(errno));
     _exit(DV_EXIT_NOT_FOUND);
 }
@@ -247,8 +243,7 @@ static int spawn_daemon(const char *directory)
             ;
     if (child > 0 && wait_ready(ready_fd))
         return DV_EXIT_OK;
-    dv_cli_error("no divvyd was running and one of your own did not start; its log (%s) says:",
-                 log_path);
+    dv_cli_error("no divvyd was running and one of your own did not start; its log (%s) says:", log_path);
     if (lseek(log_fd, 0, SEEK_END) > log_start)
         show_log_tail(log_fd);
     else
@@ -275,8 +270,7 @@ static int start_own(char directory[DV_RUNDIR_BYTES])
     }
     int status = dv_rundir_make(directory, 0700);
     if (status < 0) {
-        dv_cli_error("no divvyd is running, and one of your own cannot be started in %s: %s",
-                     directory,
+        dv_cli_error("no divvyd is running, and one of your own cannot be started in %s: %s", directory,
                      status == -EPERM    ? "the directory belongs to another user"
                      : status == -EACCES ? "other users can write to the directory"
                                          : strerror(-status));
@@ -291,8 +285,7 @@ static int start_own(char directory[DV_RUNDIR_BYTES])
         return DV_EXIT_OK;
     int code = spawn_daemon(directory);
     if (code == DV_EXIT_OK && !hold(directory)) {
-        dv_cli_error("the divvyd that was just started in %s does not answer; see %s/" LOG_NAME,
-                     directory, directory);
+        dv_cli_error("the divvyd that was just started in %s does not answer; see %s/" LOG_NAME, directory, directory);
         code = DV_EXIT_OWN;
     }
     return code;

@@ -9,8 +9,7 @@
 /* Finds a daemon whose named socket answers: only in `wanted` or $DIVVY_DIR if given, else the
  * system's, else the user's own. Returns 0 with the directory, or a negative errno: -ENOENT when
  * none runs; otherwise `directory` is that of the daemon that could not be reached. */
-int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
-                   char directory[DV_RUNDIR_BYTES]);
+int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type, char directory[DV_RUNDIR_BYTES]);
 
 /* Like dv_daemon_find, for a program to be run; starts the user's own daemon if none
  * answers. Returns 0 or an exit code after a message. */

@@ -50,22 +50,19 @@ static void add_device(struct dv_table *table, const json_t *device)
     const char *shown_as = dv_http_text(device, "present_as", "as-is");
     char memory[32];
 
-    dv_text_format_size(memory, sizeof memory,
-                        (uint64_t)json_integer_value(json_object_get(device, "memory_bytes")));
+    dv_text_format_size(memory, sizeof memory, (uint64_t)json_integer_value(json_object_get(device, "memory_bytes")));
     dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "index")));
     dv_table_add(table, "%s", dv_http_text(device, "name", "?"));
     dv_table_add(table, "%s", type);
     dv_table_add(table, "%s", memory);
-    dv_table_add(table, "%" PRId64,
-                 (int64_t)json_integer_value(json_object_get(device, "compute_units")));
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "compute_units")));
     dv_table_add(table, "%s", json_is_true(json_object_get(device, "unified")) ? "yes" : "no");
     if (json_is_true(json_object_get(device, "hidden")))
         dv_table_add(table, "(hidden)");
     else
         dv_table_add(table, "%s", strcmp(shown_as, "as-is") == 0 ? type : shown_as);
     add_policy(table, device);
-    dv_table_add(table, "%" PRId64,
-                 (int64_t)json_integer_value(json_object_get(device, "sessions")));
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "sessions")));
     dv_table_add(table, "%s", dv_http_text(device, "pci", "unknown"));
     dv_table_add(table, "%s", dv_http_text(device, "uuid", "unknown"));
 }
@@ -118,12 +115,9 @@ static void print_warnings(const json_t *devices)
 
 static void print_table(const json_t *document)
 {
-    static const char *const heading[] = {"DEVICE", "NAME",    "TYPE",     "MEMORY",
-                                          "UNITS",  "UNIFIED", "SHOWN-AS", "POLICY",
-                                          "SLOTS",  "SLICE",   "SESSIONS", "PCI",
-                                          "UUID"};
-    static const bool right[] = {true,  false, false, true, true,  false, false,
-                                 false, true,  false, true, false, false};
+    static const char *const heading[] = {"DEVICE", "NAME",  "TYPE",  "MEMORY",   "UNITS", "UNIFIED", "SHOWN-AS",
+                                          "POLICY", "SLOTS", "SLICE", "SESSIONS", "PCI",   "UUID"};
+    static const bool right[] = {true, false, false, true, true, false, false, false, true, false, true, false, false};
     const json_t *devices = json_object_get(document, "devices");
     struct dv_table table;
     size_t index;

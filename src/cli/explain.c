@@ -53,8 +53,7 @@ static void print_state(const json_t *device)
     char since[32], text[160];
 
     dv_value_format_duration(since, sizeof since, number_of(device, "since_s"));
-    snprintf(text, sizeof text, "%s, for %s", state_words(dv_http_text(device, "state", "unknown")),
-             since);
+    snprintf(text, sizeof text, "%s, for %s", state_words(dv_http_text(device, "state", "unknown")), since);
     print_line("state", text);
     print_line("why", dv_http_text(device, "why", ""));
 }
@@ -80,15 +79,13 @@ static void print_estimates(const json_t *device)
     if (number_of(device, "kernel_ms") > 0 || number_of(device, "burst_ms") > 0) {
         dv_value_format_duration(kernel, sizeof kernel, number_of(device, "kernel_ms") / 1e3);
         dv_value_format_duration(burst, sizeof burst, number_of(device, "burst_ms") / 1e3);
-        printf("  %-11s kernels of up to %s, work without a pause for %s\n", "estimates", kernel,
-               burst);
+        printf("  %-11s kernels of up to %s, work without a pause for %s\n", "estimates", kernel, burst);
     } else {
         print_line("estimates", "none yet");
     }
     if (compiling_s > 0) {
         dv_value_format_duration(compiling, sizeof compiling, compiling_s);
-        printf("  %-11s %s in first launches: charged, but left out of the estimates\n",
-               "compiling", compiling);
+        printf("  %-11s %s in first launches: charged, but left out of the estimates\n", "compiling", compiling);
     }
 }
 
@@ -115,18 +112,14 @@ static void print_share(const json_t *device)
 {
     char request[32], limit[32];
 
-    dv_value_format_share(request, sizeof request,
-                          json_integer_value(json_object_get(device, "request_ppm")));
-    dv_value_format_share(limit, sizeof limit,
-                          json_integer_value(json_object_get(device, "limit_ppm")));
-    printf("  %-11s request %s, limit %s, weight %" PRId64 ", class %s\n", "tenant has", request,
-           limit, (int64_t)json_integer_value(json_object_get(device, "weight")),
-           dv_http_text(device, "class", "?"));
+    dv_value_format_share(request, sizeof request, json_integer_value(json_object_get(device, "request_ppm")));
+    dv_value_format_share(limit, sizeof limit, json_integer_value(json_object_get(device, "limit_ppm")));
+    printf("  %-11s request %s, limit %s, weight %" PRId64 ", class %s\n", "tenant has", request, limit,
+           (int64_t)json_integer_value(json_object_get(device, "weight")), dv_http_text(device, "class", "?"));
 }
 
 /* Entitlements and bounds are current values, so only the last second is compared with them. */
-static void add_window(struct dv_table *table, const char *label, const json_t *device,
-                       const char *key, bool is_recent)
+static void add_window(struct dv_table *table, const char *label, const json_t *device, const char *key, bool is_recent)
 {
     const json_t *share = json_object_get(device, key);
     const json_t *entitled = json_object_get(device, "entitled_ppm");
@@ -140,8 +133,7 @@ static void add_window(struct dv_table *table, const char *label, const json_t *
     dv_value_format_measured(text, sizeof text, entitled);
     dv_table_add(table, "%s", text);
     if (is_recent && json_is_number(share) && json_is_number(entitled))
-        dv_table_add(table, "%+.1f",
-                     (json_number_value(share) - json_number_value(entitled)) / points);
+        dv_table_add(table, "%+.1f", (json_number_value(share) - json_number_value(entitled)) / points);
     else
         dv_table_add(table, "-");
     if (is_recent && json_is_number(bound))
@@ -152,8 +144,7 @@ static void add_window(struct dv_table *table, const char *label, const json_t *
 
 static void print_windows(const json_t *device)
 {
-    static const char *const heading[] = {"  OVER THE LAST", "SHARE", "ENTITLED", "DIFFERENCE",
-                                          "BOUND"};
+    static const char *const heading[] = {"  OVER THE LAST", "SHARE", "ENTITLED", "DIFFERENCE", "BOUND"};
     static const bool right[] = {false, true, true, true, true};
     struct dv_table table;
 
@@ -168,13 +159,12 @@ static void print_windows(const json_t *device)
 
 static void print_device(const json_t *device)
 {
-    printf("\ndevice %" PRId64 ": %s, policy %s\n",
-           (int64_t)json_integer_value(json_object_get(device, "index")),
+    printf("\ndevice %" PRId64 ": %s, policy %s\n", (int64_t)json_integer_value(json_object_get(device, "index")),
            dv_http_text(device, "device", "?"), dv_http_text(device, "policy", "none"));
     print_state(device);
     print_last_slice(device);
-    printf("  %-11s %.0f grants, %.0f of them recalled\n", "so far",
-           number_of(device, "grants"), number_of(device, "recalls"));
+    printf("  %-11s %.0f grants, %.0f of them recalled\n", "so far", number_of(device, "grants"),
+           number_of(device, "recalls"));
     print_estimates(device);
     print_memory(device);
     print_share(device);
@@ -188,8 +178,7 @@ static void print_session(const json_t *document)
     size_t position;
     json_t *device;
 
-    printf("session %" PRId64 ": %s, of the tenant %s\n",
-           (int64_t)json_integer_value(json_object_get(document, "id")),
+    printf("session %" PRId64 ": %s, of the tenant %s\n", (int64_t)json_integer_value(json_object_get(document, "id")),
            dv_http_text(document, "command", "?"), dv_http_text(document, "tenant", "?"));
     if (strcmp(dv_http_text(document, "state", ""), "ended") == 0) {
         print_line("ended", dv_http_text(document, "why", "for an unknown reason"));

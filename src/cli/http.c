@@ -38,8 +38,8 @@ static size_t take_data(char *data, size_t size, size_t count, void *userdata)
     return bytes;
 }
 
-int dv_http_request(const char *directory, const char *method, const char *path, char **body,
-                    char *error, size_t error_bytes)
+int dv_http_request(const char *directory, const char *method, const char *path, char **body, char *error,
+                    size_t error_bytes)
 {
     struct answer answer = {0};
     char curl_error[CURL_ERROR_SIZE] = "";
@@ -113,8 +113,7 @@ static void explain_refusal(const char *directory, int status, const char *reaso
         explain_version(directory);
 }
 
-int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body,
-                json_t **document)
+int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body, json_t **document)
 {
     char directory[DV_RUNDIR_BYTES];
     char error[512];

@@ -7,13 +7,12 @@
 
 /* Sends a request and collects the answer's body, which the caller frees. Returns the HTTP status,
  * or a negative number, and the reason in `error`, when no answer came. */
-int dv_http_request(const char *directory, const char *method, const char *path, char **body,
-                    char *error, size_t error_bytes);
+int dv_http_request(const char *directory, const char *method, const char *path, char **body, char *error,
+                    size_t error_bytes);
 
 /* For commands: finds a daemon, asks it and reads its answer. On failure says why and returns an
  * exit code other than 0. */
-int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body,
-                json_t **document);
+int dv_http_ask(const char *wanted_directory, const char *method, const char *path, char **body, json_t **document);
 int dv_http_get(const char *wanted_directory, const char *path, char **body, json_t **document);
 /* The same, and prints the answer: as it is with --json, otherwise by the given function. Returns
  * the command's exit code. */

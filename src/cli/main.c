@@ -7,34 +7,31 @@
 
 #include "src/cli/cli.h"
 
-static const char usage[] =
-    "Usage: divvy COMMAND [OPTIONS]\n"
-    "\n"
-    "divvy shares the accelerators of this machine among programs. Put `divvy run --` in\n"
-    "front of an OpenCL program and it runs as before, side by side with others.\n"
-    "\n"
-    "Commands:\n"
-    "  run       run a program on the shared devices\n"
-    "  ps        list the programs that use them now\n"
-    "  tenants   list the tenants and their shares of the devices\n"
-    "  devices   list the devices\n"
-    "  explain   print what a program waits for, and why\n"
-    "  set       change a tenant's share of the devices' time\n"
-    "  policy    change how a device's time is shared\n"
-    "  check     compare the daemon's ledger of memory with the workers\n"
-    "  version   print the versions of divvy and of the daemon\n"
-    "\n"
-    "Try it:  divvy run -- clinfo\n"
-    "Help:    divvy COMMAND --help, and the manual: man divvy\n";
+static const char usage[] = "Usage: divvy COMMAND [OPTIONS]\n"
+                            "\n"
+                            "divvy shares the accelerators of this machine among programs. Put `divvy run --` in\n"
+                            "front of an OpenCL program and it runs as before, side by side with others.\n"
+                            "\n"
+                            "Commands:\n"
+                            "  run       run a program on the shared devices\n"
+                            "  ps        list the programs that use them now\n"
+                            "  tenants   list the tenants and their shares of the devices\n"
+                            "  devices   list the devices\n"
+                            "  explain   print what a program waits for, and why\n"
+                            "  set       change a tenant's share of the devices' time\n"
+                            "  policy    change how a device's time is shared\n"
+                            "  check     compare the daemon's ledger of memory with the workers\n"
+                            "  version   print the versions of divvy and of the daemon\n"
+                            "\n"
+                            "Try it:  divvy run -- clinfo\n"
+                            "Help:    divvy COMMAND --help, and the manual: man divvy\n";
 
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"run", dv_cli_run},         {"ps", dv_cli_ps},
-                {"tenants", dv_cli_tenants}, {"devices", dv_cli_devices},
-                {"explain", dv_cli_explain}, {"set", dv_cli_set},
-                {"policy", dv_cli_policy},   {"check", dv_cli_check},
-                {"version", dv_cli_version}};
+} commands[] = {{"run", dv_cli_run},         {"ps", dv_cli_ps},           {"tenants", dv_cli_tenants},
+                {"devices", dv_cli_devices}, {"explain", dv_cli_explain}, {"set", dv_cli_set},
+                {"policy", dv_cli_policy},   {"check", dv_cli_check},     {"version", dv_cli_version}};
 
 void dv_cli_error(const char *format, ...)
 {
@@ -61,8 +58,7 @@ int dv_cli_view_option(struct dv_cli_view *view, int option, char **argv, const 
         fputs(command_usage, stdout);
         exit(DV_EXIT_OK);
     default:
-        dv_cli_error("unknown option or missing value: %s. See `divvy %s --help`.",
-                     argv[optind - 1], argv[0]);
+        dv_cli_error("unknown option or missing value: %s. See `divvy %s --help`.", argv[optind - 1], argv[0]);
         return DV_EXIT_USAGE;
     }
 }
@@ -72,8 +68,7 @@ int dv_cli_check_arguments(int argc, char **argv, int arguments)
     int given = argc - optind;
 
     if (given > arguments)
-        dv_cli_error("unexpected argument: %s. See `divvy %s --help`.", argv[optind + arguments],
-                     argv[0]);
+        dv_cli_error("unexpected argument: %s. See `divvy %s --help`.", argv[optind + arguments], argv[0]);
     else if (given < arguments)
         dv_cli_error("`divvy %s` needs %s%s. See `divvy %s --help`.", argv[0],
                      given            ? "one more argument"
@@ -83,8 +78,7 @@ int dv_cli_check_arguments(int argc, char **argv, int arguments)
     return given == arguments ? DV_EXIT_OK : DV_EXIT_USAGE;
 }
 
-int dv_cli_parse_view(int argc, char **argv, const char *command_usage, int arguments,
-                      struct dv_cli_view *view)
+int dv_cli_parse_view(int argc, char **argv, const char *command_usage, int arguments, struct dv_cli_view *view)
 {
     static const struct option options[] = {DV_CLI_VIEW_OPTIONS, {NULL, 0, NULL, 0}};
     int option;
@@ -106,8 +100,7 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return DV_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         fputs(usage, stdout);
         return DV_EXIT_OK;
     }

@@ -59,10 +59,9 @@ static int take_slice(struct policy_options *options, const char *text)
     options->slice_ns = 0;
     if (strcmp(text, "learned") == 0 || parse_time(text, &options->slice_ns))
         return DV_EXIT_OK;
-    dv_cli_error(
-        "--slice is a time from 100us to 10s, such as 10ms or 10 (milliseconds), or the word "
-        "learned; not '%s'.",
-        text);
+    dv_cli_error("--slice is a time from 100us to 10s, such as 10ms or 10 (milliseconds), or the word "
+                 "learned; not '%s'.",
+                 text);
     return DV_EXIT_USAGE;
 }
 
@@ -74,15 +73,13 @@ static int parse_options(int argc, char **argv, struct policy_options *policy)
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        int code = option == 's' ? take_slice(policy, optarg)
-                                 : dv_cli_view_option(&policy->view, option, argv, usage);
+        int code = option == 's' ? take_slice(policy, optarg) : dv_cli_view_option(&policy->view, option, argv, usage);
         if (code != DV_EXIT_OK)
             return code;
     }
     if (argc - optind < 2) {
         dv_cli_error("%s Example: divvy policy 0 elastic; see `divvy policy --help`.",
-                     optind == argc ? "missing DEVICE and NAME."
-                                    : "missing NAME: elastic, fair, fifo or band.");
+                     optind == argc ? "missing DEVICE and NAME." : "missing NAME: elastic, fair, fifo or band.");
         return DV_EXIT_USAGE;
     }
     if (dv_cli_check_arguments(argc, argv, 2) != DV_EXIT_OK)
@@ -101,8 +98,7 @@ static void list_devices(const json_t *devices, const char *pattern)
     {
         const char *name = dv_http_text(device, "name", "");
         if (!pattern || fnmatch(pattern, name, 0) == 0)
-            fprintf(stderr, "  %" PRId64 "  %s\n",
-                    (int64_t)json_integer_value(json_object_get(device, "index")), name);
+            fprintf(stderr, "  %" PRId64 "  %s\n", (int64_t)json_integer_value(json_object_get(device, "index")), name);
     }
 }
 
@@ -146,11 +142,10 @@ static void print_answer(const json_t *document)
 
     if (slice_ns > 0)
         dv_value_format_duration(slice, sizeof slice, (double)slice_ns / 1e9);
-    printf("device %" PRId64 " (%s): policy %s, slices %s, %" PRId64 " slot%s, %" PRId64
-           " session%s on it\n",
-           (int64_t)json_integer_value(json_object_get(document, "index")),
-           dv_http_text(document, "device", "?"), dv_http_text(document, "policy", "?"), slice,
-           slots, slots == 1 ? "" : "s", sessions, sessions == 1 ? "" : "s");
+    printf("device %" PRId64 " (%s): policy %s, slices %s, %" PRId64 " slot%s, %" PRId64 " session%s on it\n",
+           (int64_t)json_integer_value(json_object_get(document, "index")), dv_http_text(document, "device", "?"),
+           dv_http_text(document, "policy", "?"), slice, slots, slots == 1 ? "" : "s", sessions,
+           sessions == 1 ? "" : "s");
 }
 
 int dv_cli_policy(int argc, char **argv)
@@ -168,8 +163,7 @@ int dv_cli_policy(int argc, char **argv)
     if (policy.has_slice)
         snprintf(slice, sizeof slice, "&slice_ns=%" PRIu64, policy.slice_ns);
     DV_AUTO_FREE char *name = dv_http_escape(policy.policy);
-    if (!name ||
-        asprintf(&path, "/v1/devices/%" PRIu64 "/policy?name=%s%s", index, name, slice) < 0) {
+    if (!name || asprintf(&path, "/v1/devices/%" PRIu64 "/policy?name=%s%s", index, name, slice) < 0) {
         path = NULL;
         dv_cli_error("out of memory");
         return DV_EXIT_FAILED;

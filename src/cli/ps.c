@@ -44,32 +44,27 @@ static void add_session(struct dv_table *table, const json_t *session)
 {
     char memory[32], age[32], share[32];
 
-    dv_text_format_size(memory, sizeof memory,
-                        (uint64_t)json_integer_value(json_object_get(session, "memory_bytes")));
+    dv_text_format_size(memory, sizeof memory, (uint64_t)json_integer_value(json_object_get(session, "memory_bytes")));
     dv_value_format_age(age, sizeof age, json_number_value(json_object_get(session, "age_s")));
     dv_value_format_measured(share, sizeof share, json_object_get(session, "share_1s_ppm"));
     dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(session, "id")));
-    dv_table_add(table, "%" PRId64,
-                 (int64_t)json_integer_value(json_object_get(session, "tenant_pid")));
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(session, "tenant_pid")));
     dv_table_add(table, "%s", user_of(session));
     dv_table_add(table, "%s", dv_http_text(session, "tenant", "-"));
     dv_table_add(table, "%s", dv_http_text(session, "command", "?"));
     dv_table_add(table, "%s", dv_http_text(session, "device", "-"));
     dv_table_add(table, "%s", share);
     dv_table_add(table, "%s", memory);
-    dv_table_add(table, "%" PRId64,
-                 (int64_t)json_integer_value(json_object_get(session, "commands")));
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(session, "commands")));
     dv_table_add(table, "%s", age);
     dv_table_add(table, "%s", dv_http_text(session, "state", "?"));
 }
 
 static void print_table(const json_t *document)
 {
-    static const char *const heading[] = {"SESSION",  "PID",    "USER",  "TENANT",
-                                          "COMMAND",  "DEVICE", "SHARE", "MEMORY",
-                                          "COMMANDS", "AGE",    "STATE"};
-    static const bool right[] = {true, true, false, false, false, false,
-                                 true, true, true,  true,  false};
+    static const char *const heading[] = {"SESSION", "PID",    "USER",     "TENANT", "COMMAND", "DEVICE",
+                                          "SHARE",   "MEMORY", "COMMANDS", "AGE",    "STATE"};
+    static const bool right[] = {true, true, false, false, false, false, true, true, true, true, false};
     const json_t *sessions = json_object_get(document, "sessions");
     struct dv_table table;
     size_t index;

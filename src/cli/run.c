@@ -34,8 +34,7 @@ static const char usage[] =
     "                    then " DV_RUNDIR_SYSTEM ", then your own)\n"
     "  --help            print this help\n"
     "\n"
-    "The share to ask for, as far as the daemon's configuration lets you:\n" DV_CLI_SHARE_HELP
-    "\n"
+    "The share to ask for, as far as the daemon's configuration lets you:\n" DV_CLI_SHARE_HELP "\n"
     "Examples:\n"
     "  divvy run -- clinfo\n"
     "  divvy run --present-as gpu -- hashcat -b\n"
@@ -56,8 +55,7 @@ struct run_options {
 static int add_device(struct run_options *run, const char *which)
 {
     size_t used = strlen(run->devices);
-    int more = snprintf(run->devices + used, sizeof run->devices - used, "%s%s", used ? "," : "",
-                        which);
+    int more = snprintf(run->devices + used, sizeof run->devices - used, "%s%s", used ? "," : "", which);
 
     if (which[0] && (size_t)more < sizeof run->devices - used)
         return 0;
@@ -105,18 +103,16 @@ static int parse_options(int argc, char **argv, struct run_options *run)
         default: {
             int status = dv_cli_share_option(&run->share, option, optarg);
             if (status > 0)
-                dv_cli_error("unknown option or missing value: %s. See `divvy run --help`.",
-                             argv[optind - 1]);
+                dv_cli_error("unknown option or missing value: %s. See `divvy run --help`.", argv[optind - 1]);
             if (status != 0)
                 return DV_EXIT_OWN;
         }
         }
     }
-    if (dv_cli_share_inherit(&run->share) < 0 || dv_cli_share_check(&run->share) < 0 ||
-        inherit_devices(run) < 0)
+    if (dv_cli_share_inherit(&run->share) < 0 || dv_cli_share_check(&run->share) < 0 || inherit_devices(run) < 0)
         return DV_EXIT_OWN;
-    if (run->present_as && strcmp(run->present_as, "cpu") != 0 &&
-        strcmp(run->present_as, "gpu") != 0 && strcmp(run->present_as, "accelerator") != 0) {
+    if (run->present_as && strcmp(run->present_as, "cpu") != 0 && strcmp(run->present_as, "gpu") != 0 &&
+        strcmp(run->present_as, "accelerator") != 0) {
         dv_cli_error("--present-as is cpu, gpu or accelerator, not '%s'", run->present_as);
         return DV_EXIT_OWN;
     }
@@ -130,14 +126,12 @@ static int parse_options(int argc, char **argv, struct run_options *run)
 /* Neither installed nor in a build tree: a vendor directory of the user's own. */
 static int make_vendors(char *directory, size_t bytes)
 {
-    static const char *const libraries[] = {"libdivvy-opencl.so",
-                                            "../client/opencl/libdivvy-opencl.so", NULL};
+    static const char *const libraries[] = {"libdivvy-opencl.so", "../client/opencl/libdivvy-opencl.so", NULL};
     char library[PATH_MAX];
     char own[DV_RUNDIR_BYTES];
     char path[PATH_MAX];
 
-    if (dv_daemon_find_file(libraries, DIVVY_LIB "/libdivvy-opencl.so", library, sizeof library) <
-        0)
+    if (dv_daemon_find_file(libraries, DIVVY_LIB "/libdivvy-opencl.so", library, sizeof library) < 0)
         return -ENOENT;
     int status = dv_rundir_user(own, sizeof own);
     if (status == 0)
@@ -153,8 +147,7 @@ static int make_vendors(char *directory, size_t bytes)
         return -ENAMETOOLONG;
     /* A program started at the same moment must never read half a file. */
     char draft[PATH_MAX];
-    if ((size_t)snprintf(draft, sizeof draft, "%s/.divvy.icd.%d", directory, (int)getpid()) >=
-        sizeof draft)
+    if ((size_t)snprintf(draft, sizeof draft, "%s/.divvy.icd.%d", directory, (int)getpid()) >= sizeof draft)
         return -ENAMETOOLONG;
     DV_AUTO_CLOSE int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0 || dprintf(fd, "%s\n", library) < 0 || rename(draft, path) < 0)
@@ -194,10 +187,9 @@ int dv_cli_run(int argc, char **argv)
         return code;
     int error = find_vendors(vendors, sizeof vendors);
     if (error < 0) {
-        dv_cli_error(
-            "cannot find divvy's OpenCL driver (libdivvy-opencl.so): %s. Reinstall divvy; in "
-            "a build tree, build it first.",
-            strerror(-error));
+        dv_cli_error("cannot find divvy's OpenCL driver (libdivvy-opencl.so): %s. Reinstall divvy; in "
+                     "a build tree, build it first.",
+                     strerror(-error));
         return DV_EXIT_OWN;
     }
     code = dv_daemon_find_or_start(run.daemon_directory, directory);

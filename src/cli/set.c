@@ -20,8 +20,7 @@ static const char usage[] =
     "that are not given keep their value. Shares belong to tenants: a session number (see\n"
     "`divvy ps`) stands for the tenant of that session. Operators can change every tenant, other\n"
     "users their own, as far as the daemon's configuration lets them.\n"
-    "\n" DV_CLI_SHARE_HELP
-    "  --memory SIZE     how much of the device's memory it may allocate, such as 2GiB\n"
+    "\n" DV_CLI_SHARE_HELP "  --memory SIZE     how much of the device's memory it may allocate, such as 2GiB\n"
     "  --memory-request SIZE  how much of that other tenants cannot evict; 0: nothing\n"
     "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
     "  --json            the daemon's answer as it is, for scripts\n"
@@ -96,8 +95,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
         return DV_EXIT_USAGE;
     }
     if (set->device && dv_text_parse_number(set->device, UINT32_MAX, &index) < 0) {
-        dv_cli_error("--device is a device's number, not '%s'. `divvy devices` lists the numbers.",
-                     set->device);
+        dv_cli_error("--device is a device's number, not '%s'. `divvy devices` lists the numbers.", set->device);
         return DV_EXIT_USAGE;
     }
     if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes && !set->has_memory_request) {
@@ -111,8 +109,7 @@ static int parse_options(int argc, char **argv, struct set_options *set)
     return dv_cli_share_check(&set->share) < 0 ? DV_EXIT_USAGE : DV_EXIT_OK;
 }
 
-static void add_amount(FILE *path, const char *name, const struct dv_cli_amount *amount,
-                       const char **separator)
+static void add_amount(FILE *path, const char *name, const struct dv_cli_amount *amount, const char **separator)
 {
     if (!amount->from)
         return;
@@ -157,9 +154,8 @@ static char *compose_path(const struct set_options *set)
 
 static void print_table(const json_t *document)
 {
-    static const char *const heading[] = {"TENANT", "DEVICE",   "REQUEST", "LIMIT",
-                                          "WEIGHT", "CLASS", "MEMORY",  "KEPT",
-                                          "NAME"};
+    static const char *const heading[] = {"TENANT", "DEVICE", "REQUEST", "LIMIT", "WEIGHT",
+                                          "CLASS",  "MEMORY", "KEPT",    "NAME"};
     static const bool right[] = {false, true, true, true, true, false, true, true, false};
     const json_t *devices = json_object_get(document, "devices");
     const char *tenant = dv_http_text(document, "tenant", "?");
@@ -176,22 +172,16 @@ static void print_table(const json_t *document)
     {
         char request[32], limit[32], memory[32], kept[32];
         dv_text_format_size(kept, sizeof kept,
-                            (uint64_t)json_integer_value(
-                                json_object_get(device, "memory_request_bytes")));
+                            (uint64_t)json_integer_value(json_object_get(device, "memory_request_bytes")));
         dv_text_format_size(memory, sizeof memory,
-                            (uint64_t)json_integer_value(
-                                json_object_get(device, "memory_quota_bytes")));
-        dv_value_format_share(request, sizeof request,
-                              json_integer_value(json_object_get(device, "request_ppm")));
-        dv_value_format_share(limit, sizeof limit,
-                              json_integer_value(json_object_get(device, "limit_ppm")));
+                            (uint64_t)json_integer_value(json_object_get(device, "memory_quota_bytes")));
+        dv_value_format_share(request, sizeof request, json_integer_value(json_object_get(device, "request_ppm")));
+        dv_value_format_share(limit, sizeof limit, json_integer_value(json_object_get(device, "limit_ppm")));
         dv_table_add(&table, "%s", tenant);
-        dv_table_add(&table, "%" PRId64,
-                     (int64_t)json_integer_value(json_object_get(device, "index")));
+        dv_table_add(&table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "index")));
         dv_table_add(&table, "%s", request);
         dv_table_add(&table, "%s", limit);
-        dv_table_add(&table, "%" PRId64,
-                     (int64_t)json_integer_value(json_object_get(device, "weight")));
+        dv_table_add(&table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "weight")));
         dv_table_add(&table, "%s", dv_http_text(device, "class", "?"));
         dv_table_add(&table, "%s", memory);
         dv_table_add(&table, "%s", kept);

@@ -17,10 +17,9 @@ static int take_share(struct dv_cli_amount *amount, const char *from, const char
     amount->from = from;
     if (dv_text_parse_share(text, &amount->value) == 0)
         return 0;
-    dv_cli_error(
-        "%s takes a share of one device's time from 0%% to 100%%, with the percent sign, such "
-        "as 30%% or 0.5%%, not '%s'.",
-        from, text);
+    dv_cli_error("%s takes a share of one device's time from 0%% to 100%%, with the percent sign, such "
+                 "as 30%% or 0.5%%, not '%s'.",
+                 from, text);
     return -1;
 }
 

@@ -27,11 +27,11 @@ struct dv_cli_share {
     {"class", required_argument, NULL, 'P'}
 /* clang-format on */
 
-#define DV_CLI_SHARE_HELP                                                                          \
-    "  --request P%      the guaranteed share of the device's time, such as 30%\n"                 \
-    "  --limit P%        the maximum share, even when no other tenant wants the device\n"          \
-    "  --weight N        its part of the time not guaranteed: 1 (as others) to 10000\n"            \
-    "  --class CLASS     latency, standard or batch: which runs first within the shares;\n"        \
+#define DV_CLI_SHARE_HELP                                                                                              \
+    "  --request P%      the guaranteed share of the device's time, such as 30%\n"                                     \
+    "  --limit P%        the maximum share, even when no other tenant wants the device\n"                              \
+    "  --weight N        its part of the time not guaranteed: 1 (as others) to 10000\n"                                \
+    "  --class CLASS     latency, standard or batch: which runs first within the shares;\n"                            \
     "                    idle: only what others leave over\n"
 
 /* Takes one of these options. Returns 1 when it was none of them, 0 when it was good, or -1 after a

@@ -24,8 +24,7 @@ static void add_text(struct dv_table *table, char *text)
     table->text[table->cells++] = text;
 }
 
-void dv_table_init(struct dv_table *table, size_t columns, const char *const *heading,
-                   const bool *right)
+void dv_table_init(struct dv_table *table, size_t columns, const char *const *heading, const bool *right)
 {
     *table = (struct dv_table){.columns = columns, .right = right};
     for (size_t i = 0; i < columns; i++)

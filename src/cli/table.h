@@ -14,11 +14,9 @@ struct dv_table {
 };
 
 /* The heading is the first row; `right` must outlive the table. */
-void dv_table_init(struct dv_table *table, size_t columns, const char *const *heading,
-                   const bool *right);
+void dv_table_init(struct dv_table *table, size_t columns, const char *const *heading, const bool *right);
 /* Adds the next cell. The cell stays empty when out of memory. */
-void dv_table_add(struct dv_table *table, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void dv_table_add(struct dv_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints to stdout and releases everything. */
 void dv_table_finish(struct dv_table *table);
 

@@ -29,16 +29,12 @@ static const char usage[] =
 
 static void add_device(struct dv_table *table, const json_t *device)
 {
-    static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm",
-                                           "share_60s_ppm"};
-    static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes",
-                                        "memory_request_bytes"};
+    static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm", "share_60s_ppm"};
+    static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes", "memory_request_bytes"};
     char request[32], limit[32], share[32], used[32];
 
-    dv_value_format_share(request, sizeof request,
-                          json_integer_value(json_object_get(device, "request_ppm")));
-    dv_value_format_share(limit, sizeof limit,
-                          json_integer_value(json_object_get(device, "limit_ppm")));
+    dv_value_format_share(request, sizeof request, json_integer_value(json_object_get(device, "request_ppm")));
+    dv_value_format_share(limit, sizeof limit, json_integer_value(json_object_get(device, "limit_ppm")));
     dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "index")));
     dv_table_add(table, "%s", request);
     dv_table_add(table, "%s", limit);
@@ -48,13 +44,11 @@ static void add_device(struct dv_table *table, const json_t *device)
         dv_value_format_measured(share, sizeof share, json_object_get(device, measured[i]));
         dv_table_add(table, "%s", share);
     }
-    dv_value_format_duration(used, sizeof used,
-                             json_number_value(json_object_get(device, "used_s")));
+    dv_value_format_duration(used, sizeof used, json_number_value(json_object_get(device, "used_s")));
     dv_table_add(table, "%s", used);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char size[32];
-        dv_text_format_size(size, sizeof size,
-                            (uint64_t)json_integer_value(json_object_get(device, sizes[i])));
+        dv_text_format_size(size, sizeof size, (uint64_t)json_integer_value(json_object_get(device, sizes[i])));
         dv_table_add(table, "%s", size);
     }
 }
@@ -67,8 +61,7 @@ static void add_tenant(struct dv_table *table, const json_t *tenant)
 
     for (size_t row = 0; row < (count ? count : 1); row++) {
         dv_table_add(table, "%s", dv_http_text(tenant, "name", "?"));
-        dv_table_add(table, "%" PRId64,
-                     (int64_t)json_integer_value(json_object_get(tenant, "sessions")));
+        dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(tenant, "sessions")));
         if (count)
             add_device(table, json_array_get(devices, row));
         else
@@ -79,12 +72,11 @@ static void add_tenant(struct dv_table *table, const json_t *tenant)
 
 static void print_table(const json_t *document)
 {
-    static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST",
-                                          "LIMIT",  "WEIGHT",   "CLASS", "ENTITLED",
-                                          "1s",     "10s",      "60s",      "USED",
-                                          "MEMORY", "QUOTA",    "KEPT"};
-    static const bool right[] = {false, true, true, true, true, true, false,
-                                 true,  true, true, true, true, true, true, true};
+    static const char *const heading[] = {"TENANT", "SESSIONS", "DEVICE",   "REQUEST", "LIMIT",
+                                          "WEIGHT", "CLASS",    "ENTITLED", "1s",      "10s",
+                                          "60s",    "USED",     "MEMORY",   "QUOTA",   "KEPT"};
+    static const bool right[] = {false, true, true, true, true, true, false, true,
+                                 true,  true, true, true, true, true, true};
     const json_t *tenants = json_object_get(document, "tenants");
     struct dv_table table;
     size_t position;

@@ -12,8 +12,7 @@ void dv_value_format_share(char *field, size_t bytes, int64_t ppm)
 {
     char text[32];
 
-    snprintf(text, sizeof text, "%lld.%04lld", (long long)(ppm / PPM_PER_PERCENT),
-             (long long)(ppm % PPM_PER_PERCENT));
+    snprintf(text, sizeof text, "%lld.%04lld", (long long)(ppm / PPM_PER_PERCENT), (long long)(ppm % PPM_PER_PERCENT));
     size_t length = strlen(text);
     while (text[length - 1] == '0')
         text[--length] = '\0';

@@ -7,14 +7,13 @@
 #include "src/cli/daemon.h"
 #include "src/cli/http.h"
 
-static const char usage[] =
-    "Usage: divvy version [--json] [--daemon DIR]\n"
-    "\n"
-    "Prints the version of this program and of the daemon that it would use, if one runs.\n"
-    "\n"
-    "  --json         as a JSON document\n"
-    "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
-    "  --help         print this help\n";
+static const char usage[] = "Usage: divvy version [--json] [--daemon DIR]\n"
+                            "\n"
+                            "Prints the version of this program and of the daemon that it would use, if one runs.\n"
+                            "\n"
+                            "  --json         as a JSON document\n"
+                            "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
+                            "  --help         print this help\n";
 
 int dv_cli_version(int argc, char **argv)
 {
@@ -26,8 +25,7 @@ int dv_cli_version(int argc, char **argv)
     int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
     if (code != DV_EXIT_OK)
         return code;
-    int error =
-        dv_daemon_find(view.daemon_directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, directory);
+    int error = dv_daemon_find(view.daemon_directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, directory);
     if (error == 0)
         code = dv_http_get(directory, "/v1/version", &body, &document);
     if (view.json) {
@@ -39,8 +37,7 @@ int dv_cli_version(int argc, char **argv)
     }
     printf("divvy %s\n", DIVVY_VERSION);
     if (document)
-        printf("divvyd %s in %s\n", json_string_value(json_object_get(document, "version")),
-               directory);
+        printf("divvyd %s in %s\n", json_string_value(json_object_get(document, "version")), directory);
     else if (error < 0)
         printf("divvyd: no daemon answers\n");
     json_decref(document);

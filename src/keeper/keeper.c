@@ -89,8 +89,7 @@ static int say(struct keeper *keeper, enum dv_keeper_op op, const struct item *i
                                   .op = (uint16_t)op,
                                   .id = item ? item->id : 0,
                                   .kinds = item ? item->kinds : 0};
-    return dv_fd_send(keeper->daemon_fd, &m, sizeof m, item ? item->fds : NULL,
-                      item ? count_kinds(item->kinds) : 0);
+    return dv_fd_send(keeper->daemon_fd, &m, sizeof m, item ? item->fds : NULL, item ? count_kinds(item->kinds) : 0);
 }
 
 static void list(struct keeper *keeper)
@@ -116,8 +115,7 @@ static bool serve_daemon(struct keeper *keeper)
         return true;
     }
     bool sound = length == sizeof m && m.magic == DV_KEEPER_MAGIC && m.version == DV_KEEPER_VERSION;
-    if (sound && m.op == DV_KEEPER_PUT && m.kinds < 1u << DV_KEPT_KINDS &&
-        count_kinds(m.kinds) == count) {
+    if (sound && m.op == DV_KEEPER_PUT && m.kinds < 1u << DV_KEPT_KINDS && count_kinds(m.kinds) == count) {
         put(keeper, &m, fds, count);
         return true;
     }
@@ -155,16 +153,13 @@ static bool is_done(const struct keeper *keeper)
 
 void dv_keeper_run(int listen_fd)
 {
-    struct keeper keeper = {.listen_fd = listen_fd,
-                            .daemon_fd = -1,
-                            .alone_since = dv_now(),
-                            .patience_ns = PATIENCE_NS};
+    struct keeper keeper = {
+        .listen_fd = listen_fd, .daemon_fd = -1, .alone_since = dv_now(), .patience_ns = PATIENCE_NS};
 
     for (;;) {
         /* All messages of a daemon that is gone are read before the next one is accepted. */
-        struct pollfd ready[] = {
-            {.fd = keeper.daemon_fd < 0 ? keeper.listen_fd : -1, .events = POLLIN},
-            {.fd = keeper.daemon_fd, .events = POLLIN}};
+        struct pollfd ready[] = {{.fd = keeper.daemon_fd < 0 ? keeper.listen_fd : -1, .events = POLLIN},
+                                 {.fd = keeper.daemon_fd, .events = POLLIN}};
         if (poll(ready, 2, keeper.daemon_fd < 0 ? LOOK_MS : -1) < 0 && errno != EINTR)
             return;
         if (ready[1].revents && !serve_daemon(&keeper))

@@ -19,14 +19,14 @@ struct device {
     _Atomic uint64_t slice_end_ns;
     _Atomic uint64_t serial;
     _Atomic bool contended, alone;
-    bool wanted;         /* there is work */
-    bool joined;         /* divvyd has allowed its use */
-    uint64_t idle_since; /* 0: not idle */
-    uint64_t linger_ns;  /* of this grant */
+    bool wanted;              /* there is work */
+    bool joined;              /* divvyd has allowed its use */
+    uint64_t idle_since;      /* 0: not idle */
+    uint64_t linger_ns;       /* of this grant */
     uint64_t short_linger_ns; /* the same before memory was moved for it */
     uint64_t went_idle_ns;    /* when the work last ended; 0: not yet */
     struct dv_pauses pauses;
-    uint64_t bridge_ns;  /* pauses up to this belong to a burst */
+    uint64_t bridge_ns; /* pauses up to this belong to a burst */
     uint64_t busy_ns, compile_ns;
     struct dv_burst_monitor monitor;
     /* memory, as divvyd knows it; with the lock held */
@@ -41,22 +41,22 @@ struct device {
 struct dv_lease {
     struct dv_lease_callbacks callbacks;
     int socket;
-    int wake;               /* eventfd: the thread has an earlier deadline */
-    uint64_t next_look_ns;  /* when the thread looks by itself; UINT64_MAX: only after an event */
+    int wake;              /* eventfd: the thread has an earlier deadline */
+    uint64_t next_look_ns; /* when the thread looks by itself; UINT64_MAX: only after an event */
     pthread_mutex_t lock;
     pthread_t thread;
     _Atomic bool ending;
     /* the one question about memory that is waited for (memory.c) */
-    pthread_mutex_t asking;   /* held by the thread that asks */
+    pthread_mutex_t asking; /* held by the thread that asks */
     pthread_cond_t answered;
-    uint64_t memory_id;       /* of the last question */
+    uint64_t memory_id; /* of the last question */
     uint64_t memory_answer_id;
     bool memory_granted;
     uint32_t memory_device;
     uint64_t memory_bytes;
     /* the same for the device that is about to be used */
-    uint64_t join_id;   /* of the last question */
-    bool join_pending;  /* it is not answered yet */
+    uint64_t join_id;  /* of the last question */
+    bool join_pending; /* it is not answered yet */
     bool join_refused;
     uint32_t join_device;
     uint32_t device_count;

@@ -25,8 +25,7 @@
 
 /* ---- sending, with the lock held ---- */
 
-static void send_message(struct dv_lease *lease, uint32_t index, enum dv_lease_type type,
-                         uint32_t flags)
+static void send_message(struct dv_lease *lease, uint32_t index, enum dv_lease_type type, uint32_t flags)
 {
     struct device *d = &lease->devices[index];
     struct dv_burst burst = dv_burst_report(&d->monitor);
@@ -166,8 +165,7 @@ static void go_on_alone(struct dv_lease *lease)
 static uint64_t keeps_until(const struct device *d)
 {
     uint64_t end = atomic_load(&d->slice_end_ns);
-    uint64_t linger =
-        dv_pauses_linger(&d->pauses, d->linger_ns, d->short_linger_ns, atomic_load(&d->contended));
+    uint64_t linger = dv_pauses_linger(&d->pauses, d->linger_ns, d->short_linger_ns, atomic_load(&d->contended));
 
     return d->idle_since + linger < end ? d->idle_since + linger : end;
 }
@@ -231,8 +229,7 @@ static void *serve(void *argument)
 
     dv_priority_wake(true, -10);
     while (!atomic_load(&lease->ending)) {
-        struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN},
-                                {.fd = lease->wake, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN}, {.fd = lease->wake, .events = POLLIN}};
         uint64_t left = keep_time(lease);
         struct timespec timeout = dv_timespec(left);
         if (ppoll(fds, 2, left == UINT64_MAX ? NULL : &timeout, NULL) < 0)
@@ -258,8 +255,7 @@ static void forget(struct dv_lease *lease)
     free(lease);
 }
 
-struct dv_lease *dv_lease_create(int socket, uint32_t device_count,
-                                 const struct dv_lease_callbacks *callbacks)
+struct dv_lease *dv_lease_create(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks)
 {
     struct dv_lease *lease = calloc(1, sizeof *lease + device_count * sizeof lease->devices[0]);
     sigset_t all, before;

@@ -7,8 +7,8 @@
 #include "src/lease/channel.h"
 
 /* With the lock held. False: there is no daemon. */
-static bool tell(struct dv_lease *lease, enum dv_memory_type type, uint32_t device, uint64_t id,
-                 uint64_t bytes, uint32_t flags)
+static bool tell(struct dv_lease *lease, enum dv_memory_type type, uint32_t device, uint64_t id, uint64_t bytes,
+                 uint32_t flags)
 {
     struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC,
                                   .version = DV_MEMORY_VERSION,

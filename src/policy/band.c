@@ -56,8 +56,7 @@ static bool exceeds_share(const struct dv_policy *policy, const struct dv_policy
            tenant->period_ns * sharers(policy) > policy->busy_ns;
 }
 
-static enum standing standing_of(const struct dv_policy *policy,
-                                 const struct dv_policy_tenant *tenant)
+static enum standing standing_of(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
 {
     if (tenant->credit_ns < 0)
         return OVER;
@@ -75,8 +74,7 @@ static void replenish(struct dv_policy *policy, dv_ns now)
         return;
     for (struct dv_policy_tenant *tenant = policy->tenants; tenant; tenant = tenant->next) {
         tenant->credit_ns += part;
-        if (tenant->credit_ns > (int64_t)PERIOD_NS ||
-            (policy->busy_ns == 0 && tenant->credit_ns > fresh))
+        if (tenant->credit_ns > (int64_t)PERIOD_NS || (policy->busy_ns == 0 && tenant->credit_ns > fresh))
             tenant->credit_ns = fresh;
         else if (tenant->credit_ns < -(int64_t)PERIOD_NS)
             tenant->credit_ns = 0;
@@ -93,8 +91,8 @@ static struct dv_policy_tenant *first_of_best_standing(struct dv_policy *policy)
     enum standing best_standing = OVER;
     int looked_at = 0;
 
-    for (struct dv_policy_node *node = dv_tree_first(&policy->by_other);
-         node && looked_at < LOOKED_AT_MOST; node = dv_tree_next(node), looked_at++) {
+    for (struct dv_policy_node *node = dv_tree_first(&policy->by_other); node && looked_at < LOOKED_AT_MOST;
+         node = dv_tree_next(node), looked_at++) {
         struct dv_policy_tenant *tenant = DV_TENANT_OF(node, by_other);
         enum standing standing = standing_of(policy, tenant);
         if (!best || standing < best_standing) {
@@ -121,15 +119,12 @@ static struct dv_pick band_pick(struct dv_policy *policy, dv_ns now)
         else if (!policy->window_ends)
             policy->window_ends = now + IDLE_WINDOW_NS;
         if (policy->window_ends && dv_before(now, policy->window_ends) && best != last)
-            return (struct dv_pick){.rule = DV_RULE_IDLE_WINDOW,
-                                    .ask_again_ns = policy->window_ends};
+            return (struct dv_pick){.rule = DV_RULE_IDLE_WINDOW, .ask_again_ns = policy->window_ends};
     }
-    return (struct dv_pick){
-        .tenant = best, .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE : DV_RULE_CREDIT};
+    return (struct dv_pick){.tenant = best, .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE : DV_RULE_CREDIT};
 }
 
-static void band_charge(struct dv_policy *policy, struct dv_policy_session *session,
-                        int64_t delta_ns, dv_ns now)
+static void band_charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns, dv_ns now)
 {
     (void)now;
     session->tenant->credit_ns -= delta_ns;
@@ -137,8 +132,7 @@ static void band_charge(struct dv_policy *policy, struct dv_policy_session *sess
     policy->busy_ns += delta_ns;
 }
 
-static void band_hold_ended(struct dv_policy *policy, struct dv_policy_session *session,
-                            dv_ns device_ns, dv_ns now)
+static void band_hold_ended(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 

@@ -15,8 +15,7 @@ void dv_burst_kernels(struct dv_burst_monitor *monitor, dv_ns length_ns, dv_ns l
         monitor->longest_ns = longest_ns;
     else
         monitor->longest_ns -= (monitor->longest_ns - longest_ns) / FORGET_PART;
-    monitor->kernel_estimate_ns =
-        estimate ? (estimate * (ESTIMATE_PART - 1) + longest_ns) / ESTIMATE_PART : longest_ns;
+    monitor->kernel_estimate_ns = estimate ? (estimate * (ESTIMATE_PART - 1) + longest_ns) / ESTIMATE_PART : longest_ns;
 }
 
 void dv_burst_kernel(struct dv_burst_monitor *monitor, dv_ns length_ns)

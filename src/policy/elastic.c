@@ -89,8 +89,7 @@ static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tena
     bool wants = tenant->waiting_count > 0 || tenant->holding_count > 0;
 
     tenant->in_debt = tenant->in_debt && dv_before(policy->fair_clock, tenant->fair_time);
-    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit || tenant->in_debt ||
-        is_idle_class(tenant))
+    if (tenant->counted || !wants || tenant->at_request || tenant->at_limit || tenant->in_debt || is_idle_class(tenant))
         return;
     policy->fair_lead_sum += lead_of(policy, tenant);
     policy->total_weight += tenant->share.weight;
@@ -101,8 +100,7 @@ static void share_if_due(struct dv_policy *policy, struct dv_policy_tenant *tena
 static void set_fair_time(struct dv_policy *policy, struct dv_policy_tenant *tenant, uint64_t time)
 {
     if (tenant->counted)
-        policy->fair_lead_sum +=
-            (dv_wide)tenant->share.weight * (int64_t)(time - tenant->fair_time);
+        policy->fair_lead_sum += (dv_wide)tenant->share.weight * (int64_t)(time - tenant->fair_time);
     tenant->fair_time = time;
     set_fair_clock(policy);
 }
@@ -145,8 +143,7 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
         return policy->fair_clock;
     uint64_t start = policy->fair_clock + (uint64_t)(int64_t)(all_sum / all_weight);
     if (waiting_weight > 0)
-        start = dv_earlier(start,
-                           policy->fair_clock + (uint64_t)(int64_t)(waiting_sum / waiting_weight));
+        start = dv_earlier(start, policy->fair_clock + (uint64_t)(int64_t)(waiting_sum / waiting_weight));
     return start;
 }
 
@@ -154,29 +151,24 @@ static uint64_t fair_start(const struct dv_policy *policy, dv_ns now)
  * Time lost to longer holds is owed to the tenant and counted apart. */
 static dv_ns usual_hold(const struct dv_policy *policy)
 {
-    return policy->longest_hold_ns < DV_HOLD_USUAL_MAX_NS ? policy->longest_hold_ns
-                                                          : DV_HOLD_USUAL_MAX_NS;
+    return policy->longest_hold_ns < DV_HOLD_USUAL_MAX_NS ? policy->longest_hold_ns : DV_HOLD_USUAL_MAX_NS;
 }
 
 /* Device time by request counts as received. But a request above the share by weight must not pile
  * up a debt that the tenant would pay off for ever once others leave. It stays just far enough ahead
  * to get nothing by weight on top, even if it is granted the device one hold late. */
-static uint64_t furthest_ahead(const struct dv_policy *policy,
-                               const struct dv_policy_tenant *tenant, dv_ns device_ns)
+static uint64_t furthest_ahead(const struct dv_policy *policy, const struct dv_policy_tenant *tenant, dv_ns device_ns)
 {
     const struct dv_share *share = &tenant->share;
-    int64_t late_ns =
-        (int64_t)(2 * usual_hold(policy) * policy->slots * share->request_ppm / DV_PPM);
+    int64_t late_ns = (int64_t)(2 * usual_hold(policy) * policy->slots * share->request_ppm / DV_PPM);
 
-    return policy->fair_clock +
-           (uint64_t)dv_weighted((int64_t)device_ns * policy->slots + late_ns, share->weight);
+    return policy->fair_clock + (uint64_t)dv_weighted((int64_t)device_ns * policy->slots + late_ns, share->weight);
 }
 
 /* The maximum lag behind the clock that a tenant can have rightly: its own slice, and one hold of
  * each other tenant before it. The clock of the others alone, used while the tenant is not among
  * them, runs ahead of the one that includes it. */
-static uint64_t furthest_behind(const struct dv_policy *policy,
-                                const struct dv_policy_tenant *tenant)
+static uint64_t furthest_behind(const struct dv_policy *policy, const struct dv_policy_tenant *tenant)
 {
     int64_t weight = tenant->share.weight;
     int64_t others = policy->total_weight - (tenant->counted ? weight : 0);
@@ -214,8 +206,7 @@ static dv_ns overrun_of(dv_ns held_ns)
 }
 
 /* All overruns up to this moment, without those of the tenant's present holds. */
-static uint64_t overruns_at(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
-                            dv_ns now)
+static uint64_t overruns_at(const struct dv_policy *policy, const struct dv_policy_tenant *tenant, dv_ns now)
 {
     uint64_t sum = policy->overruns_ns;
 
@@ -226,8 +217,7 @@ static uint64_t overruns_at(const struct dv_policy *policy, const struct dv_poli
 }
 
 /* While a tenant waits, the overruns of others are owed to it. */
-static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *tenant, bool waited,
-                      dv_ns now)
+static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *tenant, bool waited, dv_ns now)
 {
     uint64_t overruns = overruns_at(policy, tenant, now);
 
@@ -241,8 +231,8 @@ static void note_owed(const struct dv_policy *policy, struct dv_policy_tenant *t
 static dv_ns due_time(const struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     int64_t slice_ns = (int64_t)(tenant->slice_ns / policy->slots);
-    dv_ns usual = now - (dv_ns)dv_at_share(slice_ns, tenant->share.request_ppm) -
-                  2 * usual_hold(policy) * policy->slots;
+    dv_ns usual =
+        now - (dv_ns)dv_at_share(slice_ns, tenant->share.request_ppm) - 2 * usual_hold(policy) * policy->slots;
 
     note_owed(policy, tenant, true, now);
     if (!dv_before(tenant->request_time, usual))
@@ -269,8 +259,7 @@ static void elastic_init(struct dv_policy *policy, dv_ns now)
         policy->by_resident[i] = (struct dv_policy_tree){0};
 }
 
-static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                                 dv_ns now)
+static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     tenant->fair_time = is_idle_class(tenant) ? policy->idle_clock : policy->fair_clock;
     tenant->request_time = now;
@@ -286,14 +275,12 @@ static void elastic_tenant_added(struct dv_policy *policy, struct dv_policy_tena
 /* Its limit clock, with at most unused_ns of unused device time. */
 static dv_ns limit_not_before(const struct dv_policy_tenant *tenant, dv_ns unused_ns, dv_ns now)
 {
-    return dv_later(tenant->limit_time,
-                    now - (uint64_t)dv_at_share((int64_t)unused_ns, tenant->share.limit_ppm));
+    return dv_later(tenant->limit_time, now - (uint64_t)dv_at_share((int64_t)unused_ns, tenant->share.limit_ppm));
 }
 
 /* A tenant does not catch up on idle time. If it had more than its share before, it still owes the
  * part that the others have not caught up on meanwhile. */
-static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
-                         dv_ns now)
+static int64_t debt_left(const struct dv_policy *policy, const struct dv_policy_tenant *tenant, dv_ns now)
 {
     int64_t sharers = policy->total_weight + tenant->share.weight;
     int64_t idle_ns = (int64_t)(now - tenant->demand_ended_at);
@@ -348,8 +335,7 @@ static dv_ns saved_by_idling(const struct dv_policy_tenant *tenant)
     return (dv_ns)dv_at_share(LATENCY_SAVED_NS, share->request_ppm);
 }
 
-static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                                  dv_ns now)
+static void elastic_demand_begins(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     note_owed(policy, tenant, false, now);
     if (!has_hardly_paused(tenant, now)) {
@@ -405,8 +391,7 @@ static void make_ready(struct dv_policy *policy, struct dv_policy_tenant *tenant
     if (!is_idle_class(tenant))
         bound_lag(policy, tenant);
     share_if_due(policy, tenant);
-    dv_line_insert(&policy->by_fair[share->class], &tenant->by_fair,
-                   tenant->fair_time - may_be_ahead(tenant),
+    dv_line_insert(&policy->by_fair[share->class], &tenant->by_fair, tenant->fair_time - may_be_ahead(tenant),
                    tenant->fair_time + (uint64_t)dv_weighted(slice_ns, share->weight),
                    is_idle_class(tenant) ? tenant->fair_time : policy->fair_clock);
     if (!is_idle_class(tenant) && tenant->order.count && !tenant->in_debt)
@@ -433,8 +418,7 @@ static void elastic_leave(struct dv_policy *policy, struct dv_policy_tenant *ten
     dv_tree_remove(&tenant->by_resident);
 }
 
-static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                                dv_ns now)
+static void elastic_demand_ends(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     (void)now;
     stop_sharing(policy, tenant); /* its debt to the others counts by their clock */
@@ -465,23 +449,21 @@ static void advance(struct dv_policy *policy, dv_ns now)
 struct front {
     struct dv_line_entry *latency_due, *other_due; /* guarantees */
     struct dv_line_entry *fair[DV_CLASS_IDLE];     /* by weight, in each class */
-    struct dv_line_entry *late; /* of them, the late one with the earliest finish */
-    bool guarantee_late;          /* the finish of other_due has passed */
+    struct dv_line_entry *late;                    /* of them, the late one with the earliest finish */
+    bool guarantee_late;                           /* the finish of other_due has passed */
 };
 
 static struct front look(struct dv_policy *policy, dv_ns now)
 {
     uint64_t clock = clock_at(policy, now);
-    struct front front = {
-        .latency_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_LATENCY], now),
-        .other_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_OTHERS], now)};
+    struct front front = {.latency_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_LATENCY], now),
+                          .other_due = dv_line_first_ready(&policy->by_request[DV_REQUEST_OTHERS], now)};
 
     front.guarantee_late = front.other_due && dv_before(front.other_due->finish, now);
     for (int i = DV_CLASS_LATENCY; i < DV_CLASS_IDLE; i++) {
         struct dv_line_entry *entry = dv_line_first_ready(&policy->by_fair[i], clock);
         front.fair[i] = entry;
-        if (entry && dv_before(entry->finish, clock) &&
-            (!front.late || dv_before(entry->finish, front.late->finish)))
+        if (entry && dv_before(entry->finish, clock) && (!front.late || dv_before(entry->finish, front.late->finish)))
             front.late = entry;
     }
     return front;
@@ -493,9 +475,8 @@ static struct dv_pick pick_latency(const struct front *front)
 {
     struct dv_line_entry *by_weight = front->fair[DV_CLASS_LATENCY];
     struct dv_pick pick = {.rule = DV_RULE_CLASS};
-    bool first =
-        front->latency_due &&
-        (!front->guarantee_late || dv_before(front->latency_due->finish, front->other_due->finish));
+    bool first = front->latency_due &&
+                 (!front->guarantee_late || dv_before(front->latency_due->finish, front->other_due->finish));
 
     if (first) {
         pick.tenant = tenant_by_request(front->latency_due);
@@ -539,8 +520,7 @@ static struct dv_pick pick_idle(struct dv_policy *policy)
 
 /* Prefers resident memory among tenants, as dv_policy_next_session does among sessions of one: only
  * within a class, and only among those that share by weight. */
-static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
-                                                  struct dv_policy_tenant *tenant, dv_ns now)
+static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now)
 {
     const struct dv_policy_session *session = dv_policy_next_session(tenant, now);
     struct dv_policy_node *node = dv_tree_first(&policy->by_resident[tenant->share.class]);
@@ -552,12 +532,10 @@ static struct dv_policy_tenant *with_memory_there(struct dv_policy *policy,
 
 /* Between two kernels a program does not ask for the device. A tenant with long holds would take every
  * such moment, and most of the device: it has to let the other tenant come back first. */
-static bool must_let_others_come_back(const struct dv_policy *policy, const struct dv_pick *pick,
-                                      dv_ns now)
+static bool must_let_others_come_back(const struct dv_policy *policy, const struct dv_pick *pick, dv_ns now)
 {
-    return pick->tenant && !pick->guaranteed && pick->tenant->overran &&
-           policy->demanding_tenants == 1 && policy->holders.count == 0 &&
-           pick->tenant->demand_ended_at != policy->demand_ended_at &&
+    return pick->tenant && !pick->guaranteed && pick->tenant->overran && policy->demanding_tenants == 1 &&
+           policy->holders.count == 0 && pick->tenant->demand_ended_at != policy->demand_ended_at &&
            now - policy->demand_ended_at < DV_SAME_DEMAND_NS;
 }
 
@@ -575,11 +553,9 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
     }
     if (!pick.tenant) {
         struct dv_line_entry *entry = first_by_weight(policy, &front);
-        pick = (struct dv_pick){.tenant = tenant_by_fair(entry),
-                                .rule = DV_RULE_LEAST_SERVED,
-                                .keeps_slice = entry && entry == front.late};
-        struct dv_policy_tenant *there =
-            pick.tenant ? with_memory_there(policy, pick.tenant, now) : NULL;
+        pick = (struct dv_pick){
+            .tenant = tenant_by_fair(entry), .rule = DV_RULE_LEAST_SERVED, .keeps_slice = entry && entry == front.late};
+        struct dv_policy_tenant *there = pick.tenant ? with_memory_there(policy, pick.tenant, now) : NULL;
         if (there)
             pick = (struct dv_pick){.tenant = there, .rule = DV_RULE_RESIDENT};
     }
@@ -597,8 +573,7 @@ static struct dv_pick elastic_pick(struct dv_policy *policy, dv_ns now)
 
 /* ---- charging ---- */
 
-static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_session *session,
-                               dv_ns now)
+static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
@@ -610,8 +585,7 @@ static void elastic_hold_began(struct dv_policy *policy, struct dv_policy_sessio
         tenant->limit_time = limit_not_before(tenant, usual_hold(policy) * policy->slots, now);
 }
 
-static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *session,
-                           int64_t delta_ns, dv_ns now)
+static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
     const struct dv_share *share = &tenant->share;
@@ -620,8 +594,7 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
     /* Idle work that keeps the device while other work waits takes more than what is left over. */
     if (is_idle_class(tenant) && policy->waiting_tenants > policy->waiting_idle)
         tenant->set_aside += dv_weighted(delta_ns, 1);
-    set_fair_time(policy, tenant,
-                  tenant->fair_time + (uint64_t)dv_weighted(delta_ns, share->weight));
+    set_fair_time(policy, tenant, tenant->fair_time + (uint64_t)dv_weighted(delta_ns, share->weight));
     if (share->request_ppm)
         tenant->request_time += (uint64_t)dv_at_share(delta_ns, share->request_ppm);
     if (is_limited(tenant))
@@ -637,8 +610,7 @@ static void forgive(struct dv_policy_tenant *tenant, dv_ns device_ns, dv_ns now)
     tenant->request_time = dv_later(before, dv_earlier(tenant->request_time, now + turn));
 }
 
-static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_session *session,
-                               dv_ns device_ns, dv_ns now)
+static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
     const struct dv_share *share = &tenant->share;
@@ -662,8 +634,7 @@ static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_sessio
         tenant->fair_time = dv_earlier(tenant->fair_time, most);
     }
     if (tenant->last_hold_ns > DV_OVERRUN_FROM_NS && policy->total_weight)
-        tenant->in_debt |=
-            is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
+        tenant->in_debt |= is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
     share_if_due(policy, tenant);
     if (share->request_ppm && !session->guaranteed)
         forgive(tenant, device_ns, now);
@@ -679,8 +650,8 @@ static int64_t request_lead(const struct dv_policy_tenant *tenant, dv_ns now)
 }
 
 /* Keeps the tenant's lead or lag, in device time, under the new share. */
-static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                                  const struct dv_share *old, dv_ns now)
+static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *old,
+                                  dv_ns now)
 {
     const struct dv_share share = tenant->share;
     int64_t limit_lead = (int64_t)(tenant->limit_time - now);
@@ -692,19 +663,16 @@ static void elastic_share_changed(struct dv_policy *policy, struct dv_policy_ten
         tenant->set_aside = (int64_t)(tenant->fair_time - policy->fair_clock) * old->weight;
     else if (tenant->set_aside < 0)
         tenant->set_aside = 0;
-    tenant->fair_time = is_idle_class(tenant)
-                            ? policy->idle_clock
-                            : policy->fair_clock + (uint64_t)(tenant->set_aside / share.weight);
-    tenant->in_debt = !is_idle_class(tenant) &&
-                      is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
+    tenant->fair_time =
+        is_idle_class(tenant) ? policy->idle_clock : policy->fair_clock + (uint64_t)(tenant->set_aside / share.weight);
+    tenant->in_debt = !is_idle_class(tenant) && is_far_ahead(tenant, (int64_t)(tenant->fair_time - policy->fair_clock));
     if (share.request_ppm) {
         tenant->request_time = now + (uint64_t)request_lead(tenant, now);
         tenant->request_of_clock = share.request_ppm;
     }
     if (old->limit_ppm >= DV_PPM || limit_lead < 0)
         limit_lead = 0;
-    tenant->limit_time =
-        now + (uint64_t)(limit_lead / (share.limit_ppm ? share.limit_ppm : 1) * old->limit_ppm);
+    tenant->limit_time = now + (uint64_t)(limit_lead / (share.limit_ppm ? share.limit_ppm : 1) * old->limit_ppm);
     tenant->at_request = tenant->at_limit = false;
     share_if_due(policy, tenant);
 }

@@ -43,6 +43,5 @@ void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint3
     double idle = per_weight(shares, count, true, left);
 
     for (uint32_t i = 0; i < count; i++)
-        ppm[i] = (uint32_t)clamp(
-            (shares[i].class == DV_CLASS_IDLE ? idle : others) * shares[i].weight, &shares[i]);
+        ppm[i] = (uint32_t)clamp((shares[i].class == DV_CLASS_IDLE ? idle : others) * shares[i].weight, &shares[i]);
 }

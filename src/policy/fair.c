@@ -47,12 +47,10 @@ static struct dv_pick fair_pick(struct dv_policy *policy, dv_ns now)
     (void)now;
     policy->fair_clock = dv_later(policy->fair_clock, first->key);
     return (struct dv_pick){.tenant = DV_TENANT_OF(first, by_other),
-                            .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE
-                                                                 : DV_RULE_LEAST_SERVED};
+                            .rule = policy->waiting_tenants == 1 ? DV_RULE_ONLY_ONE : DV_RULE_LEAST_SERVED};
 }
 
-static void fair_charge(struct dv_policy *policy, struct dv_policy_session *session,
-                        int64_t delta_ns, dv_ns now)
+static void fair_charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns, dv_ns now)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 

@@ -52,8 +52,8 @@ static struct dv_line_entry *place_of(struct dv_policy_node *node)
     return (struct dv_line_entry *)(void *)node; /* the node is its first member */
 }
 
-void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start,
-                    uint64_t finish, uint64_t clock)
+void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start, uint64_t finish,
+                    uint64_t clock)
 {
     entry->start = start;
     entry->finish = finish;

@@ -10,9 +10,8 @@
  * and asks again in two messages. */
 #define DV_SAME_DEMAND_NS (1 * DV_NS_PER_MS)
 
-#define DV_TENANT_OF(node_pointer, member)                                                         \
-    ((struct dv_policy_tenant *)(void *)((char *)(node_pointer)-offsetof(struct dv_policy_tenant,  \
-                                                                         member)))
+#define DV_TENANT_OF(node_pointer, member)                                                                             \
+    ((struct dv_policy_tenant *)(void *)((char *)(node_pointer)-offsetof(struct dv_policy_tenant, member)))
 
 /* Comparison of clock values that may have wrapped around. */
 static inline bool dv_before(uint64_t a, uint64_t b)
@@ -43,9 +42,8 @@ static inline int64_t dv_at_share(int64_t ns, uint32_t ppm)
     return (int64_t)((dv_wide)ns * DV_PPM / (ppm ? ppm : 1));
 }
 
-#define DV_SESSION_OF(node_pointer)                                                                \
-    ((struct dv_policy_session *)(void *)((char *)(node_pointer)-offsetof(                         \
-        struct dv_policy_session, in_order)))
+#define DV_SESSION_OF(node_pointer)                                                                                    \
+    ((struct dv_policy_session *)(void *)((char *)(node_pointer)-offsetof(struct dv_policy_session, in_order)))
 
 /* ---- policy.c ---- */
 
@@ -60,8 +58,8 @@ struct dv_policy_node *dv_tree_first(struct dv_policy_tree *tree);
 struct dv_policy_node *dv_tree_next(struct dv_policy_node *node);
 
 void dv_line_init(struct dv_policy_line *line);
-void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start,
-                    uint64_t finish, uint64_t clock);
+void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, uint64_t start, uint64_t finish,
+                    uint64_t clock);
 void dv_line_remove(struct dv_line_entry *entry);
 /* Makes the entries ready whose start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);

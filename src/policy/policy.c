@@ -24,8 +24,8 @@
 /* After a restart: a tenant that had work before and asks within this time keeps its place. */
 #define RESUMES_WITHIN_NS (500 * DV_NS_PER_MS)
 
-static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
-                                                       &dv_policy_fifo, &dv_policy_band};
+static const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair, &dv_policy_fifo,
+                                                       &dv_policy_band};
 
 const struct dv_policy_ops *dv_policy_by_name(const char *name)
 {
@@ -122,8 +122,7 @@ static void enter(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_
     policy->ops->enter(policy, tenant, now);
 }
 
-static void charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
-                   dv_ns now)
+static void charge(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns, dv_ns now)
 {
     leave(policy, session->tenant);
     policy->ops->charge(policy, session, delta_ns, now);
@@ -181,8 +180,7 @@ struct dv_policy_session *dv_policy_next_session(struct dv_policy_tenant *tenant
 
     if (!there)
         return away ? DV_SESSION_OF(away) : NULL;
-    if (!away || dv_before(there->key, away->key) ||
-        now - DV_SESSION_OF(away)->waiting_since < DV_AWAY_WAITS_NS)
+    if (!away || dv_before(there->key, away->key) || now - DV_SESSION_OF(away)->waiting_since < DV_AWAY_WAITS_NS)
         return DV_SESSION_OF(there);
     return DV_SESSION_OF(away);
 }
@@ -191,8 +189,7 @@ static void into_order(struct dv_policy_session *session)
 {
     struct dv_policy_tenant *tenant = session->tenant;
 
-    dv_tree_insert(session->away ? &tenant->order_away : &tenant->order, &session->in_order,
-                   session->served_time);
+    dv_tree_insert(session->away ? &tenant->order_away : &tenant->order, &session->in_order, session->served_time);
 }
 
 /* Sessions of a tenant are served by least device time. A session that comes back begins where the
@@ -221,8 +218,7 @@ static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *ses
         policy->waiting_tenants--;
 }
 
-void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots,
-                    dv_ns now)
+void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots, dv_ns now)
 {
     *policy = (struct dv_policy){.ops = ops,
                                  .slots = slots ? slots : 1,
@@ -236,11 +232,10 @@ void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, u
     ops->init(policy, now);
 }
 
-void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                          const struct dv_share *share, dv_ns now)
+void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *share,
+                          dv_ns now)
 {
-    *tenant = (struct dv_policy_tenant){
-        .share = *share, .slice_ns = DV_SLICE_START_NS, .next = policy->tenants};
+    *tenant = (struct dv_policy_tenant){.share = *share, .slice_ns = DV_SLICE_START_NS, .next = policy->tenants};
     if (policy->tenants)
         policy->tenants->prev = tenant;
     policy->tenants = tenant;
@@ -263,8 +258,8 @@ void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *
         policy->last_tenant = NULL;
 }
 
-void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                          const struct dv_share *share, dv_ns now)
+void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *share,
+                          dv_ns now)
 {
     struct dv_share old = tenant->share;
 
@@ -290,8 +285,7 @@ void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session,
     begin_demand(policy, tenant, now);
     session->waiting_since = now;
     if (tenant->share.class == DV_CLASS_LATENCY) {
-        session->latency_work_ns =
-            session->learned_ns ? session->learned_ns : session->burst.last_ns;
+        session->latency_work_ns = session->learned_ns ? session->learned_ns : session->burst.last_ns;
         policy->latency_work_ns += session->latency_work_ns;
     }
     start_waiting(session);
@@ -348,8 +342,7 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     leave(policy, tenant);
     stop_waiting(policy, session);
     session->own_ns = session->slice_ns = tenant->slice_ns = dv_slice_learn(policy, session);
-    dv_ns alone_ns =
-        tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
+    dv_ns alone_ns = tenant->share.limit_ppm < DV_PPM ? DV_SLICE_ALONE_LIMITED_NS : DV_SLICE_ALONE_NS;
     if (alone && !policy->fixed_slice_ns && session->slice_ns < alone_ns)
         session->slice_ns = alone_ns;
     session->holding = true;
@@ -369,10 +362,8 @@ static struct dv_decision grant(struct dv_policy *policy, const struct dv_pick *
     session->charged_ns = (int64_t)device_time(policy, session->own_ns);
     policy->ops->charge(policy, session, session->charged_ns, now);
     enter(policy, tenant, now);
-    return (struct dv_decision){.session = session,
-                                .slice_ns = session->slice_ns,
-                                .linger_ns = dv_slice_linger(session),
-                                .rule = pick->rule};
+    return (struct dv_decision){
+        .session = session, .slice_ns = session->slice_ns, .linger_ns = dv_slice_linger(session), .rule = pick->rule};
 }
 
 struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
@@ -398,8 +389,7 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now)
  * work. It includes gaps between kernels, and reports of sessions can be wrong, so the estimate
  * follows the lowest tenth: it is right if any session keeps the device busy, and too high only if
  * all of them report wrongly. */
-static void learn_hand_over(struct dv_policy *policy, const struct dv_policy_session *session,
-                            dv_ns held_ns)
+static void learn_hand_over(struct dv_policy *policy, const struct dv_policy_session *session, dv_ns held_ns)
 {
     dv_ns idle_ns = held_ns > session->busy_ns ? held_ns - session->busy_ns : 0;
     dv_ns known = policy->hand_over_ns;
@@ -447,8 +437,7 @@ void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *sessi
     end_demand(policy, tenant, now);
 }
 
-void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
-                        dv_ns now)
+void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away, dv_ns now)
 {
     if (session->away == away)
         return;
@@ -468,8 +457,7 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now
     session->moving_since = now;
 }
 
-void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
-                       dv_ns now)
+void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line, dv_ns now)
 {
     if (session->in_line == in_line || !session->holding)
         return;
@@ -506,8 +494,8 @@ static dv_ns beyond(dv_ns a, dv_ns b)
     return a > b ? a - b : 0;
 }
 
-struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
-                                   dv_ns took_ns, dv_ns now)
+struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session, dv_ns took_ns,
+                                   dv_ns now)
 {
     dv_ns used_ns = now - session->granted_at;
 
@@ -529,13 +517,11 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
         slice = slice > own ? slice : own;
         /* leaving in a pause shorter than the cost of coming back is a loss */
         if (linger < session->moved_ns)
-            linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns
-                                                                 : DV_LINGER_MOVING_MAX_NS;
+            linger = session->moved_ns < DV_LINGER_MOVING_MAX_NS ? session->moved_ns : DV_LINGER_MOVING_MAX_NS;
     }
     session->slice_ns = used_ns + slice;
     session->own_ns = session->tenant->slice_ns = used_ns + own;
-    return (struct dv_decision){
-        .session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
+    return (struct dv_decision){.session = session, .slice_ns = slice, .linger_ns = linger, .rule = session->rule};
 }
 
 /* Idle work that is guaranteed a share is idle work beyond that share only. */
@@ -549,8 +535,7 @@ static enum dv_class class_of(const struct dv_policy_session *holder)
  * idle work steps aside before batch work, and that before standard work. A holder that brings
  * memory in steps aside as well: it stops between two pieces, and goes on from there in its next
  * hold. */
-static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class class, dv_ns now,
-                                        dv_ns *again)
+static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class class, dv_ns now, dv_ns *again)
 {
     struct dv_policy_session *best = NULL;
 
@@ -575,7 +560,7 @@ static struct dv_policy_session *victim(struct dv_policy *policy, enum dv_class 
 static dv_ns end_of_hold(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
     dv_ns end = holder->slice_ns > holder->own_ns ? holder->granted_at + holder->own_ns
-                                                   : holder->granted_at + holder->slice_ns + GRACE_NS;
+                                                  : holder->granted_at + holder->slice_ns + GRACE_NS;
 
     /* a session that can wait for less may have come since this long slice was given */
     return holder->moved_ns ? dv_earlier(end, holder->granted_at + policy->hold_max_ns) : end;
@@ -612,7 +597,7 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
         bool in_way = has_room_for_another(policy, holder);
         if (holder->recalled || (!wanted && !limited && !in_way))
             continue;
-        dv_ns at = in_way && holder->in_line ? holder->granted_at + IN_LINE_MIN_NS
+        dv_ns at = in_way && holder->in_line        ? holder->granted_at + IN_LINE_MIN_NS
                    : is_moving(policy, holder, now) ? moving_ends(policy, holder)
                    : wanted || in_way               ? end_of_hold(policy, holder)
                                                     : holder->granted_at + holder->slice_ns + GRACE_NS;
@@ -627,15 +612,12 @@ static struct dv_policy_session *overdue(struct dv_policy *policy, dv_ns now, dv
 }
 
 /* A holder of this class, or of one that goes after it, that must make room for a higher class. */
-static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_class class,
-                                            dv_ns now, dv_ns *again)
+static struct dv_policy_session *in_the_way(struct dv_policy *policy, enum dv_class class, dv_ns now, dv_ns *again)
 {
     uint32_t wanted = policy->ops->slots_wanted(policy, class, now);
 
-    for (struct dv_policy_session *holder = policy->holders.first; holder && wanted;
-         holder = holder->next)
-        wanted -= holder->recalled ||
-                  (class != DV_CLASS_IDLE && holder->tenant->share.class == DV_CLASS_LATENCY);
+    for (struct dv_policy_session *holder = policy->holders.first; holder && wanted; holder = holder->next)
+        wanted -= holder->recalled || (class != DV_CLASS_IDLE && holder->tenant->share.class == DV_CLASS_LATENCY);
     return wanted ? victim(policy, class, now, again) : NULL;
 }
 
@@ -660,8 +642,7 @@ struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, 
     return chosen;
 }
 
-dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
-                          dv_ns now)
+dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant, dv_ns now)
 {
     bool limits = policy->ops == &dv_policy_elastic && tenant->share.limit_ppm < DV_PPM;
     return limits && dv_before(now, tenant->limit_time) ? tenant->limit_time - now : 0;
@@ -711,8 +692,7 @@ static int64_t bounded(int64_t ns)
 
 static uint64_t near_clock(const struct dv_policy *policy, uint64_t fair_time)
 {
-    int64_t lead = (int64_t)(fair_time - policy->fair_clock),
-            most = dv_weighted(ADOPTED_MOST_NS, 1);
+    int64_t lead = (int64_t)(fair_time - policy->fair_clock), most = dv_weighted(ADOPTED_MOST_NS, 1);
     return lead > -most && lead < most ? fair_time : policy->fair_clock;
 }
 
@@ -732,9 +712,8 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
                             const struct dv_policy_account *account, dv_ns now)
 {
     tenant->used_ns = account->used_ns;
-    tenant->slice_ns = account->slice_ns && account->slice_ns <= DV_HOLD_MOVING_MAX_NS
-                           ? account->slice_ns
-                           : DV_SLICE_START_NS;
+    tenant->slice_ns =
+        account->slice_ns && account->slice_ns <= DV_HOLD_MOVING_MAX_NS ? account->slice_ns : DV_SLICE_START_NS;
     if (tenant->share.class != DV_CLASS_IDLE) /* their clock begins anew */
         tenant->fair_time = near_clock(policy, account->fair_time);
     tenant->fair_lead = (int64_t)(tenant->fair_time - policy->fair_clock);
@@ -742,8 +721,7 @@ void dv_policy_adopt_tenant(struct dv_policy *policy, struct dv_policy_tenant *t
     tenant->limit_time = near_now(account->limit_time, now);
     tenant->credit_ns = bounded(account->credit_ns);
     tenant->period_ns = bounded(account->period_ns);
-    tenant->in_debt =
-        tenant->fair_lead > dv_weighted((int64_t)DV_OVERRUN_FROM_NS, tenant->share.weight);
+    tenant->in_debt = tenant->fair_lead > dv_weighted((int64_t)DV_OVERRUN_FROM_NS, tenant->share.weight);
     tenant->demand_ended_at = now;
     tenant->resumes = account->in_demand;
 }

@@ -72,13 +72,7 @@
 
 /* In the order in which their work goes first. A class buys order, not share; only `idle` is
  * different: it has no share by weight and takes what all others leave over. */
-enum dv_class {
-    DV_CLASS_LATENCY,
-    DV_CLASS_STANDARD,
-    DV_CLASS_BATCH,
-    DV_CLASS_IDLE,
-    DV_CLASS_COUNT
-};
+enum dv_class { DV_CLASS_LATENCY, DV_CLASS_STANDARD, DV_CLASS_BATCH, DV_CLASS_IDLE, DV_CLASS_COUNT };
 #define DV_CLASS_WORDS "latency, standard, batch or idle"
 
 const char *dv_class_word(enum dv_class class);
@@ -153,28 +147,28 @@ struct dv_line_entry {
 struct dv_policy_session {
     struct dv_policy_tenant *tenant;
     struct dv_burst burst; /* set by the caller whenever there is a report */
-    dv_ns busy_ns; /* set by the caller before a release: how long work kept the device busy, if the
-                      hold ended though there was more work. 0: not known */
+    dv_ns busy_ns;         /* set by the caller before a release: how long work kept the device busy, if the
+                              hold ended though there was more work. 0: not known */
     bool waiting, holding;
-    bool recalled; /* while holding: dv_policy_recall has named it */
+    bool recalled;     /* while holding: dv_policy_recall has named it */
     dv_ns recalled_at; /* when it did */
-    bool away;     /* memory would have to be moved if it were granted: see dv_policy_set_away */
-    bool in_line;  /* while holding: it waits for room on the device that others have */
+    bool away;         /* memory would have to be moved if it were granted: see dv_policy_set_away */
+    bool in_line;      /* while holding: it waits for room on the device that others have */
     dv_ns in_line_since;
-    bool moving;   /* while holding: memory is brought in for it, so its slice does not run */
+    bool moving; /* while holding: memory is brought in for it, so its slice does not run */
     dv_ns moving_since;
     dv_ns moving_most_ns; /* the longest it may take, as the caller expects */
     dv_ns moved_ns;       /* while holding: how long moving has taken so far */
     dv_ns waiting_since;
     dv_ns granted_at, slice_ns; /* while holding */
-    dv_ns own_ns;              /* while holding: the part of the slice that is its own even when
-                                   others begin to wait */
+    dv_ns own_ns;               /* while holding: the part of the slice that is its own even when
+                                    others begin to wait */
     enum dv_rule rule;          /* of its last grant */
     dv_ns learned_ns;           /* burst estimate behind its slices; 0: nothing known */
     /* the policy's own */
     struct dv_policy_session *next, *prev; /* the device's holders */
-    struct dv_policy_node in_order;         /* while waiting: key is served_time */
-    uint64_t served_time;                    /* device time had, for the order inside its tenant */
+    struct dv_policy_node in_order;        /* while waiting: key is served_time */
+    uint64_t served_time;                  /* device time had, for the order inside its tenant */
     int64_t charged_ns;                    /* for the present hold so far */
     uint64_t fair_at_grant;
     dv_ns latency_work_ns;
@@ -205,13 +199,13 @@ struct dv_policy_tenant {
     bool resumes;                         /* it did so under an earlier daemon */
     bool counted;                         /* its weight is in the policy's total */
     bool at_request, at_limit;            /* its request, or its limit, sets its share */
-    bool in_debt;       /* it had more than its share in an overrun, and still owes it */
-    dv_ns last_hold_ns; /* how long it held the device when it last did */
-    bool overran;       /* and gave it back long after the recall */
-    dv_ns owed_ns;      /* how much later than usual its guarantee may be, for holds of others */
-    uint64_t overruns_seen; /* those of the policy's overruns that are in owed_ns */
-    int64_t set_aside;  /* class idle: weight x how far it was ahead when it had a share by weight */
-    uint32_t request_of_clock; /* the last request that request_time ran by */
+    bool in_debt;                         /* it had more than its share in an overrun, and still owes it */
+    dv_ns last_hold_ns;                   /* how long it held the device when it last did */
+    bool overran;                         /* and gave it back long after the recall */
+    dv_ns owed_ns;                        /* how much later than usual its guarantee may be, for holds of others */
+    uint64_t overruns_seen;               /* those of the policy's overruns that are in owed_ns */
+    int64_t set_aside;                    /* class idle: weight x how far it was ahead when it had a share by weight */
+    uint32_t request_of_clock;            /* the last request that request_time ran by */
     dv_ns demand_ended_at;
     uint64_t fair_time; /* weighted device time received */
     int64_t fair_lead;  /* how far it was ahead when its demand ended */
@@ -254,19 +248,17 @@ struct dv_policy_ops {
     struct dv_pick (*pick)(struct dv_policy *policy, dv_ns now);
     /* At the grant a tenant is charged for the expected slice; the difference to the real hold is
      * charged (or paid back) later. */
-    void (*charge)(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns,
-                   dv_ns now);
+    void (*charge)(struct dv_policy *policy, struct dv_policy_session *session, int64_t delta_ns, dv_ns now);
 
     void (*tenant_added)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
-    void (*share_changed)(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                          const struct dv_share *old, dv_ns now);
+    void (*share_changed)(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *old,
+                          dv_ns now);
     /* The tenant has work (a session waits or holds), or no longer has. */
     void (*demand_begins)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     void (*demand_ends)(struct dv_policy *policy, struct dv_policy_tenant *tenant, dv_ns now);
     /* A hold begins, not yet charged; or is over and charged in full: it took device_ns. */
     void (*hold_began)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
-    void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns,
-                       dv_ns now);
+    void (*hold_ended)(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns, dv_ns now);
     /* How many slots waiting work of higher classes needs at once, from holders of this class and
      * below. NULL: none. */
     uint32_t (*slots_wanted)(struct dv_policy *policy, enum dv_class class, dv_ns now);
@@ -284,7 +276,7 @@ struct dv_policy {
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */
     uint32_t moving_part_ppm;   /* maximum part of the time for moving memory; the same */
-    dv_ns moved_slice_max_ns;          /* maximum slice after moving; the same */
+    dv_ns moved_slice_max_ns;   /* maximum slice after moving; the same */
     dv_ns hold_max_ns;          /* maximum hold with moving; the same */
     dv_ns latency_target_ns;    /* within which waiting latency work should be done */
     /* With several slots: whether a waiting session may run beside the present holders (at least one).
@@ -295,7 +287,7 @@ struct dv_policy {
     bool crowded; /* the next session may not run beside the present holders: no slot is free for it */
     struct dv_policy_tenant *tenants;
     struct dv_policy_queue holders;
-    uint32_t in_line; /* holders that wait for room which others have */
+    uint32_t in_line;      /* holders that wait for room which others have */
     dv_ns latency_work_ns; /* estimated, of all waiting sessions of the latency class */
     uint32_t tenant_count; /* on the device */
     dv_ns longest_hold_ns; /* recently, as device time */
@@ -319,15 +311,14 @@ const struct dv_policy_ops *dv_policy_by_name(const char *name); /* NULL: there 
 
 /* ---- what the caller does (policy.c), the same for every policy ---- */
 
-void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots,
-                    dv_ns now);
+void dv_policy_init(struct dv_policy *policy, const struct dv_policy_ops *ops, uint32_t slots, dv_ns now);
 /* A tenant comes to the device, or goes (when none of its sessions waits or holds any more). */
-void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                          const struct dv_share *share, dv_ns now);
+void dv_policy_tenant_add(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *share,
+                          dv_ns now);
 void dv_policy_tenant_remove(struct dv_policy *policy, struct dv_policy_tenant *tenant);
 /* Changes the share of a tenant at once, whatever it is doing. */
-void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant,
-                          const struct dv_share *share, dv_ns now);
+void dv_policy_tenant_set(struct dv_policy *policy, struct dv_policy_tenant *tenant, const struct dv_share *share,
+                          dv_ns now);
 void dv_policy_session_init(struct dv_policy_session *session, struct dv_policy_tenant *tenant);
 
 /* A session wants the device (idempotent; ignored while it holds). */
@@ -340,8 +331,7 @@ struct dv_decision dv_policy_next(struct dv_policy *policy, dv_ns now);
 void dv_policy_release(struct dv_policy *policy, struct dv_policy_session *session, dv_ns now);
 /* Whether memory has to be moved before the session's work can run. Among tenants that
  * share by weight, one whose memory is there goes first, until the other has waited for DV_AWAY_WAITS_NS. */
-void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away,
-                        dv_ns now);
+void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *session, bool away, dv_ns now);
 /* The holder begins to bring in the memory that its work needs: it is not recalled meanwhile,
  * unless work of a higher class takes the device, or moving takes longer than most_ns (which a later
  * call may change), or DV_MOVING_MAX_NS in all. */
@@ -349,22 +339,20 @@ void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now
 /* The holder waits for room on the device, and no session that has it can be asked for it now. Other
  * holders are recalled at the end of their slice, as if a session waited for the device. If two wait for
  * each other, the one that began later is recalled at once. Ends with the hold. */
-void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line,
-                       dv_ns now);
+void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line, dv_ns now);
 /* Whether a tenant of the class waits and could run. Only elastic knows classes; others say yes. */
 bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class);
 /* The memory is there. The rest of the slice remains. If it is not fixed, it is extended so that moving
  * memory stays a small part of the hold (policy->moving_part_ppm), up to policy->moved_slice_max_ns. */
-struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session,
-                                   dv_ns took_ns, dv_ns now);
+struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_session *session, dv_ns took_ns,
+                                   dv_ns now);
 /* A holder that should give back now; each is named once. Latency work waits, or the holder's time is
  * over (own_ns if it had been alone, or a slice that it did not end by itself) and another session can
  * run or its limit says so. NULL: none, and then *again says when to ask again (0: not before
  * something happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
 /* How long the tenant's limit still keeps it from running; 0: not at all. */
-dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant,
-                          dv_ns now);
+dv_ns dv_policy_held_back(const struct dv_policy *policy, const struct dv_policy_tenant *tenant, dv_ns now);
 /* Replaces the policy under running tenants. Waiting sessions keep their order; accounts
  * begin anew. */
 void dv_policy_switch(struct dv_policy *policy, const struct dv_policy_ops *ops, dv_ns now);

@@ -41,8 +41,7 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
     if (limited) /* its time is spread evenly */
         most = most / 5 * 4;
     if (now_ns && session->learned_ns)
-        session->learned_ns =
-            (session->learned_ns * HISTORY_QUARTERS + now_ns * (4 - HISTORY_QUARTERS)) / 4;
+        session->learned_ns = (session->learned_ns * HISTORY_QUARTERS + now_ns * (4 - HISTORY_QUARTERS)) / 4;
     else if (now_ns)
         session->learned_ns = now_ns;
     if (policy->fixed_slice_ns)
@@ -53,8 +52,7 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
         slice /= (slice + most - 1) / most;
     /* A slice in which no kernel fits would mostly be wasted. */
     dv_ns kernel = session->burst.kernel_ns;
-    return longer(longer(slice, DV_SLICE_MIN_NS),
-                  kernel < DV_SLICE_KERNEL_MAX_NS ? kernel : DV_SLICE_KERNEL_MAX_NS);
+    return longer(longer(slice, DV_SLICE_MIN_NS), kernel < DV_SLICE_KERNEL_MAX_NS ? kernel : DV_SLICE_KERNEL_MAX_NS);
 }
 
 dv_ns dv_slice_linger(const struct dv_policy_session *session)

@@ -36,8 +36,7 @@ static unsigned random_burst(struct dv_sim_session *session)
 
     if (spec->burst_sizes == DV_LENGTHS_FIXED)
         return spec->burst_kernels;
-    double kernels =
-        0.5 + dv_random_pareto(&session->random, spec->burst_kernels, spec->burst_tail);
+    double kernels = 0.5 + dv_random_pareto(&session->random, spec->burst_kernels, spec->burst_tail);
     return kernels < 1 ? 1 : kernels < spec->burst_max ? (unsigned)kernels : spec->burst_max;
 }
 
@@ -78,8 +77,7 @@ void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session)
         engine->out_of_memory = true;
         return;
     }
-    size_t index =
-        (session->arrivals_first + session->arrivals_count++) % session->arrivals_capacity;
+    size_t index = (session->arrivals_first + session->arrivals_count++) % session->arrivals_capacity;
     session->arrivals[index] = engine->now;
     if (session->arrivals_count == 1)
         session->kernels_left = random_burst(session);
@@ -106,14 +104,12 @@ void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *sessi
         delay = whole_ns(dv_random_exponential(&session->random, 1e9 / spec->rate_per_s / load));
         break;
     case DV_ARRIVAL_PARETO:
-        delay = whole_ns(
-            dv_random_pareto(&session->random, (double)spec->mean_ns / load, spec->arrival_tail));
+        delay = whole_ns(dv_random_pareto(&session->random, (double)spec->mean_ns / load, spec->arrival_tail));
         break;
     case DV_ARRIVAL_TRACE:
         if (session->trace_next == spec->trace_count)
             return;
-        dv_ns at = session->tenant->join_ns +
-                   whole_ns((double)spec->trace_ns[session->trace_next++] / load);
+        dv_ns at = session->tenant->join_ns + whole_ns((double)spec->trace_ns[session->trace_next++] / load);
         delay = at > engine->now ? at - engine->now : 0;
         break;
     }
@@ -141,9 +137,7 @@ static void count_for_sla(struct dv_sim_session *session, dv_ns latency_ns)
 void dv_arrivals_abandon(struct dv_engine *engine, struct dv_sim_session *session)
 {
     for (size_t i = 0; i < session->arrivals_count; i++) {
-        dv_ns age_ns =
-            engine->now -
-            session->arrivals[(session->arrivals_first + i) % session->arrivals_capacity];
+        dv_ns age_ns = engine->now - session->arrivals[(session->arrivals_first + i) % session->arrivals_capacity];
         if (age_ns > session->tenant->spec->sla_ns)
             count_for_sla(session, age_ns);
     }

@@ -75,18 +75,16 @@ int dv_sim_parse_duration(const char *text, dv_ns *ns)
     return -EINVAL;
 }
 
-static int take_duration(struct dv_sim_reader *reader, const char *name, const char *key,
-                         const char *text, dv_ns *ns)
+static int take_duration(struct dv_sim_reader *reader, const char *name, const char *key, const char *text, dv_ns *ns)
 {
     if (!text || dv_sim_parse_duration(text, ns) == 0)
         return 0;
     return dv_sim_complain(reader, find_key(reader, name, key),
-                           "'%s' cannot be '%s'; expected a time such as 250us, 15ms or 60s", key,
-                           text);
+                           "'%s' cannot be '%s'; expected a time such as 250us, 15ms or 60s", key, text);
 }
 
-static int take_percent(struct dv_sim_reader *reader, const char *name, const char *key,
-                        const char *text, double most, double *part)
+static int take_percent(struct dv_sim_reader *reader, const char *name, const char *key, const char *text, double most,
+                        double *part)
 {
     char *end;
 
@@ -97,12 +95,12 @@ static int take_percent(struct dv_sim_reader *reader, const char *name, const ch
         *part = value / 100;
         return 0;
     }
-    return dv_sim_complain(reader, find_key(reader, name, key),
-                           "'%s' cannot be '%s'; expected a part such as 30%%", key, text);
+    return dv_sim_complain(reader, find_key(reader, name, key), "'%s' cannot be '%s'; expected a part such as 30%%",
+                           key, text);
 }
 
-static int take_number(struct dv_sim_reader *reader, const char *name, const char *key,
-                       const uint64_t *value, unsigned most, unsigned *number)
+static int take_number(struct dv_sim_reader *reader, const char *name, const char *key, const uint64_t *value,
+                       unsigned most, unsigned *number)
 {
     if (!value)
         return 0;
@@ -110,19 +108,16 @@ static int take_number(struct dv_sim_reader *reader, const char *name, const cha
         *number = (unsigned)*value;
         return 0;
     }
-    return dv_sim_complain(reader, find_key(reader, name, key),
-                           "'%s' cannot be %llu; expected a number from 1 to %u", key,
-                           (unsigned long long)*value, most);
+    return dv_sim_complain(reader, find_key(reader, name, key), "'%s' cannot be %llu; expected a number from 1 to %u",
+                           key, (unsigned long long)*value, most);
 }
 
-static int take_size(struct dv_sim_reader *reader, const char *name, const char *key,
-                     const char *text, uint64_t *bytes)
+static int take_size(struct dv_sim_reader *reader, const char *name, const char *key, const char *text, uint64_t *bytes)
 {
     if (!text || (dv_text_parse_size(text, bytes) == 0 && *bytes > 0 && *bytes <= DV_SIM_MAX_BYTES))
         return 0;
     return dv_sim_complain(reader, find_key(reader, name, key),
-                           "'%s' cannot be '%s'; expected a size such as 512MiB or 8GiB", key,
-                           text);
+                           "'%s' cannot be '%s'; expected a size such as 512MiB or 8GiB", key, text);
 }
 
 static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec *device)
@@ -132,20 +127,16 @@ static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec 
     device->ops = dv_policy_by_name(device->policy ? device->policy : "elastic");
     if (!device->ops)
         return dv_sim_complain(reader, find_key(reader, device->name, "policy"),
-                               "there is no policy '%s'; expected elastic, fair, fifo or band",
-                               device->policy);
+                               "there is no policy '%s'; expected elastic, fair, fifo or band", device->policy);
     if (take_number(reader, device->name, "slots", device->slots, 256, &device->slot_count) < 0 ||
-        take_number(reader, device->name, "copies", device->copies, DV_SIM_MAX_DEVICES,
-                    &device->copy_count) < 0 ||
+        take_number(reader, device->name, "copies", device->copies, DV_SIM_MAX_DEVICES, &device->copy_count) < 0 ||
         take_size(reader, device->name, "memory", device->memory_text, &device->memory_bytes) < 0 ||
-        take_size(reader, device->name, "copy-speed", device->copy_text,
-                  &device->copy_bytes_per_s) < 0)
+        take_size(reader, device->name, "copy-speed", device->copy_text, &device->copy_bytes_per_s) < 0)
         return -EINVAL;
     return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
 }
 
-static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_spec *tenant,
-                      enum dv_class *class)
+static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_spec *tenant, enum dv_class *class)
 {
     *class = DV_CLASS_STANDARD;
     if (!tenant->class_text || dv_class_by_word(tenant->class_text, class))
@@ -155,15 +146,14 @@ static int take_class(struct dv_sim_reader *reader, const struct dv_sim_tenant_s
 }
 
 /* The shape of a Pareto distribution: the smaller, the heavier its tail. At 1 it has no mean any more. */
-static int take_shape(struct dv_sim_reader *reader, const char *name, const char *key,
-                      const double *value, double *shape)
+static int take_shape(struct dv_sim_reader *reader, const char *name, const char *key, const double *value,
+                      double *shape)
 {
     *shape = value ? *value : DEFAULT_SHAPE;
     if (*shape > 1 && *shape <= MAX_SHAPE)
         return 0;
     return dv_sim_complain(reader, find_key(reader, name, key),
-                           "'%s' cannot be %g; expected a number above 1, at most %g", key, *shape,
-                           MAX_SHAPE);
+                           "'%s' cannot be %g; expected a number above 1, at most %g", key, *shape, MAX_SHAPE);
 }
 
 static int check_share(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
@@ -201,13 +191,11 @@ static int check_trace(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *
     if (!tenant->trace_ns)
         return dv_sim_complain(reader, 1, "out of memory");
     for (uint64_t i = 0; i < tenant->trace_count; i++) {
-        if (take_duration(reader, tenant->name, "trace", tenant->trace_texts[i],
-                          &tenant->trace_ns[i]) < 0)
+        if (take_duration(reader, tenant->name, "trace", tenant->trace_texts[i], &tenant->trace_ns[i]) < 0)
             return -EINVAL;
         if (i && tenant->trace_ns[i] < tenant->trace_ns[i - 1])
             return dv_sim_complain(reader, find_key(reader, tenant->name, "trace"),
-                                   "the times of 'trace' must not go back ('%s')",
-                                   tenant->trace_texts[i]);
+                                   "the times of 'trace' must not go back ('%s')", tenant->trace_texts[i]);
     }
     return 0;
 }
@@ -241,8 +229,7 @@ static int check_arrival(struct dv_sim_reader *reader, struct dv_sim_tenant_spec
     if (tenant->arrival == DV_ARRIVAL_PARETO && tenant->mean_ns < 1000)
         return dv_sim_complain(reader, find_key(reader, name, "arrival"),
                                "pareto arrival needs a 'mean' of at least 1us");
-    if (tenant->arrival == DV_ARRIVAL_POISSON &&
-        !(tenant->rate_per_s > 0 && tenant->rate_per_s <= 1e6))
+    if (tenant->arrival == DV_ARRIVAL_POISSON && !(tenant->rate_per_s > 0 && tenant->rate_per_s <= 1e6))
         return dv_sim_complain(reader, find_key(reader, name, "arrival"),
                                "poisson arrival needs a 'rate' per second above 0, at most "
                                "1000000");
@@ -257,17 +244,14 @@ static int check_work(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *t
     tenant->burst_kernels = 1;
     tenant->burst_max = MAX_BURST;
     if (take_duration(reader, name, "kernel", tenant->kernel_text, &tenant->kernel_ns) < 0 ||
-        take_duration(reader, name, "kernel-max", tenant->kernel_max_text, &tenant->kernel_max_ns) <
-            0 ||
+        take_duration(reader, name, "kernel-max", tenant->kernel_max_text, &tenant->kernel_max_ns) < 0 ||
         take_number(reader, name, "burst", tenant->burst, MAX_BURST, &tenant->burst_kernels) < 0 ||
-        take_number(reader, name, "burst-max", tenant->burst_most, MAX_BURST, &tenant->burst_max) <
-            0 ||
+        take_number(reader, name, "burst-max", tenant->burst_most, MAX_BURST, &tenant->burst_max) < 0 ||
         take_size(reader, name, "set", tenant->set_text, &tenant->set_bytes) < 0 ||
         take_duration(reader, name, "work", tenant->work_text, &tenant->work_ns) < 0)
         return -EINVAL;
     if (tenant->kernel_ns < 100)
-        return dv_sim_complain(reader, find_key(reader, name, "kernel"),
-                               "a kernel takes at least 100ns");
+        return dv_sim_complain(reader, find_key(reader, name, "kernel"), "a kernel takes at least 100ns");
     if (tenant->lengths == DV_LENGTHS_UNIFORM && tenant->kernel_max_ns < tenant->kernel_ns)
         return dv_sim_complain(reader, find_key(reader, name, "kernel-lengths"),
                                "uniform lengths need a 'kernel-max' that is not below 'kernel'");
@@ -299,8 +283,7 @@ static int check_binding(struct dv_sim_reader *reader, const struct dv_workload 
     for (uint64_t i = 0; i < workload->devices_count; i++)
         if (names_device(tenant->device, &workload->devices[i]))
             return 0;
-    return dv_sim_complain(reader, find_key(reader, tenant->name, "device"),
-                           "there is no device '%s'", tenant->device);
+    return dv_sim_complain(reader, find_key(reader, tenant->name, "device"), "there is no device '%s'", tenant->device);
 }
 
 /* The device that all copies of the tenant use from the time on that the file gives; NULL: not known
@@ -323,15 +306,12 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
 {
     tenant->session_count = tenant->copy_count = 1;
     tenant->leave_ns = workload->duration_ns;
-    if (check_share(reader, tenant) < 0 || check_work(reader, tenant) < 0 ||
-        check_arrival(reader, tenant) < 0 ||
-        take_number(reader, tenant->name, "sessions", tenant->sessions, DV_SIM_MAX_SESSIONS,
-                    &tenant->session_count) < 0 ||
-        take_number(reader, tenant->name, "copies", tenant->copies, DV_SIM_MAX_TENANTS,
-                    &tenant->copy_count) < 0 ||
+    if (check_share(reader, tenant) < 0 || check_work(reader, tenant) < 0 || check_arrival(reader, tenant) < 0 ||
+        take_number(reader, tenant->name, "sessions", tenant->sessions, DV_SIM_MAX_SESSIONS, &tenant->session_count) <
+            0 ||
+        take_number(reader, tenant->name, "copies", tenant->copies, DV_SIM_MAX_TENANTS, &tenant->copy_count) < 0 ||
         take_duration(reader, tenant->name, "join", tenant->join_text, &tenant->join_ns) < 0 ||
-        take_duration(reader, tenant->name, "join-every", tenant->join_every_text,
-                      &tenant->join_every_ns) < 0 ||
+        take_duration(reader, tenant->name, "join-every", tenant->join_every_text, &tenant->join_every_ns) < 0 ||
         take_duration(reader, tenant->name, "leave", tenant->leave_text, &tenant->leave_ns) < 0)
         return -EINVAL;
     if (tenant->leave_ns > workload->duration_ns)
@@ -358,8 +338,8 @@ static int check_requests(struct dv_sim_reader *reader, const struct dv_workload
         }
         if (sum > DV_PPM)
             return dv_sim_complain(reader, find_key(reader, at->name, "request"),
-                                   "with tenant '%s' requests add up to %.1f%% of the device",
-                                   at->name, (double)sum / 1e4);
+                                   "with tenant '%s' requests add up to %.1f%% of the device", at->name,
+                                   (double)sum / 1e4);
     }
     return 0;
 }
@@ -375,31 +355,27 @@ static int check_devices(struct dv_sim_reader *reader, struct dv_workload *workl
     }
     if (count > DV_SIM_MAX_DEVICES)
         return dv_sim_complain(reader, find_key(reader, NULL, "devices"),
-                               "there are %llu devices; at most %d can be simulated",
-                               (unsigned long long)count, DV_SIM_MAX_DEVICES);
+                               "there are %llu devices; at most %d can be simulated", (unsigned long long)count,
+                               DV_SIM_MAX_DEVICES);
     return 0;
 }
 
 int dv_sim_check(struct dv_sim_reader *reader, struct dv_workload *workload)
 {
-    if (take_duration(reader, NULL, "duration", workload->duration_text, &workload->duration_ns) <
-            0 ||
-        take_duration(reader, NULL, "grant-overhead", workload->grant_text, &workload->grant_ns) <
-            0 ||
-        take_duration(reader, NULL, "release-overhead", workload->release_text,
-                      &workload->release_ns) < 0 ||
-        take_percent(reader, NULL, "overhead-jitter", workload->overhead_jitter_text, 100,
-                     &workload->overhead_jitter) < 0)
+    if (take_duration(reader, NULL, "duration", workload->duration_text, &workload->duration_ns) < 0 ||
+        take_duration(reader, NULL, "grant-overhead", workload->grant_text, &workload->grant_ns) < 0 ||
+        take_duration(reader, NULL, "release-overhead", workload->release_text, &workload->release_ns) < 0 ||
+        take_percent(reader, NULL, "overhead-jitter", workload->overhead_jitter_text, 100, &workload->overhead_jitter) <
+            0)
         return -EINVAL;
     if (workload->duration_ns == 0 || workload->duration_ns > MAX_DURATION_NS)
         return dv_sim_complain(reader, find_key(reader, NULL, "duration"),
-                               "'duration' cannot be '%s'; expected at most 60min",
-                               workload->duration_text);
+                               "'duration' cannot be '%s'; expected at most 60min", workload->duration_text);
     workload->load = workload->load_given ? *workload->load_given : 1;
     if (!(workload->load > 0 && workload->load <= DV_SIM_MAX_LOAD))
         return dv_sim_complain(reader, find_key(reader, NULL, "load"),
-                               "'load' cannot be %g; expected a number above 0, at most %g",
-                               workload->load, DV_SIM_MAX_LOAD);
+                               "'load' cannot be %g; expected a number above 0, at most %g", workload->load,
+                               DV_SIM_MAX_LOAD);
     if (check_devices(reader, workload) < 0)
         return -EINVAL;
     for (uint64_t i = 0; i < workload->tenants_count; i++)

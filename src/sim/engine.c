@@ -33,8 +33,7 @@ void dv_sim_sample(struct dv_engine *engine, struct dv_samples *samples, dv_ns v
 
 /* ---- the worker ---- */
 
-static void record_hold(struct dv_engine *engine, struct dv_sim_tenant *tenant, dv_ns start,
-                        dv_ns end)
+static void record_hold(struct dv_engine *engine, struct dv_sim_tenant *tenant, dv_ns start, dv_ns end)
 {
     unsigned slots = tenant->device->spec->slot_count;
 
@@ -62,14 +61,12 @@ static dv_ns vary(struct dv_engine *engine, dv_ns overhead_ns)
 static void give_back(struct dv_engine *engine, struct dv_sim_session *session)
 {
     dv_sim_set_state(session, DV_WORKER_RELEASING);
-    dv_sim_later(engine, session, vary(engine, engine->sim.workload->release_ns),
-                 DV_EVENT_RELEASED);
+    dv_sim_later(engine, session, vary(engine, engine->sim.workload->release_ns), DV_EVENT_RELEASED);
 }
 
 static dv_ns linger_of(const struct dv_sim_session *session)
 {
-    return dv_pauses_linger(&session->pauses, session->linger_ns, session->short_linger_ns,
-                            session->contended);
+    return dv_pauses_linger(&session->pauses, session->linger_ns, session->short_linger_ns, session->contended);
 }
 
 /* With the lease in hand: run, linger, or give back. */
@@ -81,9 +78,7 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
     if (session->recalled) {
         give_back(engine, session);
     } else if (!session->arrivals_count) {
-        dv_ns keep = spec->keep == DV_KEEP_NOTHING ? 0
-                     : spec->keep == DV_KEEP_SLICE ? left
-                                                   : linger_of(session);
+        dv_ns keep = spec->keep == DV_KEEP_NOTHING ? 0 : spec->keep == DV_KEEP_SLICE ? left : linger_of(session);
         keep = keep < left ? keep : left;
         if (!keep) {
             give_back(engine, session);
@@ -182,8 +177,7 @@ static void on_grant(struct dv_engine *engine, struct dv_sim_session *session, c
     dv_sim_later(engine, session, vary(engine, engine->sim.workload->grant_ns), DV_EVENT_START);
 }
 
-static void on_lease_message(struct dv_engine *engine, struct dv_sim_session *session,
-                             const struct dv_lease_message *m)
+static void on_lease_message(struct dv_engine *engine, struct dv_sim_session *session, const struct dv_lease_message *m)
 {
     switch (m->type) {
     case DV_LEASE_GRANT:
@@ -338,8 +332,7 @@ static void on_copied(struct dv_engine *engine, struct dv_sim_session *session)
 }
 
 /* An event of a session that is in the state that the event was made for. */
-static void handle_session(struct dv_engine *engine, enum dv_event_type type,
-                           struct dv_sim_session *session)
+static void handle_session(struct dv_engine *engine, enum dv_event_type type, struct dv_sim_session *session)
 {
     switch (type) {
     case DV_EVENT_START:
@@ -390,8 +383,7 @@ static void handle(struct dv_engine *engine, const struct dv_event *event)
 
 /* ---- making and running ---- */
 
-static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec, unsigned copy,
-                      dv_ns join_ns)
+static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec, unsigned copy, dv_ns join_ns)
 {
     struct dv_sim_tenant *tenant = &sim->tenants[sim->tenant_count];
 
@@ -407,8 +399,7 @@ static int add_tenant(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec,
         snprintf(tenant->name, sizeof tenant->name, "%s", spec->name);
     for (unsigned i = 0; i < spec->session_count; i++) {
         tenant->sessions[i].tenant = tenant;
-        tenant->sessions[i].random =
-            sim->workload->seed * 1000003 + (uint64_t)sim->tenant_count * 4099 + i;
+        tenant->sessions[i].random = sim->workload->seed * 1000003 + (uint64_t)sim->tenant_count * 4099 + i;
     }
     tenant->join_ns = join_ns;
     tenant->leave_ns = spec->leave_ns;
@@ -432,8 +423,8 @@ static int add_tenants(struct dv_sim *sim, const struct dv_sim_tenant_spec *spec
     return 0;
 }
 
-static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spec,
-                        const struct dv_policy_ops *ops, dv_ns slice_ns)
+static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spec, const struct dv_policy_ops *ops,
+                        dv_ns slice_ns)
 {
     for (unsigned copy = 0; copy < spec->copy_count; copy++) {
         struct dv_sim_device *device = &sim->devices[sim->device_count++];
@@ -447,8 +438,7 @@ static void add_devices(struct dv_sim *sim, const struct dv_sim_device_spec *spe
     }
 }
 
-struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
-                             dv_ns slice_ns)
+struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops, dv_ns slice_ns)
 {
     struct dv_engine *engine = calloc(1, sizeof *engine);
     struct dv_sim *sim = &engine->sim;
@@ -507,14 +497,11 @@ static void push_comings_and_goings(struct dv_engine *engine)
     struct dv_sim *sim = &engine->sim;
 
     for (unsigned i = 0; i < sim->tenant_count; i++)
-        if (sim->tenants[i].join_ns < sim->tenants[i].leave_ns &&
-            sim->tenants[i].leave_ns < sim->workload->duration_ns)
-            dv_events_push(&engine->events, sim->tenants[i].leave_ns, DV_EVENT_LEAVE,
-                           &sim->tenants[i], 0);
+        if (sim->tenants[i].join_ns < sim->tenants[i].leave_ns && sim->tenants[i].leave_ns < sim->workload->duration_ns)
+            dv_events_push(&engine->events, sim->tenants[i].leave_ns, DV_EVENT_LEAVE, &sim->tenants[i], 0);
     for (unsigned i = 0; i < sim->tenant_count; i++)
         if (sim->tenants[i].join_ns < sim->tenants[i].leave_ns)
-            dv_events_push(&engine->events, sim->tenants[i].join_ns, DV_EVENT_JOIN,
-                           &sim->tenants[i], 0);
+            dv_events_push(&engine->events, sim->tenants[i].join_ns, DV_EVENT_JOIN, &sim->tenants[i], 0);
 }
 
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part))

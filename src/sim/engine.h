@@ -71,8 +71,7 @@ struct dv_sim {
 };
 
 /* NULL: overrides nothing. Returns NULL when memory is short. */
-struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops,
-                             dv_ns slice_ns);
+struct dv_sim *dv_sim_create(const struct dv_workload *workload, const struct dv_policy_ops *ops, dv_ns slice_ns);
 /* Runs to the end; reports its progress from time to time, if asked to. Returns 0, -ENOMEM, or
  * -ELOOP when a policy decides for ever and no kernel runs: sim->problem says which and when. */
 int dv_sim_run(struct dv_sim *sim, void (*progress)(double part));

@@ -22,8 +22,7 @@ static bool grow(struct dv_event_queue *queue)
     return true;
 }
 
-void dv_events_push(struct dv_event_queue *queue, dv_ns at, enum dv_event_type type, void *subject,
-                    uint64_t generation)
+void dv_events_push(struct dv_event_queue *queue, dv_ns at, enum dv_event_type type, void *subject, uint64_t generation)
 {
     if (queue->count == queue->capacity && !grow(queue)) {
         queue->out_of_memory = true;

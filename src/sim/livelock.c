@@ -16,14 +16,13 @@ static void put_tenants(struct dv_sim *sim, const struct dv_sim_device *device, 
 
     for (unsigned i = 0; i < sim->tenant_count && named <= TENANTS_NAMED; i++) {
         const struct dv_sim_tenant *tenant = &sim->tenants[i];
-        if (tenant->device != device || tenant->kernel_epoch != device->kernel_epoch ||
-            !tenant->idle_grants || used >= sizeof sim->problem)
+        if (tenant->device != device || tenant->kernel_epoch != device->kernel_epoch || !tenant->idle_grants ||
+            used >= sizeof sim->problem)
             continue;
         const char *comma = named ? ", " : "";
-        int length = named == TENANTS_NAMED
-                         ? snprintf(sim->problem + used, sizeof sim->problem - used, ", ...")
-                         : snprintf(sim->problem + used, sizeof sim->problem - used,
-                                    "%s'%s' (%u grants)", comma, tenant->name, tenant->idle_grants);
+        int length = named == TENANTS_NAMED ? snprintf(sim->problem + used, sizeof sim->problem - used, ", ...")
+                                            : snprintf(sim->problem + used, sizeof sim->problem - used,
+                                                       "%s'%s' (%u grants)", comma, tenant->name, tenant->idle_grants);
         used += length > 0 ? (size_t)length : 0;
         named++;
     }
@@ -37,8 +36,8 @@ static void complain(struct dv_engine *engine, const struct dv_sim_device *devic
     int used = snprintf(sim->problem, sizeof sim->problem,
                         "policy '%s' on device '%s' decides without end: at %.9f s, after %u "
                         "decisions in %.9f s between which no kernel ran; grants went to ",
-                        device->ops->name, device->name, (double)engine->now / 1e9,
-                        device->idle_decisions, (double)(engine->now - device->kernel_at) / 1e9);
+                        device->ops->name, device->name, (double)engine->now / 1e9, device->idle_decisions,
+                        (double)(engine->now - device->kernel_at) / 1e9);
 
     put_tenants(sim, device, used > 0 ? (size_t)used : 0);
 }

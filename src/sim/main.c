@@ -22,27 +22,26 @@ struct options {
     unsigned load_count;
 };
 
-static const char usage[] =
-    "Usage: divvy-sim [OPTIONS] WORKLOAD.yaml\n"
-    "\n"
-    "Simulates how tenants share devices and prints what each of them gets.\n"
-    "\n"
-    "  --policy NAME   elastic, fair, fifo or band, whatever the file says\n"
-    "  --slice TIME    fixed slices such as 10ms, whatever the file says\n"
-    "  --seed N        other random numbers\n"
-    "  --load N[,N...] arrivals come N times as often; several: a line for each\n"
-    "  --csv FILE      write shares over time as comma-separated values\n"
-    "  --plot FILE     draw shares over time (SVG)\n"
-    "  --help, --version\n"
-    "\n"
-    "divvy-sim(1) describes the workload file.\n";
+static const char usage[] = "Usage: divvy-sim [OPTIONS] WORKLOAD.yaml\n"
+                            "\n"
+                            "Simulates how tenants share devices and prints what each of them gets.\n"
+                            "\n"
+                            "  --policy NAME   elastic, fair, fifo or band, whatever the file says\n"
+                            "  --slice TIME    fixed slices such as 10ms, whatever the file says\n"
+                            "  --seed N        other random numbers\n"
+                            "  --load N[,N...] arrivals come N times as often; several: a line for each\n"
+                            "  --csv FILE      write shares over time as comma-separated values\n"
+                            "  --plot FILE     draw shares over time (SVG)\n"
+                            "  --help, --version\n"
+                            "\n"
+                            "divvy-sim(1) describes the workload file.\n";
 
 static void show_progress(double part)
 {
     int done = (int)(part * BAR_WIDTH);
 
-    fprintf(stderr, "\r[%.*s%*s] %3.0f%%", done, "########################################",
-            BAR_WIDTH - done, "", 100 * part);
+    fprintf(stderr, "\r[%.*s%*s] %3.0f%%", done, "########################################", BAR_WIDTH - done, "",
+            100 * part);
     if (part >= 1)
         fprintf(stderr, "\r%*s\r", BAR_WIDTH + 8, "");
     fflush(stderr);
@@ -61,8 +60,7 @@ static int read_loads(const char *text, struct options *options)
     options->load_count = 0;
     do {
         double load = strtod(text, &end);
-        if (end == text || !(load > 0 && load <= DV_SIM_MAX_LOAD) ||
-            options->load_count == MAX_LOADS)
+        if (end == text || !(load > 0 && load <= DV_SIM_MAX_LOAD) || options->load_count == MAX_LOADS)
             return -EINVAL;
         options->loads[options->load_count++] = load;
         text = end + 1;
@@ -103,8 +101,7 @@ static int read_options(int argc, char **argv, struct options *options)
             break;
         case 'l':
             if (read_loads(optarg, options) < 0)
-                return 1 +
-                       fail("a load is a number such as 1.5, or several with commas, not", optarg);
+                return 1 + fail("a load is a number such as 1.5, or several with commas, not", optarg);
             break;
         case 'c':
             options->csv = optarg;

@@ -31,8 +31,7 @@ static void put_text(FILE *file, const char *text)
             fputc(*text, file);
 }
 
-static void draw_axes(FILE *file, double top, double seconds, const char *device,
-                      const char *policy)
+static void draw_axes(FILE *file, double top, double seconds, const char *device, const char *policy)
 {
     fprintf(file, "<text x='%d' y='%.0f' font-weight='bold'>", LEFT, top - 14);
     put_text(file, device);
@@ -53,8 +52,8 @@ static void draw_axes(FILE *file, double top, double seconds, const char *device
     }
 }
 
-static void draw_tenant(FILE *file, const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
-                        double top, unsigned number)
+static void draw_tenant(FILE *file, const struct dv_sim *sim, const struct dv_sim_tenant *tenant, double top,
+                        unsigned number)
 {
     size_t step = sim->bin_count / POINTS ? sim->bin_count / POINTS : 1;
     double seconds = (double)sim->workload->duration_ns / 1e9;
@@ -74,8 +73,7 @@ static void draw_tenant(FILE *file, const struct dv_sim *sim, const struct dv_si
     fprintf(file,
             "<line x1='%d' y1='%.0f' x2='%d' y2='%.0f' stroke='%s' stroke-width='3'/>"
             "<text x='%d' y='%.0f'>",
-            LEFT + PANEL_WIDTH + 12, y, LEFT + PANEL_WIDTH + 32, y, colour(number),
-            LEFT + PANEL_WIDTH + 38, y + 4);
+            LEFT + PANEL_WIDTH + 12, y, LEFT + PANEL_WIDTH + 32, y, colour(number), LEFT + PANEL_WIDTH + 38, y + 4);
     put_text(file, tenant->name);
     fprintf(file, "</text>\n");
 }
@@ -97,8 +95,7 @@ int dv_report_write_svg(const struct dv_sim_report *report, const char *path)
     for (unsigned d = 0; d < sim->device_count; d++) {
         double top = TOP + d * (double)(TOP + PANEL_HEIGHT + BOTTOM);
         unsigned number = 0;
-        draw_axes(file, top, (double)sim->workload->duration_ns / 1e9, sim->devices[d].name,
-                  sim->devices[d].ops->name);
+        draw_axes(file, top, (double)sim->workload->duration_ns / 1e9, sim->devices[d].name, sim->devices[d].ops->name);
         for (unsigned i = 0; i < sim->tenant_count; i++)
             if (sim->tenants[i].device == &sim->devices[d])
                 draw_tenant(file, sim, &sim->tenants[i], top, number++);

@@ -32,33 +32,32 @@ struct dv_sim_session {
     uint64_t random;
     enum dv_worker_state state;
     uint64_t generation;
-    bool abandoned; /* it takes no more work */
+    bool abandoned;  /* it takes no more work */
     dv_ns *arrivals; /* of bursts not yet done, in a ring */
     size_t arrivals_first, arrivals_count, arrivals_capacity;
     uint64_t trace_next;
     unsigned kernels_left; /* of the first burst */
     dv_ns next_kernel_ns;
     dv_ns running_ns;
-    dv_ns slice_ns, slice_ends; /* of this hold */
-    dv_ns linger_ns,
-        short_linger_ns;    /* how long it may keep an idle device; the same without moves */
-    dv_ns bridge_ns;        /* a pause up to this does not end a burst */
+    dv_ns slice_ns, slice_ends;       /* of this hold */
+    dv_ns linger_ns, short_linger_ns; /* how long it may keep an idle device; the same without moves */
+    dv_ns bridge_ns;                  /* a pause up to this does not end a burst */
     struct dv_pauses pauses;
-    bool contended; /* others waited when its hold began */
+    bool contended;         /* others waited when its hold began */
     unsigned lease_kernels; /* in this hold */
     dv_ns busy_ns;          /* the same, their time */
     struct dv_burst_monitor monitor;
     struct {
-        uint64_t room, resident;     /* bytes that the daemon has granted; of those, with its data */
+        uint64_t room, resident;      /* bytes that the daemon has granted; of those, with its data */
         uint64_t evict_due, evict_id; /* bytes it was asked to evict, and by which request */
-        uint64_t place_id;           /* of its newest request for room */
-        bool asked;                  /* that has no answer yet */
-        bool refused;                /* it was answered with no */
-        bool queues;                 /* it asks for the rest at once, and waits */
-        enum dv_copy copy;           /* of a piece, under way */
+        uint64_t place_id;            /* of its newest request for room */
+        bool asked;                   /* that has no answer yet */
+        bool refused;                 /* it was answered with no */
+        bool queues;                  /* it asks for the rest at once, and waits */
+        enum dv_copy copy;            /* of a piece, under way */
         uint64_t copy_bytes;
-        uint64_t copy_number;        /* of the copy whose event counts */
-        dv_ns moves_since;           /* in this hold */
+        uint64_t copy_number; /* of the copy whose event counts */
+        dv_ns moves_since;    /* in this hold */
     } memory;
 };
 
@@ -77,8 +76,8 @@ struct dv_engine {
 };
 
 /* An event of the session in its present state: it lapses when the session leaves that state before. */
-static inline void dv_sim_later(struct dv_engine *engine, struct dv_sim_session *session,
-                                dv_ns delay_ns, enum dv_event_type type)
+static inline void dv_sim_later(struct dv_engine *engine, struct dv_sim_session *session, dv_ns delay_ns,
+                                enum dv_event_type type)
 {
     dv_events_push(&engine->events, engine->now + delay_ns, type, session, session->generation);
 }

@@ -30,8 +30,7 @@ static dv_ns percentile(const struct dv_samples *sorted, unsigned percent)
     return sorted->values[index ? index - 1 : 0];
 }
 
-double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
-                              size_t end_bin)
+double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant, size_t end_bin)
 {
     size_t first = end_bin > WINDOW_BINS ? end_bin - WINDOW_BINS : 0;
     dv_ns sum = 0;
@@ -70,8 +69,8 @@ struct windows {
 /* Compares the shares of a device's tenants in one window with their entitlements. A tenant that does
  * not always want the device is assumed to want what it got. Windows in which a tenant joins or leaves
  * are left out: they have no single entitlement. */
-static void look_at_window(struct dv_sim_report *report, const struct dv_sim_device *device,
-                           size_t end_bin, struct windows *w)
+static void look_at_window(struct dv_sim_report *report, const struct dv_sim_device *device, size_t end_bin,
+                           struct windows *w)
 {
     const struct dv_sim *sim = report->sim;
     dv_ns to = end_bin * DV_SIM_BIN_NS, from = to - DV_SIM_WINDOW_NS;
@@ -88,8 +87,7 @@ static void look_at_window(struct dv_sim_report *report, const struct dv_sim_dev
         if (!always_wants(tenant)) {
             uint32_t used = (uint32_t)(got * DV_PPM);
             share.limit_ppm = used < share.limit_ppm ? used : share.limit_ppm;
-            share.request_ppm =
-                share.request_ppm < share.limit_ppm ? share.request_ppm : share.limit_ppm;
+            share.request_ppm = share.request_ppm < share.limit_ppm ? share.request_ppm : share.limit_ppm;
         }
         w->present[count] = tenant;
         w->got[count] = got;
@@ -136,8 +134,7 @@ static int fill_windows(struct dv_sim_report *report)
                         calloc(count, sizeof *w.got),          calloc(count, sizeof *w.ppm),
                         calloc(count, sizeof *w.entitled_sum), calloc(count, sizeof *w.got_sum),
                         calloc(count, sizeof *w.count),        calloc(count, sizeof *w.within)};
-    bool ready = w.shares && w.present && w.got && w.ppm && w.entitled_sum && w.got_sum &&
-                 w.count && w.within;
+    bool ready = w.shares && w.present && w.got && w.ppm && w.entitled_sum && w.got_sum && w.count && w.within;
 
     if (ready)
         look_at_windows(report, &w);
@@ -180,11 +177,9 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim)
         if (row->came) {
             double present_ns = (double)(tenant->leave_ns - tenant->join_ns);
             row->share = (double)tenant->held_ns / present_ns;
-            row->kernels =
-                (double)tenant->kernels_ns / present_ns / tenant->device->spec->slot_count;
+            row->kernels = (double)tenant->kernels_ns / present_ns / tenant->device->spec->slot_count;
         }
-        row->in_sla =
-            tenant->sla_requests ? (double)tenant->sla_met / (double)tenant->sla_requests : NAN;
+        row->in_sla = tenant->sla_requests ? (double)tenant->sla_met / (double)tenant->sla_requests : NAN;
         report->has_sla |= tenant->spec->sla_ns > 0;
         row->wait_p50 = percentile(&tenant->waits, 50);
         row->wait_p99 = percentile(&tenant->waits, 99);
@@ -239,29 +234,26 @@ static void print_row(const struct dv_sim_report *report, const struct dv_sim_ro
         snprintf(worst, sizeof worst, "%+.2f points", 100 * row->worst);
         snprintf(within, sizeof within, "%.1f%%", 100 * row->within);
     }
-    fprintf(
-        out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f %7.2f%%",
-        tenant->name, dv_class_word(tenant->spec->share.class), entitled, 100 * row->share, worst,
-        within, ms(row->wait_p50), ms(row->wait_p99), ms(row->latency_p50), ms(row->latency_p99),
-        (unsigned long long)tenant->slices,
-        tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
-        tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0, 100 * row->kernels);
+    fprintf(out, "%-16s %-8s %8s %6.2f%% %14s %7s %7.2f/%7.2f %8.2f/%8.2f %8llu %8.3f %8.3f %7.2f%%", tenant->name,
+            dv_class_word(tenant->spec->share.class), entitled, 100 * row->share, worst, within, ms(row->wait_p50),
+            ms(row->wait_p99), ms(row->latency_p50), ms(row->latency_p99), (unsigned long long)tenant->slices,
+            tenant->slices ? ms(tenant->held_ns) / (double)tenant->slices : 0,
+            tenant->slices ? ms(tenant->overuse_ns) / (double)tenant->slices : 0, 100 * row->kernels);
     if (report->has_sla)
         print_sla(tenant->spec->sla_ns, row->in_sla, out);
     if (report->has_memory)
-        fprintf(out, " %8llu %10.1f %10.1f", (unsigned long long)tenant->moves,
-                mib(tenant->moved_bytes), ms(tenant->moving_ns));
+        fprintf(out, " %8llu %10.1f %10.1f", (unsigned long long)tenant->moves, mib(tenant->moved_bytes),
+                ms(tenant->moving_ns));
     fputc('\n', out);
 }
 
-static void print_device(const struct dv_sim_report *report, const struct dv_sim_device *device,
-                         FILE *out)
+static void print_device(const struct dv_sim_report *report, const struct dv_sim_device *device, FILE *out)
 {
     double capacity = (double)report->sim->workload->duration_ns * device->spec->slot_count;
 
-    fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu", device->name, device->ops->name,
-            device->tenants_placed, 100 * (double)device->kernels_ns / capacity,
-            100 * (double)device->held_ns / capacity, (unsigned long long)device->decisions);
+    fprintf(out, "%-16s %-8s %8u %7.2f%% %7.2f%% %10llu", device->name, device->ops->name, device->tenants_placed,
+            100 * (double)device->kernels_ns / capacity, 100 * (double)device->held_ns / capacity,
+            (unsigned long long)device->decisions);
     if (report->has_memory)
         fprintf(out, " %8llu %10.1f %12.1f %7.2f%%", (unsigned long long)device->memory.moves,
                 mib(device->memory.moved_bytes), mib(device->memory.evicted_bytes),
@@ -271,8 +263,7 @@ static void print_device(const struct dv_sim_report *report, const struct dv_sim
 
 static void print_devices(const struct dv_sim_report *report, FILE *out)
 {
-    fprintf(out, "\n%-16s %-8s %8s %8s %8s %10s", "DEVICE", "POLICY", "TENANTS", "KERNELS",
-            "LEASES", "DECISIONS");
+    fprintf(out, "\n%-16s %-8s %8s %8s %8s %10s", "DEVICE", "POLICY", "TENANTS", "KERNELS", "LEASES", "DECISIONS");
     if (report->has_memory)
         fprintf(out, " %8s %10s %12s %8s", "MOVES", "MOVED MiB", "EVICTED MiB", "LOST");
     fputc('\n', out);
@@ -282,9 +273,8 @@ static void print_devices(const struct dv_sim_report *report, FILE *out)
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out)
 {
-    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s %8s", "TENANT", "CLASS",
-            "ENTITLED", "SHARE", "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES",
-            "MEAN", "OVERUSE", "KERNELS");
+    fprintf(out, "%-16s %-8s %8s %7s %14s %7s %15s %17s %8s %8s %8s %8s", "TENANT", "CLASS", "ENTITLED", "SHARE",
+            "WORST 1s", "IN 2pt", "WAIT p50/p99", "LATENCY p50/p99", "SLICES", "MEAN", "OVERUSE", "KERNELS");
     if (report->has_sla)
         fprintf(out, " %8s %8s", "SLA", "IN SLA");
     if (report->has_memory)
@@ -336,8 +326,7 @@ void dv_report_print_load(const struct dv_sim_report *report, FILE *out)
     print_met(met, requests, 9, out);
     for (uint64_t i = 0; i < workload->tenants_count; i++) {
         const struct dv_sim_tenant_spec *spec = &workload->tenants[i];
-        for (requests = met = 0; index < sim->tenant_count && sim->tenants[index].spec == spec;
-             index++) {
+        for (requests = met = 0; index < sim->tenant_count && sim->tenants[index].spec == spec; index++) {
             requests += sim->tenants[index].sla_requests;
             met += sim->tenants[index].sla_met;
         }
@@ -363,9 +352,8 @@ int dv_report_write_csv(const struct dv_sim_report *report, const char *path)
                 continue;
             for (size_t b = bin - CSV_STEP_BINS; b < bin; b++)
                 held += tenant->bins[b];
-            fprintf(file, "%.1f,%s,%s,%.5f,%.3f\n", (double)(bin * DV_SIM_BIN_NS) / 1e9,
-                    tenant->device->name, tenant->name, dv_report_window_share(sim, tenant, bin),
-                    ms(held));
+            fprintf(file, "%.1f,%s,%s,%.5f,%.3f\n", (double)(bin * DV_SIM_BIN_NS) / 1e9, tenant->device->name,
+                    tenant->name, dv_report_window_share(sim, tenant, bin), ms(held));
         }
     return fclose(file) == 0 ? 0 : -errno;
 }

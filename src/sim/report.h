@@ -46,7 +46,6 @@ int dv_report_write_csv(const struct dv_sim_report *report, const char *path);
 int dv_report_write_svg(const struct dv_sim_report *report, const char *path);
 
 /* The share over the window that ends with this bin. */
-double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant,
-                              size_t end_bin);
+double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant, size_t end_bin);
 
 #endif

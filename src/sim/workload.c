@@ -14,7 +14,7 @@
 #define MAX_FILE_BYTES (4 << 20)
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
-#define OPTIONAL_TEXT(key, structure, member)                                                      \
+#define OPTIONAL_TEXT(key, structure, member)                                                                          \
     CYAML_FIELD_STRING_PTR(key, OPTIONAL_POINTER, structure, member, 1, DV_SIM_MAX_TEXT)
 
 static const cyaml_strval_t arrival_words[] = {{"always", DV_ARRIVAL_ALWAYS},
@@ -27,19 +27,15 @@ static const cyaml_strval_t lengths_words[] = {{"fixed", DV_LENGTHS_FIXED},
                                                {"lognormal", DV_LENGTHS_LOGNORMAL},
                                                {"pareto", DV_LENGTHS_PARETO}};
 /* For bursts and for a tenant's whole work. */
-static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED},
-                                             {"pareto", DV_LENGTHS_PARETO}};
+static const cyaml_strval_t sizes_words[] = {{"fixed", DV_LENGTHS_FIXED}, {"pareto", DV_LENGTHS_PARETO}};
 static const cyaml_strval_t keep_words[] = {
     {"linger", DV_KEEP_LINGER}, {"nothing", DV_KEEP_NOTHING}, {"slice", DV_KEEP_SLICE}};
 
-static const cyaml_strval_t order_words[] = {{"free", DV_DEVICE_ORDER_FREE},
-                                             {"fixed", DV_DEVICE_ORDER_FIXED}};
+static const cyaml_strval_t order_words[] = {{"free", DV_DEVICE_ORDER_FREE}, {"fixed", DV_DEVICE_ORDER_FIXED}};
 
-static const cyaml_schema_value_t trace_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
+static const cyaml_schema_value_t trace_schema = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
 static const cyaml_schema_field_t tenant_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, name, 1,
-                           DV_SIM_MAX_TEXT),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, name, 1, DV_SIM_MAX_TEXT),
     OPTIONAL_TEXT("device", struct dv_sim_tenant_spec, device),
     OPTIONAL_TEXT("request", struct dv_sim_tenant_spec, request_text),
     OPTIONAL_TEXT("limit", struct dv_sim_tenant_spec, limit_text),
@@ -51,49 +47,43 @@ static const cyaml_schema_field_t tenant_fields[] = {
     OPTIONAL_TEXT("join-every", struct dv_sim_tenant_spec, join_every_text),
     OPTIONAL_TEXT("leave", struct dv_sim_tenant_spec, leave_text),
     OPTIONAL_TEXT("work", struct dv_sim_tenant_spec, work_text),
-    CYAML_FIELD_ENUM("work-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, work_lengths,
-                     sizes_words, COUNT(sizes_words)),
+    CYAML_FIELD_ENUM("work-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, work_lengths, sizes_words,
+                     COUNT(sizes_words)),
     OPTIONAL_TEXT("set", struct dv_sim_tenant_spec, set_text),
     OPTIONAL_TEXT("sla", struct dv_sim_tenant_spec, sla_text),
     CYAML_FIELD_FLOAT_PTR("work-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, work_shape),
-    CYAML_FIELD_ENUM("arrival", OPTIONAL_ENUM, struct dv_sim_tenant_spec, arrival, arrival_words,
-                     COUNT(arrival_words)),
+    CYAML_FIELD_ENUM("arrival", OPTIONAL_ENUM, struct dv_sim_tenant_spec, arrival, arrival_words, COUNT(arrival_words)),
     OPTIONAL_TEXT("period", struct dv_sim_tenant_spec, period_text),
     CYAML_FIELD_FLOAT_PTR("rate", OPTIONAL_POINTER, struct dv_sim_tenant_spec, rate),
     OPTIONAL_TEXT("mean", struct dv_sim_tenant_spec, mean_text),
     CYAML_FIELD_FLOAT_PTR("shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, shape),
-    CYAML_FIELD_SEQUENCE_COUNT("trace", OPTIONAL_POINTER, struct dv_sim_tenant_spec, trace_texts,
-                               trace_count, &trace_schema, 1, DV_SIM_MAX_TRACE),
-    CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, kernel_text, 1,
-                           DV_SIM_MAX_TEXT),
-    CYAML_FIELD_ENUM("kernel-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, lengths,
-                     lengths_words, COUNT(lengths_words)),
+    CYAML_FIELD_SEQUENCE_COUNT("trace", OPTIONAL_POINTER, struct dv_sim_tenant_spec, trace_texts, trace_count,
+                               &trace_schema, 1, DV_SIM_MAX_TRACE),
+    CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, kernel_text, 1, DV_SIM_MAX_TEXT),
+    CYAML_FIELD_ENUM("kernel-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, lengths, lengths_words,
+                     COUNT(lengths_words)),
     OPTIONAL_TEXT("kernel-max", struct dv_sim_tenant_spec, kernel_max_text),
     CYAML_FIELD_FLOAT_PTR("kernel-spread", OPTIONAL_POINTER, struct dv_sim_tenant_spec, spread),
-    CYAML_FIELD_FLOAT_PTR("kernel-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec,
-                          kernel_shape),
+    CYAML_FIELD_FLOAT_PTR("kernel-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, kernel_shape),
     CYAML_FIELD_UINT_PTR("burst", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst),
-    CYAML_FIELD_ENUM("burst-sizes", OPTIONAL_ENUM, struct dv_sim_tenant_spec, burst_sizes,
-                     sizes_words, COUNT(sizes_words)),
+    CYAML_FIELD_ENUM("burst-sizes", OPTIONAL_ENUM, struct dv_sim_tenant_spec, burst_sizes, sizes_words,
+                     COUNT(sizes_words)),
     CYAML_FIELD_FLOAT_PTR("burst-shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst_shape),
     CYAML_FIELD_UINT_PTR("burst-max", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst_most),
     OPTIONAL_TEXT("gap", struct dv_sim_tenant_spec, gap_text),
     OPTIONAL_TEXT("jitter", struct dv_sim_tenant_spec, jitter_text),
-    CYAML_FIELD_ENUM("when-idle-keep", OPTIONAL_ENUM, struct dv_sim_tenant_spec, keep, keep_words,
-                     COUNT(keep_words)),
+    CYAML_FIELD_ENUM("when-idle-keep", OPTIONAL_ENUM, struct dv_sim_tenant_spec, keep, keep_words, COUNT(keep_words)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_tenant_spec, tenant_fields)};
 
 static const cyaml_schema_field_t device_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1,
-                           DV_SIM_MAX_TEXT),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1, DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT_PTR("copies", OPTIONAL_POINTER, struct dv_sim_device_spec, copies),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
     OPTIONAL_TEXT("memory", struct dv_sim_device_spec, memory_text),
     OPTIONAL_TEXT("copy-speed", struct dv_sim_device_spec, copy_text),
-    CYAML_FIELD_BOOL("copy-engine", CYAML_FLAG_OPTIONAL, struct dv_sim_device_spec,
-                     has_copy_engine),
+    CYAML_FIELD_BOOL("copy-engine", CYAML_FLAG_OPTIONAL, struct dv_sim_device_spec, has_copy_engine),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
     OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text),
     CYAML_FIELD_END};
@@ -101,19 +91,17 @@ static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_device_spec, device_fields)};
 
 static const cyaml_schema_field_t file_fields[] = {
-    CYAML_FIELD_STRING_PTR("duration", CYAML_FLAG_POINTER, struct dv_workload, duration_text, 1,
-                           DV_SIM_MAX_TEXT),
+    CYAML_FIELD_STRING_PTR("duration", CYAML_FLAG_POINTER, struct dv_workload, duration_text, 1, DV_SIM_MAX_TEXT),
     CYAML_FIELD_UINT("seed", CYAML_FLAG_OPTIONAL, struct dv_workload, seed),
     CYAML_FIELD_FLOAT_PTR("load", OPTIONAL_POINTER, struct dv_workload, load_given),
     OPTIONAL_TEXT("grant-overhead", struct dv_workload, grant_text),
     OPTIONAL_TEXT("release-overhead", struct dv_workload, release_text),
     OPTIONAL_TEXT("overhead-jitter", struct dv_workload, overhead_jitter_text),
-    CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices,
-                               devices_count, &device_schema, 1, DV_SIM_MAX_DEVICES),
-    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_workload, order, order_words,
-                     COUNT(order_words)),
-    CYAML_FIELD_SEQUENCE_COUNT("tenants", CYAML_FLAG_POINTER, struct dv_workload, tenants,
-                               tenants_count, &tenant_schema, 1, DV_SIM_MAX_TENANTS),
+    CYAML_FIELD_SEQUENCE_COUNT("devices", CYAML_FLAG_POINTER, struct dv_workload, devices, devices_count,
+                               &device_schema, 1, DV_SIM_MAX_DEVICES),
+    CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dv_workload, order, order_words, COUNT(order_words)),
+    CYAML_FIELD_SEQUENCE_COUNT("tenants", CYAML_FLAG_POINTER, struct dv_workload, tenants, tenants_count,
+                               &tenant_schema, 1, DV_SIM_MAX_TENANTS),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t file_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dv_workload, file_fields)};
@@ -125,12 +113,10 @@ static void explain(struct dv_sim_reader *reader)
     int line = reader->complaint.line ? reader->complaint.line : 1;
 
     if (strncmp(what, "libyaml: ", 9) == 0)
-        dv_sim_complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s",
-                        what + 9);
+        dv_sim_complain(reader, dv_yaml_find_syntax_error(reader->data), "this is not YAML: %s", what + 9);
     else if (strncmp(what, unexpected, sizeof unexpected - 1) == 0)
         dv_sim_complain(reader, dv_yaml_find_line(reader->data, what + sizeof unexpected - 1, line),
-                        "unknown key '%s'; divvy-sim(1) lists the keys",
-                        what + sizeof unexpected - 1);
+                        "unknown key '%s'; divvy-sim(1) lists the keys", what + sizeof unexpected - 1);
     else if (reader->complaint.keys[0][0])
         dv_sim_complain(reader, line, "in '%s': %s", reader->complaint.keys[0], what);
     else
@@ -147,10 +133,7 @@ static int read_file(struct dv_sim_reader *reader)
     reader->data = malloc(MAX_FILE_BYTES + 1);
     if (reader->data)
         length = fread(reader->data, 1, MAX_FILE_BYTES + 1, file);
-    int status = !reader->data             ? -ENOMEM
-                 : ferror(file)            ? -EIO
-                 : length > MAX_FILE_BYTES ? -EFBIG
-                                           : 0;
+    int status = !reader->data ? -ENOMEM : ferror(file) ? -EIO : length > MAX_FILE_BYTES ? -EFBIG : 0;
     if (status == 0)
         reader->data[length] = '\0';
     fclose(file);
@@ -169,13 +152,12 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
         free(reader.data);
         return NULL;
     }
-    cyaml_err_t result = cyaml_load_data((const uint8_t *)reader.data, strlen(reader.data),
-                                         &settings, &file_schema, (cyaml_data_t **)&workload, NULL);
+    cyaml_err_t result = cyaml_load_data((const uint8_t *)reader.data, strlen(reader.data), &settings, &file_schema,
+                                         (cyaml_data_t **)&workload, NULL);
     if (result != CYAML_OK) {
         workload = NULL;
         if (!reader.complaint.what[0])
-            snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s",
-                     cyaml_strerror(result));
+            snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s", cyaml_strerror(result));
         explain(&reader);
     } else if (!workload) {
         dv_sim_complain(&reader, 1, "there is nothing in this file");

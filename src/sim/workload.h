@@ -12,13 +12,7 @@
 #define DV_SIM_MAX_TRACE 100000
 #define DV_SIM_MAX_BYTES (UINT64_C(1) << 50)
 
-enum dv_arrival {
-    DV_ARRIVAL_ALWAYS,
-    DV_ARRIVAL_PERIODIC,
-    DV_ARRIVAL_POISSON,
-    DV_ARRIVAL_PARETO,
-    DV_ARRIVAL_TRACE
-};
+enum dv_arrival { DV_ARRIVAL_ALWAYS, DV_ARRIVAL_PERIODIC, DV_ARRIVAL_POISSON, DV_ARRIVAL_PARETO, DV_ARRIVAL_TRACE };
 enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
 /* The device for a tenant that the file does not bind to one: the one with the most left, or the
  * first. */

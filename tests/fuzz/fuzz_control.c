@@ -36,9 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (data[0] & 4) /* as it is */
         length = snprintf(text, sizeof text, "%.*s", (int)(bytes - 1), (const char *)data + 1);
     else /* as a request for this path */
-        length = snprintf(text, sizeof text, "%s %.*s HTTP/1.%d\r\nHost: divvy\r\n\r\n",
-                          methods[data[0] & 3], (int)(bytes - 1), (const char *)data + 1,
-                          data[0] & 8 ? 0 : 1);
+        length = snprintf(text, sizeof text, "%s %.*s HTTP/1.%d\r\nHost: divvy\r\n\r\n", methods[data[0] & 3],
+                          (int)(bytes - 1), (const char *)data + 1, data[0] & 8 ? 0 : 1);
     int fd = stage_connect(DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM);
     if (fd < 0)
         return 0;

@@ -48,8 +48,8 @@ cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void 
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "clSetKernelArg");
     if (bytes == sizeof(void *) && value &&
-        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
-                           NULL) != CL_SUCCESS)
+        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address, NULL) !=
+            CL_SUCCESS)
         dvk_runtime_abandon(&runtime, "gave bytes to a kernel that nobody knows");
     return real(kernel, index, bytes, value);
 }
@@ -90,9 +90,8 @@ static void write_record(uint16_t op, const void *body, size_t bytes)
     dv_ring_publish(&writer, whole);
 }
 
-#define SEND(op, message) \
-    write_record(op, (const char *)&(message) + sizeof(struct dv_record), \
-                 sizeof(message) - sizeof(struct dv_record))
+#define SEND(op, message)                                                                                              \
+    write_record(op, (const char *)&(message) + sizeof(struct dv_record), sizeof(message) - sizeof(struct dv_record))
 
 static bool lacks(enum dv_object_kind kind, uint32_t id)
 {
@@ -112,8 +111,7 @@ static void make_objects(void)
     struct dvw_create_queue queue = {.head = head, .id = 1, .context = 1, .device = 1};
     struct dvw_create_queue other = {
         .head = head, .id = 2, .context = 1, .device = 1, .profiling = 1, .out_of_order = 1};
-    struct dvw_create_buffer buffer = {
-        .size = 4096, .arena = DATA_AT, .id = 1, .context = 1, .claimed = 0};
+    struct dvw_create_buffer buffer = {.size = 4096, .arena = DATA_AT, .id = 1, .context = 1, .claimed = 0};
     struct dvw_create_program program = {.head = head,
                                          .data = DATA_AT + 8192,
                                          .data_bytes = sizeof source - 1,
@@ -175,8 +173,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     runtime.start = &start;
     runtime.ops = &dvk_opencl;
     runtime.shm_bytes = SHM_BYTES;
-    runtime.shm = mmap(NULL, SHM_BYTES, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    runtime.shm = mmap(NULL, SHM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     runtime.guard = (struct dvk_guard){.view = runtime.shm, .pages = SHM_BYTES / DV_PAGE}; /* without guards */
     runtime.header = (struct dv_shm_header *)runtime.shm;
     pthread_mutex_init(&runtime.upcall_lock, NULL);
@@ -209,9 +206,7 @@ static void write_raw(const uint8_t *body, size_t length)
  * event and number of events to wait for. */
 static struct dv_queue_head next_command(uint8_t choice)
 {
-    struct dv_queue_head head = {.queue = 1 + (choice & 1),
-                                 .event = choice >> 1 & 3,
-                                 .wait_count = choice >> 3 & 3};
+    struct dv_queue_head head = {.queue = 1 + (choice & 1), .event = choice >> 1 & 3, .wait_count = choice >> 3 & 3};
     const struct dvk_queue *queue = dvk_find(runtime.api, DV_KIND_QUEUE, head.queue);
 
     head.number = queue ? queue->graph.last_number + 1 : 1;

@@ -70,7 +70,8 @@ static void find_descriptors(uint64_t id, int number, uint8_t lacks)
     int pair[2], pipe_ends[2];
 
     kept->id = id;
-    if (dvd_keeper_found(&stage.keeper, id) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ||
+    if (dvd_keeper_found(&stage.keeper, id) ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ||
         pipe2(pipe_ends, O_CLOEXEC) < 0)
         abort();
     close(pipe_ends[1]);
@@ -158,13 +159,12 @@ static void open_again(struct input *input)
     for (uint8_t count = take_byte(input) & 3; count > 0; count--)
         change(input, &stage.state.header->reports[take_byte(input) % DV_MAX_DEVICES],
                sizeof stage.state.header->reports[0]);
-    struct dvd_state_table *tables[] = {&stage.state.tenants, &stage.state.tenant_devices,
-                                       &stage.state.sessions, &stage.state.leases};
+    struct dvd_state_table *tables[] = {&stage.state.tenants, &stage.state.tenant_devices, &stage.state.sessions,
+                                        &stage.state.leases};
     for (uint8_t count = take_byte(input) & 3; count > 0; count--) {
         struct dvd_state_table *table = tables[take_byte(input) & 3];
         uint32_t used = take_byte(input) & 3;
-        memcpy(table->records + (size_t)(take_byte(input) & 15) * table->record_bytes, &used,
-               sizeof used);
+        memcpy(table->records + (size_t)(take_byte(input) & 15) * table->record_bytes, &used, sizeof used);
     }
     dvd_state_close(&stage.state);
     if (dvd_state_open(&stage.state, stage.directory.path, &stage.is_restart) < 0)

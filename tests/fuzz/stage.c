@@ -102,11 +102,8 @@ void stage_start(void)
 {
     static char directory[DV_RUNDIR_BYTES], cache[DV_RUNDIR_BYTES + 8];
     const char *place = getenv("TMPDIR"); /* tests/fuzz/run removes it afterwards */
-    struct dvd_options options = {.user = true,
-                                 .directory = directory,
-                                 .worker_path = "/bin/true",
-                                 .ready_fd = -1,
-                                 .log_level = DV_LOG_ERROR};
+    struct dvd_options options = {
+        .user = true, .directory = directory, .worker_path = "/bin/true", .ready_fd = -1, .log_level = DV_LOG_ERROR};
 
     snprintf(directory, sizeof directory, "%s/divvy-fuzz-%d", place ? place : "/tmp", (int)getpid());
     snprintf(cache, sizeof cache, "%s-cache", directory);

@@ -8,8 +8,8 @@ uint64_t world_total_waits;
 struct world *world_create(const struct dv_policy_ops *ops, uint32_t slots, uint64_t seed)
 {
     /* mapped, not allocated: most of it is never touched */
-    struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct world *world =
+        mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     assert_ptr_not_equal(world, MAP_FAILED);
     world->random.state = seed;
@@ -17,8 +17,7 @@ struct world *world_create(const struct dv_policy_ops *ops, uint32_t slots, uint
     return world;
 }
 
-struct peer *world_add(struct world *world, struct dv_share share, dv_ns kernel_min,
-                       dv_ns kernel_max)
+struct peer *world_add(struct world *world, struct dv_share share, dv_ns kernel_min, dv_ns kernel_max)
 {
     struct peer *peer = &world->peers[world->count++];
 
@@ -71,8 +70,7 @@ static void begin_work(struct world *world, struct actor *actor)
 
     if (!has_work(peer))
         record_idling(world, peer);
-    actor->work_left =
-        peer->always ? 1 : 1 + (unsigned)random_below(&world->random, peer->burst_max);
+    actor->work_left = peer->always ? 1 : 1 + (unsigned)random_below(&world->random, peer->burst_max);
     ask(world, actor);
 }
 
@@ -119,8 +117,7 @@ static void give_back(struct world *world, struct actor *actor)
     struct peer *peer = actor->peer;
 
     record(world, peer, lease->granted_at, world->now);
-    lease->burst.last_ns = lease->burst.p90_ns =
-        peer->burst_ns ? peer->burst_ns : world->now - lease->granted_at;
+    lease->burst.last_ns = lease->burst.p90_ns = peer->burst_ns ? peer->burst_ns : world->now - lease->granted_at;
     dv_policy_release(&world->policy, lease, world->now);
     if (peer->always || actor->work_left) {
         ask(world, actor);
@@ -164,8 +161,7 @@ static void check_books(const struct world *world)
             waiting += peer->actors[s].lease.waiting;
             held += peer->actors[s].lease.holding;
             assert_int_equal(peer->actors[s].lease.waiting, peer->actors[s].phase == PHASE_WAITING);
-            assert_int_equal(peer->actors[s].lease.holding,
-                             peer->actors[s].phase >= PHASE_STARTING);
+            assert_int_equal(peer->actors[s].lease.holding, peer->actors[s].phase >= PHASE_STARTING);
         }
         assert_int_equal(peer->tenant.waiting_count, waiting);
         assert_int_equal(peer->tenant.holding_count, held);
@@ -224,8 +220,7 @@ static struct actor *next_actor(struct world *world, dv_ns *at)
     for (unsigned i = 0; i < world->count; i++)
         for (unsigned s = 0; s < world->peers[i].sessions; s++) {
             struct actor *actor = &world->peers[i].actors[s];
-            if ((actor->phase == PHASE_IDLE || actor->phase >= PHASE_STARTING) &&
-                actor->next_at < *at) {
+            if ((actor->phase == PHASE_IDLE || actor->phase >= PHASE_STARTING) && actor->next_at < *at) {
                 *at = actor->next_at;
                 first = actor;
             }
@@ -236,8 +231,7 @@ static struct actor *next_actor(struct world *world, dv_ns *at)
 static bool unlimited_waits(const struct world *world)
 {
     for (unsigned i = 0; i < world->count; i++)
-        if (world->peers[i].tenant.waiting_count &&
-            world->peers[i].tenant.share.limit_ppm == DV_PPM)
+        if (world->peers[i].tenant.waiting_count && world->peers[i].tenant.share.limit_ppm == DV_PPM)
             return true;
     return false;
 }

@@ -28,16 +28,16 @@ struct peer { /* a tenant */
     struct dv_share share;
     unsigned sessions;
     dv_ns kernel_min, kernel_max;
-    dv_ns burst_ns;     /* what it reports; 0: the length of its last hold */
-    bool always;        /* wants the device all the time */
+    dv_ns burst_ns;           /* what it reports; 0: the length of its last hold */
+    bool always;              /* wants the device all the time */
     dv_ns idle_min, idle_max; /* otherwise: pauses this long */
-    unsigned burst_max; /* and bursts of up to so many kernels */
+    unsigned burst_max;       /* and bursts of up to so many kernels */
     struct actor actors[MAX_SESSIONS];
-    dv_ns held_in[MAX_BINS]; /* per bin */
-    bool idle_in[MAX_BINS];  /* it had no work at some time in this bin */
+    dv_ns held_in[MAX_BINS];         /* per bin */
+    bool idle_in[MAX_BINS];          /* it had no work at some time in this bin */
     dv_ns held_before[MAX_BINS + 1]; /* sums, once the run is over */
     uint32_t idle_before[MAX_BINS + 1];
-    dv_ns idle_since;        /* while none of its sessions waits or holds */
+    dv_ns idle_since;                 /* while none of its sessions waits or holds */
     dv_ns longest_wait, longest_hold; /* waits count while they last, too */
     uint64_t grants;
 };
@@ -48,9 +48,8 @@ struct world {
     unsigned count;
     struct random random;
     dv_ns now, poll_at;
-    dv_ns grant_delay_max; /* a grant takes up to this long to reach the session */
-    dv_ns
-        idle_while_wanted; /* time in which a slot was free though somebody without limit waited */
+    dv_ns grant_delay_max;   /* a grant takes up to this long to reach the session */
+    dv_ns idle_while_wanted; /* time in which a slot was free though somebody without limit waited */
     dv_ns longest_slice, longest_kernel;
     uint64_t waits, grants, fingerprint;
     /* called after every step, if set: changes things */
@@ -59,8 +58,7 @@ struct world {
 };
 
 struct world *world_create(const struct dv_policy_ops *ops, uint32_t slots, uint64_t seed);
-struct peer *world_add(struct world *world, struct dv_share share, dv_ns kernel_min,
-                       dv_ns kernel_max);
+struct peer *world_add(struct world *world, struct dv_share share, dv_ns kernel_min, dv_ns kernel_max);
 void world_run(struct world *world, dv_ns until);
 void world_destroy(struct world *world);
 

@@ -52,8 +52,8 @@ static void check_holds(const struct honest *who, dv_ns hold, dv_ns pause, dv_ns
     double busy = (double)MS / (double)(MS + pause_of_honest);
     double least = who->entitled * busy - 1.25 * (double)hold / (double)RUN_NS - 0.01;
     if (had < least)
-        fail_msg("holds of %.1f s, pauses of %.1f ms: the honest had %.3f together, not %.3f",
-                 (double)hold / 1e9, (double)pause / 1e6, had, least);
+        fail_msg("holds of %.1f s, pauses of %.1f ms: the honest had %.3f together, not %.3f", (double)hold / 1e9,
+                 (double)pause / 1e6, had, least);
     world_destroy(world);
 }
 
@@ -61,8 +61,7 @@ static void check_holds(const struct honest *who, dv_ns hold, dv_ns pause, dv_ns
  * others pause for a moment after each kernel, as programs do that wait for it. */
 static void test_holds_up_to_the_deadline(void **state)
 {
-    static const dv_ns holds[] = {500 * MS, 5 * S, 20 * S, 29 * S}, pauses[] = {0, 2 * MS},
-                       of_honest[] = {0, MS / 20};
+    static const dv_ns holds[] = {500 * MS, 5 * S, 20 * S, 29 * S}, pauses[] = {0, 2 * MS}, of_honest[] = {0, MS / 20};
 
     (void)state;
     for (unsigned i = 0; i < COUNT(honest); i++)
@@ -90,8 +89,7 @@ static void test_debts_to_who_pauses_do_not_pile_up(void **state)
     for (size_t first = 60000; first < 105000; first += 500)
         for (size_t bins = 5000; first + bins < 119000 && bins <= 40000; bins *= 2)
             if (world_share(long_kernels, first, bins) < 0.2 - allowed / (double)(bins * BIN_NS))
-                fail_msg("%.3f in the %zu ms from %zu ms on", world_share(long_kernels, first, bins),
-                         bins, first);
+                fail_msg("%.3f in the %zu ms from %zu ms on", world_share(long_kernels, first, bins), bins, first);
     world_destroy(world);
 }
 
@@ -109,8 +107,7 @@ static void test_an_unused_guarantee_is_lost(void **state)
     assert_true(world_share(saver, 1000, 58000) < 0.75);
     saver->always = true;
     world_run(world, 70 * S);
-    double allowed =
-        (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / (double)S;
+    double allowed = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / (double)S;
     for (size_t first = 60000; first < 68900; first += 50)
         if (world_share(other, first, 1000) < 0.2 - allowed)
             fail_msg("%.3f in the second from %zu ms on", world_share(other, first, 1000), first);
@@ -125,8 +122,7 @@ static void toggle(struct world *world)
 {
     struct peer *cheat = &world->peers[world->count - 1];
     bool first = cheat->tenant.share.request_ppm == toggled[0].request_ppm &&
-                 cheat->tenant.share.class == toggled[0].class &&
-                 cheat->tenant.share.weight == toggled[0].weight;
+                 cheat->tenant.share.class == toggled[0].class && cheat->tenant.share.weight == toggled[0].weight;
 
     dv_policy_tenant_set(&world->policy, &cheat->tenant, &toggled[first], world->now);
     world->next_meddling = world->now + MS;
@@ -145,9 +141,8 @@ static void check_toggling(struct dv_share one, struct dv_share other, dv_ns ker
     world_run(world, 100 * S);
     double had = world_share(victim, 1000, 98000);
     if (had < entitled - 0.01 - (double)kernel / (double)(100 * S))
-        fail_msg("request %u or %u, class %d or %d, kernels of %.3f s: %.3f instead of %.3f",
-                 one.request_ppm, other.request_ppm, one.class, other.class, (double)kernel / 1e9,
-                 had, entitled);
+        fail_msg("request %u or %u, class %d or %d, kernels of %.3f s: %.3f instead of %.3f", one.request_ppm,
+                 other.request_ppm, one.class, other.class, (double)kernel / 1e9, had, entitled);
     world_destroy(world);
 }
 
@@ -199,8 +194,8 @@ static void lie(struct world *world)
     switch (random_below(random, 5)) {
     case 0:
         share.request_ppm = (uint32_t)random_below(random, share.request_ppm + 1);
-        share.limit_ppm = share.request_ppm + 10000 +
-                          (uint32_t)random_below(random, DV_PPM - share.request_ppm - 10000 + 1);
+        share.limit_ppm =
+            share.request_ppm + 10000 + (uint32_t)random_below(random, DV_PPM - share.request_ppm - 10000 + 1);
         share.weight = 1 + (uint32_t)random_below(random, share.weight);
         share.class = (enum dv_class)(share.class + random_below(random, DV_CLASS_COUNT - share.class));
         dv_policy_tenant_set(&world->policy, &liar->tenant, &share, world->now);
@@ -213,8 +208,7 @@ static void lie(struct world *world)
         break;
     case 3:
         if (actor->lease.holding)
-            dv_policy_moved(&world->policy, &actor->lease, world->now - actor->lease.granted_at,
-                            world->now);
+            dv_policy_moved(&world->policy, &actor->lease, world->now - actor->lease.granted_at, world->now);
         break;
     default:
         dv_policy_set_away(&world->policy, &actor->lease, random_chance(random, 50), world->now);
@@ -262,9 +256,8 @@ static double check_liar(uint64_t seed)
             if (short_of > allowed)
                 fail_msg("seed %llu: tenant %u of %u (class %d, request %u, weight %u) had %.4f less than "
                          "its %.4f in the minute from %zu ms on; holds were up to %.2f s",
-                         (unsigned long long)seed, i, count, shares[i].class, shares[i].request_ppm,
-                         shares[i].weight, short_of, (double)entitled[i] / DV_PPM, first,
-                         (double)longest / 1e9);
+                         (unsigned long long)seed, i, count, shares[i].class, shares[i].request_ppm, shares[i].weight,
+                         short_of, (double)entitled[i] / DV_PPM, first, (double)longest / 1e9);
         }
     world_destroy(world);
     return worst;
@@ -285,10 +278,8 @@ static void test_a_liar_takes_no_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_holds_up_to_the_deadline),
-        cmocka_unit_test(test_debts_to_who_pauses_do_not_pile_up),
-        cmocka_unit_test(test_an_unused_guarantee_is_lost),
-        cmocka_unit_test(test_changes_set_no_clock_back),
+        cmocka_unit_test(test_holds_up_to_the_deadline),    cmocka_unit_test(test_debts_to_who_pauses_do_not_pile_up),
+        cmocka_unit_test(test_an_unused_guarantee_is_lost), cmocka_unit_test(test_changes_set_no_clock_back),
         cmocka_unit_test(test_a_liar_takes_no_share),
     };
     print_message("seed %llu\n", (unsigned long long)random_seed());

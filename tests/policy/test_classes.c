@@ -24,10 +24,9 @@ static dv_ns random_magnitude(struct random *random, dv_ns low, dv_ns high)
 static void add_random_peer(struct world *world, uint32_t *left, bool pauses, dv_ns longest_kernel)
 {
     struct random *random = &world->random;
-    struct dv_share share = {
-        .limit_ppm = DV_PPM,
-        .class = (enum dv_class)random_below(random, DV_CLASS_COUNT),
-        .weight = 1 + (uint32_t)random_below(random, random_chance(random, 30) ? 50 : 4)};
+    struct dv_share share = {.limit_ppm = DV_PPM,
+                             .class = (enum dv_class)random_below(random, DV_CLASS_COUNT),
+                             .weight = 1 + (uint32_t)random_below(random, random_chance(random, 30) ? 50 : 4)};
     if (random_chance(random, 40)) {
         share.request_ppm = (uint32_t)random_below(random, *left / 2 + 1);
         *left -= share.request_ppm;
@@ -82,9 +81,8 @@ static void judge(const struct world *world, size_t first, size_t bins, struct v
         if (off > allowed)
             fail_msg("tenant %u of %u (class %d, request %u, limit %u, weight %u): %.4f in the "
                      "%zu ms from %zu ms on, entitled to %.4f (+-%.4f)",
-                     i, world->count, peer->share.class, peer->share.request_ppm,
-                     peer->share.limit_ppm, peer->share.weight, share, bins, first, entitled,
-                     allowed);
+                     i, world->count, peer->share.class, peer->share.request_ppm, peer->share.limit_ppm,
+                     peer->share.weight, share, bins, first, entitled, allowed);
     }
 }
 
@@ -104,8 +102,7 @@ static double mix(uint64_t seed, uint32_t slots, bool pauses, dv_ns longest_kern
     }
     world_run(world, SECONDS * DV_NS_PER_S);
     dv_policy_entitlements(shares, count, verdict.ppm);
-    dv_ns turn =
-        world->longest_slice > world->longest_kernel ? world->longest_slice : world->longest_kernel;
+    dv_ns turn = world->longest_slice > world->longest_kernel ? world->longest_slice : world->longest_kernel;
     /* where classes are mixed, a turn of a higher class may come before */
     verdict.allowed_ns = (double)(dv_policy_error_bound(turn, turn) + turn);
     size_t end = (SECONDS - 2) * 1000; /* holds under way are not recorded yet */
@@ -123,8 +120,7 @@ static void mixes(uint64_t seed, bool pauses, dv_ns longest_kernel)
     unsigned worst_run = 0;
 
     for (unsigned run = 0; run < RUNS; run++) {
-        double off = mix(random_seed() + seed + run, 1 + run % 4 / 3 * (1 + run % 3), pauses,
-                         longest_kernel);
+        double off = mix(random_seed() + seed + run, 1 + run % 4 / 3 * (1 + run % 3), pauses, longest_kernel);
         if (off > worst) {
             worst = off;
             worst_run = run;
@@ -181,19 +177,14 @@ static void check_shares(const struct dv_share *shares, unsigned count, const do
 static void test_a_class_buys_no_share(void **state)
 {
     (void)state;
-    check_shares((struct dv_share[]){{0, DV_PPM, 1, LATENCY}, {0, 300000, 1, STANDARD}}, 2,
-                 (double[]){70, 30});
-    check_shares((struct dv_share[]){{0, DV_PPM, 1, LATENCY}, {200000, 400000, 1, STANDARD}}, 2,
-                 (double[]){60, 40});
-    check_shares((struct dv_share[]){{0, DV_PPM, 10, LATENCY},
-                                     {0, DV_PPM, 10, LATENCY},
-                                     {500000, DV_PPM, 1, STANDARD}},
+    check_shares((struct dv_share[]){{0, DV_PPM, 1, LATENCY}, {0, 300000, 1, STANDARD}}, 2, (double[]){70, 30});
+    check_shares((struct dv_share[]){{0, DV_PPM, 1, LATENCY}, {200000, 400000, 1, STANDARD}}, 2, (double[]){60, 40});
+    check_shares((struct dv_share[]){{0, DV_PPM, 10, LATENCY}, {0, DV_PPM, 10, LATENCY}, {500000, DV_PPM, 1, STANDARD}},
                  3, (double[]){25, 25, 50});
-    check_shares((struct dv_share[]){{0, DV_PPM, 1, LATENCY},
-                                     {0, DV_PPM, 1, LATENCY},
-                                     {400000, DV_PPM, 1, STANDARD},
-                                     {0, 100000, 1, STANDARD}},
-                 4, (double[]){25, 25, 40, 10});
+    check_shares(
+        (struct dv_share[]){
+            {0, DV_PPM, 1, LATENCY}, {0, DV_PPM, 1, LATENCY}, {400000, DV_PPM, 1, STANDARD}, {0, 100000, 1, STANDARD}},
+        4, (double[]){25, 25, 40, 10});
     check_shares((struct dv_share[]){{0, DV_PPM, 1, DV_CLASS_BATCH},
                                      {0, 600000, 1, STANDARD},
                                      {100000, DV_PPM, 9, DV_CLASS_IDLE}},
@@ -217,8 +208,7 @@ static void test_a_guarantee_is_not_hoarded(void **state)
     world_run(world, 5 * DV_NS_PER_S);
     hoarder->always = true;
     world_run(world, 10 * DV_NS_PER_S);
-    double allowed =
-        (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
+    double allowed = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
     for (size_t first = 5000; first < 8900; first += 50)
         if (world_share(other, first, 1000) < 0.5 - allowed)
             fail_msg("%.3f in the second from %zu ms on", world_share(other, first, 1000), first);
@@ -229,8 +219,7 @@ static void test_a_guarantee_is_not_hoarded(void **state)
 static void test_idle_work_takes_what_is_left(void **state)
 {
     struct world *world = world_create(&dv_policy_elastic, 1, 1);
-    struct peer *service =
-        world_add(world, (struct dv_share){0, DV_PPM, 1, STANDARD}, 2 * MS, 2 * MS);
+    struct peer *service = world_add(world, (struct dv_share){0, DV_PPM, 1, STANDARD}, 2 * MS, 2 * MS);
     struct peer *idle[2];
 
     (void)state;

@@ -17,16 +17,14 @@ static dv_ns random_between(struct random *random, dv_ns low, dv_ns high)
 static void add_random_kernels(struct world *world, struct dv_share share)
 {
     dv_ns low = random_between(&world->random, MS / 10, 10 * MS);
-    dv_ns high =
-        random_between(&world->random, low, random_chance(&world->random, 50) ? low : 20 * MS);
+    dv_ns high = random_between(&world->random, low, random_chance(&world->random, 50) ? low : 20 * MS);
 
     world_add(world, share, low, high > low ? high : low);
 }
 
 /* Calls check(share over the window) for windows all over the run. */
 static void each_window(const struct world *world, size_t from_bin,
-                        void (*check)(const struct world *world, size_t first, void *context),
-                        void *context)
+                        void (*check)(const struct world *world, size_t first, void *context), void *context)
 {
     size_t end = world->now / BIN_NS - 200; /* holds under way are not recorded yet */
 
@@ -55,16 +53,15 @@ static void check_bound(const struct world *world, size_t first, void *context)
         if (off / bound->allowed > bound->worst)
             bound->worst = off / bound->allowed;
         if (off > bound->allowed)
-            fail_msg("tenant %u of %u: %.4f in the window at %zu ms, entitled to %.4f (+-%.4f)", i,
-                     world->count, share, first, (double)bound->ppm[i] / DV_PPM, bound->allowed);
+            fail_msg("tenant %u of %u: %.4f in the window at %zu ms, entitled to %.4f (+-%.4f)", i, world->count, share,
+                     first, (double)bound->ppm[i] / DV_PPM, bound->allowed);
     }
     assert_true(sum <= 1.000001);
     if (bound->full)
         assert_true(sum >= 0.999);
 }
 
-static void backlogged(const struct dv_policy_ops *ops, uint64_t seed, bool requests, bool limits,
-                       double *worst)
+static void backlogged(const struct dv_policy_ops *ops, uint64_t seed, bool requests, bool limits, double *worst)
 {
     struct world *world = world_create(ops, 1, seed);
     struct random *random = &world->random;
@@ -81,8 +78,7 @@ static void backlogged(const struct dv_policy_ops *ops, uint64_t seed, bool requ
             left -= share.request_ppm;
         }
         if (limits && i && random_chance(random, 40)) /* the first one can take what is left */
-            share.limit_ppm = share.request_ppm +
-                              (uint32_t)random_between(random, 50000, DV_PPM - share.request_ppm);
+            share.limit_ppm = share.request_ppm + (uint32_t)random_between(random, 50000, DV_PPM - share.request_ppm);
         if (share.limit_ppm > DV_PPM)
             share.limit_ppm = DV_PPM;
         shares[i] = share;
@@ -90,15 +86,14 @@ static void backlogged(const struct dv_policy_ops *ops, uint64_t seed, bool requ
     }
     world_run(world, 12 * DV_NS_PER_S);
     dv_policy_entitlements(shares, count, bound.ppm);
-    bound.allowed =
-        (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
+    bound.allowed = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
     each_window(world, 1000, check_bound, &bound);
     assert_int_equal(world->idle_while_wanted, 0);
     for (unsigned i = 0; i < count; i++) { /* nothing adds up in the long run */
         double off = world_share(&world->peers[i], 1500, 10000) - (double)bound.ppm[i] / DV_PPM;
         if (fabs(off) > IN_TEN_SECONDS)
-            fail_msg("tenant %u of %u: off by %.5f in ten seconds, entitled to %.4f (+-%.5f)", i,
-                     count, off, (double)bound.ppm[i] / DV_PPM, IN_TEN_SECONDS);
+            fail_msg("tenant %u of %u: off by %.5f in ten seconds, entitled to %.4f (+-%.5f)", i, count, off,
+                     (double)bound.ppm[i] / DV_PPM, IN_TEN_SECONDS);
     }
     if (bound.worst > *worst)
         *worst = bound.worst;
@@ -148,9 +143,8 @@ static void test_backlogged_short_kernels(void **state)
         uint32_t left = DV_PPM;
 
         for (unsigned i = 0; i < count; i++) {
-            shares[i] = (struct dv_share){.limit_ppm = DV_PPM,
-                                          .weight = 1 + (uint32_t)random_below(random, 20),
-                                          .class = DV_CLASS_STANDARD};
+            shares[i] = (struct dv_share){
+                .limit_ppm = DV_PPM, .weight = 1 + (uint32_t)random_below(random, 20), .class = DV_CLASS_STANDARD};
             if (random_chance(random, 30))
                 shares[i].request_ppm = (uint32_t)random_below(random, left / 2 + 1);
             left -= shares[i].request_ppm;
@@ -179,8 +173,8 @@ static void check_promise(const struct world *world, size_t first, void *context
     double share = world_share(&world->peers[promise->who], first, WINDOW_BINS);
 
     if (share < promise->at_least || share > promise->at_most)
-        fail_msg("%.4f in the window at %zu ms, promised %.4f to %.4f", share, first,
-                 promise->at_least, promise->at_most);
+        fail_msg("%.4f in the window at %zu ms, promised %.4f to %.4f", share, first, promise->at_least,
+                 promise->at_most);
 }
 
 /* Others that come and go at random, of all sizes. */
@@ -189,8 +183,7 @@ static void add_crowd(struct world *world, unsigned count, uint32_t requests_ppm
     struct random *random = &world->random;
 
     for (unsigned i = 0; i < count; i++) {
-        struct dv_share share = {.request_ppm =
-                                     random_chance(random, 30) ? requests_ppm / count : 0,
+        struct dv_share share = {.request_ppm = random_chance(random, 30) ? requests_ppm / count : 0,
                                  .limit_ppm = DV_PPM,
                                  .weight = 1 + (uint32_t)random_below(random, 10),
                                  .class = DV_CLASS_STANDARD};
@@ -213,8 +206,7 @@ static void test_request_kept(void **state)
         add_random_kernels(world, share);
         add_crowd(world, 1 + (unsigned)random_below(&world->random, 10), DV_PPM - request);
         world_run(world, 12 * DV_NS_PER_S);
-        double slack = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) /
-                       DV_NS_PER_S;
+        double slack = (double)dv_policy_error_bound(world->longest_slice, world->longest_kernel) / DV_NS_PER_S;
         struct promise promise = {0, (double)request / DV_PPM - slack, 1};
         each_window(world, 0, check_promise, &promise);
         assert_int_equal(world->idle_while_wanted, 0);
@@ -228,8 +220,7 @@ static void test_limit_kept(void **state)
     for (unsigned run = 0; run < 60; run++) {
         struct world *world = world_create(&dv_policy_elastic, 1, random_seed() + 5000 + run);
         uint32_t limit = 50000 + (uint32_t)random_below(&world->random, 900000);
-        struct dv_share share = {0, limit, 1 + (uint32_t)random_below(&world->random, 50),
-                                 DV_CLASS_STANDARD};
+        struct dv_share share = {0, limit, 1 + (uint32_t)random_below(&world->random, 50), DV_CLASS_STANDARD};
         add_random_kernels(world, share);
         world->peers[0].sessions = 1 + (unsigned)random_below(&world->random, MAX_SESSIONS);
         add_crowd(world, (unsigned)random_below(&world->random, 8), 0);
@@ -259,9 +250,8 @@ static void test_no_starvation(void **state)
                                      .weight = 1 + (uint32_t)random_below(random, 10),
                                      .class = (enum dv_class)random_below(random, 3)};
             if (i == 0)
-                share = (struct dv_share){.limit_ppm = random_chance(random, 50) ? DV_PPM : 100000,
-                                          .weight = 1,
-                                          .class = DV_CLASS_BATCH};
+                share = (struct dv_share){
+                    .limit_ppm = random_chance(random, 50) ? DV_PPM : 100000, .weight = 1, .class = DV_CLASS_BATCH};
             weights += share.weight;
             add_random_kernels(world, share);
             world->peers[i].always = i == 0 || random_chance(random, 70);
@@ -275,8 +265,8 @@ static void test_no_starvation(void **state)
             double round = (double)hold * (weights / peer->share.weight + 2 * count);
             assert_true(peer->grants > 0);
             if ((double)peer->longest_wait > round && peer->share.limit_ppm == DV_PPM)
-                fail_msg("tenant %u waited %.0f ms, a round is %.0f ms", i,
-                         (double)peer->longest_wait / 1e6, round / 1e6);
+                fail_msg("tenant %u waited %.0f ms, a round is %.0f ms", i, (double)peer->longest_wait / 1e6,
+                         round / 1e6);
         }
         world_destroy(world);
     }
@@ -295,18 +285,16 @@ static uint64_t fingerprint(uint64_t seed, const struct dv_policy_ops *ops)
     return result;
 }
 
-static const struct dv_policy_ops *const all_policies[] = {&dv_policy_elastic, &dv_policy_fair,
-                                                           &dv_policy_fifo, &dv_policy_band};
+static const struct dv_policy_ops *const all_policies[] = {&dv_policy_elastic, &dv_policy_fair, &dv_policy_fifo,
+                                                           &dv_policy_band};
 
 static void test_deterministic(void **state)
 {
     (void)state;
     for (unsigned p = 0; p < 4; p++)
         for (uint64_t seed = random_seed() + 7000; seed < random_seed() + 7005; seed++) {
-            assert_int_equal(fingerprint(seed, all_policies[p]),
-                             fingerprint(seed, all_policies[p]));
-            assert_int_not_equal(fingerprint(seed, all_policies[p]),
-                                 fingerprint(seed + 100, all_policies[p]));
+            assert_int_equal(fingerprint(seed, all_policies[p]), fingerprint(seed, all_policies[p]));
+            assert_int_not_equal(fingerprint(seed, all_policies[p]), fingerprint(seed + 100, all_policies[p]));
         }
 }
 
@@ -377,16 +365,11 @@ static void test_enough_arrivals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backlogged_by_weight),
-        cmocka_unit_test(test_backlogged_with_requests),
-        cmocka_unit_test(test_backlogged_with_limits),
-        cmocka_unit_test(test_backlogged_short_kernels),
-        cmocka_unit_test(test_request_kept),
-        cmocka_unit_test(test_limit_kept),
-        cmocka_unit_test(test_no_starvation),
-        cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_live_changes),
-        cmocka_unit_test(test_enough_arrivals),
+        cmocka_unit_test(test_backlogged_by_weight),   cmocka_unit_test(test_backlogged_with_requests),
+        cmocka_unit_test(test_backlogged_with_limits), cmocka_unit_test(test_backlogged_short_kernels),
+        cmocka_unit_test(test_request_kept),           cmocka_unit_test(test_limit_kept),
+        cmocka_unit_test(test_no_starvation),          cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_live_changes),           cmocka_unit_test(test_enough_arrivals),
     };
     print_message("seed %llu\n", (unsigned long long)random_seed());
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -370,8 +370,7 @@ static void test_latency_takes_only_the_slots_it_needs(void **state)
     (void)state;
     set_stage(&stage, &dv_policy_elastic, 4);
     for (unsigned i = 0; i < 4; i++) {
-        share(&stage, i,
-              (struct dv_share){0, DV_PPM, 1, i < 2 ? DV_CLASS_STANDARD : DV_CLASS_BATCH});
+        share(&stage, i, (struct dv_share){0, DV_PPM, 1, i < 2 ? DV_CLASS_STANDARD : DV_CLASS_BATCH});
         wait_for(&stage, i);
         dv_policy_next(&stage.policy, stage.now);
     }
@@ -423,14 +422,14 @@ static void test_pauses_that_are_worth_waiting_for(void **state)
 
     (void)state;
     assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), MS); /* nothing is known */
-    for (int i = 0; i < 20; i++) /* one pause after four short gaps */
+    for (int i = 0; i < 20; i++)                                   /* one pause after four short gaps */
         dv_pauses_note(&pauses, i % 5 == 4 ? 100 * MS : MS / 10, MS);
     assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), MS);
     assert_int_equal(dv_pauses_linger(&pauses, 40 * MS, MS, true), MS); /* it would not come back in time */
     for (int i = 0; i < 20; i++)
         dv_pauses_note(&pauses, 20 * MS, MS);
     assert_int_equal(dv_pauses_linger(&pauses, MS, MS, true), 0);
-    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, false), MS); /* nobody waits */
+    assert_int_equal(dv_pauses_linger(&pauses, MS, MS, false), MS);          /* nobody waits */
     assert_int_equal(dv_pauses_linger(&pauses, 40 * MS, MS, true), 40 * MS); /* moving would cost more */
     for (int i = 0; i < 5; i++)
         dv_pauses_note(&pauses, MS / 10, MS);
@@ -567,8 +566,7 @@ static void test_a_turn_for_which_memory_was_moved_has_an_end(void **state)
         struct dv_policy_session *holder = &stage.sessions[one_of_two(&stage)];
         dv_policy_moves(holder, DV_MOVING_MAX_NS, stage.now);
         stage.now += cases[i].moved_ns;
-        struct dv_decision decision =
-            dv_policy_moved(&stage.policy, holder, cases[i].moved_ns, stage.now);
+        struct dv_decision decision = dv_policy_moved(&stage.policy, holder, cases[i].moved_ns, stage.now);
         assert_int_equal(decision.slice_ns, cases[i].own_ns);
     }
 }
@@ -629,8 +627,7 @@ static void test_a_fixed_slice_begins_when_memory_is_there(void **state)
     int who = grant(&stage, DV_RULE_LEAST_SERVED);
     dv_policy_moves(&stage.sessions[who], DV_MOVING_MAX_NS, stage.now);
     stage.now += 300 * MS;
-    struct dv_decision decision =
-        dv_policy_moved(&stage.policy, &stage.sessions[who], 300 * MS, stage.now);
+    struct dv_decision decision = dv_policy_moved(&stage.policy, &stage.sessions[who], 300 * MS, stage.now);
     assert_int_equal(decision.slice_ns, 10 * MS);
 }
 
@@ -790,7 +787,7 @@ static void test_slice(void **state)
     assert_in_range(learned(&stage, 6 * MS, MS), 6 * MS, 7 * MS);  /* the whole burst */
     assert_in_range(learned(&stage, 12 * MS, MS), 6 * MS, 7 * MS); /* in two parts */
     assert_in_range(learned(&stage, 900 * MS, MS), 9 * MS, DV_SLICE_MAX_NS);
-    assert_int_equal(learned(&stage, 900 * MS, 30 * MS), 30 * MS); /* a kernel must fit */
+    assert_int_equal(learned(&stage, 900 * MS, 30 * MS), 30 * MS);                 /* a kernel must fit */
     assert_int_equal(learned(&stage, 900 * MS, 900 * MS), DV_SLICE_KERNEL_MAX_NS); /* is it true? */
     share(&stage, 0, (struct dv_share){0, 300000, 1, DV_CLASS_STANDARD});
     assert_true(learned(&stage, 900 * MS, MS) <= DV_SLICE_LIMITED_NS);
@@ -942,8 +939,8 @@ static double cost(const struct dv_policy_ops *ops, unsigned count)
 
     dv_policy_init(&policy, ops, 1, now);
     for (unsigned i = 0; i < count; i++) {
-        struct dv_share value = {i % 2 ? DV_PPM / 2 / count : 0, i % 3 ? DV_PPM : DV_PPM / 2,
-                                 1 + i % 7, (enum dv_class)(i % DV_CLASS_COUNT)};
+        struct dv_share value = {i % 2 ? DV_PPM / 2 / count : 0, i % 3 ? DV_PPM : DV_PPM / 2, 1 + i % 7,
+                                 (enum dv_class)(i % DV_CLASS_COUNT)};
         dv_policy_tenant_add(&policy, &tenants[i], &value, now);
         dv_policy_session_init(&sessions[i], &tenants[i]);
         dv_policy_wait(&policy, &sessions[i], now);
@@ -967,14 +964,12 @@ static double cost(const struct dv_policy_ops *ops, unsigned count)
 
 static void test_cost_grows_as_the_logarithm(void **state)
 {
-    const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair,
-                                                    &dv_policy_fifo};
+    const struct dv_policy_ops *const policies[] = {&dv_policy_elastic, &dv_policy_fair, &dv_policy_fifo};
 
     (void)state;
     for (unsigned i = 0; i < COUNT(policies); i++) {
         double few = cost(policies[i], 10), many = cost(policies[i], 10000);
-        print_message("%s: %.1f comparisons a turn with 10 tenants, %.1f with 10,000\n",
-                      policies[i]->name, few, many);
+        print_message("%s: %.1f comparisons a turn with 10 tenants, %.1f with 10,000\n", policies[i]->name, few, many);
         /* log2(10000) / log2(10) is 4; linear cost would be 1000 times as much */
         assert_true(many <= 8 * few + 20);
     }

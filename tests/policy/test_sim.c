@@ -141,8 +141,7 @@ static void test_crowd(void **state)
                                 "  - {name: many, copies: 10000, kernel: 1ms}\n"
                                 "  - {name: urgent, class: latency, copies: 5000,\n"
                                 "     arrival: periodic, period: 500ms, kernel: 10us}\n";
-    static const struct dv_policy_ops *const all[] = {&dv_policy_elastic, &dv_policy_fair,
-                                                      &dv_policy_fifo};
+    static const struct dv_policy_ops *const all[] = {&dv_policy_elastic, &dv_policy_fair, &dv_policy_fifo};
     char problem[1024];
 
     (void)state;
@@ -186,23 +185,22 @@ static unsigned draw(unsigned below)
 static void random_workload(char *text, size_t bytes)
 {
     static const char *const classes[] = {"latency", "standard", "batch"};
-    static const char *const arrivals[] = {"always", "always, gap: 3ms", "poisson, rate: 100",
-                                           "pareto, mean: 20ms", "periodic, period: 30ms"};
+    static const char *const arrivals[] = {"always", "always, gap: 3ms", "poisson, rate: 100", "pareto, mean: 20ms",
+                                           "periodic, period: 30ms"};
     unsigned speeds[] = {20, 500, 20000};
-    size_t used = (size_t)snprintf(
-        text, bytes,
-        "duration: 2s\nseed: %u\ngrant-overhead: %uus\ndevice-order: %s\n"
-        "devices: [{name: gpu, copies: %u, slots: %u, memory: 100MiB, copy-speed: %uMiB, "
-        "copy-engine: %s}]\ntenants:\n",
-        draw(1000), 1 + draw(100), draw(2) ? "fixed" : "free", 1 + draw(3), 1 + draw(3),
-        speeds[draw(3)], draw(2) ? "true" : "false");
+    size_t used = (size_t)snprintf(text, bytes,
+                                   "duration: 2s\nseed: %u\ngrant-overhead: %uus\ndevice-order: %s\n"
+                                   "devices: [{name: gpu, copies: %u, slots: %u, memory: 100MiB, copy-speed: %uMiB, "
+                                   "copy-engine: %s}]\ntenants:\n",
+                                   draw(1000), 1 + draw(100), draw(2) ? "fixed" : "free", 1 + draw(3), 1 + draw(3),
+                                   speeds[draw(3)], draw(2) ? "true" : "false");
 
     for (unsigned i = 0, count = 1 + draw(6); i < count; i++) {
         used += (size_t)snprintf(text + used, bytes - used,
                                  "  - {name: t%u, class: %s, arrival: %s, kernel: %uus, burst: %u, "
                                  "copies: %u, sessions: %u, join: %ums",
-                                 i, classes[draw(3)], arrivals[draw(5)], 20 + draw(5000),
-                                 1 + draw(20), 1 + draw(3), 1 + draw(3), draw(1000));
+                                 i, classes[draw(3)], arrivals[draw(5)], 20 + draw(5000), 1 + draw(20), 1 + draw(3),
+                                 1 + draw(3), draw(1000));
         if (draw(4))
             used += (size_t)snprintf(text + used, bytes - used, ", set: %uMiB", 1 + draw(100));
         if (!draw(3))

@@ -34,8 +34,8 @@ static cl_mem make_word(const struct dv_test *test, cl_uint value)
     return dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof value, &value);
 }
 
-static cl_int enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value,
-                          cl_uint waits, const cl_event *list, cl_event *event)
+static cl_int enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value, cl_uint waits,
+                          const cl_event *list, cl_event *event)
 {
     size_t one = 1;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
@@ -90,8 +90,7 @@ static void test_states(const struct dv_test *test, cl_kernel kernel)
             dv_test_detail("no callback for state %d", states[i]);
         CHECK(notices[i].event == event);
         /* The standard lets an implementation report a later state than the one asked for. */
-        CHECK(atomic_load(&notices[i].status) <= states[i] &&
-              atomic_load(&notices[i].status) >= CL_COMPLETE);
+        CHECK(atomic_load(&notices[i].status) <= states[i] && atomic_load(&notices[i].status) >= CL_COMPLETE);
     }
     CHECK(atomic_load(&notices[2].status) == CL_COMPLETE);
 
@@ -157,8 +156,7 @@ static void CL_CALLBACK relay_next(cl_event event, cl_int status, void *data)
     }
     cl_event next;
     if (enqueue_add(relay->queue, relay->kernel, relay->buffer, 1, 0, NULL, &next) != CL_SUCCESS ||
-        clSetEventCallback(next, CL_COMPLETE, relay_next, relay) != CL_SUCCESS ||
-        clFlush(relay->queue) != CL_SUCCESS) {
+        clSetEventCallback(next, CL_COMPLETE, relay_next, relay) != CL_SUCCESS || clFlush(relay->queue) != CL_SUCCESS) {
         atomic_fetch_add(&relay->errors, 1);
         sem_post(&relay->finished);
     }
@@ -206,8 +204,7 @@ static void test_gate_from_callback(const struct dv_test *test, cl_kernel kernel
         REQUIRE_CL(error);
         cl_event first;
         /* The first of each round waits for the second of the round before. */
-        CHECK_CL(enqueue_add(test->ooo_queue, kernel, buffer, 1, last ? 1 : 0, last ? &last : NULL,
-                             &first));
+        CHECK_CL(enqueue_add(test->ooo_queue, kernel, buffer, 1, last ? 1 : 0, last ? &last : NULL, &first));
         CHECK_CL(clSetEventCallback(first, CL_COMPLETE, open_gate, gates[i]));
         if (last)
             CHECK_CL(clReleaseEvent(last));
@@ -254,8 +251,7 @@ static void test_release_in_callback(const struct dv_test *test, cl_program prog
         REQUIRE_CL(error);
         sem_init(&leavings.done, 0, 0);
         cl_event event;
-        CHECK_CL(enqueue_add(test->queue, leavings.kernel, leavings.buffer, 1, 1, &leavings.gate,
-                             &event));
+        CHECK_CL(enqueue_add(test->queue, leavings.kernel, leavings.buffer, 1, 1, &leavings.gate, &event));
         CHECK_CL(clSetEventCallback(event, CL_COMPLETE, release_all, &leavings));
         CHECK_CL(clFlush(test->queue));
         /* A call in progress needs a reference of its own. */
@@ -331,10 +327,8 @@ static void test_data_in_callback(const struct dv_test *test)
         sem_init(&landing.done, 0, 0);
         cl_mem buffer = dv_test_buffer(test, 0, sizes[i], NULL);
         cl_event event;
-        CHECK_CL(clEnqueueFillBuffer(test->queue, buffer, &landing.expected, 1, 0, sizes[i], 0,
-                                     NULL, NULL));
-        CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_FALSE, 0, sizes[i], landing.bytes, 0,
-                                     NULL, &event));
+        CHECK_CL(clEnqueueFillBuffer(test->queue, buffer, &landing.expected, 1, 0, sizes[i], 0, NULL, NULL));
+        CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_FALSE, 0, sizes[i], landing.bytes, 0, NULL, &event));
         CHECK_CL(clSetEventCallback(event, CL_COMPLETE, look_at_data, &landing));
         CHECK_CL(clFlush(test->queue));
         CHECK(wait_semaphore(&landing.done));
@@ -360,8 +354,8 @@ static void CL_CALLBACK on_build(cl_program program, void *data)
     struct build_notice *notice = data;
     notice->program = program;
     notice->status = 99;
-    CHECK_CL(clGetProgramBuildInfo(program, notice->device, CL_PROGRAM_BUILD_STATUS,
-                                   sizeof notice->status, &notice->status, NULL));
+    CHECK_CL(clGetProgramBuildInfo(program, notice->device, CL_PROGRAM_BUILD_STATUS, sizeof notice->status,
+                                   &notice->status, NULL));
     atomic_fetch_add(&notice->count, 1);
     sem_post(&notice->called);
 }
@@ -372,8 +366,7 @@ static void test_build(const struct dv_test *test)
     cl_int error;
     struct build_notice notice = {.device = test->device};
     sem_init(&notice.called, 0, 0);
-    cl_program program =
-        clCreateProgramWithSource(test->context, 1, (const char **)&source, NULL, &error);
+    cl_program program = clCreateProgramWithSource(test->context, 1, (const char **)&source, NULL, &error);
     REQUIRE_CL(error);
     CHECK_CL(clBuildProgram(program, 1, &test->device, "", on_build, &notice));
     CHECK(wait_semaphore(&notice.called));
@@ -407,8 +400,7 @@ static void test_build(const struct dv_test *test)
     CHECK_EXCEPT_POCL(wait_semaphore(&notice.called), "5.8.3: pfn_notify of clCompileProgram");
     CHECK(notice.program == program);
     sem_init(&notice.called, 0, 0);
-    cl_program linked =
-        clLinkProgram(test->context, 1, &test->device, "", 1, &program, on_build, &notice, &error);
+    cl_program linked = clLinkProgram(test->context, 1, &test->device, "", 1, &program, on_build, &notice, &error);
     CHECK_CL(error);
     CHECK_EXCEPT_POCL(wait_semaphore(&notice.called), "5.8.3: pfn_notify of clLinkProgram");
     CHECK(notice.program == linked);
@@ -467,10 +459,8 @@ static void test_mem_destructors(const struct dv_test *test, cl_kernel kernel)
         cl_mem memory;
         if (kind == 2) {
             cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-            cl_image_desc desc = {
-                .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 8};
-            memory = clCreateImage(test->context, CL_MEM_USE_HOST_PTR, &format, &desc,
-                                   destruction.host, &error);
+            cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 8};
+            memory = clCreateImage(test->context, CL_MEM_USE_HOST_PTR, &format, &desc, destruction.host, &error);
             REQUIRE_CL(error);
         } else {
             memory = dv_test_buffer(test, CL_MEM_USE_HOST_PTR, BYTES, destruction.host);
@@ -528,8 +518,7 @@ static void test_sub_buffer_destructors(const struct dv_test *test)
     dv_test_sleep_ms(10);
     CHECK(atomic_load(&parent_end.next) == 0);
     cl_uint value = 9;
-    CHECK_CL(
-        clEnqueueWriteBuffer(test->queue, child, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
+    CHECK_CL(clEnqueueWriteBuffer(test->queue, child, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
     check_word(test->queue, child, 9);
     CHECK_CL(clReleaseMemObject(child));
     await_count(&child_end.done, 1);
@@ -542,8 +531,7 @@ static void CL_CALLBACK on_context_destroy(cl_context context, void *data)
     atomic_fetch_add((atomic_int *)data, 1);
 }
 
-static void CL_CALLBACK on_context_error(const char *text, const void *info, size_t size,
-                                         void *data)
+static void CL_CALLBACK on_context_error(const char *text, const void *info, size_t size, void *data)
 {
     (void)text;
     (void)info;
@@ -556,8 +544,7 @@ static void test_context(const struct dv_test *test)
     dv_test_section("context callbacks");
     cl_int error;
     atomic_int reports = 0, ends = 0;
-    cl_context context =
-        clCreateContext(NULL, 1, &test->device, on_context_error, &reports, &error);
+    cl_context context = clCreateContext(NULL, 1, &test->device, on_context_error, &reports, &error);
     CHECK_CL(error);
     REQUIRE(context);
     CHECK_CL(clSetContextDestructorCallback(context, on_context_destroy, &ends));

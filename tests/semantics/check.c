@@ -26,8 +26,7 @@ bool dv_test_note_error(cl_int got, cl_int expected, const char *file, int line,
 {
     bool ok = dv_test_note(got == expected, file, line, what);
     if (!ok)
-        dv_test_detail("got %s, expected %s", dv_test_error_name(got),
-                       dv_test_error_name(expected));
+        dv_test_detail("got %s, expected %s", dv_test_error_name(got), dv_test_error_name(expected));
     return ok;
 }
 
@@ -36,14 +35,12 @@ bool dv_test_note_vendor(bool ok, const char *file, int line, const char *what, 
     atomic_fetch_add(&checks_done, 1);
     if (!ok) {
         atomic_fetch_add(&vendor_deviations, 1);
-        fprintf(stderr, "DEVIATION %s:%d [%s] %s (%s)\n", file, line, current_section, what,
-                clause);
+        fprintf(stderr, "DEVIATION %s:%d [%s] %s (%s)\n", file, line, current_section, what, clause);
     }
     return ok;
 }
 
-bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *what,
-                              const char *clause)
+bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *what, const char *clause)
 {
     if (on_bare_pocl)
         return dv_test_note_vendor(ok, file, line, what, clause);
@@ -85,8 +82,8 @@ void dv_test_give_up(const char *file, int line, const char *what)
 int dv_test_result(const char *program)
 {
     unsigned failed = atomic_load(&checks_failed);
-    printf("%s: %u checks, %u failed, %u known deviations\n", program, atomic_load(&checks_done),
-           failed, atomic_load(&vendor_deviations));
+    printf("%s: %u checks, %u failed, %u known deviations\n", program, atomic_load(&checks_done), failed,
+           atomic_load(&vendor_deviations));
     fflush(stdout);
     return failed ? 1 : 0;
 }
@@ -101,15 +98,13 @@ struct dv_test dv_test_setup(void)
     char name[256] = "";
     REQUIRE_CL(clGetPlatformInfo(test.platform, CL_PLATFORM_NAME, sizeof name, name, NULL));
     on_bare_pocl = strcmp(name, "Portable Computing Language") == 0;
-    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test.platform,
-                                          0};
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test.platform, 0};
     test.context = clCreateContext(properties, 1, &test.device, NULL, NULL, &error);
     REQUIRE_CL(error);
     test.queue = clCreateCommandQueue(test.context, test.device, CL_QUEUE_PROFILING_ENABLE, &error);
     REQUIRE_CL(error);
-    test.ooo_queue = clCreateCommandQueue(
-        test.context, test.device,
-        CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+    test.ooo_queue = clCreateCommandQueue(test.context, test.device,
+                                          CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
     REQUIRE_CL(error);
     return test;
 }
@@ -169,8 +164,7 @@ cl_mem dv_test_buffer(const struct dv_test *test, cl_mem_flags flags, size_t siz
 cl_int dv_test_event_status(cl_event event)
 {
     cl_int status = 12345;
-    CHECK_CL(
-        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
+    CHECK_CL(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
     return status;
 }
 

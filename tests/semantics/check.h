@@ -61,8 +61,7 @@ void dv_test_random_fill(uint64_t *state, void *memory, size_t size);
 bool dv_test_note(bool ok, const char *file, int line, const char *what);
 bool dv_test_note_error(cl_int got, cl_int expected, const char *file, int line, const char *what);
 bool dv_test_note_vendor(bool ok, const char *file, int line, const char *what, const char *clause);
-bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *what,
-                              const char *clause);
+bool dv_test_note_except_pocl(bool ok, const char *file, int line, const char *what, const char *clause);
 void dv_test_section(const char *name);
 void dv_test_skip(const char *why);
 void dv_test_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -75,29 +74,27 @@ __attribute__((noreturn)) void dv_test_give_up(const char *file, int line, const
 #define CHECK_CL(call) dv_test_note_error((call), CL_SUCCESS, __FILE__, __LINE__, #call)
 
 /* The call returns exactly this error. */
-#define CHECK_ERROR(call, expected)                                                                \
-    dv_test_note_error((call), (expected), __FILE__, __LINE__, #call)
+#define CHECK_ERROR(call, expected) dv_test_note_error((call), (expected), __FILE__, __LINE__, #call)
 
 /* As CHECK, for what bare PoCL 3.1 is known to do otherwise than the standard says. A deviation is
  * printed with the clause, and not counted: the program still passes on the bare vendor. */
-#define CHECK_VENDOR(condition, clause)                                                            \
-    dv_test_note_vendor((condition), __FILE__, __LINE__, #condition, (clause))
+#define CHECK_VENDOR(condition, clause) dv_test_note_vendor((condition), __FILE__, __LINE__, #condition, (clause))
 
 /* As CHECK_VENDOR on bare PoCL, a full check on everything else: for what a layer above PoCL
  * decides by itself and has to get right. */
-#define CHECK_EXCEPT_POCL(condition, clause)                                                       \
+#define CHECK_EXCEPT_POCL(condition, clause)                                                                           \
     dv_test_note_except_pocl((condition), __FILE__, __LINE__, #condition, (clause))
 
 /* Nothing that follows makes sense without this. */
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            dv_test_give_up(__FILE__, __LINE__, #condition);                                       \
+#define REQUIRE(condition)                                                                                             \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            dv_test_give_up(__FILE__, __LINE__, #condition);                                                           \
     } while (0)
-#define REQUIRE_CL(call)                                                                           \
-    do {                                                                                           \
-        if (!dv_test_note_error((call), CL_SUCCESS, __FILE__, __LINE__, #call))                    \
-            dv_test_give_up(__FILE__, __LINE__, #call);                                            \
+#define REQUIRE_CL(call)                                                                                               \
+    do {                                                                                                               \
+        if (!dv_test_note_error((call), CL_SUCCESS, __FILE__, __LINE__, #call))                                        \
+            dv_test_give_up(__FILE__, __LINE__, #call);                                                                \
     } while (0)
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

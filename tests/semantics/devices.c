@@ -29,10 +29,8 @@ static void work_on(const struct dv_test *test, cl_device_id device)
     size_t global = 256, local = 16;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     for (int i = 0; i < 3; i++)
-        CHECK_CL(
-            clEnqueueNDRangeKernel(own.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
-    CHECK_CL(
-        clEnqueueReadBuffer(own.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(own.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(own.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
     for (cl_uint i = 0; i < 256; i++)
         CHECK(words[i] == 3 * i);
     cl_device_id of_queue = NULL;
@@ -53,8 +51,7 @@ static void check_sub_device(const struct dv_test *test, cl_device_id sub, cl_ui
     CHECK(parent == test->device);
     CHECK(device_uint(sub, CL_DEVICE_REFERENCE_COUNT) == 1);
     CHECK_CL(clRetainDevice(sub));
-    CHECK_VENDOR(device_uint(sub, CL_DEVICE_REFERENCE_COUNT) == 2,
-                 "4.3: the reference count of a sub-device");
+    CHECK_VENDOR(device_uint(sub, CL_DEVICE_REFERENCE_COUNT) == 2, "4.3: the reference count of a sub-device");
     CHECK_CL(clReleaseDevice(sub));
     cl_device_type type = 0, parent_type = 0;
     CHECK_CL(clGetDeviceInfo(sub, CL_DEVICE_TYPE, sizeof type, &type, NULL));
@@ -81,8 +78,7 @@ static void test_partition(const struct dv_test *test)
     dv_test_section("sub-devices");
     cl_device_partition_property properties[8] = {0};
     size_t size = 0;
-    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_PARTITION_PROPERTIES, sizeof properties,
-                             properties, &size));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_PARTITION_PROPERTIES, sizeof properties, properties, &size));
     bool equally = false, by_counts = false;
     for (size_t i = 0; i < size / sizeof properties[0]; i++) {
         equally |= properties[i] == CL_DEVICE_PARTITION_EQUALLY;
@@ -163,8 +159,8 @@ static void test_partition(const struct dv_test *test)
         let_vendor_rest();
         for (cl_uint i = 0; i < count; i++)
             CHECK_CL(clReleaseDevice(subs[i]));
-        cl_device_partition_property too_big[] = {CL_DEVICE_PARTITION_EQUALLY,
-                                                  (cl_device_partition_property)units + 1, 0};
+        cl_device_partition_property too_big[] = {CL_DEVICE_PARTITION_EQUALLY, (cl_device_partition_property)units + 1,
+                                                  0};
         CHECK(clCreateSubDevices(test->device, too_big, 64, subs, &count) != CL_SUCCESS);
     } else {
         dv_test_skip("not partitionable equally");
@@ -181,17 +177,15 @@ static void test_partition(const struct dv_test *test)
         size_t type_size = 0;
         cl_device_partition_property type[8] = {0};
         CHECK_CL(clGetDeviceInfo(subs[0], CL_DEVICE_PARTITION_TYPE, sizeof type, type, &type_size));
-        CHECK_VENDOR(type_size >= 4 * sizeof type[0] && type[0] == CL_DEVICE_PARTITION_BY_COUNTS &&
-                         type[1] == 1,
+        CHECK_VENDOR(type_size >= 4 * sizeof type[0] && type[0] == CL_DEVICE_PARTITION_BY_COUNTS && type[1] == 1,
                      "4.2: CL_DEVICE_PARTITION_TYPE returns the properties of clCreateSubDevices");
         let_vendor_rest();
         CHECK_CL(clReleaseDevice(subs[0]));
         CHECK_CL(clReleaseDevice(subs[1]));
-        cl_device_partition_property too_many[] = {
-            CL_DEVICE_PARTITION_BY_COUNTS, (cl_device_partition_property)units,
-            (cl_device_partition_property)units, CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
-        CHECK_ERROR(clCreateSubDevices(test->device, too_many, 64, subs, &count),
-                    CL_INVALID_DEVICE_PARTITION_COUNT);
+        cl_device_partition_property too_many[] = {CL_DEVICE_PARTITION_BY_COUNTS, (cl_device_partition_property)units,
+                                                   (cl_device_partition_property)units,
+                                                   CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+        CHECK_ERROR(clCreateSubDevices(test->device, too_many, 64, subs, &count), CL_INVALID_DEVICE_PARTITION_COUNT);
     } else {
         dv_test_skip("not partitionable by counts");
     }
@@ -209,10 +203,8 @@ static void test_contexts(const struct dv_test *test)
 {
     dv_test_section("contexts");
     cl_int error;
-    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                          (cl_context_properties)test->platform, 0};
-    cl_context context =
-        clCreateContextFromType(properties, CL_DEVICE_TYPE_ALL, NULL, NULL, &error);
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test->platform, 0};
+    cl_context context = clCreateContextFromType(properties, CL_DEVICE_TYPE_ALL, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(context);
     cl_uint count = 0;
@@ -236,8 +228,8 @@ static void test_contexts(const struct dv_test *test)
     cl_context_properties unknown[] = {0x12345, 0, 0};
     CHECK(!clCreateContext(unknown, 1, &test->device, NULL, NULL, &error));
     CHECK_ERROR(error, CL_INVALID_PROPERTY);
-    cl_context_properties twice[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test->platform,
-                                     CL_CONTEXT_PLATFORM, (cl_context_properties)test->platform, 0};
+    cl_context_properties twice[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)test->platform, CL_CONTEXT_PLATFORM,
+                                     (cl_context_properties)test->platform, 0};
     context = clCreateContext(twice, 1, &test->device, NULL, NULL, &error);
     CHECK_VENDOR(!context && error == CL_INVALID_PROPERTY, "4.4: the same property twice");
     if (context)
@@ -250,15 +242,11 @@ static void test_contexts(const struct dv_test *test)
     CHECK_ERROR(error, CL_DEVICE_NOT_FOUND);
     CHECK_EXCEPT_POCL(!context, "4.4: NULL together with an error");
 
-    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_CUSTOM, 0, NULL, &count),
-                CL_DEVICE_NOT_FOUND);
-    CHECK_VENDOR(clGetDeviceIDs(test->platform, 0x40000000, 0, NULL, &count) ==
-                     CL_INVALID_DEVICE_TYPE,
+    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_CUSTOM, 0, NULL, &count), CL_DEVICE_NOT_FOUND);
+    CHECK_VENDOR(clGetDeviceIDs(test->platform, 0x40000000, 0, NULL, &count) == CL_INVALID_DEVICE_TYPE,
                  "4.2: a device type that is not valid");
-    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_ALL, 0, devices, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_ALL, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_ALL, 0, devices, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_ALL, 0, NULL, NULL), CL_INVALID_VALUE);
     CHECK_CL(clGetDeviceIDs(test->platform, CL_DEVICE_TYPE_DEFAULT, 1, devices, &count));
     CHECK(count == 1);
 
@@ -276,10 +264,9 @@ static void test_queues(const struct dv_test *test)
 {
     dv_test_section("queues");
     cl_int error;
-    cl_queue_properties properties[] = {
-        CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE, 0};
-    cl_command_queue queue =
-        clCreateCommandQueueWithProperties(test->context, test->device, properties, &error);
+    cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES,
+                                        CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE, 0};
+    cl_command_queue queue = clCreateCommandQueueWithProperties(test->context, test->device, properties, &error);
     CHECK_CL(error);
     REQUIRE(queue);
     cl_command_queue_properties bits = 0;
@@ -334,8 +321,7 @@ static void test_extension_functions(const struct dv_test *test)
     CHECK(strstr(extensions, "cl_khr_icd") != NULL);
     /* Announced extensions can be used. */
     typedef cl_int(CL_API_CALL * icd_get)(cl_uint, cl_platform_id *, cl_uint *);
-    icd_get get =
-        (icd_get)clGetExtensionFunctionAddressForPlatform(test->platform, "clIcdGetPlatformIDsKHR");
+    icd_get get = (icd_get)clGetExtensionFunctionAddressForPlatform(test->platform, "clIcdGetPlatformIDsKHR");
     cl_uint count = 0;
     if (CHECK(get != NULL)) {
         CHECK_CL(get(0, NULL, &count));
@@ -348,11 +334,9 @@ static void test_extension_functions(const struct dv_test *test)
     REQUIRE(extensions);
     CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_EXTENSIONS, size, extensions, NULL));
     if (strstr(extensions, "cl_khr_command_buffer"))
-        CHECK(clGetExtensionFunctionAddressForPlatform(test->platform,
-                                                       "clCreateCommandBufferKHR") != NULL);
+        CHECK(clGetExtensionFunctionAddressForPlatform(test->platform, "clCreateCommandBufferKHR") != NULL);
     if (strstr(extensions, "cl_ext_device_fission"))
-        CHECK(clGetExtensionFunctionAddressForPlatform(test->platform, "clCreateSubDevicesEXT") !=
-              NULL);
+        CHECK(clGetExtensionFunctionAddressForPlatform(test->platform, "clCreateSubDevicesEXT") != NULL);
     free(extensions);
 }
 

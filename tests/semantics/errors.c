@@ -16,11 +16,11 @@ static unsigned char host[4096];
 #define SIZE ((size_t)1024)
 
 /* Calls that return a handle: none comes, and the error is this one. */
-#define CHECK_NO_HANDLE(expression, expected)                                                      \
-    do {                                                                                           \
-        cl_int error = 12345;                                                                      \
-        CHECK((expression) == NULL);                                                               \
-        CHECK_ERROR(error, (expected));                                                            \
+#define CHECK_NO_HANDLE(expression, expected)                                                                          \
+    do {                                                                                                               \
+        cl_int error = 12345;                                                                                          \
+        CHECK((expression) == NULL);                                                                                   \
+        CHECK_ERROR(error, (expected));                                                                                \
     } while (0)
 
 static void set_up(void)
@@ -56,18 +56,15 @@ static void test_null_handles(void)
     size_t size, global = 1;
     CHECK_ERROR(clRetainContext(NULL), CL_INVALID_CONTEXT);
     CHECK_ERROR(clReleaseContext(NULL), CL_INVALID_CONTEXT);
-    CHECK_ERROR(clGetContextInfo(NULL, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, &size),
-                CL_INVALID_CONTEXT);
+    CHECK_ERROR(clGetContextInfo(NULL, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, &size), CL_INVALID_CONTEXT);
     CHECK_ERROR(clRetainCommandQueue(NULL), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clReleaseCommandQueue(NULL), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clFlush(NULL), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clFinish(NULL), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clRetainMemObject(NULL), CL_INVALID_MEM_OBJECT);
     CHECK_ERROR(clReleaseMemObject(NULL), CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clGetMemObjectInfo(NULL, CL_MEM_SIZE, sizeof size, &size, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clGetImageInfo(NULL, CL_IMAGE_WIDTH, sizeof size, &size, NULL),
-                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clGetMemObjectInfo(NULL, CL_MEM_SIZE, sizeof size, &size, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clGetImageInfo(NULL, CL_IMAGE_WIDTH, sizeof size, &size, NULL), CL_INVALID_MEM_OBJECT);
     CHECK_ERROR(clRetainSampler(NULL), CL_INVALID_SAMPLER);
     CHECK_ERROR(clReleaseSampler(NULL), CL_INVALID_SAMPLER);
     CHECK_ERROR(clRetainProgram(NULL), CL_INVALID_PROGRAM);
@@ -87,23 +84,15 @@ static void test_null_handles(void)
     CHECK_NO_HANDLE(clCreateCommandQueue(NULL, test.device, 0, &error), CL_INVALID_CONTEXT);
     CHECK_NO_HANDLE(clCreateCommandQueue(test.context, NULL, 0, &error), CL_INVALID_DEVICE);
     CHECK_NO_HANDLE(clCreateKernel(NULL, "take", &error), CL_INVALID_PROGRAM);
-    CHECK_ERROR(clEnqueueReadBuffer(NULL, buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_COMMAND_QUEUE);
-    CHECK_ERROR(clEnqueueReadBuffer(test.queue, NULL, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, NULL, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, NULL, 0, 0, 4, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, NULL, buffer, 0, 0, 4, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, NULL, host, 1, 0, 4, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueReadBuffer(NULL, buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_COMMAND_QUEUE);
+    CHECK_ERROR(clEnqueueReadBuffer(test.queue, NULL, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, NULL, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, NULL, 0, 0, 4, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, NULL, buffer, 0, 0, 4, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, NULL, host, 1, 0, 4, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
     if (!dv_test_pocl_dies("5.10: crash when the kernel is NULL"))
-        CHECK_ERROR(clEnqueueNDRangeKernel(test.queue, NULL, 1, NULL, &global, NULL, 0, NULL, NULL),
-                    CL_INVALID_KERNEL);
-    CHECK_ERROR(clEnqueueUnmapMemObject(test.queue, NULL, host, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
+        CHECK_ERROR(clEnqueueNDRangeKernel(test.queue, NULL, 1, NULL, &global, NULL, 0, NULL, NULL), CL_INVALID_KERNEL);
+    CHECK_ERROR(clEnqueueUnmapMemObject(test.queue, NULL, host, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
 }
 
 /* A handle of another kind, where the loader's dispatch still works. */
@@ -116,32 +105,26 @@ static void test_wrong_kinds(void)
     size_t size;
     CHECK_ERROR(clRetainContext((cl_context)test.queue), CL_INVALID_CONTEXT);
     CHECK_ERROR(clReleaseContext((cl_context)buffer), CL_INVALID_CONTEXT);
-    CHECK_ERROR(
-        clGetContextInfo((cl_context)event, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL),
-        CL_INVALID_CONTEXT);
+    CHECK_ERROR(clGetContextInfo((cl_context)event, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL),
+                CL_INVALID_CONTEXT);
     CHECK_ERROR(clFinish((cl_command_queue)test.context), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clReleaseCommandQueue((cl_command_queue)event), CL_INVALID_COMMAND_QUEUE);
     CHECK_ERROR(clReleaseMemObject((cl_mem)test.queue), CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clGetMemObjectInfo((cl_mem)program, CL_MEM_SIZE, sizeof size, &size, NULL),
-                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clGetMemObjectInfo((cl_mem)program, CL_MEM_SIZE, sizeof size, &size, NULL), CL_INVALID_MEM_OBJECT);
     CHECK_ERROR(clReleaseProgram((cl_program)kernel), CL_INVALID_PROGRAM);
     CHECK_ERROR(clReleaseKernel((cl_kernel)program), CL_INVALID_KERNEL);
     CHECK_ERROR(clReleaseEvent((cl_event)buffer), CL_INVALID_EVENT);
     CHECK_ERROR(clReleaseSampler((cl_sampler)buffer), CL_INVALID_SAMPLER);
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, (cl_mem)kernel, CL_TRUE, 0, 4, host, 0, NULL, NULL),
                 CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(
-        clEnqueueReadBuffer((cl_command_queue)buffer, buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-        CL_INVALID_COMMAND_QUEUE);
+    CHECK_ERROR(clEnqueueReadBuffer((cl_command_queue)buffer, buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
+                CL_INVALID_COMMAND_QUEUE);
     cl_event not_an_event = (cl_event)buffer;
     CHECK_ERROR(clWaitForEvents(1, &not_an_event), CL_INVALID_EVENT);
-    CHECK_ERROR(clEnqueueMarkerWithWaitList(test.queue, 1, &not_an_event, NULL),
-                CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_ERROR(clEnqueueMarkerWithWaitList(test.queue, 1, &not_an_event, NULL), CL_INVALID_EVENT_WAIT_LIST);
     cl_mem not_a_buffer = (cl_mem)sampler;
-    CHECK_ERROR(clSetKernelArg(kernel, 0, sizeof not_a_buffer, &not_a_buffer),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_NO_HANDLE(clCreateBuffer((cl_context)test.queue, 0, SIZE, NULL, &error),
-                    CL_INVALID_CONTEXT);
+    CHECK_ERROR(clSetKernelArg(kernel, 0, sizeof not_a_buffer, &not_a_buffer), CL_INVALID_MEM_OBJECT);
+    CHECK_NO_HANDLE(clCreateBuffer((cl_context)test.queue, 0, SIZE, NULL, &error), CL_INVALID_CONTEXT);
     CHECK_NO_HANDLE(clCreateKernel((cl_program)kernel, "take", &error), CL_INVALID_PROGRAM);
 }
 
@@ -150,62 +133,49 @@ static void test_image_or_buffer(void)
 {
     dv_test_section("image or buffer");
     size_t zero[3] = {0}, region[3] = {4, 4, 1}, pitch;
-    CHECK_ERROR(
-        clEnqueueReadImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
-        CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(
-        clEnqueueWriteImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
-        CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueReadImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
+                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueWriteImage(test.queue, buffer, CL_TRUE, zero, region, 0, 0, host, 0, NULL, NULL),
+                CL_INVALID_MEM_OBJECT);
     CHECK_ERROR(clEnqueueCopyImage(test.queue, image, buffer, zero, zero, region, 0, NULL, NULL),
                 CL_INVALID_MEM_OBJECT);
-    CHECK_NO_HANDLE(clEnqueueMapImage(test.queue, buffer, CL_TRUE, CL_MAP_READ, zero, region,
-                                      &pitch, NULL, 0, NULL, NULL, &error),
-                    CL_INVALID_MEM_OBJECT);
+    CHECK_NO_HANDLE(
+        clEnqueueMapImage(test.queue, buffer, CL_TRUE, CL_MAP_READ, zero, region, &pitch, NULL, 0, NULL, NULL, &error),
+        CL_INVALID_MEM_OBJECT);
     CHECK_EXCEPT_POCL(clEnqueueReadBuffer(test.queue, image, CL_TRUE, 0, 4, host, 0, NULL, NULL) ==
                           CL_INVALID_MEM_OBJECT,
                       "5.2.2: not a buffer object");
     CHECK_EXCEPT_POCL(clEnqueueWriteBuffer(test.queue, image, CL_TRUE, 0, 4, host, 0, NULL, NULL) ==
                           CL_INVALID_MEM_OBJECT,
                       "5.2.2: not a buffer object");
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, image, host, 1, 0, 4, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, image, 0, 0, 4, 0, NULL, NULL),
-                CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, image, host, 1, 0, 4, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, image, 0, 0, 4, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
     cl_buffer_region part = {0, 16};
-    CHECK_NO_HANDLE(clCreateSubBuffer(image, 0, CL_BUFFER_CREATE_TYPE_REGION, &part, &error),
+    CHECK_NO_HANDLE(clCreateSubBuffer(image, 0, CL_BUFFER_CREATE_TYPE_REGION, &part, &error), CL_INVALID_MEM_OBJECT);
+    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, image, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &error),
                     CL_INVALID_MEM_OBJECT);
-    CHECK_NO_HANDLE(
-        clEnqueueMapBuffer(test.queue, image, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &error),
-        CL_INVALID_MEM_OBJECT);
 }
 
 static void test_other_context(void)
 {
     dv_test_section("handles of another context");
     size_t global = 1;
-    CHECK_ERROR(clEnqueueReadBuffer(test.queue, other_buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_CONTEXT);
-    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, other_buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_CONTEXT);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, other_buffer, 0, 0, 4, 0, NULL, NULL),
-                CL_INVALID_CONTEXT);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, other_buffer, host, 1, 0, 4, 0, NULL, NULL),
-                CL_INVALID_CONTEXT);
+    CHECK_ERROR(clEnqueueReadBuffer(test.queue, other_buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_CONTEXT);
+    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, other_buffer, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_CONTEXT);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, other_buffer, 0, 0, 4, 0, NULL, NULL), CL_INVALID_CONTEXT);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, other_buffer, host, 1, 0, 4, 0, NULL, NULL), CL_INVALID_CONTEXT);
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 4, host, 1, &other_event, NULL),
                 CL_INVALID_CONTEXT);
     CHECK_ERROR(clEnqueueMarkerWithWaitList(test.queue, 1, &other_event, NULL), CL_INVALID_CONTEXT);
-    CHECK_ERROR(clEnqueueBarrierWithWaitList(test.queue, 1, &other_event, NULL),
-                CL_INVALID_CONTEXT);
-    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, other_buffer, CL_TRUE, CL_MAP_READ, 0, 4, 0,
-                                       NULL, NULL, &error),
+    CHECK_ERROR(clEnqueueBarrierWithWaitList(test.queue, 1, &other_event, NULL), CL_INVALID_CONTEXT);
+    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, other_buffer, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &error),
                     CL_INVALID_CONTEXT);
     cl_event both[2] = {event, other_event};
     CHECK_ERROR(clWaitForEvents(2, both), CL_INVALID_CONTEXT);
     cl_int n = 1;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof n, &n));
-    CHECK_ERROR(clEnqueueNDRangeKernel(other_queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL),
-                CL_INVALID_CONTEXT);
+    CHECK_ERROR(clEnqueueNDRangeKernel(other_queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL), CL_INVALID_CONTEXT);
 }
 
 static void test_wait_lists(void)
@@ -219,13 +189,10 @@ static void test_wait_lists(void)
     CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 4, host, 1, &none, &made),
                 CL_INVALID_EVENT_WAIT_LIST);
     CHECK_ERROR(clEnqueueMarkerWithWaitList(test.queue, 1, NULL, NULL), CL_INVALID_EVENT_WAIT_LIST);
-    CHECK_ERROR(clEnqueueBarrierWithWaitList(test.queue, 0, &event, NULL),
-                CL_INVALID_EVENT_WAIT_LIST);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 512, 4, 1, &none, NULL),
-                CL_INVALID_EVENT_WAIT_LIST);
-    CHECK_NO_HANDLE(
-        clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, NULL, NULL, &error),
-        CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_ERROR(clEnqueueBarrierWithWaitList(test.queue, 0, &event, NULL), CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 512, 4, 1, &none, NULL), CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_NO_HANDLE(clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, NULL, NULL, &error),
+                    CL_INVALID_EVENT_WAIT_LIST);
     CHECK_ERROR(clWaitForEvents(0, NULL), CL_INVALID_VALUE);
     CHECK_ERROR(clWaitForEvents(0, &event), CL_INVALID_VALUE);
     CHECK_ERROR(clWaitForEvents(1, NULL), CL_INVALID_VALUE);
@@ -236,20 +203,14 @@ static void test_buffers(void)
 {
     dv_test_section("buffers");
     CHECK_NO_HANDLE(clCreateBuffer(test.context, 0, 0, NULL, &error), CL_INVALID_BUFFER_SIZE);
-    CHECK_NO_HANDLE(clCreateBuffer(test.context, CL_MEM_USE_HOST_PTR, SIZE, NULL, &error),
-                    CL_INVALID_HOST_PTR);
-    CHECK_NO_HANDLE(clCreateBuffer(test.context, CL_MEM_COPY_HOST_PTR, SIZE, NULL, &error),
-                    CL_INVALID_HOST_PTR);
+    CHECK_NO_HANDLE(clCreateBuffer(test.context, CL_MEM_USE_HOST_PTR, SIZE, NULL, &error), CL_INVALID_HOST_PTR);
+    CHECK_NO_HANDLE(clCreateBuffer(test.context, CL_MEM_COPY_HOST_PTR, SIZE, NULL, &error), CL_INVALID_HOST_PTR);
     CHECK_NO_HANDLE(clCreateBuffer(test.context, 0, SIZE, host, &error), CL_INVALID_HOST_PTR);
     static const cl_mem_flags wrong[] = {
-        CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY,
-        CL_MEM_READ_WRITE | CL_MEM_READ_ONLY,
-        CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY,
-        CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR,
-        CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR,
-        CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY,
-        CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY,
-        1u << 30,
+        CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY,          CL_MEM_READ_WRITE | CL_MEM_READ_ONLY,
+        CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY,         CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR,
+        CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR,   CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY,
+        CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY, 1u << 30,
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         cl_int error;
@@ -266,14 +227,10 @@ static void test_buffers(void)
     cl_mem write_only = dv_test_buffer(&test, CL_MEM_HOST_WRITE_ONLY, SIZE, NULL);
     cl_mem read_only = dv_test_buffer(&test, CL_MEM_HOST_READ_ONLY, SIZE, NULL);
     cl_mem closed = dv_test_buffer(&test, CL_MEM_HOST_NO_ACCESS, SIZE, NULL);
-    CHECK_ERROR(clEnqueueReadBuffer(test.queue, write_only, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_OPERATION);
-    CHECK_ERROR(clEnqueueReadBuffer(test.queue, closed, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_OPERATION);
-    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, read_only, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_OPERATION);
-    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, closed, CL_TRUE, 0, 4, host, 0, NULL, NULL),
-                CL_INVALID_OPERATION);
+    CHECK_ERROR(clEnqueueReadBuffer(test.queue, write_only, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_OPERATION);
+    CHECK_ERROR(clEnqueueReadBuffer(test.queue, closed, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_OPERATION);
+    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, read_only, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_OPERATION);
+    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, closed, CL_TRUE, 0, 4, host, 0, NULL, NULL), CL_INVALID_OPERATION);
     CHECK_CL(clEnqueueWriteBuffer(test.queue, write_only, CL_TRUE, 0, 4, host, 0, NULL, NULL));
     CHECK_CL(clEnqueueReadBuffer(test.queue, read_only, CL_TRUE, 0, 4, host, 0, NULL, NULL));
     CHECK_CL(clEnqueueCopyBuffer(test.queue, write_only, closed, 0, 0, SIZE, 0, NULL, NULL));
@@ -297,44 +254,30 @@ static void test_ranges(void)
     } wrong[] = {{0, SIZE + 1}, {SIZE, 1}, {1, SIZE}, {SIZE_MAX, 1}, {1, SIZE_MAX}, {SIZE + 1, 4}};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         size_t offset = wrong[i].offset, size = wrong[i].size;
-        bool good = CHECK_ERROR(
-            clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
-            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(
-            clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
-            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(
-            clEnqueueFillBuffer(test.queue, buffer, host, 1, offset, size, 0, NULL, NULL),
-            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(
-            clEnqueueCopyBuffer(test.queue, buffer, buffer, offset, 0, size, 0, NULL, NULL),
-            CL_INVALID_VALUE);
-        good &= CHECK_ERROR(
-            clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, offset, size, 0, NULL, NULL),
-            CL_INVALID_VALUE);
+        bool good = CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
+                                CL_INVALID_VALUE);
+        good &= CHECK_ERROR(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, offset, size, host, 0, NULL, NULL),
+                            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 1, offset, size, 0, NULL, NULL),
+                            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, offset, 0, size, 0, NULL, NULL),
+                            CL_INVALID_VALUE);
+        good &= CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, offset, size, 0, NULL, NULL),
+                            CL_INVALID_VALUE);
         if (!good)
             dv_test_detail("offset %zu, size %zu", offset, size);
     }
-    CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 4, NULL, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, 0, 4, NULL, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 10, 20, 0, NULL, NULL),
-                CL_MEM_COPY_OVERLAP);
+    CHECK_ERROR(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, 4, NULL, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, 0, 4, NULL, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 10, 20, 0, NULL, NULL), CL_MEM_COPY_OVERLAP);
     CHECK_CL(clEnqueueCopyBuffer(test.queue, buffer, buffer, 0, 20, 20, 0, NULL, NULL));
     /* Patterns. */
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, NULL, 4, 0, 16, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 0, 0, 16, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 3, 0, 15, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 256, 0, 256, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 4, 2, 16, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 4, 0, 15, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, NULL, 4, 0, 16, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 0, 0, 16, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 3, 0, 15, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 256, 0, 256, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 4, 2, 16, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueFillBuffer(test.queue, buffer, host, 4, 0, 15, 0, NULL, NULL), CL_INVALID_VALUE);
 }
 
 /* Transfers of nothing: an error before OpenCL 2.1, allowed since; in no case a hang or a crash. */
@@ -388,8 +331,7 @@ static void test_outputs(void)
     CHECK(clCreateBuffer(test.context, 0, 0, NULL, NULL) == NULL);
     CHECK(clCreateKernel(program, "no such kernel", NULL) == NULL);
     CHECK(clCreateUserEvent(NULL, NULL) == NULL);
-    CHECK(clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 0, 0, NULL, NULL, NULL) ==
-          NULL);
+    CHECK(clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 0, 0, NULL, NULL, NULL) == NULL);
     cl_kernel another = clCreateKernel(program, "take", NULL);
     CHECK(another != NULL);
     CHECK_CL(clReleaseKernel(another));
@@ -403,10 +345,8 @@ static void test_outputs(void)
     cl_uint count = 0;
     CHECK_CL(clGetPlatformIDs(0, NULL, &count));
     CHECK(count >= 1);
-    CHECK_ERROR(clEnqueueMigrateMemObjects(test.queue, 0, NULL, 0, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueMigrateMemObjects(test.queue, 1, &buffer, 1u << 20, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueMigrateMemObjects(test.queue, 0, NULL, 0, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueMigrateMemObjects(test.queue, 1, &buffer, 1u << 20, 0, NULL, NULL), CL_INVALID_VALUE);
 }
 
 /* Reference counts: what is released once too few still works, and use of a handle while others

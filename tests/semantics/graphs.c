@@ -132,8 +132,7 @@ static void fail(struct graph *graph, const char *what)
     if (!graph->failed) {
         fprintf(stderr, "graph of seed %llu:\n", (unsigned long long)graph->seed);
         for (int q = 0; q < graph->queue_count; q++)
-            fprintf(stderr, "  queue %d is %s\n", q,
-                    graph->in_order[q] ? "in order" : "out of order");
+            fprintf(stderr, "  queue %d is %s\n", q, graph->in_order[q] ? "in order" : "out of order");
         for (int i = 0; i < graph->command_count; i++)
             fprintf(stderr, "  %3d %s\n", i, graph->commands[i].text);
     }
@@ -153,8 +152,7 @@ static void expect_cl(struct graph *graph, cl_int error, const char *what)
     }
 }
 
-static void compare(struct graph *graph, const void *got, const void *expected, size_t size,
-                    const char *what)
+static void compare(struct graph *graph, const void *got, const void *expected, size_t size, const char *what)
 {
     const unsigned char *a = got, *b = expected;
     if (memcmp(a, b, size) == 0) {
@@ -168,8 +166,8 @@ static void compare(struct graph *graph, const void *got, const void *expected, 
             wrong++;
         }
     char text[200];
-    snprintf(text, sizeof text, "%s: %zu of %zu bytes wrong, first at %zu: 0x%02x, expected 0x%02x",
-             what, wrong, size, first, a[first], b[first]);
+    snprintf(text, sizeof text, "%s: %zu of %zu bytes wrong, first at %zu: 0x%02x, expected 0x%02x", what, wrong, size,
+             first, a[first], b[first]);
     fail(graph, text);
 }
 
@@ -178,8 +176,7 @@ static void compare(struct graph *graph, const void *got, const void *expected, 
 static void open_gates(struct graph *graph, int up_to)
 {
     for (; graph->gates_open < up_to; graph->gates_open++)
-        expect_cl(graph, clSetUserEventStatus(graph->gates[graph->gates_open], CL_COMPLETE),
-                  "clSetUserEventStatus");
+        expect_cl(graph, clSetUserEventStatus(graph->gates[graph->gates_open], CL_COMPLETE), "clSetUserEventStatus");
 }
 
 /* Before the host waits, nothing it waits for may depend on a later action of the host. */
@@ -198,8 +195,7 @@ static void mark_done(struct graph *graph, int command)
 
 static bool conflict(const struct access *a, const struct access *b)
 {
-    return a->object == b->object && a->start < b->end && b->start < a->end &&
-           (a->writes || b->writes);
+    return a->object == b->object && a->start < b->end && b->start < a->end && (a->writes || b->writes);
 }
 
 /* ------------------------------------------------------------------------------- one command */
@@ -228,8 +224,7 @@ static void touch(struct draft *draft, int object, size_t start, size_t size, bo
 {
     struct command *command = draft->command;
     REQUIRE(command->access_count < (int)COUNT_OF(command->accesses));
-    command->accesses[command->access_count++] =
-        (struct access){object, start, start + size, writes};
+    command->accesses[command->access_count++] = (struct access){object, start, start + size, writes};
 }
 
 static bool touches_map(const struct command *command, const struct open_map *map)
@@ -300,13 +295,12 @@ static void finish_command(struct graph *graph, struct draft *draft, cl_int erro
                            const char *details)
 {
     struct command *command = draft->command;
-    size_t length = (size_t)snprintf(command->text, sizeof command->text, "q%d %s%s after",
-                                     command->queue, name, details);
+    size_t length =
+        (size_t)snprintf(command->text, sizeof command->text, "q%d %s%s after", command->queue, name, details);
     for (int i = 0; i < draft->index && length < sizeof command->text - 8; i++)
         for (cl_uint j = 0; j < draft->wait_count; j++)
             if (graph->commands[i].event == draft->waits[j])
-                length += (size_t)snprintf(command->text + length, sizeof command->text - length,
-                                           " %d", i);
+                length += (size_t)snprintf(command->text + length, sizeof command->text - length, " %d", i);
     graph->command_count++;
     set_add(&graph->in_queue[command->queue], draft->index);
     graph->last_in_queue[command->queue] = draft->index;
@@ -376,8 +370,7 @@ static void add_kernel(struct graph *graph)
 
     struct draft draft = begin(graph);
     for (int i = 0; i < access_count; i++)
-        touch(&draft, accesses[i].object, accesses[i].start, accesses[i].end - accesses[i].start,
-              accesses[i].writes);
+        touch(&draft, accesses[i].object, accesses[i].start, accesses[i].end - accesses[i].start, accesses[i].writes);
     if (!settle(graph, &draft))
         return;
 
@@ -390,8 +383,7 @@ static void add_kernel(struct graph *graph)
         cl_buffer_region region = {offset * 4, global * 4};
         sub = clCreateSubBuffer(target_mem, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
         expect_cl(graph, error, "clCreateSubBuffer");
-        sub_other = clCreateSubBuffer(graph->buffers[other], 0, CL_BUFFER_CREATE_TYPE_REGION,
-                                      &region, &error);
+        sub_other = clCreateSubBuffer(graph->buffers[other], 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
         expect_cl(graph, error, "clCreateSubBuffer");
         launch_offset = 0;
     }
@@ -410,18 +402,16 @@ static void add_kernel(struct graph *graph)
                              : clSetKernelArg(kernel, 2, local * 4, NULL),
                   "clSetKernelArg");
     }
-    error = clEnqueueNDRangeKernel(graph->queues[draft.command->queue], kernel, 1, &launch_offset,
-                                   &global, &local, draft.wait_count, wait_list(&draft),
-                                   &draft.command->event);
+    error = clEnqueueNDRangeKernel(graph->queues[draft.command->queue], kernel, 1, &launch_offset, &global, &local,
+                                   draft.wait_count, wait_list(&draft), &draft.command->event);
     char details[100];
-    snprintf(details, sizeof details, "(b%d, b%d) words %zu+%zu local %zu%s", target, other, offset,
-             global, local, sub ? " sub" : "");
+    snprintf(details, sizeof details, "(b%d, b%d) words %zu+%zu local %zu%s", target, other, offset, global, local,
+             sub ? " sub" : "");
     finish_command(graph, &draft, error, names[which], details);
     /* What the command uses was fixed when it was enqueued. */
     if (which != 2) {
         cl_uint nonsense = 12345;
-        expect_cl(graph, clSetKernelArg(kernel, which == 0 ? 2 : 1, sizeof nonsense, &nonsense),
-                  "clSetKernelArg");
+        expect_cl(graph, clSetKernelArg(kernel, which == 0 ? 2 : 1, sizeof nonsense, &nonsense), "clSetKernelArg");
     }
     expect_cl(graph, clReleaseKernel(kernel), "clReleaseKernel");
     if (sub) {
@@ -456,20 +446,18 @@ static void add_copy(struct graph *graph)
         pick_range(graph, graph->bytes, &from_start, &size);
         to_start = pick(graph, graph->bytes - size + 1);
     }
-    struct access accesses[2] = {{from, from_start, from_start + size, false},
-                                 {to, to_start, to_start + size, true}};
+    struct access accesses[2] = {{from, from_start, from_start + size, false}, {to, to_start, to_start + size, true}};
     close_maps_touching(graph, accesses, 2);
     struct draft draft = begin(graph);
     touch(&draft, from, from_start, size, false);
     touch(&draft, to, to_start, size, true);
     if (!settle(graph, &draft))
         return;
-    cl_int error = clEnqueueCopyBuffer(graph->queues[draft.command->queue], graph->buffers[from],
-                                       graph->buffers[to], from_start, to_start, size,
-                                       draft.wait_count, wait_list(&draft), &draft.command->event);
+    cl_int error =
+        clEnqueueCopyBuffer(graph->queues[draft.command->queue], graph->buffers[from], graph->buffers[to], from_start,
+                            to_start, size, draft.wait_count, wait_list(&draft), &draft.command->event);
     char details[100];
-    snprintf(details, sizeof details, "(b%d+%zu to b%d+%zu, %zu bytes)", from, from_start, to,
-             to_start, size);
+    snprintf(details, sizeof details, "(b%d+%zu to b%d+%zu, %zu bytes)", from, from_start, to, to_start, size);
     finish_command(graph, &draft, error, "copy", details);
     memmove(graph->expected[to] + to_start, graph->expected[from] + from_start, size);
 }
@@ -488,13 +476,12 @@ static void add_fill(struct graph *graph)
     touch(&draft, to, access.start, access.end - access.start, true);
     if (!settle(graph, &draft))
         return;
-    cl_int error =
-        clEnqueueFillBuffer(graph->queues[draft.command->queue], graph->buffers[to], pattern,
-                            pattern_size, access.start, access.end - access.start, draft.wait_count,
-                            wait_list(&draft), &draft.command->event);
+    cl_int error = clEnqueueFillBuffer(graph->queues[draft.command->queue], graph->buffers[to], pattern, pattern_size,
+                                       access.start, access.end - access.start, draft.wait_count, wait_list(&draft),
+                                       &draft.command->event);
     char details[100];
-    snprintf(details, sizeof details, "(b%d+%zu, %zu bytes of %zu)", to, access.start,
-             access.end - access.start, pattern_size);
+    snprintf(details, sizeof details, "(b%d+%zu, %zu bytes of %zu)", to, access.start, access.end - access.start,
+             pattern_size);
     finish_command(graph, &draft, error, "fill", details);
     for (size_t i = 0; i < count; i++)
         memcpy(graph->expected[to] + access.start + i * pattern_size, pattern, pattern_size);
@@ -519,16 +506,15 @@ static void add_transfer(struct graph *graph)
         return;
     drop_gate_if_blocking(graph, blocking);
     cl_command_queue queue = graph->queues[draft.command->queue];
-    cl_int error = reading
-                       ? clEnqueueReadBuffer(queue, graph->buffers[buffer], blocking, start, size,
-                                             graph->hosts[host] + host_start, draft.wait_count,
-                                             wait_list(&draft), &draft.command->event)
-                       : clEnqueueWriteBuffer(queue, graph->buffers[buffer], blocking, start, size,
-                                              graph->hosts[host] + host_start, draft.wait_count,
-                                              wait_list(&draft), &draft.command->event);
+    cl_int error = reading ? clEnqueueReadBuffer(queue, graph->buffers[buffer], blocking, start, size,
+                                                 graph->hosts[host] + host_start, draft.wait_count, wait_list(&draft),
+                                                 &draft.command->event)
+                           : clEnqueueWriteBuffer(queue, graph->buffers[buffer], blocking, start, size,
+                                                  graph->hosts[host] + host_start, draft.wait_count, wait_list(&draft),
+                                                  &draft.command->event);
     char details[100];
-    snprintf(details, sizeof details, "%s (b%d+%zu, host%d+%zu, %zu bytes)",
-             blocking ? " blocking" : "", buffer, start, host, host_start, size);
+    snprintf(details, sizeof details, "%s (b%d+%zu, host%d+%zu, %zu bytes)", blocking ? " blocking" : "", buffer, start,
+             host, host_start, size);
     finish_command(graph, &draft, error, reading ? "read" : "write", details);
     unsigned char *device_bytes = graph->expected[buffer] + start;
     unsigned char *host_bytes = graph->expected[OBJECT_HOST(host)] + host_start;
@@ -546,8 +532,7 @@ struct rect {
 
 static size_t rect_offset(const struct rect *rect, size_t y, size_t z)
 {
-    return rect->origin[0] + (rect->origin[1] + y) * rect->row_pitch +
-           (rect->origin[2] + z) * rect->slice_pitch;
+    return rect->origin[0] + (rect->origin[1] + y) * rect->row_pitch + (rect->origin[2] + z) * rect->slice_pitch;
 }
 
 static size_t rect_end(const struct rect *rect)
@@ -575,8 +560,7 @@ static void pick_rect(struct graph *graph, struct rect *rect, const size_t *regi
 static void add_rect(struct graph *graph)
 {
     enum { RECT_COPY, RECT_READ, RECT_WRITE } kind = (int)pick(graph, 3);
-    size_t region[3] = {1 + pick(graph, rect_widest(graph)), 1 + pick(graph, 16),
-                        1 + pick(graph, 4)};
+    size_t region[3] = {1 + pick(graph, rect_widest(graph)), 1 + pick(graph, 16), 1 + pick(graph, 4)};
     struct rect a, b;
     pick_rect(graph, &a, region);
     pick_rect(graph, &b, region);
@@ -589,32 +573,29 @@ static void add_rect(struct graph *graph)
     close_maps_touching(graph, accesses, 2);
     struct draft draft = begin(graph);
     for (int i = 0; i < 2; i++)
-        touch(&draft, accesses[i].object, accesses[i].start, accesses[i].end - accesses[i].start,
-              accesses[i].writes);
+        touch(&draft, accesses[i].object, accesses[i].start, accesses[i].end - accesses[i].start, accesses[i].writes);
     if (!settle(graph, &draft))
         return;
     cl_command_queue queue = graph->queues[draft.command->queue];
     cl_int error;
     if (kind == RECT_COPY)
-        error = clEnqueueCopyBufferRect(queue, graph->buffers[buffer], graph->buffers[other],
-                                        a.origin, b.origin, region, a.row_pitch, a.slice_pitch,
-                                        b.row_pitch, b.slice_pitch, draft.wait_count,
-                                        wait_list(&draft), &draft.command->event);
-    else if (kind == RECT_READ)
-        error = clEnqueueReadBufferRect(queue, graph->buffers[buffer], CL_FALSE, a.origin, b.origin,
-                                        region, a.row_pitch, a.slice_pitch, b.row_pitch,
-                                        b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
+        error = clEnqueueCopyBufferRect(queue, graph->buffers[buffer], graph->buffers[other], a.origin, b.origin,
+                                        region, a.row_pitch, a.slice_pitch, b.row_pitch, b.slice_pitch,
                                         draft.wait_count, wait_list(&draft), &draft.command->event);
+    else if (kind == RECT_READ)
+        error =
+            clEnqueueReadBufferRect(queue, graph->buffers[buffer], CL_FALSE, a.origin, b.origin, region, a.row_pitch,
+                                    a.slice_pitch, b.row_pitch, b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
+                                    draft.wait_count, wait_list(&draft), &draft.command->event);
     else
-        error = clEnqueueWriteBufferRect(
-            queue, graph->buffers[buffer], CL_FALSE, a.origin, b.origin, region, a.row_pitch,
-            a.slice_pitch, b.row_pitch, b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
-            draft.wait_count, wait_list(&draft), &draft.command->event);
+        error =
+            clEnqueueWriteBufferRect(queue, graph->buffers[buffer], CL_FALSE, a.origin, b.origin, region, a.row_pitch,
+                                     a.slice_pitch, b.row_pitch, b.slice_pitch, graph->hosts[other - MAX_BUFFERS],
+                                     draft.wait_count, wait_list(&draft), &draft.command->event);
     static const char *const names[] = {"copy rect", "read rect", "write rect"};
     char details[100];
-    snprintf(details, sizeof details, "(b%d, %s%d, %zux%zux%zu)", buffer,
-             kind == RECT_COPY ? "b" : "host", kind == RECT_COPY ? other : other - MAX_BUFFERS,
-             region[0], region[1], region[2]);
+    snprintf(details, sizeof details, "(b%d, %s%d, %zux%zux%zu)", buffer, kind == RECT_COPY ? "b" : "host",
+             kind == RECT_COPY ? other : other - MAX_BUFFERS, region[0], region[1], region[2]);
     finish_command(graph, &draft, error, names[kind], details);
     for (size_t z = 0; z < region[2]; z++)
         for (size_t y = 0; y < region[1]; y++) {
@@ -642,10 +623,9 @@ static void add_sync(struct graph *graph)
         if (!settle(graph, &draft) || draft.wait_count == 0)
             return;
     }
-    cl_int error = barrier ? clEnqueueBarrierWithWaitList(graph->queues[q], draft.wait_count,
-                                                          wait_list(&draft), &command->event)
-                           : clEnqueueMarkerWithWaitList(graph->queues[q], draft.wait_count,
-                                                         wait_list(&draft), &command->event);
+    cl_int error =
+        barrier ? clEnqueueBarrierWithWaitList(graph->queues[q], draft.wait_count, wait_list(&draft), &command->event)
+                : clEnqueueMarkerWithWaitList(graph->queues[q], draft.wait_count, wait_list(&draft), &command->event);
     finish_command(graph, &draft, error, barrier ? "barrier" : "marker", "");
     if (barrier)
         graph->barrier_of_queue[q] = draft.index;
@@ -660,10 +640,9 @@ static void add_migrate(struct graph *graph)
     touch(&draft, buffer, 0, graph->bytes, true);
     if (!settle(graph, &draft))
         return;
-    cl_int error =
-        clEnqueueMigrateMemObjects(graph->queues[draft.command->queue], 1, &graph->buffers[buffer],
-                                   pick(graph, 2) ? CL_MIGRATE_MEM_OBJECT_HOST : 0,
-                                   draft.wait_count, wait_list(&draft), &draft.command->event);
+    cl_int error = clEnqueueMigrateMemObjects(graph->queues[draft.command->queue], 1, &graph->buffers[buffer],
+                                              pick(graph, 2) ? CL_MIGRATE_MEM_OBJECT_HOST : 0, draft.wait_count,
+                                              wait_list(&draft), &draft.command->event);
     finish_command(graph, &draft, error, "migrate", "");
 }
 
@@ -687,12 +666,12 @@ static void add_map(struct graph *graph)
                          : writes    ? CL_MAP_WRITE | (pick(graph, 2) ? CL_MAP_READ : 0)
                                      : CL_MAP_READ;
     cl_int error;
-    unsigned char *pointer = clEnqueueMapBuffer(
-        graph->queues[draft.command->queue], graph->buffers[buffer], blocking, flags, start, size,
-        draft.wait_count, wait_list(&draft), &draft.command->event, &error);
+    unsigned char *pointer =
+        clEnqueueMapBuffer(graph->queues[draft.command->queue], graph->buffers[buffer], blocking, flags, start, size,
+                           draft.wait_count, wait_list(&draft), &draft.command->event, &error);
     char details[100];
-    snprintf(details, sizeof details, "%s (b%d+%zu, %zu bytes, flags %u)",
-             blocking ? " blocking" : "", buffer, start, size, (unsigned)flags);
+    snprintf(details, sizeof details, "%s (b%d+%zu, %zu bytes, flags %u)", blocking ? " blocking" : "", buffer, start,
+             size, (unsigned)flags);
     finish_command(graph, &draft, error, "map", details);
     if (!blocking)
         expect_cl(graph, clWaitForEvents(1, &draft.command->event), "clWaitForEvents");
@@ -701,8 +680,7 @@ static void add_map(struct graph *graph)
         fail(graph, "map of a CL_MEM_USE_HOST_PTR buffer is not in the application's memory");
     if (!invalidates)
         compare(graph, pointer, graph->expected[buffer] + start, size, "mapped bytes");
-    graph->maps[graph->map_count++] =
-        (struct open_map){pointer, buffer, start, size, writes, invalidates, draft.index};
+    graph->maps[graph->map_count++] = (struct open_map){pointer, buffer, start, size, writes, invalidates, draft.index};
 }
 
 /* Writes through the pointer if the map allows it, and unmaps. */
@@ -723,9 +701,8 @@ static void close_map(struct graph *graph, int which)
     struct draft draft = begin(graph);
     touch(&draft, map.buffer, map.start, map.size, map.writes);
     REQUIRE(settle(graph, &draft));
-    cl_int error = clEnqueueUnmapMemObject(
-        graph->queues[draft.command->queue], graph->buffers[map.buffer], map.pointer,
-        draft.wait_count, wait_list(&draft), &draft.command->event);
+    cl_int error = clEnqueueUnmapMemObject(graph->queues[draft.command->queue], graph->buffers[map.buffer], map.pointer,
+                                           draft.wait_count, wait_list(&draft), &draft.command->event);
     char details[100];
     snprintf(details, sizeof details, "(map %d)", map.command);
     finish_command(graph, &draft, error, "unmap", details);
@@ -815,8 +792,7 @@ static void run_graph(const struct dv_test *test, uint64_t seed)
         graph->in_order[i] = pick(graph, 2);
         graph->last_in_queue[i] = graph->barrier_of_queue[i] = -1;
         graph->queues[i] = clCreateCommandQueue(
-            test->context, test->device,
-            graph->in_order[i] ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+            test->context, test->device, graph->in_order[i] ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
         REQUIRE_CL(error);
     }
 
@@ -882,10 +858,10 @@ static void run_graph(const struct dv_test *test, uint64_t seed)
     REQUIRE(back);
     for (int i = 0; i < graph->buffer_count; i++) {
         memset(back, 0, graph->bytes);
-        expect_cl(graph,
-                  clEnqueueReadBuffer(graph->queues[0], graph->buffers[i], CL_TRUE, 0, graph->bytes,
-                                      back, 0, NULL, NULL),
-                  "final read");
+        expect_cl(
+            graph,
+            clEnqueueReadBuffer(graph->queues[0], graph->buffers[i], CL_TRUE, 0, graph->bytes, back, 0, NULL, NULL),
+            "final read");
         char text[40];
         snprintf(text, sizeof text, "buffer %d at the end", i);
         compare(graph, back, graph->expected[i], graph->bytes, text);

@@ -3,12 +3,10 @@
  * right, whatever way the data takes. */
 #include "check.h"
 
-static const char *const source =
-    "kernel void increment(global uchar *data) { data[get_global_id(0)] += 1; }\n";
+static const char *const source = "kernel void increment(global uchar *data) { data[get_global_id(0)] += 1; }\n";
 
-static const size_t sizes[] = {
-    1,     3,         17,     255,     4095,    4096,           4097,    65536 - 1,
-    65536, 65536 + 1, 262144, 1000003, 1 << 20, (1 << 20) + 64, 3 << 20, 8 << 20};
+static const size_t sizes[] = {1,     3,         17,     255,     4095,    4096,           4097,    65536 - 1,
+                               65536, 65536 + 1, 262144, 1000003, 1 << 20, (1 << 20) + 64, 3 << 20, 8 << 20};
 
 /* Commands that must run one after the other: on an in-order queue by the queue, otherwise by
  * events; alternate queues cross over by events at each step. */
@@ -51,18 +49,17 @@ static void chain_read(struct chain *chain, cl_mem buffer, size_t offset, size_t
 {
     cl_event event;
     chain_advance(chain,
-                  clEnqueueReadBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, to,
-                                      chain_waits(chain), chain_list(chain), &event),
+                  clEnqueueReadBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, to, chain_waits(chain),
+                                      chain_list(chain), &event),
                   &event);
 }
 
-static void chain_write(struct chain *chain, cl_mem buffer, size_t offset, size_t size,
-                        const void *from)
+static void chain_write(struct chain *chain, cl_mem buffer, size_t offset, size_t size, const void *from)
 {
     cl_event event;
     chain_advance(chain,
-                  clEnqueueWriteBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, from,
-                                       chain_waits(chain), chain_list(chain), &event),
+                  clEnqueueWriteBuffer(chain_queue(chain), buffer, CL_FALSE, offset, size, from, chain_waits(chain),
+                                       chain_list(chain), &event),
                   &event);
 }
 
@@ -73,8 +70,8 @@ static void chain_increment(struct chain *chain, cl_kernel kernel, cl_mem buffer
     size_t local = 1;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     chain_advance(chain,
-                  clEnqueueNDRangeKernel(chain_queue(chain), kernel, 1, NULL, &size, &local,
-                                         chain_waits(chain), chain_list(chain), &event),
+                  clEnqueueNDRangeKernel(chain_queue(chain), kernel, 1, NULL, &size, &local, chain_waits(chain),
+                                         chain_list(chain), &event),
                   &event);
 }
 
@@ -87,20 +84,20 @@ static void chain_end(struct chain *chain)
     chain->last = NULL;
 }
 
-static void check_same(const unsigned char *got, const unsigned char *expected, size_t size,
-                       size_t total, const char *what)
+static void check_same(const unsigned char *got, const unsigned char *expected, size_t size, size_t total,
+                       const char *what)
 {
     if (CHECK(memcmp(got, expected, size) == 0))
         return;
     size_t first = 0;
     while (got[first] == expected[first])
         first++;
-    dv_test_detail("%s of %zu bytes: byte %zu is 0x%02x, expected 0x%02x", what, total, first,
-                   got[first], expected[first]);
+    dv_test_detail("%s of %zu bytes: byte %zu is 0x%02x, expected 0x%02x", what, total, first, got[first],
+                   expected[first]);
 }
 
-static void check_buffer(const struct dv_test *test, cl_mem buffer, const unsigned char *expected,
-                         size_t size, const char *what)
+static void check_buffer(const struct dv_test *test, cl_mem buffer, const unsigned char *expected, size_t size,
+                         const char *what)
 {
     unsigned char *back = malloc(size);
     REQUIRE(back);
@@ -188,8 +185,7 @@ static void test_size(const struct dv_test *test, cl_kernel kernel, size_t size,
 }
 
 /* The same with rectangles: rows of the host block that a read leaves alone keep their bytes. */
-static void test_rect(const struct dv_test *test, size_t width, size_t height, size_t depth,
-                      int way)
+static void test_rect(const struct dv_test *test, size_t width, size_t height, size_t depth, int way)
 {
     size_t host_row = width + 5, host_slice = host_row * (height + 1);
     size_t row = width + 3, slice = row * (height + 2);
@@ -209,14 +205,12 @@ static void test_rect(const struct dv_test *test, size_t width, size_t height, s
     struct chain chain = {test, way, NULL, 0};
     cl_event event;
     chain_advance(&chain,
-                  clEnqueueReadBufferRect(chain_queue(&chain), mem_a, CL_FALSE, origin_a, origin_p,
-                                          region, row, slice, host_row, host_slice, p,
-                                          chain_waits(&chain), chain_list(&chain), &event),
+                  clEnqueueReadBufferRect(chain_queue(&chain), mem_a, CL_FALSE, origin_a, origin_p, region, row, slice,
+                                          host_row, host_slice, p, chain_waits(&chain), chain_list(&chain), &event),
                   &event);
     chain_advance(&chain,
-                  clEnqueueWriteBufferRect(chain_queue(&chain), mem_b, CL_FALSE, origin_b, origin_p,
-                                           region, row, slice, host_row, host_slice, p,
-                                           chain_waits(&chain), chain_list(&chain), &event),
+                  clEnqueueWriteBufferRect(chain_queue(&chain), mem_b, CL_FALSE, origin_b, origin_p, region, row, slice,
+                                           host_row, host_slice, p, chain_waits(&chain), chain_list(&chain), &event),
                   &event);
     chain_end(&chain);
     for (size_t z = 0; z < depth; z++)
@@ -234,12 +228,11 @@ static void test_rect(const struct dv_test *test, size_t width, size_t height, s
     memset(expected_p, 0x11, host_size);
     for (size_t z = 0; z < depth; z++)
         for (size_t y = 0; y < height; y++)
-            memcpy(expected_p + 2 + (y + 1) * host_row + (z + 1) * host_slice,
-                   a + 1 + (y + 1) * row + z * slice, width);
+            memcpy(expected_p + 2 + (y + 1) * host_row + (z + 1) * host_slice, a + 1 + (y + 1) * row + z * slice,
+                   width);
     chain_advance(&chain,
-                  clEnqueueReadBufferRect(chain_queue(&chain), mem_a, CL_FALSE, origin_a, origin_p,
-                                          region, row, slice, host_row, host_slice, p,
-                                          chain_waits(&chain), chain_list(&chain), &event),
+                  clEnqueueReadBufferRect(chain_queue(&chain), mem_a, CL_FALSE, origin_a, origin_p, region, row, slice,
+                                          host_row, host_slice, p, chain_waits(&chain), chain_list(&chain), &event),
                   &event);
     chain_write(&chain, mem_c, 0, host_size, p);
     chain_end(&chain);
@@ -319,12 +312,10 @@ static void test_source_reuse(const struct dv_test *test, size_t size)
         buffers[i] = dv_test_buffer(test, 0, size, NULL);
         memset(p, 'a' + i, size);
         if (i % 2) {
-            CHECK_CL(
-                clEnqueueWriteBuffer(test->queue, buffers[i], CL_TRUE, 0, size, p, 0, NULL, NULL));
+            CHECK_CL(clEnqueueWriteBuffer(test->queue, buffers[i], CL_TRUE, 0, size, p, 0, NULL, NULL));
         } else {
             cl_event event;
-            CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffers[i], CL_FALSE, 0, size, p, 0,
-                                          NULL, &event));
+            CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffers[i], CL_FALSE, 0, size, p, 0, NULL, &event));
             CHECK_CL(clWaitForEvents(1, &event));
             CHECK_CL(clReleaseEvent(event));
         }

@@ -43,8 +43,7 @@ static void check_bytes(const void *got, const void *expected, size_t size, cons
     size_t first = 0;
     while (a[first] == b[first])
         first++;
-    dv_test_detail("%s: byte %zu of %zu is 0x%02x, expected 0x%02x", what, first, size, a[first],
-                   b[first]);
+    dv_test_detail("%s: byte %zu of %zu is 0x%02x, expected 0x%02x", what, first, size, a[first], b[first]);
 }
 
 /* ------------------------------------------------------------------- a model for each image */
@@ -75,8 +74,7 @@ static struct box random_box(uint64_t *random, const struct kind *kind, const st
 }
 
 /* The layers of a 1D array are its second coordinate in the API. */
-static void box_to_api(const struct kind *kind, const struct box *box, size_t origin[3],
-                       size_t region[3])
+static void box_to_api(const struct kind *kind, const struct box *box, size_t origin[3], size_t region[3])
 {
     origin[0] = box->x;
     region[0] = box->w;
@@ -86,8 +84,7 @@ static void box_to_api(const struct kind *kind, const struct box *box, size_t or
     region[2] = is_1d_array(kind) ? 1 : box->d;
 }
 
-static unsigned char *model_at(const struct kind *kind, size_t pixel, struct model *model, size_t x,
-                               size_t y, size_t z)
+static unsigned char *model_at(const struct kind *kind, size_t pixel, struct model *model, size_t x, size_t y, size_t z)
 {
     return model->bytes + pixel * (x + kind->width * (y + kind->height * z));
 }
@@ -97,8 +94,8 @@ static size_t image_bytes(const struct kind *kind, size_t pixel)
     return pixel * kind->width * kind->height * kind->depth;
 }
 
-static cl_mem create_image(const struct dv_test *test, const struct kind *kind,
-                           const cl_image_format *format, cl_mem_flags flags, void *host)
+static cl_mem create_image(const struct dv_test *test, const struct kind *kind, const cl_image_format *format,
+                           cl_mem_flags flags, void *host)
 {
     cl_image_desc desc = {.image_type = kind->type, .image_width = kind->width};
     if (kind->type == CL_MEM_OBJECT_IMAGE2D || kind->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
@@ -114,13 +111,11 @@ static cl_mem create_image(const struct dv_test *test, const struct kind *kind,
     return image;
 }
 
-static bool format_supported(const struct dv_test *test, const struct kind *kind,
-                             const cl_image_format *format)
+static bool format_supported(const struct dv_test *test, const struct kind *kind, const cl_image_format *format)
 {
     cl_image_format list[512];
     cl_uint count = 0;
-    CHECK_CL(clGetSupportedImageFormats(test->context, CL_MEM_READ_WRITE, kind->type, 512, list,
-                                        &count));
+    CHECK_CL(clGetSupportedImageFormats(test->context, CL_MEM_READ_WRITE, kind->type, 512, list, &count));
     for (cl_uint i = 0; i < count && i < 512; i++)
         if (memcmp(&list[i], format, sizeof *format) == 0)
             return true;
@@ -135,8 +130,7 @@ static void random_color(uint64_t *random, size_t format, void *color, unsigned 
     cl_float real[4];
     for (int i = 0; i < 4; i++) {
         raw[i] = (cl_uint)dv_test_random(random) & 0x7f;
-        real[i] = f->image_channel_data_type == CL_FLOAT ? (cl_float)raw[i] * 0.25f
-                                                         : (cl_float)(raw[i] & 1);
+        real[i] = f->image_channel_data_type == CL_FLOAT ? (cl_float)raw[i] * 0.25f : (cl_float)(raw[i] & 1);
     }
     if (formats[format].color == COLOR_FLOAT)
         memcpy(color, real, sizeof real);
@@ -156,8 +150,8 @@ static void random_color(uint64_t *random, size_t format, void *color, unsigned 
     }
 }
 
-static void check_model(const struct dv_test *test, const struct kind *kind, size_t pixel,
-                        struct model *model, const char *what)
+static void check_model(const struct dv_test *test, const struct kind *kind, size_t pixel, struct model *model,
+                        const char *what)
 {
     struct box all = {0, 0, 0, kind->width, kind->height, kind->depth};
     size_t origin[3], region[3], size = image_bytes(kind, pixel);
@@ -165,14 +159,12 @@ static void check_model(const struct dv_test *test, const struct kind *kind, siz
     unsigned char *back = malloc(size);
     REQUIRE(back);
     memset(back, 0x77, size);
-    CHECK_CL(clEnqueueReadImage(test->queue, model->image, CL_TRUE, origin, region, 0, 0, back, 0,
-                                NULL, NULL));
+    CHECK_CL(clEnqueueReadImage(test->queue, model->image, CL_TRUE, origin, region, 0, 0, back, 0, NULL, NULL));
     check_bytes(back, model->bytes, size, what);
     free(back);
 }
 
-static void random_operations(const struct dv_test *test, const struct kind *kind, size_t format,
-                              int rounds)
+static void random_operations(const struct dv_test *test, const struct kind *kind, size_t format, int rounds)
 {
     size_t pixel = formats[format].bytes;
     size_t size = image_bytes(kind, pixel);
@@ -181,8 +173,7 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
     for (int i = 0; i < MAX_IMAGES; i++) {
         REQUIRE((models[i].bytes = malloc(size)));
         dv_test_random_fill(&random, models[i].bytes, size);
-        models[i].image = create_image(test, kind, &formats[format].format, CL_MEM_COPY_HOST_PTR,
-                                       models[i].bytes);
+        models[i].image = create_image(test, kind, &formats[format].format, CL_MEM_COPY_HOST_PTR, models[i].bytes);
         REQUIRE(models[i].image);
     }
     size_t buffer_size = size + 64;
@@ -217,20 +208,17 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
             REQUIRE(expected);
             memcpy(expected, host, host_size);
             if (writing)
-                CHECK_CL(clEnqueueWriteImage(test->queue, model->image, dv_test_random(&random) % 2,
-                                             origin, region, row_argument, slice_argument, host, 0,
-                                             NULL, NULL));
+                CHECK_CL(clEnqueueWriteImage(test->queue, model->image, dv_test_random(&random) % 2, origin, region,
+                                             row_argument, slice_argument, host, 0, NULL, NULL));
             else
-                CHECK_CL(clEnqueueReadImage(test->queue, model->image, CL_FALSE, origin, region,
-                                            row_argument, slice_argument, host, 0, NULL, NULL));
+                CHECK_CL(clEnqueueReadImage(test->queue, model->image, CL_FALSE, origin, region, row_argument,
+                                            slice_argument, host, 0, NULL, NULL));
             CHECK_CL(clFinish(test->queue));
             for (size_t z = 0; z < box.d; z++)
                 for (size_t y = 0; y < box.h; y++) {
-                    unsigned char *in_model =
-                        model_at(kind, pixel, model, box.x, box.y + y, box.z + z);
+                    unsigned char *in_model = model_at(kind, pixel, model, box.x, box.y + y, box.z + z);
                     unsigned char *in_host = expected + z * slice + y * row;
-                    memcpy(writing ? in_model : in_host, writing ? in_host : in_model,
-                           box.w * pixel);
+                    memcpy(writing ? in_model : in_host, writing ? in_host : in_model, box.w * pixel);
                 }
             if (!writing)
                 check_bytes(host, expected, host_size, "read with pitches");
@@ -241,13 +229,11 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
         case 2: {
             unsigned char color[16], bytes[16] = {0};
             random_color(&random, format, color, bytes);
-            CHECK_CL(clEnqueueFillImage(test->queue, model->image, color, origin, region, 0, NULL,
-                                        NULL));
+            CHECK_CL(clEnqueueFillImage(test->queue, model->image, color, origin, region, 0, NULL, NULL));
             for (size_t z = 0; z < box.d; z++)
                 for (size_t y = 0; y < box.h; y++)
                     for (size_t x = 0; x < box.w; x++)
-                        memcpy(model_at(kind, pixel, model, box.x + x, box.y + y, box.z + z), bytes,
-                               pixel);
+                        memcpy(model_at(kind, pixel, model, box.x + x, box.y + y, box.z + z), bytes, pixel);
             break;
         }
         case 3: {
@@ -257,13 +243,12 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
             struct box target = random_box(&random, kind, &box);
             size_t to_origin[3], unused[3];
             box_to_api(kind, &target, to_origin, unused);
-            CHECK_CL(clEnqueueCopyImage(test->queue, model->image, to->image, origin, to_origin,
-                                        region, 0, NULL, NULL));
+            CHECK_CL(
+                clEnqueueCopyImage(test->queue, model->image, to->image, origin, to_origin, region, 0, NULL, NULL));
             for (size_t z = 0; z < box.d; z++)
                 for (size_t y = 0; y < box.h; y++)
                     memcpy(model_at(kind, pixel, to, target.x, target.y + y, target.z + z),
-                           model_at(kind, pixel, model, box.x, box.y + y, box.z + z),
-                           box.w * pixel);
+                           model_at(kind, pixel, model, box.x, box.y + y, box.z + z), box.w * pixel);
             break;
         }
         default: {
@@ -271,19 +256,16 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
             size_t tight_size = box.w * box.h * box.d * pixel;
             size_t offset = dv_test_random(&random) % (buffer_size - tight_size + 1);
             if (to_buffer)
-                CHECK_CL(clEnqueueCopyImageToBuffer(test->queue, model->image, buffer, origin,
-                                                    region, offset, 0, NULL, NULL));
+                CHECK_CL(clEnqueueCopyImageToBuffer(test->queue, model->image, buffer, origin, region, offset, 0, NULL,
+                                                    NULL));
             else
-                CHECK_CL(clEnqueueCopyBufferToImage(test->queue, buffer, model->image, offset,
-                                                    origin, region, 0, NULL, NULL));
+                CHECK_CL(clEnqueueCopyBufferToImage(test->queue, buffer, model->image, offset, origin, region, 0, NULL,
+                                                    NULL));
             for (size_t z = 0; z < box.d; z++)
                 for (size_t y = 0; y < box.h; y++) {
-                    unsigned char *in_model =
-                        model_at(kind, pixel, model, box.x, box.y + y, box.z + z);
-                    unsigned char *in_buffer =
-                        buffer_bytes + offset + box.w * pixel * (y + box.h * z);
-                    memcpy(to_buffer ? in_buffer : in_model, to_buffer ? in_model : in_buffer,
-                           box.w * pixel);
+                    unsigned char *in_model = model_at(kind, pixel, model, box.x, box.y + y, box.z + z);
+                    unsigned char *in_buffer = buffer_bytes + offset + box.w * pixel * (y + box.h * z);
+                    memcpy(to_buffer ? in_buffer : in_model, to_buffer ? in_model : in_buffer, box.w * pixel);
                 }
             break;
         }
@@ -294,8 +276,7 @@ static void random_operations(const struct dv_test *test, const struct kind *kin
         CHECK_CL(clReleaseMemObject(models[i].image));
         free(models[i].bytes);
     }
-    CHECK_CL(
-        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, buffer_size, check, 0, NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, buffer_size, check, 0, NULL, NULL));
     check_bytes(check, buffer_bytes, buffer_size, "buffer beside the images");
     CHECK_CL(clReleaseMemObject(buffer));
     free(buffer_bytes);
@@ -340,8 +321,8 @@ static const char *const source =
 
 static const cl_image_format rgba8 = {CL_RGBA, CL_UNSIGNED_INT8};
 
-static cl_sampler create_sampler(const struct dv_test *test, cl_bool normalized,
-                                 cl_addressing_mode addressing, cl_filter_mode filter)
+static cl_sampler create_sampler(const struct dv_test *test, cl_bool normalized, cl_addressing_mode addressing,
+                                 cl_filter_mode filter)
 {
     cl_int error;
     cl_sampler sampler = clCreateSampler(test->context, normalized, addressing, filter, &error);
@@ -367,12 +348,10 @@ static void test_kernel_2d(const struct dv_test *test, cl_program program)
         CHECK_CL(clSetKernelArg(kernel, 1, sizeof to, &to));
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof sampler, &sampler));
         size_t global[2] = {W, H}, local[2] = {8, 8}, origin[3] = {0}, region[3] = {W, H, 1};
-        CHECK_CL(
-            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
         /* The command holds the sampler. */
         CHECK_CL(clReleaseSampler(sampler));
-        CHECK_CL(clEnqueueReadImage(test->queue, to, CL_TRUE, origin, region, 0, 0, back, 0, NULL,
-                                    NULL));
+        CHECK_CL(clEnqueueReadImage(test->queue, to, CL_TRUE, origin, region, 0, 0, back, 0, NULL, NULL));
         for (int y = 0; y < H; y++)
             for (int x = 0; x < W; x++) {
                 int sx = x + 1, sy = y + 2;
@@ -406,8 +385,7 @@ static void test_linear(const struct dv_test *test, cl_program program)
     for (int i = 0; i < W * H; i++)
         for (int c = 0; c < 4; c++)
             pixels[i][c] = (cl_float)(i * 4 + c * 3);
-    cl_mem image =
-        create_image(test, &kind, &format, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, pixels);
+    cl_mem image = create_image(test, &kind, &format, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, pixels);
     cl_mem out = dv_test_buffer(test, 0, sizeof pixels, NULL);
     cl_kernel kernel = dv_test_kernel(program, "smooth");
     for (int normalized = 0; normalized < 2; normalized++) {
@@ -428,21 +406,18 @@ static void test_linear(const struct dv_test *test, cl_program program)
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof out, &out));
         CHECK_CL(clSetKernelArg(kernel, 3, sizeof step, &step));
         size_t global[2] = {W - 1, H - 1}, local[2] = {1, 1};
-        CHECK_CL(
-            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
         cl_float back[W * H][4];
-        CHECK_CL(
-            clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
+        CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
         /* Between four pixels: their mean. */
         for (int y = 0; y < H - 1; y++)
             for (int x = 0; x < W - 1; x++)
                 for (int c = 0; c < 4; c++) {
-                    cl_float mean = (pixels[y * W + x][c] + pixels[y * W + x + 1][c] +
-                                     pixels[(y + 1) * W + x][c] + pixels[(y + 1) * W + x + 1][c]) /
+                    cl_float mean = (pixels[y * W + x][c] + pixels[y * W + x + 1][c] + pixels[(y + 1) * W + x][c] +
+                                     pixels[(y + 1) * W + x + 1][c]) /
                                     4.0f;
                     if (!CHECK(fabsf(back[y * (W - 1) + x][c] - mean) < 0.01f))
-                        dv_test_detail("%d,%d: %f, expected %f", x, y,
-                                       (double)back[y * (W - 1) + x][c], (double)mean);
+                        dv_test_detail("%d,%d: %f, expected %f", x, y, (double)back[y * (W - 1) + x][c], (double)mean);
                 }
         CHECK_CL(clReleaseSampler(sampler));
     }
@@ -483,10 +458,8 @@ static void test_kernel_3d_and_array(const struct dv_test *test, cl_program prog
         CHECK_CL(clSetKernelArg(kernel, 0, sizeof array, &array));
         CHECK_CL(clSetKernelArg(kernel, 1, sizeof which, &which));
         CHECK_CL(clSetKernelArg(kernel, 2, sizeof out, &out));
-        CHECK_CL(
-            clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
-        CHECK_CL(
-            clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, W * H * 16, back, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, local, 0, NULL, NULL));
+        CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, W * H * 16, back, 0, NULL, NULL));
         for (int i = 0; i < W * H; i++)
             CHECK(back[i][1] == bytes[(which * W * H + i) * 4 + 1]);
     }
@@ -520,15 +493,12 @@ static void test_sampler_queries(const struct dv_test *test)
     cl_filter_mode filter = 0;
     cl_context context = NULL;
     cl_uint references = 0;
-    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_NORMALIZED_COORDS, sizeof normalized, &normalized,
-                              NULL));
-    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_ADDRESSING_MODE, sizeof addressing, &addressing,
-                              NULL));
+    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_NORMALIZED_COORDS, sizeof normalized, &normalized, NULL));
+    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_ADDRESSING_MODE, sizeof addressing, &addressing, NULL));
     CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_FILTER_MODE, sizeof filter, &filter, NULL));
     CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_CONTEXT, sizeof context, &context, NULL));
     CHECK_CL(clRetainSampler(sampler));
-    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_REFERENCE_COUNT, sizeof references, &references,
-                              NULL));
+    CHECK_CL(clGetSamplerInfo(sampler, CL_SAMPLER_REFERENCE_COUNT, sizeof references, &references, NULL));
     CHECK(normalized == CL_TRUE && addressing == CL_ADDRESS_REPEAT && filter == CL_FILTER_LINEAR);
     CHECK(context == test->context);
     CHECK(references == 2);
@@ -543,11 +513,10 @@ static void test_sampler_queries(const struct dv_test *test)
     CHECK_VENDOR(!sampler && error == CL_INVALID_VALUE, "5.7.1: unknown filter mode");
     if (sampler)
         CHECK_CL(clReleaseSampler(sampler));
-    cl_sampler_properties twice[] = {CL_SAMPLER_FILTER_MODE, CL_FILTER_LINEAR,
-                                     CL_SAMPLER_FILTER_MODE, CL_FILTER_NEAREST, 0};
+    cl_sampler_properties twice[] = {CL_SAMPLER_FILTER_MODE, CL_FILTER_LINEAR, CL_SAMPLER_FILTER_MODE,
+                                     CL_FILTER_NEAREST, 0};
     sampler = clCreateSamplerWithProperties(test->context, twice, &error);
-    CHECK_VENDOR(!sampler && error == CL_INVALID_VALUE,
-                 "5.7.1: the same property name specified more than once");
+    CHECK_VENDOR(!sampler && error == CL_INVALID_VALUE, "5.7.1: the same property name specified more than once");
     if (sampler)
         CHECK_CL(clReleaseSampler(sampler));
 }
@@ -562,8 +531,7 @@ static void test_buffer_image(const struct dv_test *test)
     uint64_t random = 12;
     dv_test_random_fill(&random, bytes, sizeof bytes);
     cl_mem buffer = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof bytes, bytes);
-    cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = PIXELS, .buffer = buffer};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = PIXELS, .buffer = buffer};
     cl_int error;
     cl_mem image = clCreateImage(test->context, 0, &rgba8, &desc, NULL, &error);
     if (!CHECK_CL(error)) {
@@ -571,21 +539,17 @@ static void test_buffer_image(const struct dv_test *test)
         return;
     }
     cl_mem associated = NULL;
-    CHECK_CL(clGetMemObjectInfo(image, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof associated, &associated,
-                                NULL));
+    CHECK_CL(clGetMemObjectInfo(image, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof associated, &associated, NULL));
     CHECK(associated == buffer);
     CHECK_CL(clGetImageInfo(image, CL_IMAGE_BUFFER, sizeof associated, &associated, NULL));
     CHECK(associated == buffer);
     size_t origin[3] = {10, 0, 0}, region[3] = {50, 1, 1};
     dv_test_random_fill(&random, bytes + 40, 200);
-    CHECK_CL(clEnqueueWriteImage(test->queue, image, CL_TRUE, origin, region, 0, 0, bytes + 40, 0,
-                                 NULL, NULL));
-    CHECK_CL(
-        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
+    CHECK_CL(clEnqueueWriteImage(test->queue, image, CL_TRUE, origin, region, 0, 0, bytes + 40, 0, NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
     check_bytes(back, bytes, sizeof back, "buffer under the image");
     memset(bytes + 100, 0x42, 400);
-    CHECK_CL(
-        clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 100, 400, bytes + 100, 0, NULL, NULL));
+    CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 100, 400, bytes + 100, 0, NULL, NULL));
     size_t zero[3] = {0}, all[3] = {PIXELS, 1, 1};
     CHECK_CL(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, all, 0, 0, back, 0, NULL, NULL));
     check_bytes(back, bytes, sizeof back, "image over the buffer");
@@ -631,8 +595,7 @@ static void test_info(const struct dv_test *test)
     CHECK_CL(clReleaseMemObject(image));
 
     cl_mem buffer = dv_test_buffer(test, 0, 64, NULL);
-    CHECK_VENDOR(clGetImageInfo(buffer, CL_IMAGE_WIDTH, sizeof value, &value, NULL) ==
-                     CL_INVALID_MEM_OBJECT,
+    CHECK_VENDOR(clGetImageInfo(buffer, CL_IMAGE_WIDTH, sizeof value, &value, NULL) == CL_INVALID_MEM_OBJECT,
                  "5.3.9: not an image object");
     CHECK_CL(clReleaseMemObject(buffer));
 }
@@ -649,41 +612,40 @@ static void test_rect_overlap(const struct dv_test *test)
     cl_mem buffer = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, SIZE, expected);
     /* Side by side in the same rows: no overlap although the spans interleave. */
     size_t from[3] = {1, 2, 0}, to[3] = {21, 2, 0}, region[3] = {17, 20, 1};
-    CHECK_CL(clEnqueueCopyBufferRect(test->queue, buffer, buffer, from, to, region, ROW, 0, ROW, 0,
-                                     0, NULL, NULL));
+    CHECK_CL(clEnqueueCopyBufferRect(test->queue, buffer, buffer, from, to, region, ROW, 0, ROW, 0, 0, NULL, NULL));
     for (size_t y = 0; y < 20; y++)
         memcpy(expected + (y + 2) * ROW + 21, expected + (y + 2) * ROW + 1, 17);
     unsigned char back[SIZE];
     CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, SIZE, back, 0, NULL, NULL));
     check_bytes(back, expected, SIZE, "side by side");
     size_t overlapping[3] = {5, 4, 0};
-    CHECK_ERROR(clEnqueueCopyBufferRect(test->queue, buffer, buffer, from, overlapping, region, ROW,
-                                        0, ROW, 0, 0, NULL, NULL),
-                CL_MEM_COPY_OVERLAP);
+    CHECK_ERROR(
+        clEnqueueCopyBufferRect(test->queue, buffer, buffer, from, overlapping, region, ROW, 0, ROW, 0, 0, NULL, NULL),
+        CL_MEM_COPY_OVERLAP);
     /* Default pitches are those of the region. */
     size_t zero[3] = {0}, block[3] = {10, 5, 2};
     unsigned char tight[100];
     dv_test_random_fill(&random, tight, sizeof tight);
-    CHECK_CL(clEnqueueWriteBufferRect(test->queue, buffer, CL_TRUE, zero, zero, block, 0, 0, 0, 0,
-                                      tight, 0, NULL, NULL));
+    CHECK_CL(
+        clEnqueueWriteBufferRect(test->queue, buffer, CL_TRUE, zero, zero, block, 0, 0, 0, 0, tight, 0, NULL, NULL));
     memcpy(expected, tight, 100);
     CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, SIZE, back, 0, NULL, NULL));
     check_bytes(back, expected, SIZE, "default pitches");
     /* Errors. */
     size_t beyond[3] = {0, ROWS, 0};
-    CHECK_ERROR(clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, beyond, zero, region, ROW, 0,
-                                        ROW, 0, back, 0, NULL, NULL),
+    CHECK_ERROR(clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, beyond, zero, region, ROW, 0, ROW, 0, back, 0,
+                                        NULL, NULL),
                 CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, region, 16, 0,
-                                        ROW, 0, back, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, region, 16, 0, ROW, 0, back, 0, NULL, NULL),
+        CL_INVALID_VALUE);
     size_t empty[3] = {0, 1, 1};
-    CHECK_ERROR(clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, empty, ROW, 0,
-                                        ROW, 0, back, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, region, ROW, 0,
-                                        ROW, 0, NULL, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, empty, ROW, 0, ROW, 0, back, 0, NULL, NULL),
+        CL_INVALID_VALUE);
+    CHECK_ERROR(
+        clEnqueueReadBufferRect(test->queue, buffer, CL_TRUE, zero, zero, region, ROW, 0, ROW, 0, NULL, 0, NULL, NULL),
+        CL_INVALID_VALUE);
     CHECK_CL(clReleaseMemObject(buffer));
 }
 
@@ -697,25 +659,20 @@ static void test_errors(const struct dv_test *test)
     unsigned char bytes[16 * 16 * 16] = {0};
     size_t zero[3] = {0}, all[3] = {16, 16, 1}, wide[3] = {17, 1, 1}, none[3] = {0, 1, 1};
     size_t deep[3] = {1, 1, 2}, corner[3] = {15, 15, 0}, two[3] = {2, 2, 1};
-    CHECK_ERROR(
-        clEnqueueReadImage(test->queue, image, CL_TRUE, zero, wide, 0, 0, bytes, 0, NULL, NULL),
-        CL_INVALID_VALUE);
-    CHECK_VENDOR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, none, 0, 0, bytes, 0, NULL,
-                                    NULL) == CL_INVALID_VALUE,
+    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, wide, 0, 0, bytes, 0, NULL, NULL),
+                CL_INVALID_VALUE);
+    CHECK_VENDOR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, none, 0, 0, bytes, 0, NULL, NULL) ==
+                     CL_INVALID_VALUE,
                  "5.3.3: a region with a zero");
-    CHECK_ERROR(
-        clEnqueueReadImage(test->queue, image, CL_TRUE, zero, deep, 0, 0, bytes, 0, NULL, NULL),
-        CL_INVALID_VALUE);
-    CHECK_ERROR(
-        clEnqueueReadImage(test->queue, image, CL_TRUE, corner, two, 0, 0, bytes, 0, NULL, NULL),
-        CL_INVALID_VALUE);
-    CHECK_ERROR(
-        clEnqueueWriteImage(test->queue, image, CL_TRUE, zero, all, 0, 0, NULL, 0, NULL, NULL),
-        CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, deep, 0, 0, bytes, 0, NULL, NULL),
+                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueReadImage(test->queue, image, CL_TRUE, corner, two, 0, 0, bytes, 0, NULL, NULL),
+                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueWriteImage(test->queue, image, CL_TRUE, zero, all, 0, 0, NULL, 0, NULL, NULL),
+                CL_INVALID_VALUE);
     CHECK_ERROR(clEnqueueCopyImage(test->queue, image, other, zero, zero, all, 0, NULL, NULL),
                 CL_IMAGE_FORMAT_MISMATCH);
-    CHECK_ERROR(clEnqueueCopyImage(test->queue, image, image, zero, zero, two, 0, NULL, NULL),
-                CL_MEM_COPY_OVERLAP);
+    CHECK_ERROR(clEnqueueCopyImage(test->queue, image, image, zero, zero, two, 0, NULL, NULL), CL_MEM_COPY_OVERLAP);
     CHECK_CL(clReleaseMemObject(image));
     CHECK_CL(clReleaseMemObject(other));
 

@@ -2,16 +2,16 @@
  * exactly that size, refuses a value that is too small, and writes not one byte more. */
 #include "check.h"
 
-typedef cl_int (*query)(const void *object, const void *other, cl_uint name, size_t size,
-                        void *value, size_t *size_ret);
+typedef cl_int (*query)(const void *object, const void *other, cl_uint name, size_t size, void *value,
+                        size_t *size_ret);
 
 /* The ways to ask, brought to one form. */
-#define QUERY(function, type)                                                                      \
-    static cl_int query_##function(const void *object, const void *other, cl_uint name,            \
-                                   size_t size, void *value, size_t *size_ret)                     \
-    {                                                                                              \
-        (void)other;                                                                               \
-        return function((type)(uintptr_t)object, name, size, value, size_ret);                     \
+#define QUERY(function, type)                                                                                          \
+    static cl_int query_##function(const void *object, const void *other, cl_uint name, size_t size, void *value,      \
+                                   size_t *size_ret)                                                                   \
+    {                                                                                                                  \
+        (void)other;                                                                                                   \
+        return function((type)(uintptr_t)object, name, size, value, size_ret);                                         \
     }
 QUERY(clGetPlatformInfo, cl_platform_id)
 QUERY(clGetDeviceInfo, cl_device_id)
@@ -25,22 +25,22 @@ QUERY(clGetKernelInfo, cl_kernel)
 QUERY(clGetEventInfo, cl_event)
 QUERY(clGetEventProfilingInfo, cl_event)
 
-static cl_int query_build(const void *object, const void *other, cl_uint name, size_t size,
-                          void *value, size_t *size_ret)
+static cl_int query_build(const void *object, const void *other, cl_uint name, size_t size, void *value,
+                          size_t *size_ret)
 {
-    return clGetProgramBuildInfo((cl_program)(uintptr_t)object, (cl_device_id)(uintptr_t)other,
-                                 name, size, value, size_ret);
+    return clGetProgramBuildInfo((cl_program)(uintptr_t)object, (cl_device_id)(uintptr_t)other, name, size, value,
+                                 size_ret);
 }
 
-static cl_int query_work_group(const void *object, const void *other, cl_uint name, size_t size,
-                               void *value, size_t *size_ret)
+static cl_int query_work_group(const void *object, const void *other, cl_uint name, size_t size, void *value,
+                               size_t *size_ret)
 {
-    return clGetKernelWorkGroupInfo((cl_kernel)(uintptr_t)object, (cl_device_id)(uintptr_t)other,
-                                    name, size, value, size_ret);
+    return clGetKernelWorkGroupInfo((cl_kernel)(uintptr_t)object, (cl_device_id)(uintptr_t)other, name, size, value,
+                                    size_ret);
 }
 
-static cl_int query_argument(const void *object, const void *other, cl_uint name, size_t size,
-                             void *value, size_t *size_ret)
+static cl_int query_argument(const void *object, const void *other, cl_uint name, size_t size, void *value,
+                             size_t *size_ret)
 {
     (void)other;
     return clGetKernelArgInfo((cl_kernel)(uintptr_t)object, 0, name, size, value, size_ret);
@@ -53,13 +53,13 @@ struct parameter {
     const char *text;
 };
 
-#define P(name, type)                                                                              \
-    {                                                                                              \
-        name, sizeof(type), #name                                                                  \
+#define P(name, type)                                                                                                  \
+    {                                                                                                                  \
+        name, sizeof(type), #name                                                                                      \
     }
-#define VARIES(name)                                                                               \
-    {                                                                                              \
-        name, 0, #name                                                                             \
+#define VARIES(name)                                                                                                   \
+    {                                                                                                                  \
+        name, 0, #name                                                                                                 \
     }
 
 static void check_query(query ask, const void *object, const void *other, const char *function,
@@ -72,8 +72,7 @@ static void check_query(query ask, const void *object, const void *other, const 
         return;
     }
     if (parameter->size && !CHECK(size == parameter->size))
-        dv_test_detail("%s(%s) has %zu bytes, expected %zu", function, parameter->text, size,
-                       parameter->size);
+        dv_test_detail("%s(%s) has %zu bytes, expected %zu", function, parameter->text, size, parameter->size);
     if (parameter->name == CL_PROGRAM_BINARIES)
         return; /* its value is a list of pointers that the caller fills in */
     enum { GUARD = 16 };
@@ -261,12 +260,10 @@ static const struct parameter memory_parameters[] = {
 };
 
 static const struct parameter image_parameters[] = {
-    P(CL_IMAGE_FORMAT, cl_image_format), P(CL_IMAGE_ELEMENT_SIZE, size_t),
-    P(CL_IMAGE_ROW_PITCH, size_t),       P(CL_IMAGE_SLICE_PITCH, size_t),
-    P(CL_IMAGE_WIDTH, size_t),           P(CL_IMAGE_HEIGHT, size_t),
-    P(CL_IMAGE_DEPTH, size_t),           P(CL_IMAGE_ARRAY_SIZE, size_t),
-    P(CL_IMAGE_BUFFER, cl_mem),          P(CL_IMAGE_NUM_MIP_LEVELS, cl_uint),
-    P(CL_IMAGE_NUM_SAMPLES, cl_uint),
+    P(CL_IMAGE_FORMAT, cl_image_format), P(CL_IMAGE_ELEMENT_SIZE, size_t), P(CL_IMAGE_ROW_PITCH, size_t),
+    P(CL_IMAGE_SLICE_PITCH, size_t),     P(CL_IMAGE_WIDTH, size_t),        P(CL_IMAGE_HEIGHT, size_t),
+    P(CL_IMAGE_DEPTH, size_t),           P(CL_IMAGE_ARRAY_SIZE, size_t),   P(CL_IMAGE_BUFFER, cl_mem),
+    P(CL_IMAGE_NUM_MIP_LEVELS, cl_uint), P(CL_IMAGE_NUM_SAMPLES, cl_uint),
 };
 
 static const struct parameter sampler_parameters[] = {
@@ -299,16 +296,13 @@ static const struct parameter build_parameters[] = {
 };
 
 static const struct parameter kernel_parameters[] = {
-    VARIES(CL_KERNEL_FUNCTION_NAME),       P(CL_KERNEL_NUM_ARGS, cl_uint),
-    P(CL_KERNEL_REFERENCE_COUNT, cl_uint), P(CL_KERNEL_CONTEXT, cl_context),
-    P(CL_KERNEL_PROGRAM, cl_program),      VARIES(CL_KERNEL_ATTRIBUTES),
+    VARIES(CL_KERNEL_FUNCTION_NAME),  P(CL_KERNEL_NUM_ARGS, cl_uint),   P(CL_KERNEL_REFERENCE_COUNT, cl_uint),
+    P(CL_KERNEL_CONTEXT, cl_context), P(CL_KERNEL_PROGRAM, cl_program), VARIES(CL_KERNEL_ATTRIBUTES),
 };
 
 static const struct parameter work_group_parameters[] = {
-    P(CL_KERNEL_WORK_GROUP_SIZE, size_t),
-    P(CL_KERNEL_COMPILE_WORK_GROUP_SIZE, size_t[3]),
-    P(CL_KERNEL_LOCAL_MEM_SIZE, cl_ulong),
-    P(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, size_t),
+    P(CL_KERNEL_WORK_GROUP_SIZE, size_t),    P(CL_KERNEL_COMPILE_WORK_GROUP_SIZE, size_t[3]),
+    P(CL_KERNEL_LOCAL_MEM_SIZE, cl_ulong),   P(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, size_t),
     P(CL_KERNEL_PRIVATE_MEM_SIZE, cl_ulong),
 };
 
@@ -339,18 +333,13 @@ static void test_consistency(const struct dv_test *test)
     cl_ulong memory = 0, allocation = 0;
     cl_uint dimensions = 0;
     size_t sizes[8] = {0}, group = 0;
-    CHECK_CL(
-        clGetDeviceInfo(test->device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL));
-    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof allocation,
-                             &allocation, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof allocation, &allocation, NULL));
     CHECK(allocation > 0 && allocation <= memory);
-    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, sizeof dimensions,
-                             &dimensions, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, sizeof dimensions, &dimensions, NULL));
     CHECK(dimensions >= 3 && dimensions <= 8);
-    CHECK_CL(
-        clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL));
-    CHECK_CL(
-        clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL));
     CHECK(sizes[0] >= 1 && sizes[1] >= 1 && sizes[2] >= 1 && group >= 1);
     cl_platform_id platform = NULL;
     CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL));
@@ -374,12 +363,11 @@ static void test_consistency(const struct dv_test *test)
     if (shared)
         clSVMFree(test->context, shared);
     cl_device_exec_capabilities execution = 0;
-    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof execution,
-                             &execution, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof execution, &execution, NULL));
     CHECK(execution & CL_EXEC_KERNEL);
     if (!(execution & CL_EXEC_NATIVE_KERNEL))
-        CHECK_ERROR(clEnqueueNativeKernel(test->queue, (void(CL_CALLBACK *)(void *))free, NULL, 0,
-                                          0, NULL, NULL, 0, NULL, NULL),
+        CHECK_ERROR(clEnqueueNativeKernel(test->queue, (void(CL_CALLBACK *)(void *))free, NULL, 0, 0, NULL, NULL, 0,
+                                          NULL, NULL),
                     CL_INVALID_OPERATION);
 }
 
@@ -387,12 +375,11 @@ int main(void)
 {
     struct dv_test test = dv_test_setup();
     cl_int error;
-    cl_program program = dv_test_build(
-        &test, "kernel void nothing(global int *first, int second) {}\n", "-cl-kernel-arg-info");
+    cl_program program =
+        dv_test_build(&test, "kernel void nothing(global int *first, int second) {}\n", "-cl-kernel-arg-info");
     cl_kernel kernel = dv_test_kernel(program, "nothing");
     cl_mem buffer = dv_test_buffer(&test, 0, 100, NULL);
-    cl_sampler sampler =
-        clCreateSampler(test.context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &error);
+    cl_sampler sampler = clCreateSampler(test.context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &error);
     REQUIRE_CL(error);
     cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
@@ -402,7 +389,7 @@ int main(void)
     REQUIRE_CL(clEnqueueMarkerWithWaitList(test.queue, 0, NULL, &event));
     REQUIRE_CL(clFinish(test.queue));
 
-#define ALL(ask, object, other, function, parameters)                                              \
+#define ALL(ask, object, other, function, parameters)                                                                  \
     check_queries((ask), (object), (other), (function), (parameters), COUNT_OF(parameters))
     ALL(query_clGetPlatformInfo, test.platform, NULL, "clGetPlatformInfo", platform_parameters);
     ALL(query_clGetDeviceInfo, test.device, NULL, "clGetDeviceInfo", device_parameters);
@@ -418,8 +405,7 @@ int main(void)
     ALL(query_work_group, kernel, test.device, "clGetKernelWorkGroupInfo", work_group_parameters);
     ALL(query_argument, kernel, NULL, "clGetKernelArgInfo", argument_parameters);
     ALL(query_clGetEventInfo, event, NULL, "clGetEventInfo", event_parameters);
-    ALL(query_clGetEventProfilingInfo, event, NULL, "clGetEventProfilingInfo",
-        profiling_parameters);
+    ALL(query_clGetEventProfilingInfo, event, NULL, "clGetEventProfilingInfo", profiling_parameters);
     test_consistency(&test);
 
     CHECK_CL(clReleaseEvent(event));

@@ -67,15 +67,13 @@ static void test_deep_queue(const struct dv_test *test, cl_kernel kernel)
         if (i % 4 == 3) {
             /* Word 1 is written over and over; the last value stays. */
             values[i / 4] = i;
-            if (!CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_FALSE, 4, 4, &values[i / 4],
-                                               0, NULL, NULL)))
+            if (!CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_FALSE, 4, 4, &values[i / 4], 0, NULL, NULL)))
                 break;
         } else {
             cl_uint value = i % 7;
             CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
             CHECK_CL(clSetKernelArg(kernel, 1, sizeof value, &value));
-            if (!CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &one, &one, 0, NULL,
-                                                 NULL)))
+            if (!CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL)))
                 break;
             expected += value;
         }
@@ -138,8 +136,7 @@ static void test_many_buffers(const struct dv_test *test)
         size_t size = 64 + (i % 100) * 40000;
         cl_mem buffer = dv_test_buffer(test, 0, size, NULL);
         if (i % 50 == 0) {
-            CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_FALSE, size - 4, 4, &i, 0, NULL,
-                                          NULL));
+            CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_FALSE, size - 4, 4, &i, 0, NULL, NULL));
             wrong += read_word(test, buffer, size / 4 - 1) != i;
         }
         CHECK_CL(clReleaseMemObject(buffer));
@@ -180,8 +177,8 @@ static void test_big_buffer(const struct dv_test *test)
     CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_FALSE, 0, size, in, 0, NULL, NULL));
     CHECK_CL(clFinish(test->queue));
     CHECK(memcmp(in, out, size) == 0);
-    uint64_t *mapped = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE,
-                                          0, size, 0, NULL, NULL, &error);
+    uint64_t *mapped =
+        clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(mapped);
     CHECK(memcmp(mapped, out, size) == 0);
@@ -298,8 +295,7 @@ static void test_many_others(const struct dv_test *test, cl_program program)
         CHECK_CL(error);
     }
     for (int i = 0; i < KERNELS; i++)
-        CHECK_CL(
-            clEnqueueNDRangeKernel(test->queue, kernels[i], 1, NULL, &one, &one, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernels[i], 1, NULL, &one, &one, 0, NULL, NULL));
     CHECK(read_word(test, buffer, 0) == (cl_uint)KERNELS * (KERNELS - 1) / 2);
     for (int i = 0; i < QUEUES; i++) {
         CHECK_CL(clEnqueueNDRangeKernel(queues[i], kernels[1], 1, NULL, &one, &one, 0, NULL, NULL));

@@ -4,11 +4,10 @@
 
 #define BYTES 65536
 
-static const char *const source =
-    "kernel void double_it(global uchar *data) { data[get_global_id(0)] *= 2; }\n"
-    "kernel void copy(global const uchar *from, global uchar *to) {\n"
-    "    to[get_global_id(0)] = from[get_global_id(0)];\n"
-    "}\n";
+static const char *const source = "kernel void double_it(global uchar *data) { data[get_global_id(0)] *= 2; }\n"
+                                  "kernel void copy(global const uchar *from, global uchar *to) {\n"
+                                  "    to[get_global_id(0)] = from[get_global_id(0)];\n"
+                                  "}\n";
 
 static cl_kernel double_kernel, copy_kernel;
 
@@ -19,12 +18,10 @@ static cl_uint map_count(cl_mem memory)
     return count;
 }
 
-static void *map(const struct dv_test *test, cl_mem buffer, cl_map_flags flags, size_t offset,
-                 size_t size)
+static void *map(const struct dv_test *test, cl_mem buffer, cl_map_flags flags, size_t offset, size_t size)
 {
     cl_int error;
-    void *pointer = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, flags, offset, size, 0, NULL,
-                                       NULL, &error);
+    void *pointer = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, flags, offset, size, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(pointer);
     return pointer;
@@ -42,8 +39,7 @@ static void run_double(const struct dv_test *test, cl_mem buffer, size_t size)
 {
     size_t local = size % 64 ? 1 : 64;
     CHECK_CL(clSetKernelArg(double_kernel, 0, sizeof buffer, &buffer));
-    CHECK_CL(
-        clEnqueueNDRangeKernel(test->queue, double_kernel, 1, NULL, &size, &local, 0, NULL, NULL));
+    CHECK_CL(clEnqueueNDRangeKernel(test->queue, double_kernel, 1, NULL, &size, &local, 0, NULL, NULL));
 }
 
 static void check_bytes(const void *got, const void *expected, size_t size, const char *what)
@@ -54,12 +50,10 @@ static void check_bytes(const void *got, const void *expected, size_t size, cons
     size_t first = 0;
     while (a[first] == b[first])
         first++;
-    dv_test_detail("%s: byte %zu of %zu is 0x%02x, expected 0x%02x", what, first, size, a[first],
-                   b[first]);
+    dv_test_detail("%s: byte %zu of %zu is 0x%02x, expected 0x%02x", what, first, size, a[first], b[first]);
 }
 
-static void check_buffer(const struct dv_test *test, cl_mem buffer, const void *expected,
-                         size_t size, const char *what)
+static void check_buffer(const struct dv_test *test, cl_mem buffer, const void *expected, size_t size, const char *what)
 {
     unsigned char *back = malloc(size);
     REQUIRE(back);
@@ -77,11 +71,10 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     dv_test_random_fill(&random, expected, sizeof expected);
     REQUIRE(posix_memalign((void **)&host, 4096, BYTES) == 0);
     memcpy(host, expected, BYTES);
-    cl_mem buffer = dv_test_buffer(
-        test, flags, BYTES, flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL);
+    cl_mem buffer =
+        dv_test_buffer(test, flags, BYTES, flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) ? host : NULL);
     if (!(flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
-        CHECK_CL(
-            clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 0, BYTES, expected, 0, NULL, NULL));
+        CHECK_CL(clEnqueueWriteBuffer(test->queue, buffer, CL_TRUE, 0, BYTES, expected, 0, NULL, NULL));
     if (!uses_host)
         memset(host, 0, BYTES);
     CHECK(map_count(buffer) == 0);
@@ -109,8 +102,7 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     size_t global = BYTES, local = 64;
     CHECK_CL(clSetKernelArg(copy_kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(copy_kernel, 1, sizeof copy, &copy));
-    CHECK_CL(
-        clEnqueueNDRangeKernel(test->queue, copy_kernel, 1, NULL, &global, &local, 0, NULL, NULL));
+    CHECK_CL(clEnqueueNDRangeKernel(test->queue, copy_kernel, 1, NULL, &global, &local, 0, NULL, NULL));
     check_buffer(test, copy, expected, BYTES, "copied while mapped");
     CHECK_CL(clReleaseMemObject(copy));
     unmap(test, buffer, whole);
@@ -171,8 +163,7 @@ static void test_buffer(const struct dv_test *test, cl_mem_flags flags, const ch
     /* Mapped on one queue, unmapped on another; not blocking, ordered by events. */
     cl_event mapped, unmapped;
     cl_int error;
-    part = clEnqueueMapBuffer(test->ooo_queue, buffer, CL_FALSE, CL_MAP_WRITE, 9, 99, 0, NULL,
-                              &mapped, &error);
+    part = clEnqueueMapBuffer(test->ooo_queue, buffer, CL_FALSE, CL_MAP_WRITE, 9, 99, 0, NULL, &mapped, &error);
     CHECK_CL(error);
     CHECK_CL(clFlush(test->ooo_queue));
     CHECK_CL(clWaitForEvents(1, &mapped));
@@ -213,8 +204,8 @@ static void test_errors(const struct dv_test *test)
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         error = 12345;
-        void *pointer = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, wrong[i].flags,
-                                           wrong[i].offset, wrong[i].size, 0, NULL, NULL, &error);
+        void *pointer = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, wrong[i].flags, wrong[i].offset, wrong[i].size,
+                                           0, NULL, NULL, &error);
         if (wrong[i].size == 10) {
             CHECK_EXCEPT_POCL(!pointer && error == CL_INVALID_VALUE,
                               "5.2.4: map_flags that do not go together, or unknown ones");
@@ -229,16 +220,12 @@ static void test_errors(const struct dv_test *test)
     }
     CHECK(map_count(buffer) == 0);
     char stack[10];
-    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, stack, 0, NULL, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, NULL, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, stack, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, NULL, 0, NULL, NULL), CL_INVALID_VALUE);
     void *pointer = map(test, buffer, CL_MAP_READ, 0, 1000);
-    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, other, pointer, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, other, pointer, 0, NULL, NULL), CL_INVALID_VALUE);
     unmap(test, buffer, pointer);
-    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, pointer, 0, NULL, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clEnqueueUnmapMemObject(test->queue, buffer, pointer, 0, NULL, NULL), CL_INVALID_VALUE);
 
     static const struct {
         cl_mem_flags memory;
@@ -257,8 +244,7 @@ static void test_errors(const struct dv_test *test)
     };
     for (size_t i = 0; i < COUNT_OF(access); i++) {
         cl_mem limited = dv_test_buffer(test, access[i].memory, 1000, NULL);
-        pointer = clEnqueueMapBuffer(test->queue, limited, CL_TRUE, access[i].map, 0, 10, 0, NULL,
-                                     NULL, &error);
+        pointer = clEnqueueMapBuffer(test->queue, limited, CL_TRUE, access[i].map, 0, 10, 0, NULL, NULL, &error);
         if (!CHECK_ERROR(error, access[i].allowed ? CL_SUCCESS : CL_INVALID_OPERATION))
             dv_test_detail("case %zu", i);
         if (pointer)
@@ -273,8 +259,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
 {
     dv_test_section(name);
     cl_uint align_bits = 0;
-    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits,
-                             &align_bits, NULL));
+    CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits, &align_bits, NULL));
     size_t align = align_bits / 8;
     size_t size = 16 * align;
     unsigned char *expected = malloc(size), *host = NULL;
@@ -287,8 +272,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
     cl_buffer_region regions[2] = {{2 * align, 6 * align}, {4 * align, 8 * align}};
     cl_mem children[2];
     for (int i = 0; i < 2; i++) {
-        children[i] =
-            clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, &regions[i], &error);
+        children[i] = clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, &regions[i], &error);
         REQUIRE_CL(error);
         size_t value = 0;
         cl_mem associated = NULL;
@@ -296,8 +280,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
         CHECK(value == regions[i].size);
         CHECK_CL(clGetMemObjectInfo(children[i], CL_MEM_OFFSET, sizeof value, &value, NULL));
         CHECK(value == regions[i].origin);
-        CHECK_CL(clGetMemObjectInfo(children[i], CL_MEM_ASSOCIATED_MEMOBJECT, sizeof associated,
-                                    &associated, NULL));
+        CHECK_CL(clGetMemObjectInfo(children[i], CL_MEM_ASSOCIATED_MEMOBJECT, sizeof associated, &associated, NULL));
         CHECK(associated == parent);
     }
 
@@ -325,8 +308,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
     check_buffer(test, parent, expected, size, "parent after kernels on children");
 
     /* Copy between the children, write to one, fill the other. */
-    CHECK_CL(clEnqueueCopyBuffer(test->queue, children[0], children[1], 0, 6 * align, align, 0,
-                                 NULL, NULL));
+    CHECK_CL(clEnqueueCopyBuffer(test->queue, children[0], children[1], 0, 6 * align, align, 0, NULL, NULL));
     memcpy(expected + 10 * align, expected + 2 * align, align);
     CHECK_CL(clEnqueueWriteBuffer(test->queue, children[1], CL_TRUE, 1, 5, "hello", 0, NULL, NULL));
     memcpy(expected + 4 * align + 1, "hello", 5);
@@ -353,8 +335,7 @@ static void test_sub_buffers(const struct dv_test *test, cl_mem_flags flags, con
     wrong = (cl_buffer_region){0, align};
     CHECK(!clCreateSubBuffer(children[0], 0, CL_BUFFER_CREATE_TYPE_REGION, &wrong, &error));
     CHECK_ERROR(error, CL_INVALID_MEM_OBJECT);
-    CHECK(!clCreateSubBuffer(parent, CL_MEM_COPY_HOST_PTR, CL_BUFFER_CREATE_TYPE_REGION, &wrong,
-                             &error));
+    CHECK(!clCreateSubBuffer(parent, CL_MEM_COPY_HOST_PTR, CL_BUFFER_CREATE_TYPE_REGION, &wrong, &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
     CHECK(!clCreateSubBuffer(parent, 0, CL_BUFFER_CREATE_TYPE_REGION, NULL, &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
@@ -384,9 +365,7 @@ static size_t rows_of(const struct layout *layout)
 
 static size_t slices_of(const struct layout *layout)
 {
-    return layout->type == CL_MEM_OBJECT_IMAGE3D ? layout->depth
-           : layout->array                       ? layout->array
-                                                 : 1;
+    return layout->type == CL_MEM_OBJECT_IMAGE3D ? layout->depth : layout->array ? layout->array : 1;
 }
 
 /* Region and origin in the form the API wants: in a 1D array the slice is the second coordinate. */
@@ -397,8 +376,7 @@ static void to_api(const struct layout *layout, size_t x, size_t y, size_t z, si
     out[2] = layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 0 : z;
 }
 
-static void test_image(const struct dv_test *test, const struct layout *layout, bool use_host,
-                       const char *name)
+static void test_image(const struct dv_test *test, const struct layout *layout, bool use_host, const char *name)
 {
     dv_test_section(name);
     enum { PIXEL = 4 };
@@ -425,9 +403,8 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
             desc.image_slice_pitch = host_slice = host_row;
     }
     cl_int error;
-    cl_mem image =
-        clCreateImage(test->context, use_host ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR, &format,
-                      &desc, host, &error);
+    cl_mem image = clCreateImage(test->context, use_host ? CL_MEM_USE_HOST_PTR : CL_MEM_COPY_HOST_PTR, &format, &desc,
+                                 host, &error);
     if (!CHECK_CL(error)) {
         free(host);
         free(expected);
@@ -443,12 +420,10 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     if (layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY)
         region[2] = 1;
     bool has_slices = slices > 1 || layout->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ||
-                      layout->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
-                      layout->type == CL_MEM_OBJECT_IMAGE3D;
+                      layout->type == CL_MEM_OBJECT_IMAGE2D_ARRAY || layout->type == CL_MEM_OBJECT_IMAGE3D;
     size_t row_pitch = 0, slice_pitch = 12345;
-    unsigned char *pointer =
-        clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin, region, &row_pitch,
-                          has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
+    unsigned char *pointer = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin, region, &row_pitch,
+                                               has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(pointer);
     CHECK(map_count(image) == 1);
@@ -460,8 +435,7 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     for (size_t k = 0; k < d; k++)
         for (size_t j = 0; j < h; j++)
             check_bytes(pointer + k * map_slice + j * row_pitch,
-                        expected + expected_start + k * host_slice + j * host_row, w * PIXEL,
-                        "mapped row");
+                        expected + expected_start + k * host_slice + j * host_row, w * PIXEL, "mapped row");
     if (use_host) {
         CHECK(pointer == host + expected_start);
         if (h > 1)
@@ -470,8 +444,8 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     /* A second map while the first is there, of one pixel. */
     size_t one[3] = {1, 1, 1};
     size_t row_pitch_2 = 0, slice_pitch_2 = 0;
-    unsigned char *pixel = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin, one,
-                                             &row_pitch_2, &slice_pitch_2, 0, NULL, NULL, &error);
+    unsigned char *pixel = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, origin, one, &row_pitch_2,
+                                             &slice_pitch_2, 0, NULL, NULL, &error);
     CHECK_CL(error);
     if (pixel) {
         check_bytes(pixel, expected + expected_start, PIXEL, "one pixel");
@@ -483,9 +457,8 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     CHECK(map_count(image) == 0);
 
     /* For writing, then read back by a transfer. */
-    pointer =
-        clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_WRITE, origin, region, &row_pitch,
-                          has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
+    pointer = clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_WRITE, origin, region, &row_pitch,
+                                has_slices ? &slice_pitch : NULL, 0, NULL, NULL, &error);
     CHECK_CL(error);
     REQUIRE(pointer);
     map_slice = has_slices ? slice_pitch : 0;
@@ -506,21 +479,21 @@ static void test_image(const struct dv_test *test, const struct layout *layout, 
     CHECK_CL(clEnqueueReadImage(test->queue, image, CL_TRUE, zero, all, 0, 0, back, 0, NULL, NULL));
     for (size_t k = 0; k < slices; k++)
         for (size_t j = 0; j < rows; j++)
-            check_bytes(back + k * tight_slice + j * tight_row,
-                        expected + k * host_slice + j * host_row, tight_row, "row after unmap");
+            check_bytes(back + k * tight_slice + j * tight_row, expected + k * host_slice + j * host_row, tight_row,
+                        "row after unmap");
 
     /* Errors. */
     size_t beyond[3];
     to_api(layout, layout->width, rows, slices, beyond);
-    CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, beyond, one, &row_pitch,
-                             &slice_pitch, 0, NULL, NULL, &error));
+    CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, beyond, one, &row_pitch, &slice_pitch, 0, NULL,
+                             NULL, &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
-    CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, zero, one, NULL,
-                             &slice_pitch, 0, NULL, NULL, &error));
+    CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, zero, one, NULL, &slice_pitch, 0, NULL, NULL,
+                             &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
     if (has_slices) {
-        CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, zero, one, &row_pitch,
-                                 NULL, 0, NULL, NULL, &error));
+        CHECK(!clEnqueueMapImage(test->queue, image, CL_TRUE, CL_MAP_READ, zero, one, &row_pitch, NULL, 0, NULL, NULL,
+                                 &error));
         CHECK_ERROR(error, CL_INVALID_VALUE);
     }
     CHECK_CL(clReleaseMemObject(image));
@@ -562,8 +535,7 @@ static void test_big_and_many(const struct dv_test *test)
         unmap(test, buffer, pointers[(i * 77) % MAPS]);
     CHECK(map_count(buffer) == 0);
     static unsigned char back[MAPS * 100];
-    CHECK_CL(
-        clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
     for (size_t i = 0; i < sizeof back; i++)
         CHECK(back[i] == (i % 100 < 50 ? (unsigned char)(i / 100 + 1) : 0));
     CHECK_CL(clReleaseMemObject(buffer));

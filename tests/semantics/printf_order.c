@@ -49,8 +49,7 @@ int main(void)
         fflush(stdout);
     }
     /* By another name, which only the options tell. */
-    cl_program other = dv_test_build(&test, "kernel void alias(void) { SAY(\"alias\\n\"); }\n",
-                                     "-DSAY=printf");
+    cl_program other = dv_test_build(&test, "kernel void alias(void) { SAY(\"alias\\n\"); }\n", "-DSAY=printf");
     cl_kernel alias = dv_test_kernel(other, "alias");
     for (int i = 0; i < 50; i++) {
         launch(&test, alias);

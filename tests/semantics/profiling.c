@@ -28,17 +28,15 @@ static cl_ulong time_of(cl_event event, cl_profiling_info name)
 
 static struct times times_of(cl_event event, const char *name)
 {
-    struct times times = {
-        time_of(event, CL_PROFILING_COMMAND_QUEUED), time_of(event, CL_PROFILING_COMMAND_SUBMIT),
-        time_of(event, CL_PROFILING_COMMAND_START), time_of(event, CL_PROFILING_COMMAND_END),
-        time_of(event, CL_PROFILING_COMMAND_COMPLETE)};
+    struct times times = {time_of(event, CL_PROFILING_COMMAND_QUEUED), time_of(event, CL_PROFILING_COMMAND_SUBMIT),
+                          time_of(event, CL_PROFILING_COMMAND_START), time_of(event, CL_PROFILING_COMMAND_END),
+                          time_of(event, CL_PROFILING_COMMAND_COMPLETE)};
     if (!CHECK(times.queued > 0 && times.queued <= times.submit && times.submit <= times.start &&
                times.start <= times.end && times.end <= times.complete))
-        dv_test_detail(
-            "%s: queued %llu, submit +%lld, start +%lld, end +%lld, complete +%lld", name,
-            (unsigned long long)times.queued, (long long)(times.submit - times.queued),
-            (long long)(times.start - times.queued), (long long)(times.end - times.queued),
-            (long long)(times.complete - times.queued));
+        dv_test_detail("%s: queued %llu, submit +%lld, start +%lld, end +%lld, complete +%lld", name,
+                       (unsigned long long)times.queued, (long long)(times.submit - times.queued),
+                       (long long)(times.start - times.queued), (long long)(times.end - times.queued),
+                       (long long)(times.complete - times.queued));
     return times;
 }
 
@@ -59,8 +57,7 @@ struct recorded {
     const char *name;
 };
 
-static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl_kernel kernel,
-                          struct recorded *out)
+static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl_kernel kernel, struct recorded *out)
 {
     size_t n = 0;
     cl_int error;
@@ -69,30 +66,26 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
     cl_uint pattern = 5, rounds = 100;
     size_t global = 64, local = 16;
     size_t zero[3] = {0}, region[3] = {64, 16, 1}, pixels[3] = {16, 16, 1};
-#define RECORD(call, command, text)                                                                \
-    do {                                                                                           \
-        out[n] = (struct recorded){NULL, (command), (text)};                                       \
-        CHECK_CL(call);                                                                            \
-        if (out[n].event)                                                                          \
-            n++;                                                                                   \
-        CHECK_CL(clEnqueueBarrierWithWaitList(queue, 0, NULL, NULL));                              \
+#define RECORD(call, command, text)                                                                                    \
+    do {                                                                                                               \
+        out[n] = (struct recorded){NULL, (command), (text)};                                                           \
+        CHECK_CL(call);                                                                                                \
+        if (out[n].event)                                                                                              \
+            n++;                                                                                                       \
+        CHECK_CL(clEnqueueBarrierWithWaitList(queue, 0, NULL, NULL));                                                  \
     } while (0)
-    RECORD(clEnqueueFillBuffer(queue, a, &pattern, 4, 0, BYTES, 0, NULL, &out[n].event),
-           CL_COMMAND_FILL_BUFFER, "fill buffer");
-    RECORD(clEnqueueWriteBuffer(queue, b, CL_FALSE, 0, BYTES, host, 0, NULL, &out[n].event),
-           CL_COMMAND_WRITE_BUFFER, "write buffer");
-    RECORD(clEnqueueCopyBuffer(queue, a, b, 0, 0, 1000, 0, NULL, &out[n].event),
-           CL_COMMAND_COPY_BUFFER, "copy buffer");
-    RECORD(clEnqueueReadBuffer(queue, b, CL_FALSE, 0, BYTES, host, 0, NULL, &out[n].event),
-           CL_COMMAND_READ_BUFFER, "read buffer");
-    RECORD(clEnqueueWriteBufferRect(queue, a, CL_FALSE, zero, zero, region, 0, 0, 0, 0, host, 0,
-                                    NULL, &out[n].event),
+    RECORD(clEnqueueFillBuffer(queue, a, &pattern, 4, 0, BYTES, 0, NULL, &out[n].event), CL_COMMAND_FILL_BUFFER,
+           "fill buffer");
+    RECORD(clEnqueueWriteBuffer(queue, b, CL_FALSE, 0, BYTES, host, 0, NULL, &out[n].event), CL_COMMAND_WRITE_BUFFER,
+           "write buffer");
+    RECORD(clEnqueueCopyBuffer(queue, a, b, 0, 0, 1000, 0, NULL, &out[n].event), CL_COMMAND_COPY_BUFFER, "copy buffer");
+    RECORD(clEnqueueReadBuffer(queue, b, CL_FALSE, 0, BYTES, host, 0, NULL, &out[n].event), CL_COMMAND_READ_BUFFER,
+           "read buffer");
+    RECORD(clEnqueueWriteBufferRect(queue, a, CL_FALSE, zero, zero, region, 0, 0, 0, 0, host, 0, NULL, &out[n].event),
            CL_COMMAND_WRITE_BUFFER_RECT, "write rect");
-    RECORD(clEnqueueReadBufferRect(queue, a, CL_FALSE, zero, zero, region, 0, 0, 0, 0, host, 0,
-                                   NULL, &out[n].event),
+    RECORD(clEnqueueReadBufferRect(queue, a, CL_FALSE, zero, zero, region, 0, 0, 0, 0, host, 0, NULL, &out[n].event),
            CL_COMMAND_READ_BUFFER_RECT, "read rect");
-    RECORD(clEnqueueCopyBufferRect(queue, a, b, zero, zero, region, 0, 0, 0, 0, 0, NULL,
-                                   &out[n].event),
+    RECORD(clEnqueueCopyBufferRect(queue, a, b, zero, zero, region, 0, 0, 0, 0, 0, NULL, &out[n].event),
            CL_COMMAND_COPY_BUFFER_RECT, "copy rect");
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof a, &a));
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
@@ -100,36 +93,30 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
            CL_COMMAND_NDRANGE_KERNEL, "kernel");
     RECORD(clEnqueueTask(queue, kernel, 0, NULL, &out[n].event), CL_COMMAND_TASK, "task");
     void *pointer = NULL;
-    RECORD((pointer = clEnqueueMapBuffer(queue, a, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL,
-                                         &out[n].event, &error),
-            error),
-           CL_COMMAND_MAP_BUFFER, "map buffer");
-    RECORD(clEnqueueUnmapMemObject(queue, a, pointer, 0, NULL, &out[n].event),
-           CL_COMMAND_UNMAP_MEM_OBJECT, "unmap");
-    RECORD(clEnqueueMigrateMemObjects(queue, 1, &a, 0, 0, NULL, &out[n].event),
-           CL_COMMAND_MIGRATE_MEM_OBJECTS, "migrate");
+    RECORD(
+        (pointer = clEnqueueMapBuffer(queue, a, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL, &out[n].event, &error), error),
+        CL_COMMAND_MAP_BUFFER, "map buffer");
+    RECORD(clEnqueueUnmapMemObject(queue, a, pointer, 0, NULL, &out[n].event), CL_COMMAND_UNMAP_MEM_OBJECT, "unmap");
+    RECORD(clEnqueueMigrateMemObjects(queue, 1, &a, 0, 0, NULL, &out[n].event), CL_COMMAND_MIGRATE_MEM_OBJECTS,
+           "migrate");
     RECORD(clEnqueueMarkerWithWaitList(queue, 0, NULL, &out[n].event), CL_COMMAND_MARKER, "marker");
-    RECORD(clEnqueueBarrierWithWaitList(queue, 0, NULL, &out[n].event), CL_COMMAND_BARRIER,
-           "barrier");
+    RECORD(clEnqueueBarrierWithWaitList(queue, 0, NULL, &out[n].event), CL_COMMAND_BARRIER, "barrier");
     cl_bool images = CL_FALSE;
     CHECK_CL(clGetDeviceInfo(test->device, CL_DEVICE_IMAGE_SUPPORT, sizeof images, &images, NULL));
     if (images) {
         cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-        cl_image_desc desc = {
-            .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 16, .image_height = 16};
+        cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 16, .image_height = 16};
         cl_mem image = clCreateImage(test->context, 0, &format, &desc, NULL, &error);
         REQUIRE_CL(error);
         cl_mem second = clCreateImage(test->context, 0, &format, &desc, NULL, &error);
         REQUIRE_CL(error);
         cl_uint4 color = {{1, 2, 3, 4}};
         size_t pitch;
-        RECORD(clEnqueueFillImage(queue, image, &color, zero, pixels, 0, NULL, &out[n].event),
-               CL_COMMAND_FILL_IMAGE, "fill image");
-        RECORD(clEnqueueWriteImage(queue, image, CL_FALSE, zero, pixels, 0, 0, host, 0, NULL,
-                                   &out[n].event),
+        RECORD(clEnqueueFillImage(queue, image, &color, zero, pixels, 0, NULL, &out[n].event), CL_COMMAND_FILL_IMAGE,
+               "fill image");
+        RECORD(clEnqueueWriteImage(queue, image, CL_FALSE, zero, pixels, 0, 0, host, 0, NULL, &out[n].event),
                CL_COMMAND_WRITE_IMAGE, "write image");
-        RECORD(clEnqueueReadImage(queue, image, CL_FALSE, zero, pixels, 0, 0, host, 0, NULL,
-                                  &out[n].event),
+        RECORD(clEnqueueReadImage(queue, image, CL_FALSE, zero, pixels, 0, 0, host, 0, NULL, &out[n].event),
                CL_COMMAND_READ_IMAGE, "read image");
         RECORD(clEnqueueCopyImage(queue, image, second, zero, zero, pixels, 0, NULL, &out[n].event),
                CL_COMMAND_COPY_IMAGE, "copy image");
@@ -137,8 +124,8 @@ static size_t enqueue_all(const struct dv_test *test, cl_command_queue queue, cl
                CL_COMMAND_COPY_IMAGE_TO_BUFFER, "image to buffer");
         RECORD(clEnqueueCopyBufferToImage(queue, a, image, 0, zero, pixels, 0, NULL, &out[n].event),
                CL_COMMAND_COPY_BUFFER_TO_IMAGE, "buffer to image");
-        RECORD((pointer = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ, zero, pixels,
-                                            &pitch, NULL, 0, NULL, &out[n].event, &error),
+        RECORD((pointer = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ, zero, pixels, &pitch, NULL, 0, NULL,
+                                            &out[n].event, &error),
                 error),
                CL_COMMAND_MAP_IMAGE, "map image");
         CHECK_CL(clEnqueueUnmapMemObject(queue, image, pointer, 0, NULL, NULL));
@@ -186,8 +173,7 @@ static void test_durations(const struct dv_test *test, cl_kernel kernel)
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
     cl_event event;
     double before = dv_test_now_s();
-    CHECK_CL(
-        clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 0, NULL, &event));
+    CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 0, NULL, &event));
     CHECK_CL(clFinish(test->queue));
     double host = dv_test_now_s() - before;
     struct times times = times_of(event, "long kernel");
@@ -202,13 +188,11 @@ static void test_durations(const struct dv_test *test, cl_kernel kernel)
     REQUIRE_CL(error);
     rounds = 10;
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
-    CHECK_CL(
-        clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 1, &gate, &event));
+    CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &global, &local, 1, &gate, &event));
     CHECK_CL(clFlush(test->queue));
     cl_ulong value;
-    CHECK_ERROR(
-        clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
-        CL_PROFILING_INFO_NOT_AVAILABLE);
+    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
+                CL_PROFILING_INFO_NOT_AVAILABLE);
     dv_test_sleep_ms(50);
     CHECK_CL(clSetUserEventStatus(gate, CL_COMPLETE));
     CHECK_CL(clWaitForEvents(1, &event));
@@ -234,8 +218,8 @@ static void test_one_clock(const struct dv_test *test, cl_kernel kernel)
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
     for (int i = 0; i < STEPS; i++) {
         cl_command_queue queue = i % 2 ? test->queue : test->ooo_queue;
-        CHECK_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, i ? 1 : 0,
-                                        i ? &events[i - 1] : NULL, &events[i]));
+        CHECK_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, i ? 1 : 0, i ? &events[i - 1] : NULL,
+                                        &events[i]));
         CHECK_CL(clFlush(queue));
     }
     CHECK_CL(clWaitForEvents(1, &events[STEPS - 1]));
@@ -243,8 +227,7 @@ static void test_one_clock(const struct dv_test *test, cl_kernel kernel)
     for (int i = 0; i < STEPS; i++) {
         struct times times = times_of(events[i], "step");
         if (!CHECK(times.start >= previous.end))
-            dv_test_detail("step %d starts %lld ns too early", i,
-                           (long long)(previous.end - times.start));
+            dv_test_detail("step %d starts %lld ns too early", i, (long long)(previous.end - times.start));
         previous = times;
         CHECK_CL(clReleaseEvent(events[i]));
     }
@@ -261,18 +244,15 @@ static void test_without(const struct dv_test *test)
     cl_ulong value;
     CHECK_CL(clEnqueueMarkerWithWaitList(queue, 0, NULL, &event));
     CHECK_CL(clFinish(queue));
-    CHECK_ERROR(
-        clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
-        CL_PROFILING_INFO_NOT_AVAILABLE);
+    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof value, &value, NULL),
+                CL_PROFILING_INFO_NOT_AVAILABLE);
     CHECK_CL(clReleaseEvent(event));
     CHECK_CL(clReleaseCommandQueue(queue));
 
     CHECK_CL(clEnqueueMarkerWithWaitList(test->queue, 0, NULL, &event));
     CHECK_CL(clFinish(test->queue));
-    CHECK_ERROR(clGetEventProfilingInfo(event, 0x9999, sizeof value, &value, NULL),
-                CL_INVALID_VALUE);
-    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, 4, &value, NULL),
-                CL_INVALID_VALUE);
+    CHECK_ERROR(clGetEventProfilingInfo(event, 0x9999, sizeof value, &value, NULL), CL_INVALID_VALUE);
+    CHECK_ERROR(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, 4, &value, NULL), CL_INVALID_VALUE);
     CHECK_CL(clReleaseEvent(event));
 }
 
@@ -281,8 +261,8 @@ static void test_timer(const struct dv_test *test)
 {
     dv_test_section("timer");
     cl_ulong resolution = 0;
-    cl_int error = clGetPlatformInfo(test->platform, CL_PLATFORM_HOST_TIMER_RESOLUTION,
-                                     sizeof resolution, &resolution, NULL);
+    cl_int error =
+        clGetPlatformInfo(test->platform, CL_PLATFORM_HOST_TIMER_RESOLUTION, sizeof resolution, &resolution, NULL);
     cl_ulong device = 0, host = 0, again = 0;
     if (error == CL_SUCCESS && resolution > 0) {
         CHECK_CL(clGetDeviceAndHostTimer(test->device, &device, &host));

@@ -2,9 +2,8 @@
  * kernel arguments of every kind, launches of every shape. */
 #include "check.h"
 
-static const char *const answer_source =
-    "#ifndef ANSWER\n#define ANSWER 42\n#endif\n"
-    "kernel void answer(global int *out) { out[get_global_id(0)] = ANSWER; }\n";
+static const char *const answer_source = "#ifndef ANSWER\n#define ANSWER 42\n#endif\n"
+                                         "kernel void answer(global int *out) { out[get_global_id(0)] = ANSWER; }\n";
 
 static char *program_string(cl_program program, cl_device_id device, cl_uint name)
 {
@@ -30,8 +29,7 @@ static cl_int run_for_int(const struct dv_test *test, cl_kernel kernel)
     cl_mem out = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof value, &value);
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof out, &out));
     CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
-    CHECK_CL(
-        clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(test->queue, out, CL_TRUE, 0, sizeof value, &value, 0, NULL, NULL));
     CHECK_CL(clReleaseMemObject(out));
     return value;
 }
@@ -91,8 +89,7 @@ static void test_source(const struct dv_test *test)
     CHECK(strcmp(text, "kernel void answer(global int *out) { out[0] = 7; }") == 0);
     free(text);
     cl_build_status status = 77;
-    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS, sizeof status,
-                                   &status, NULL));
+    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS, sizeof status, &status, NULL));
     CHECK(status == CL_BUILD_NONE);
     CHECK(!clCreateKernel(program, "answer", &error));
     CHECK_ERROR(error, CL_INVALID_PROGRAM_EXECUTABLE);
@@ -135,8 +132,7 @@ static void test_options(const struct dv_test *test)
         free(text);
         CHECK(run_named(test, program, "answer") == answers[i]);
         cl_build_status status = 77;
-        CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS,
-                                       sizeof status, &status, NULL));
+        CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS, sizeof status, &status, NULL));
         CHECK(status == CL_BUILD_SUCCESS);
     }
     CHECK_CL(clBuildProgram(program, 1, &test->device, NULL, NULL, NULL));
@@ -164,11 +160,9 @@ static void test_failure(const struct dv_test *test)
     const char *source = "kernel void broken(global int *out) { out[0] = no_such_name; }\n";
     cl_program program = clCreateProgramWithSource(test->context, 1, &source, NULL, &error);
     REQUIRE_CL(error);
-    CHECK_ERROR(clBuildProgram(program, 1, &test->device, "", NULL, NULL),
-                CL_BUILD_PROGRAM_FAILURE);
+    CHECK_ERROR(clBuildProgram(program, 1, &test->device, "", NULL, NULL), CL_BUILD_PROGRAM_FAILURE);
     cl_build_status status = 77;
-    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS, sizeof status,
-                                   &status, NULL));
+    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BUILD_STATUS, sizeof status, &status, NULL));
     CHECK(status == CL_BUILD_ERROR);
     char *log = program_string(program, test->device, CL_PROGRAM_BUILD_LOG);
     CHECK(strstr(log, "no_such_name") != NULL);
@@ -192,8 +186,8 @@ static void test_info(const struct dv_test *test)
 {
     dv_test_section("program queries");
     cl_int error;
-    cl_program program = dv_test_build(
-        test, "kernel void b_two(int x) {}\nkernel void a_one() {}\nvoid helper() {}\n", "");
+    cl_program program =
+        dv_test_build(test, "kernel void b_two(int x) {}\nkernel void a_one() {}\nvoid helper() {}\n", "");
     cl_uint devices = 0, references = 0;
     cl_context context = NULL;
     cl_device_id device = NULL;
@@ -207,8 +201,7 @@ static void test_info(const struct dv_test *test)
     CHECK_CL(clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof kernels, &kernels, NULL));
     CHECK(kernels == 2);
     CHECK_CL(clRetainProgram(program));
-    CHECK_CL(clGetProgramInfo(program, CL_PROGRAM_REFERENCE_COUNT, sizeof references, &references,
-                              NULL));
+    CHECK_CL(clGetProgramInfo(program, CL_PROGRAM_REFERENCE_COUNT, sizeof references, &references, NULL));
     CHECK(references == 2);
     CHECK_CL(clReleaseProgram(program));
     char *names = program_string(program, NULL, CL_PROGRAM_KERNEL_NAMES);
@@ -233,8 +226,7 @@ static void test_info(const struct dv_test *test)
     CHECK(seen_one && seen_two);
     CHECK(all[3] == (cl_kernel)1);
     CHECK_CL(clReleaseProgram(program));
-    CHECK(!clCreateProgramWithBuiltInKernels(test->context, 1, &test->device, "no.such.kernel",
-                                             &error));
+    CHECK(!clCreateProgramWithBuiltInKernels(test->context, 1, &test->device, "no.such.kernel", &error));
     CHECK(error != CL_SUCCESS);
 }
 
@@ -255,8 +247,7 @@ static void test_binaries(const struct dv_test *test)
     CHECK_CL(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof list, list, NULL));
     CHECK(binary[size] == 0xa5 && binary[size + 7] == 0xa5);
     cl_program_binary_type type = 0;
-    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type,
-                                   &type, NULL));
+    CHECK_CL(clGetProgramBuildInfo(program, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
     CHECK(type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
     /* A NULL in the list leaves that device out. */
     if (!dv_test_pocl_dies("5.8.7: crash when an entry of CL_PROGRAM_BINARIES is NULL")) {
@@ -267,8 +258,7 @@ static void test_binaries(const struct dv_test *test)
 
     cl_int error, status = 77;
     const unsigned char *input = binary;
-    cl_program again =
-        clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input, &status, &error);
+    cl_program again = clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input, &status, &error);
     CHECK_CL(error);
     REQUIRE(again);
     CHECK(status == CL_SUCCESS);
@@ -290,18 +280,15 @@ static void test_binaries(const struct dv_test *test)
     input = rubbish;
     size_t rubbish_size = sizeof rubbish;
     status = 77;
-    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &rubbish_size, &input,
-                                     &status, &error));
+    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &rubbish_size, &input, &status, &error));
     CHECK_ERROR(error, CL_INVALID_BINARY);
     CHECK(status == CL_INVALID_BINARY);
     input = NULL;
-    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input, &status,
-                                     &error));
+    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &size, &input, &status, &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
     input = binary;
     size_t zero = 0;
-    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &zero, &input, &status,
-                                     &error));
+    CHECK(!clCreateProgramWithBinary(test->context, 1, &test->device, &zero, &input, &status, &error));
     CHECK_ERROR(error, CL_INVALID_VALUE);
     free(binary);
 }
@@ -310,13 +297,11 @@ static void test_link(const struct dv_test *test)
 {
     dv_test_section("compile and link");
     cl_int error;
-    const char *main_source =
-        "#include <numbers.h>\n#include \"dir/more.h\"\nint helper(int x);\n"
-        "kernel void linked(global int *out) { out[0] = helper(FIRST) + SECOND; }\n";
+    const char *main_source = "#include <numbers.h>\n#include \"dir/more.h\"\nint helper(int x);\n"
+                              "kernel void linked(global int *out) { out[0] = helper(FIRST) + SECOND; }\n";
     const char *helper_source = "int helper(int x) { return x * 100 + SCALE; }\n";
     const char *header_1 = "#define FIRST 7\n", *header_2 = "#define SECOND 5000\n";
-    cl_program main_program =
-        clCreateProgramWithSource(test->context, 1, &main_source, NULL, &error);
+    cl_program main_program = clCreateProgramWithSource(test->context, 1, &main_source, NULL, &error);
     REQUIRE_CL(error);
     cl_program helper = clCreateProgramWithSource(test->context, 1, &helper_source, NULL, &error);
     REQUIRE_CL(error);
@@ -329,8 +314,7 @@ static void test_link(const struct dv_test *test)
     CHECK_CL(clCompileProgram(main_program, 1, &test->device, "", 2, headers, names, NULL, NULL));
     CHECK_CL(clCompileProgram(helper, 1, &test->device, "-DSCALE=3", 0, NULL, NULL, NULL, NULL));
     cl_program_binary_type type = 0;
-    CHECK_CL(clGetProgramBuildInfo(helper, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type,
-                                   NULL));
+    CHECK_CL(clGetProgramBuildInfo(helper, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
     CHECK(type == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT);
     char *options = program_string(helper, test->device, CL_PROGRAM_BUILD_OPTIONS);
     CHECK(strcmp(options, "-DSCALE=3") == 0);
@@ -339,27 +323,23 @@ static void test_link(const struct dv_test *test)
     CHECK_VENDOR(error == CL_INVALID_PROGRAM_EXECUTABLE, "5.9.1: compiled but not linked");
 
     cl_program parts[2] = {main_program, helper};
-    cl_program executable =
-        clLinkProgram(test->context, 1, &test->device, "", 2, parts, NULL, NULL, &error);
+    cl_program executable = clLinkProgram(test->context, 1, &test->device, "", 2, parts, NULL, NULL, &error);
     CHECK_CL(error);
     if (executable) {
         CHECK(run_named(test, executable, "linked") == 703 + 5000);
-        CHECK_CL(clGetProgramBuildInfo(executable, test->device, CL_PROGRAM_BINARY_TYPE,
-                                       sizeof type, &type, NULL));
+        CHECK_CL(clGetProgramBuildInfo(executable, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
         CHECK(type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE);
         CHECK_CL(clReleaseProgram(executable));
     }
     /* By way of a library. */
-    cl_program library = clLinkProgram(test->context, 1, &test->device, "-create-library", 1,
-                                       &helper, NULL, NULL, &error);
+    cl_program library =
+        clLinkProgram(test->context, 1, &test->device, "-create-library", 1, &helper, NULL, NULL, &error);
     CHECK_CL(error);
     if (library) {
-        CHECK_CL(clGetProgramBuildInfo(library, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type,
-                                       &type, NULL));
+        CHECK_CL(clGetProgramBuildInfo(library, test->device, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL));
         CHECK(type == CL_PROGRAM_BINARY_TYPE_LIBRARY);
         cl_program with_library[2] = {main_program, library};
-        executable =
-            clLinkProgram(test->context, 1, &test->device, "", 2, with_library, NULL, NULL, &error);
+        executable = clLinkProgram(test->context, 1, &test->device, "", 2, with_library, NULL, NULL, &error);
         CHECK_CL(error);
         if (executable) {
             CHECK(run_named(test, executable, "linked") == 703 + 5000);
@@ -374,12 +354,10 @@ static void test_link(const struct dv_test *test)
     CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 1, headers, names, NULL, NULL),
                 CL_COMPILE_PROGRAM_FAILURE);
     if (!dv_test_pocl_dies("5.8.3: crash when header names are missing")) {
-        CHECK_ERROR(
-            clCompileProgram(main_program, 1, &test->device, "", 0, headers, names, NULL, NULL),
-            CL_INVALID_VALUE);
-        CHECK_ERROR(
-            clCompileProgram(main_program, 1, &test->device, "", 1, headers, NULL, NULL, NULL),
-            CL_INVALID_VALUE);
+        CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 0, headers, names, NULL, NULL),
+                    CL_INVALID_VALUE);
+        CHECK_ERROR(clCompileProgram(main_program, 1, &test->device, "", 1, headers, NULL, NULL, NULL),
+                    CL_INVALID_VALUE);
     }
     CHECK_CL(clReleaseProgram(main_program));
     CHECK_CL(clReleaseProgram(helper));
@@ -536,15 +514,14 @@ static void test_arguments(const struct dv_test *test, cl_program program)
     CHECK_ERROR(clSetKernelArg(kernel, 1, sizeof wrong, &wrong), CL_INVALID_ARG_VALUE);
     CHECK_ERROR(clSetKernelArg(kernel, 1, 0, NULL), CL_INVALID_ARG_SIZE);
     cl_ulong local_size = 0;
-    CHECK_CL(clGetKernelWorkGroupInfo(kernel, test->device, CL_KERNEL_LOCAL_MEM_SIZE,
-                                      sizeof local_size, &local_size, NULL));
+    CHECK_CL(
+        clGetKernelWorkGroupInfo(kernel, test->device, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local_size, &local_size, NULL));
     CHECK_VENDOR(local_size >= 64 * 12, "5.9.4: includes the local memory of arguments set");
     CHECK_CL(clReleaseKernel(kernel));
 
     kernel = dv_test_kernel(program, "use_constant");
     cl_int table[2] = {10, 20}, extra = 300;
-    cl_mem constants =
-        dv_test_buffer(test, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, sizeof table, table);
+    cl_mem constants = dv_test_buffer(test, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, sizeof table, table);
     cl_mem more = dv_test_buffer(test, CL_MEM_COPY_HOST_PTR, sizeof extra, &extra);
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof constants, &constants));
     CHECK_CL(clSetKernelArg(kernel, 2, sizeof more, &more));
@@ -582,26 +559,22 @@ static void test_arguments(const struct dv_test *test, cl_program program)
 }
 
 static void check_arg(cl_kernel kernel, cl_uint index, cl_kernel_arg_address_qualifier address,
-                      cl_kernel_arg_access_qualifier access, cl_kernel_arg_type_qualifier qualifier,
-                      const char *type, const char *name)
+                      cl_kernel_arg_access_qualifier access, cl_kernel_arg_type_qualifier qualifier, const char *type,
+                      const char *name)
 {
     cl_kernel_arg_address_qualifier got_address = 0;
     cl_kernel_arg_access_qualifier got_access = 0;
     cl_kernel_arg_type_qualifier got_qualifier = 99;
     char got_type[64] = "", got_name[64] = "";
-    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof got_address,
-                                &got_address, NULL));
-    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof got_access,
-                                &got_access, NULL));
-    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof got_qualifier,
-                                &got_qualifier, NULL));
-    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_NAME, sizeof got_type, got_type,
-                                NULL));
     CHECK_CL(
-        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_NAME, sizeof got_name, got_name, NULL));
+        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof got_address, &got_address, NULL));
+    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof got_access, &got_access, NULL));
+    CHECK_CL(
+        clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof got_qualifier, &got_qualifier, NULL));
+    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_NAME, sizeof got_type, got_type, NULL));
+    CHECK_CL(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_NAME, sizeof got_name, got_name, NULL));
     if (!CHECK(got_address == address && got_access == access && got_qualifier == qualifier))
-        dv_test_detail("argument %u: 0x%x 0x%x 0x%x", index, got_address, got_access,
-                       (unsigned)got_qualifier);
+        dv_test_detail("argument %u: 0x%x 0x%x 0x%x", index, got_address, got_access, (unsigned)got_qualifier);
     if (!CHECK(strcmp(got_type, type) == 0 && strcmp(got_name, name) == 0))
         dv_test_detail("argument %u: '%s' '%s'", index, got_type, got_name);
 }
@@ -612,24 +585,18 @@ static void test_kernel_info(const struct dv_test *test, cl_program program)
     cl_kernel kernel = dv_test_kernel(program, "described");
     check_arg(kernel, 0, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_NONE,
               CL_KERNEL_ARG_TYPE_CONST | CL_KERNEL_ARG_TYPE_RESTRICT, "float4*", "first");
-    check_arg(kernel, 1, CL_KERNEL_ARG_ADDRESS_LOCAL, CL_KERNEL_ARG_ACCESS_NONE, 0, "uint*",
-              "second");
-    check_arg(kernel, 2, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ACCESS_NONE,
-              CL_KERNEL_ARG_TYPE_CONST, "char*", "third");
-    check_arg(kernel, 3, CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, 0, "int",
-              "fourth");
-    check_arg(kernel, 4, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_READ_ONLY, 0,
-              "image2d_t", "fifth");
-    check_arg(kernel, 5, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_WRITE_ONLY, 0,
-              "image2d_t", "sixth");
-    check_arg(kernel, 6, CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, 0, "sampler_t",
-              "seventh");
-    check_arg(kernel, 7, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_NONE,
-              CL_KERNEL_ARG_TYPE_VOLATILE, "int*", "eighth");
+    check_arg(kernel, 1, CL_KERNEL_ARG_ADDRESS_LOCAL, CL_KERNEL_ARG_ACCESS_NONE, 0, "uint*", "second");
+    check_arg(kernel, 2, CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ACCESS_NONE, CL_KERNEL_ARG_TYPE_CONST, "char*",
+              "third");
+    check_arg(kernel, 3, CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, 0, "int", "fourth");
+    check_arg(kernel, 4, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_READ_ONLY, 0, "image2d_t", "fifth");
+    check_arg(kernel, 5, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_WRITE_ONLY, 0, "image2d_t", "sixth");
+    check_arg(kernel, 6, CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ACCESS_NONE, 0, "sampler_t", "seventh");
+    check_arg(kernel, 7, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ACCESS_NONE, CL_KERNEL_ARG_TYPE_VOLATILE, "int*",
+              "eighth");
     char name[64];
     size_t size = 0;
-    CHECK_ERROR(clGetKernelArgInfo(kernel, 8, CL_KERNEL_ARG_NAME, sizeof name, name, NULL),
-                CL_INVALID_ARG_INDEX);
+    CHECK_ERROR(clGetKernelArgInfo(kernel, 8, CL_KERNEL_ARG_NAME, sizeof name, name, NULL), CL_INVALID_ARG_INDEX);
     CHECK_ERROR(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 2, name, NULL), CL_INVALID_VALUE);
     CHECK_CL(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 0, NULL, &size));
     CHECK(size == sizeof "first");
@@ -654,15 +621,13 @@ static void test_kernel_info(const struct dv_test *test, cl_program program)
 
     kernel = dv_test_kernel(program, "fixed");
     size_t fixed[3] = {0}, value = 0, multiple = 0;
-    CHECK_CL(clGetKernelWorkGroupInfo(kernel, test->device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
-                                      sizeof fixed, fixed, NULL));
+    CHECK_CL(
+        clGetKernelWorkGroupInfo(kernel, test->device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof fixed, fixed, NULL));
     CHECK(fixed[0] == 4 && fixed[1] == 2 && fixed[2] == 1);
-    CHECK_CL(clGetKernelWorkGroupInfo(kernel, NULL, CL_KERNEL_WORK_GROUP_SIZE, sizeof value, &value,
-                                      NULL));
+    CHECK_CL(clGetKernelWorkGroupInfo(kernel, NULL, CL_KERNEL_WORK_GROUP_SIZE, sizeof value, &value, NULL));
     CHECK(value >= 8);
-    CHECK_CL(clGetKernelWorkGroupInfo(kernel, test->device,
-                                      CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, sizeof multiple,
-                                      &multiple, NULL));
+    CHECK_CL(clGetKernelWorkGroupInfo(kernel, test->device, CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
+                                      sizeof multiple, &multiple, NULL));
     CHECK(multiple >= 1);
     cl_mem out = dv_test_buffer(test, 0, 64, NULL);
     cl_int answer = 0;
@@ -695,17 +660,14 @@ static void test_shapes(const struct dv_test *test, cl_program program)
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         const size_t *g = shapes[i].global, *o = shapes[i].offset;
         memset(back, 0, sizeof back);
-        CHECK_CL(
-            clEnqueueWriteBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
-        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, shapes[i].dimensions,
-                                        o[0] | o[1] | o[2] ? o : NULL, g, shapes[i].local, 0, NULL,
-                                        NULL));
+        CHECK_CL(clEnqueueWriteBuffer(test->queue, out, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test->queue, kernel, shapes[i].dimensions, o[0] | o[1] | o[2] ? o : NULL, g,
+                                        shapes[i].local, 0, NULL, NULL));
         read_back(test, out, back, sizeof back);
         for (size_t z = 0; z < g[2]; z++)
             for (size_t y = 0; y < g[1]; y++)
                 for (size_t x = 0; x < g[0]; x++)
-                    if (!CHECK(back[x + g[0] * (y + g[1] * z)] ==
-                               x + o[0] + 100 * (y + o[1]) + 10000 * (z + o[2])))
+                    if (!CHECK(back[x + g[0] * (y + g[1] * z)] == x + o[0] + 100 * (y + o[1]) + 10000 * (z + o[2])))
                         dv_test_detail("shape %zu at %zu,%zu,%zu", i, x, y, z);
         CHECK(back[g[0] * g[1] * g[2]] == 0);
     }
@@ -722,12 +684,10 @@ static void test_shapes(const struct dv_test *test, cl_program program)
                 CL_INVALID_WORK_DIMENSION);
     CHECK_ERROR(clEnqueueNDRangeKernel(test->queue, kernel, 4, NULL, global, NULL, 0, NULL, NULL),
                 CL_INVALID_WORK_DIMENSION);
-    CHECK_ERROR(
-        clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, odd_local, 0, NULL, NULL),
-        CL_INVALID_WORK_GROUP_SIZE);
+    CHECK_ERROR(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, odd_local, 0, NULL, NULL),
+                CL_INVALID_WORK_GROUP_SIZE);
     if (!dv_test_pocl_dies("5.10: division by zero when a local size is zero"))
-        CHECK(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, zero, 0, NULL, NULL) !=
-              CL_SUCCESS);
+        CHECK(clEnqueueNDRangeKernel(test->queue, kernel, 2, NULL, global, zero, 0, NULL, NULL) != CL_SUCCESS);
     cl_int error = clEnqueueNDRangeKernel(test->queue, kernel, 1, NULL, huge, huge, 0, NULL, NULL);
     CHECK(error == CL_INVALID_WORK_GROUP_SIZE || error == CL_INVALID_WORK_ITEM_SIZE);
     CHECK_CL(clReleaseKernel(kernel));

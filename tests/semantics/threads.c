@@ -7,11 +7,10 @@
 #define THREADS 8
 #define WORDS 512
 
-static const char *const source =
-    "kernel void advance(global uint *data, uint factor, uint add) {\n"
-    "    size_t i = get_global_id(0);\n"
-    "    data[i] = data[i] * factor + add;\n"
-    "}\n";
+static const char *const source = "kernel void advance(global uint *data, uint factor, uint add) {\n"
+                                  "    size_t i = get_global_id(0);\n"
+                                  "    data[i] = data[i] * factor + add;\n"
+                                  "}\n";
 
 struct worker {
     struct dv_test test; /* the thread uses queue; the context may be its own */
@@ -57,8 +56,8 @@ static void *work_and_check(void *data)
         switch (dv_test_random(&random) % 4) {
         case 0: {
             dv_test_random_fill(&random, upload, sizeof upload);
-            CHECK_CL(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof upload, upload, waits,
-                                          last ? &last : NULL, &next));
+            CHECK_CL(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof upload, upload, waits, last ? &last : NULL,
+                                          &next));
             CHECK_CL(clFlush(queue));
             CHECK_CL(clWaitForEvents(1, &next));
             memcpy(expected, upload, sizeof expected);
@@ -66,8 +65,8 @@ static void *work_and_check(void *data)
         }
         case 1: {
             memset(back, 0, sizeof back);
-            CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, sizeof back, back, waits,
-                                         last ? &last : NULL, &next));
+            CHECK_CL(
+                clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, sizeof back, back, waits, last ? &last : NULL, &next));
             CHECK_CL(clFlush(queue));
             CHECK_CL(clWaitForEvents(1, &next));
             CHECK(dv_test_event_status(next) == CL_COMPLETE);
@@ -82,8 +81,8 @@ static void *work_and_check(void *data)
             CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
             CHECK_CL(clSetKernelArg(kernel, 1, sizeof factor, &factor));
             CHECK_CL(clSetKernelArg(kernel, 2, sizeof add, &add));
-            CHECK_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, waits,
-                                            last ? &last : NULL, &next));
+            CHECK_CL(
+                clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, waits, last ? &last : NULL, &next));
             for (size_t i = 0; i < WORDS; i++)
                 expected[i] = expected[i] * factor + add;
             break;
@@ -127,9 +126,8 @@ static void test_many_queues(const struct dv_test *test, cl_program program)
     for (int i = 0; i < THREADS; i++) {
         cl_int error;
         workers[i] = (struct worker){.test = *test, .program = program, .rounds = 200};
-        workers[i].test.queue =
-            clCreateCommandQueue(test->context, test->device,
-                                 i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &error);
+        workers[i].test.queue = clCreateCommandQueue(test->context, test->device,
+                                                     i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &error);
         REQUIRE_CL(error);
     }
     run_threads(workers, work_and_check);
@@ -153,18 +151,14 @@ static void *whole_life(void *data)
         /* Four different programs: some builds of the same at the same time. */
         snprintf(options, sizeof options, "-DTHREAD=%d", self->number % 4);
         cl_program program = dv_test_build(
-            &test,
-            "kernel void number(global uint *data) { data[get_global_id(0)] = THREAD + 40; }\n",
-            options);
+            &test, "kernel void number(global uint *data) { data[get_global_id(0)] = THREAD + 40; }\n", options);
         cl_kernel kernel = dv_test_kernel(program, "number");
         cl_mem buffer = dv_test_buffer(&test, 0, 64 * 4, NULL);
         size_t global = 64, local = 16;
         cl_uint words[64] = {0};
         CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
-        CHECK_CL(
-            clEnqueueNDRangeKernel(test.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
-        CHECK_CL(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL,
-                                     NULL));
+        CHECK_CL(clEnqueueNDRangeKernel(test.queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL));
+        CHECK_CL(clEnqueueReadBuffer(test.queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL));
         for (int i = 0; i < 64; i++)
             CHECK(words[i] == (cl_uint)(self->number % 4 + 40));
         CHECK_CL(clReleaseMemObject(buffer));
@@ -238,8 +232,7 @@ static void test_ring(const struct dv_test *test, cl_program program)
     cl_uint expected = 0, back[WORDS];
     for (int i = 0; i < turns; i++)
         expected = expected * 3 + (cl_uint)i;
-    CHECK_CL(clEnqueueReadBuffer(test->queue, exchange.buffer, CL_TRUE, 0, sizeof back, back, 0,
-                                 NULL, NULL));
+    CHECK_CL(clEnqueueReadBuffer(test->queue, exchange.buffer, CL_TRUE, 0, sizeof back, back, 0, NULL, NULL));
     for (int i = 0; i < WORDS; i++)
         CHECK(back[i] == expected);
     for (int i = 0; i <= turns; i++)
@@ -257,8 +250,7 @@ static void *query_shared(void *data)
         CHECK_CL(clRetainCommandQueue(self->test.queue));
         CHECK_CL(clRetainProgram(self->program));
         cl_uint count = 0;
-        CHECK_CL(clGetContextInfo(self->test.context, CL_CONTEXT_REFERENCE_COUNT, sizeof count,
-                                  &count, NULL));
+        CHECK_CL(clGetContextInfo(self->test.context, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL));
         CHECK(count >= 2);
         cl_kernel kernel = dv_test_kernel(self->program, "advance");
         cl_program of_kernel = NULL;

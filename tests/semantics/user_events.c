@@ -22,14 +22,13 @@ static cl_event make_user_event(const struct dv_test *test)
     return event;
 }
 
-static void enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value,
-                        cl_uint waits, const cl_event *wait_list, cl_event *event)
+static void enqueue_add(cl_command_queue queue, cl_kernel kernel, cl_mem buffer, cl_uint value, cl_uint waits,
+                        const cl_event *wait_list, cl_event *event)
 {
     size_t global = WORDS;
     CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     CHECK_CL(clSetKernelArg(kernel, 1, sizeof value, &value));
-    CHECK_CL(
-        clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, waits, wait_list, event));
+    CHECK_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, waits, wait_list, event));
 }
 
 static void check_words(cl_command_queue queue, cl_mem buffer, cl_uint expected)
@@ -41,8 +40,7 @@ static void check_words(cl_command_queue queue, cl_mem buffer, cl_uint expected)
     for (size_t i = 0; i < WORDS; i++)
         wrong += words[i] != expected;
     if (!CHECK(wrong == 0))
-        dv_test_detail("%zu of %d words wrong, first is %u instead of %u", wrong, WORDS, words[0],
-                       expected);
+        dv_test_detail("%zu of %d words wrong, first is %u instead of %u", wrong, WORDS, words[0], expected);
 }
 
 static cl_mem make_zeroed(const struct dv_test *test)
@@ -97,8 +95,8 @@ static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_orde
 {
     dv_test_section(in_order ? "gate, in order" : "gate, out of order");
     cl_int error;
-    cl_command_queue gated = clCreateCommandQueue(
-        test->context, test->device, in_order ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+    cl_command_queue gated = clCreateCommandQueue(test->context, test->device,
+                                                  in_order ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
     REQUIRE_CL(error);
     cl_mem buffer = make_zeroed(test);
     cl_mem other = make_zeroed(test);
@@ -112,21 +110,18 @@ static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_orde
     cl_event events[8];
     size_t count = 0;
     cl_uint pattern = 3;
-    CHECK_CL(clEnqueueWriteBuffer(gated, buffer, CL_FALSE, 0, sizeof ones, ones, 1, &user,
-                                  &events[count++]));
+    CHECK_CL(clEnqueueWriteBuffer(gated, buffer, CL_FALSE, 0, sizeof ones, ones, 1, &user, &events[count++]));
     enqueue_add(gated, kernel, buffer, 10, 1, &events[count - 1], &events[count]);
     count++;
-    CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof back, back, 1,
-                                 &events[count - 1], &events[count]));
+    CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof back, back, 1, &events[count - 1], &events[count]));
     count++;
-    CHECK_CL(clEnqueueFillBuffer(gated, buffer, &pattern, sizeof pattern, 0, sizeof ones, 1,
-                                 &events[count - 1], &events[count]));
-    count++;
-    CHECK_CL(clEnqueueCopyBuffer(gated, buffer, other, 0, 0, sizeof ones, 1, &events[count - 1],
+    CHECK_CL(clEnqueueFillBuffer(gated, buffer, &pattern, sizeof pattern, 0, sizeof ones, 1, &events[count - 1],
                                  &events[count]));
     count++;
-    void *mapped = clEnqueueMapBuffer(gated, other, CL_FALSE, CL_MAP_READ, 0, sizeof ones, 1,
-                                      &events[count - 1], &events[count], &error);
+    CHECK_CL(clEnqueueCopyBuffer(gated, buffer, other, 0, 0, sizeof ones, 1, &events[count - 1], &events[count]));
+    count++;
+    void *mapped = clEnqueueMapBuffer(gated, other, CL_FALSE, CL_MAP_READ, 0, sizeof ones, 1, &events[count - 1],
+                                      &events[count], &error);
     CHECK_CL(error);
     CHECK(mapped != NULL);
     count++;
@@ -134,11 +129,10 @@ static void test_gate(const struct dv_test *test, cl_kernel kernel, bool in_orde
     count++;
     if (in_order) {
         /* No wait list: held back by the order of the queue alone. */
-        CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof host_copy, host_copy, 0,
-                                     NULL, &events[count]));
+        CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof host_copy, host_copy, 0, NULL, &events[count]));
     } else {
-        CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof host_copy, host_copy, 1,
-                                     &events[count - 1], &events[count]));
+        CHECK_CL(clEnqueueReadBuffer(gated, buffer, CL_FALSE, 0, sizeof host_copy, host_copy, 1, &events[count - 1],
+                                     &events[count]));
     }
     count++;
 
@@ -192,42 +186,33 @@ static void CL_CALLBACK note_status(cl_event event, cl_int status, void *data)
 
 /* Commands enqueued when their wait list has already failed: a blocking one says so at once, the
  * others through their events, and none of them does anything. */
-static void test_after_failure(const struct dv_test *test, cl_kernel kernel, cl_mem buffer,
-                               cl_event failed)
+static void test_after_failure(const struct dv_test *test, cl_kernel kernel, cl_mem buffer, cl_event failed)
 {
     enum { COMMANDS = 6 };
     cl_uint word = 0, pattern = 77, host[WORDS];
     memset(host, 0x5a, sizeof host);
     for (int in_order = 0; in_order < 2; in_order++) {
         cl_int error;
-        cl_command_queue queue =
-            clCreateCommandQueue(test->context, test->device,
-                                 in_order ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+        cl_command_queue queue = clCreateCommandQueue(test->context, test->device,
+                                                      in_order ? 0 : CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
         REQUIRE_CL(error);
-        CHECK_ERROR(
-            clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
-            CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-        CHECK_ERROR(
-            clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
-            CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-        CHECK(clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, &failed, NULL,
-                                 &error) == NULL);
+        CHECK_ERROR(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
+                    CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        CHECK_ERROR(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 1, &failed, NULL),
+                    CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+        CHECK(clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, 4, 1, &failed, NULL, &error) == NULL);
         CHECK_ERROR(error, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
         cl_event events[COMMANDS] = {NULL};
-        CHECK_CL(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed,
-                                      &events[0]));
-        CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed,
-                                     &events[1]));
+        CHECK_CL(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed, &events[0]));
+        CHECK_CL(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &failed, &events[1]));
         CHECK_CL(clEnqueueFillBuffer(queue, buffer, &pattern, 4, 0, 64, 1, &failed, &events[2]));
         enqueue_add(queue, kernel, buffer, 1, 1, &failed, &events[3]);
         CHECK_CL(clEnqueueMarkerWithWaitList(queue, 1, &failed, &events[4]));
         CHECK_CL(clEnqueueCopyBuffer(queue, buffer, buffer, 0, 512, 64, 1, &failed, &events[5]));
         CHECK_CL(clFlush(queue));
         for (int i = 0; i < COMMANDS; i++) {
-            CHECK_ERROR(clWaitForEvents(1, &events[i]),
-                        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-            if (!CHECK_ERROR(dv_test_event_status(events[i]),
-                             CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST))
+            CHECK_ERROR(clWaitForEvents(1, &events[i]), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+            if (!CHECK_ERROR(dv_test_event_status(events[i]), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST))
                 dv_test_detail("command %d, %s", i, in_order ? "in order" : "out of order");
             CHECK_CL(clReleaseEvent(events[i]));
         }
@@ -249,8 +234,7 @@ static void test_error(const struct dv_test *test, cl_kernel kernel)
         ones[i] = 1;
     cl_event events[4];
     atomic_int seen = 1000;
-    CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffer, CL_FALSE, 0, sizeof ones, ones, 1, &user,
-                                  &events[0]));
+    CHECK_CL(clEnqueueWriteBuffer(test->ooo_queue, buffer, CL_FALSE, 0, sizeof ones, ones, 1, &user, &events[0]));
     enqueue_add(test->ooo_queue, kernel, buffer, 10, 1, &events[0], &events[1]);
     CHECK_CL(clEnqueueMarkerWithWaitList(test->ooo_queue, 1, &events[1], &events[2]));
     enqueue_add(test->ooo_queue, kernel, buffer, 100, 0, NULL, &events[3]);
@@ -263,8 +247,7 @@ static void test_error(const struct dv_test *test, cl_kernel kernel)
     for (int i = 0; i < 3; i++) {
         CHECK_ERROR(clWaitForEvents(1, &events[i]), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
         CHECK(dv_test_event_status(events[i]) < 0);
-        CHECK_EXCEPT_POCL(dv_test_event_status(events[i]) ==
-                              CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+        CHECK_EXCEPT_POCL(dv_test_event_status(events[i]) == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
                           "5.11: a command ended because of its wait list has this status");
     }
     CHECK_CL(clWaitForEvents(1, &events[3]));
@@ -273,8 +256,7 @@ static void test_error(const struct dv_test *test, cl_kernel kernel)
     CHECK_ERROR(clWaitForEvents(2, mixed), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     for (int i = 0; i < 100 && atomic_load(&seen) == 1000; i++)
         dv_test_sleep_ms(10);
-    CHECK_EXCEPT_POCL(atomic_load(&seen) < 0,
-                      "5.11 clSetEventCallback: called for CL_COMPLETE or a negative status");
+    CHECK_EXCEPT_POCL(atomic_load(&seen) < 0, "5.11 clSetEventCallback: called for CL_COMPLETE or a negative status");
 
     /* The queue is still good, and the ended commands did nothing. */
     CHECK_CL(clFinish(test->ooo_queue));
@@ -352,13 +334,12 @@ static void test_wake_up(const struct dv_test *test, cl_kernel kernel)
             CHECK_CL(clFinish(test->queue));
             break;
         case 2:
-            CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof word, &word, 0,
-                                         NULL, NULL));
+            CHECK_CL(clEnqueueReadBuffer(test->queue, buffer, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL));
             CHECK(word == 5);
             break;
         case 3: {
-            cl_uint *mapped = clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, CL_MAP_READ, 0,
-                                                 sizeof word, 0, NULL, NULL, &error);
+            cl_uint *mapped =
+                clEnqueueMapBuffer(test->queue, buffer, CL_TRUE, CL_MAP_READ, 0, sizeof word, 0, NULL, NULL, &error);
             CHECK_CL(error);
             CHECK(mapped && mapped[0] == 5);
             CHECK_CL(clEnqueueUnmapMemObject(test->queue, buffer, mapped, 0, NULL, NULL));
@@ -448,10 +429,8 @@ static int never(int how)
     static cl_uint host[WORDS];
     cl_event done;
     enqueue_add(test.queue, kernel, buffer, 1, 1, &user, &done);
-    CHECK_CL(
-        clEnqueueReadBuffer(test.queue, buffer, CL_FALSE, 0, sizeof host, host, 0, NULL, NULL));
-    CHECK_CL(clEnqueueWriteBuffer(test.ooo_queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &done,
-                                  NULL));
+    CHECK_CL(clEnqueueReadBuffer(test.queue, buffer, CL_FALSE, 0, sizeof host, host, 0, NULL, NULL));
+    CHECK_CL(clEnqueueWriteBuffer(test.ooo_queue, buffer, CL_FALSE, 0, sizeof host, host, 1, &done, NULL));
     CHECK_CL(clFlush(test.queue));
     CHECK_CL(clFlush(test.ooo_queue));
     if (how == 1) {

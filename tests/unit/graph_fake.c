@@ -151,8 +151,7 @@ void fake_fini(struct fake *fake)
         if (fake->traces[id].finished != 1)
             fail_msg("command %u was finished %u times", id, fake->traces[id].finished);
         if (atomic_load(&fake->traces[id].visible) != 1 && !fake->traces[id].is_fence)
-            fail_msg("command %u became visible %u times", id,
-                     atomic_load(&fake->traces[id].visible));
+            fail_msg("command %u became visible %u times", id, atomic_load(&fake->traces[id].visible));
     }
     assert_int_equal(atomic_load(&fake->graph.attention), 0);
     assert_true(dvk_graph_oldest_blocked(&fake->graph) == UINT64_MAX);
@@ -172,8 +171,7 @@ void fake_fini(struct fake *fake)
     free(fake->order);
 }
 
-struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue,
-                                  enum dvk_runs_on runs_on)
+struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue, enum dvk_runs_on runs_on)
 {
     struct fake_command *c = calloc(1, sizeof *c);
 
@@ -196,8 +194,7 @@ bool fake_may_execute(struct fake *fake, uint32_t id)
     if (!trace->submitted || trace->executed)
         return false;
     for (uint32_t i = 0; i < fake->submissions && fake->order[i] != id; i++)
-        if (fake->traces[fake->order[i]].stream == trace->stream &&
-            !fake->traces[fake->order[i]].executed)
+        if (fake->traces[fake->order[i]].stream == trace->stream && !fake->traces[fake->order[i]].executed)
             return false;
     for (uint32_t i = 0; i < trace->wait_count; i++)
         if (!fake->traces[trace->waits[i]].executed)

@@ -21,8 +21,8 @@ struct fake_trace {
     struct dvk_stream *stream;
     uint32_t waits[FAKE_WAITS]; /* the vendor's wait list at submission, by id */
     uint32_t wait_count;
-    uint32_t submitted, executed, turned; /* when; 0: not yet */
-    _Atomic uint32_t visible;             /* how often completion was made visible */
+    uint32_t submitted, executed, turned;   /* when; 0: not yet */
+    _Atomic uint32_t visible;               /* how often completion was made visible */
     uint32_t failures, finished, destroyed; /* how often */
     int32_t failure;
     int32_t plan;    /* status the vendor ends it with */
@@ -67,8 +67,7 @@ void fake_init(struct fake *fake, uint32_t capacity);
 void fake_fini(struct fake *fake);
 
 /* A command with a new id, not yet added. */
-struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue,
-                                  enum dvk_runs_on runs_on);
+struct fake_command *fake_command(struct fake *fake, struct dvk_graph_queue *queue, enum dvk_runs_on runs_on);
 
 /* The vendor executes a command, if it may; answers whether it did. */
 bool fake_may_execute(struct fake *fake, uint32_t id);

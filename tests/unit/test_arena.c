@@ -11,7 +11,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 /* The largest block that takes so many bytes of the arena. */
-#define WITHIN(bytes) ((bytes) - DV_ARENA_GUARD_BYTES)
+#define WITHIN(bytes) ((bytes)-DV_ARENA_GUARD_BYTES)
 
 struct ground {
     struct dvc_arena arena;
@@ -51,8 +51,7 @@ static uint64_t backed_bytes(struct ground *g)
 static void blocks_are_aligned_and_inside(void **state)
 {
     struct ground *g = ground_make(64 * MIB);
-    const uint64_t sizes[] = {0,    1,     16,    255,    256,     257,
-                              4096, 32768, 32769, 100000, 1048576, 5000001};
+    const uint64_t sizes[] = {0, 1, 16, 255, 256, 257, 4096, 32768, 32769, 100000, 1048576, 5000001};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint64_t offset = dvc_arena_alloc(&g->arena, sizes[i]);
         assert_true(offset >= DV_SHM_ARENA_OFFSET);
@@ -211,8 +210,7 @@ static void check_apart(const struct block *live, size_t count, const struct blo
     assert_true(fresh->offset >= DV_SHM_ARENA_OFFSET);
     assert_true(fresh->bytes <= arena->end - fresh->offset);
     for (size_t i = 0; i < count; i++)
-        if (fresh->offset < live[i].offset + live[i].bytes &&
-            live[i].offset < fresh->offset + fresh->bytes)
+        if (fresh->offset < live[i].offset + live[i].bytes && live[i].offset < fresh->offset + fresh->bytes)
             fail_msg("blocks %llx+%llx and %llx+%llx overlap", (unsigned long long)fresh->offset,
                      (unsigned long long)fresh->bytes, (unsigned long long)live[i].offset,
                      (unsigned long long)live[i].bytes);

@@ -53,8 +53,7 @@ static void random_text_becomes_valid(void **state)
     for (int round = 0; round < 20000; round++) {
         char field[32], again[32];
         for (size_t i = 0; i < sizeof field; i++)
-            field[i] =
-                (char)(random_chance(&r, 50) ? 0x80 + random_below(&r, 0x80) : random_next(&r));
+            field[i] = (char)(random_chance(&r, 50) ? 0x80 + random_below(&r, 0x80) : random_next(&r));
         dv_text_clean(field, sizeof field);
         assert_true(strlen(field) < sizeof field);
         for (const char *p = field; *p; p++)
@@ -225,10 +224,10 @@ static void shares_are_parts_per_million(void **state)
     static const struct {
         const char *text;
         uint32_t ppm;
-    } good[] = {{"30%", 300000}, {"100%", 1000000}, {"0%", 0},          {"0.5%", 5000},
+    } good[] = {{"30%", 300000},    {"100%", 1000000},    {"0%", 0},           {"0.5%", 5000},
                 {"62.5 %", 625000}, {"33.3333%", 333333}, {"1.00009%", 10000}, {"007%", 70000}};
-    static const char *const bad[] = {"", "%", "30", "101%", "100.0001%", "-1%", "1.2.3%",
-                                      "30%%", "30 percent", "0x1%", "99999999999999999999%"};
+    static const char *const bad[] = {
+        "", "%", "30", "101%", "100.0001%", "-1%", "1.2.3%", "30%%", "30 percent", "0x1%", "99999999999999999999%"};
     uint32_t ppm;
 
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {

@@ -46,8 +46,8 @@ static const char *get(const char *path)
 /* A cgroup with the control files that version 2 would make. */
 static void make_cgroup(const char *path)
 {
-    static const char *const files[] = {"cgroup.procs", "cgroup.subtree_control", "memory.max",
-                                        "pids.max", "memory.limit_in_bytes"};
+    static const char *const files[] = {"cgroup.procs", "cgroup.subtree_control", "memory.max", "pids.max",
+                                        "memory.limit_in_bytes"};
     char name[512];
 
     mkdir(path, 0755);
@@ -204,15 +204,13 @@ static void each_controller_where_it_is(void **state)
              "cgroup2 %s/unified cgroup2 rw 0 0\ncgroup %s/memory cgroup rw,memory 0 0\n"
              "cgroup %s/pids cgroup rw,pids 0 0\n",
              place, place, place);
-    struct dvd_cgroups_sources there =
-        sources(mounts, "8:pids:/\n4:cpu,memory:/job\n0::/nowhere\n");
+    struct dvd_cgroups_sources there = sources(mounts, "8:pids:/\n4:cpu,memory:/job\n0::/nowhere\n");
     const struct dvd_cgroups_wish wish = {.memory = 1 << 28, .processes = 99};
     dvd_cgroups_open(&cgroups, &there, &wish);
     assert_string_equal(cgroups.why_not, "");
     assert_false(cgroups.bounds[DV_BOUND_MEMORY].v2);
     assert_int_equal(dvd_cgroups_join(&cgroups, "user.7", 12), 0);
-    assert_string_equal(get(at("%s", "memory/job/divvy-workers/user.7/memory.limit_in_bytes")),
-                        "268435456");
+    assert_string_equal(get(at("%s", "memory/job/divvy-workers/user.7/memory.limit_in_bytes")), "268435456");
     assert_string_equal(get(at("%s", "pids/divvy-workers/user.7/pids.max")), "99");
     assert_string_equal(get(at("%s", "pids/divvy-workers/user.7/cgroup.procs")), "12");
     dvd_cgroups_close(&cgroups);
@@ -243,8 +241,7 @@ static void where_its_program_is(void **state)
     make_cgroup(at("%s", "pids/job"));
     make_cgroup(at("%s", "cg"));
     make_cgroup(at("%s", "cg/job"));
-    snprintf(mounts, sizeof mounts, "cgroup %s/pids cgroup rw,pids 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place,
-             place);
+    snprintf(mounts, sizeof mounts, "cgroup %s/pids cgroup rw,pids 0 0\ncgroup2 %s/cg cgroup2 rw 0 0\n", place, place);
     struct dvd_cgroups_sources there = sources(mounts, "");
     const char *program = "3:name=systemd:/a\n2:cpu,cpuacct:/b\n1:pids:/job\n0::/job\n";
     assert_int_equal(dvd_cgroups_follow(&there, program, 4712, text, sizeof text), 0);
@@ -264,10 +261,8 @@ static void what_is_not_demanded_is_done_without(void **state)
 {
     struct dvd_cgroups cgroups = {0};
     char mounts[256];
-    const struct dvd_cgroups_wish wish = {.memory = 1 << 30,
-                                         .processes = 99,
-                                         .memory_if_possible = true,
-                                         .processes_if_possible = true};
+    const struct dvd_cgroups_wish wish = {
+        .memory = 1 << 30, .processes = 99, .memory_if_possible = true, .processes_if_possible = true};
 
     (void)state;
     make_cgroup(at("%s", "cg")); /* which nobody has delegated */

@@ -14,14 +14,10 @@ struct scene {
     struct dvc_mem root, low, high, odd, foreign; /* three sub-buffers of the root */
 };
 
-static struct dvc_mem buffer(struct dvc_context *context, struct dvc_mem *parent, size_t origin,
-                            size_t bytes)
+static struct dvc_mem buffer(struct dvc_context *context, struct dvc_mem *parent, size_t origin, size_t bytes)
 {
-    return (struct dvc_mem){.context = context,
-                           .type = CL_MEM_OBJECT_BUFFER,
-                           .parent = parent,
-                           .origin = origin,
-                           .size = bytes};
+    return (struct dvc_mem){
+        .context = context, .type = CL_MEM_OBJECT_BUFFER, .parent = parent, .origin = origin, .size = bytes};
 }
 
 static int set_up(void **state)
@@ -85,13 +81,11 @@ static void linear_overlap_is_found_exactly(void **state)
     for (int i = 0; i < 20000; i++) {
         struct dvc_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
         size_t size = 1 + random_below(&r, 300);
-        size_t from = random_below(&r, src->size - size + 1),
-               to = random_below(&r, dst->size - size + 1);
+        size_t from = random_below(&r, src->size - size + 1), to = random_below(&r, dst->size - size + 1);
         size_t a = start_of(src) + from, b = start_of(dst) + to;
         bool overlap = a < b + size && b < a + size;
         overlaps += overlap;
-        assert_int_equal(COPY(src, dst, from, to, size),
-                         overlap ? CL_MEM_COPY_OVERLAP : CL_SUCCESS);
+        assert_int_equal(COPY(src, dst, from, to, size), overlap ? CL_MEM_COPY_OVERLAP : CL_SUCCESS);
     }
     assert_true(overlaps > 1000 && overlaps < 19000);
 }
@@ -100,20 +94,19 @@ struct box {
     size_t origin[3], row, slice;
 };
 
-static void mark(uint8_t *bytes, const struct dvc_mem *mem, const struct box *box,
-                 const size_t *size, uint8_t with)
+static void mark(uint8_t *bytes, const struct dvc_mem *mem, const struct box *box, const size_t *size, uint8_t with)
 {
     for (size_t z = 0; z < size[2]; z++)
         for (size_t y = 0; y < size[1]; y++)
             for (size_t x = 0; x < size[0]; x++)
-                bytes[start_of(mem) + (box->origin[2] + z) * box->slice +
-                      (box->origin[1] + y) * box->row + box->origin[0] + x] |= with;
+                bytes[start_of(mem) + (box->origin[2] + z) * box->slice + (box->origin[1] + y) * box->row +
+                      box->origin[0] + x] |= with;
 }
 
 static bool fits(const struct dvc_mem *mem, const struct box *box, const size_t *size)
 {
-    return (box->origin[2] + size[2] - 1) * box->slice + (box->origin[1] + size[1] - 1) * box->row +
-               box->origin[0] + size[0] <=
+    return (box->origin[2] + size[2] - 1) * box->slice + (box->origin[1] + size[1] - 1) * box->row + box->origin[0] +
+               size[0] <=
            mem->size;
 }
 
@@ -126,8 +119,7 @@ static void rectangular_overlap_is_found_exactly(void **state)
     int overlaps = 0, apart = 0;
     for (int i = 0; i < 60000; i++) {
         struct dvc_mem *src = mems[random_below(&r, 3)], *dst = mems[random_below(&r, 3)];
-        size_t size[3] = {1 + random_below(&r, 12), 1 + random_below(&r, 5),
-                          1 + random_below(&r, 4)};
+        size_t size[3] = {1 + random_below(&r, 12), 1 + random_below(&r, 5), 1 + random_below(&r, 4)};
         struct box a = {.row = size[0] + random_below(&r, 20)};
         a.slice = a.row * (size[1] + random_below(&r, 4));
         struct box b = {.row = a.row, .slice = a.slice};
@@ -149,8 +141,8 @@ static void rectangular_overlap_is_found_exactly(void **state)
             overlap |= bytes[k] == 3;
         overlaps += overlap;
         apart += !overlap;
-        cl_int result = dvc_check_copy_buffer_rect(&s->queue, src, dst, a.origin, b.origin, size,
-                                                  a.row, a.slice, b.row, b.slice);
+        cl_int result =
+            dvc_check_copy_buffer_rect(&s->queue, src, dst, a.origin, b.origin, size, a.row, a.slice, b.row, b.slice);
         if (result != (overlap ? CL_MEM_COPY_OVERLAP : CL_SUCCESS))
             fail_msg("case %d: overlap %d but answer %d", i, overlap, result);
     }
@@ -162,8 +154,7 @@ static void rectangular_copies_are_checked(void **state)
     struct scene *s = *state;
     const size_t zero[3] = {0}, size[3] = {8, 4, 2}, far[3] = {0, 0, SIZE_MAX}, two[3] = {8, 1, 2};
     struct dvc_mem other = buffer(&s->context, NULL, 0, 64);
-#define RECT(src, dst, a, b, r, ...)                                                               \
-    dvc_check_copy_buffer_rect(&s->queue, src, dst, a, b, r, __VA_ARGS__)
+#define RECT(src, dst, a, b, r, ...) dvc_check_copy_buffer_rect(&s->queue, src, dst, a, b, r, __VA_ARGS__)
     assert_int_equal(RECT(&s->root, &other, zero, zero, size, 0, 0, 0, 0), CL_SUCCESS);
     assert_int_equal(RECT(&s->root, &other, NULL, zero, size, 0, 0, 0, 0), CL_INVALID_VALUE);
     assert_int_equal(RECT(&s->root, &other, zero, NULL, size, 0, 0, 0, 0), CL_INVALID_VALUE);
@@ -173,10 +164,8 @@ static void rectangular_copies_are_checked(void **state)
     assert_int_equal(RECT(&s->root, &other, zero, far, two, 0, 0, 0, 0), CL_INVALID_VALUE);
     assert_int_equal(RECT(&s->root, &s->foreign, zero, zero, size, 0, 0, 0, 0), CL_INVALID_CONTEXT);
     assert_int_equal(RECT(&s->root, &s->root, zero, zero, size, 8, 0, 9, 0), CL_INVALID_VALUE);
-    assert_int_equal(RECT(&s->odd, &other, zero, zero, size, 0, 0, 0, 0),
-                     CL_MISALIGNED_SUB_BUFFER_OFFSET);
-    assert_int_equal(RECT(&other, &s->odd, zero, zero, size, 0, 0, 0, 0),
-                     CL_MISALIGNED_SUB_BUFFER_OFFSET);
+    assert_int_equal(RECT(&s->odd, &other, zero, zero, size, 0, 0, 0, 0), CL_MISALIGNED_SUB_BUFFER_OFFSET);
+    assert_int_equal(RECT(&other, &s->odd, zero, zero, size, 0, 0, 0, 0), CL_MISALIGNED_SUB_BUFFER_OFFSET);
 }
 
 /* ---- fills ---- */
@@ -185,8 +174,7 @@ static void fills_are_checked(void **state)
 {
     struct scene *s = *state;
     const char pattern[128] = {0};
-#define FILL(mem, p, p_size, offset, size)                                                         \
-    dvc_check_fill_buffer(&s->queue, mem, p, p_size, offset, size)
+#define FILL(mem, p, p_size, offset, size) dvc_check_fill_buffer(&s->queue, mem, p, p_size, offset, size)
     for (size_t bytes = 1; bytes <= 128; bytes *= 2)
         assert_int_equal(FILL(&s->root, pattern, bytes, bytes, 2 * bytes), CL_SUCCESS);
     assert_int_equal(FILL(&s->root, NULL, 4, 0, 64), CL_INVALID_VALUE);
@@ -207,14 +195,13 @@ static void fills_are_checked(void **state)
 static void image_copies_are_checked(void **state)
 {
     struct scene *s = *state;
-    struct dvc_mem image = {
-        .context = &s->context, .type = CL_MEM_OBJECT_IMAGE2D, .element_bytes = 4};
+    struct dvc_mem image = {.context = &s->context, .type = CL_MEM_OBJECT_IMAGE2D, .element_bytes = 4};
     image.desc.image_width = 16;
     image.desc.image_height = 16;
     struct dvc_mem other = image, different = image;
     different.format.image_channel_order = CL_RGBA;
-    const size_t zero[3] = {0}, size[3] = {8, 8, 1}, beside[3] = {8, 0, 0}, below[3] = {0, 8, 0},
-                 half[3] = {4, 4, 0}, outside[3] = {9, 0, 0};
+    const size_t zero[3] = {0}, size[3] = {8, 8, 1}, beside[3] = {8, 0, 0}, below[3] = {0, 8, 0}, half[3] = {4, 4, 0},
+                 outside[3] = {9, 0, 0};
 #define IMAGE(src, dst, a, b) dvc_check_copy_image(&s->queue, src, dst, a, b, size)
     assert_int_equal(IMAGE(&image, &other, zero, zero), CL_SUCCESS);
     assert_int_equal(IMAGE(&image, &different, zero, zero), CL_IMAGE_FORMAT_MISMATCH);
@@ -224,10 +211,8 @@ static void image_copies_are_checked(void **state)
     assert_int_equal(IMAGE(&image, &image, zero, zero), CL_MEM_COPY_OVERLAP);
     assert_int_equal(IMAGE(&image, &other, outside, zero), CL_INVALID_VALUE);
     assert_int_equal(IMAGE(&image, &other, zero, outside), CL_INVALID_VALUE);
-#define TO_BUFFER(offset)                                                                          \
-    dvc_check_copy_image_to_buffer(&s->queue, &image, &s->root, zero, size, offset)
-#define TO_IMAGE(offset)                                                                           \
-    dvc_check_copy_buffer_to_image(&s->queue, &s->root, &image, offset, zero, size)
+#define TO_BUFFER(offset) dvc_check_copy_image_to_buffer(&s->queue, &image, &s->root, zero, size, offset)
+#define TO_IMAGE(offset) dvc_check_copy_buffer_to_image(&s->queue, &s->root, &image, offset, zero, size)
     assert_int_equal(TO_BUFFER(ROOT_BYTES - 256), CL_SUCCESS); /* 8 * 8 * 4 bytes */
     assert_int_equal(TO_BUFFER(ROOT_BYTES - 255), CL_INVALID_VALUE);
     assert_int_equal(TO_BUFFER(SIZE_MAX - 100), CL_INVALID_VALUE);
@@ -297,8 +282,7 @@ static void wait_lists_are_checked(void **state)
     struct dvc_mem *no_event = dvc_object_create(DV_KIND_MEM, NULL);
     event->context = &s->context;
     foreign->context = &s->other_context;
-    cl_event good[] = {(cl_event)event, (cl_event)event},
-             mixed[] = {(cl_event)event, (cl_event)foreign};
+    cl_event good[] = {(cl_event)event, (cl_event)event}, mixed[] = {(cl_event)event, (cl_event)foreign};
     cl_event wrong[] = {(cl_event)event, (cl_event)no_event}, null[] = {NULL};
     assert_int_equal(dvc_check_waits(&s->context, 0, NULL), CL_SUCCESS);
     assert_int_equal(dvc_check_waits(&s->context, 2, good), CL_SUCCESS);
@@ -316,8 +300,7 @@ static void wait_lists_are_checked(void **state)
 static void migrations_are_checked(void **state)
 {
     struct scene *s = *state;
-    struct dvc_mem *mem = dvc_object_create(DV_KIND_MEM, NULL),
-                  *foreign = dvc_object_create(DV_KIND_MEM, NULL);
+    struct dvc_mem *mem = dvc_object_create(DV_KIND_MEM, NULL), *foreign = dvc_object_create(DV_KIND_MEM, NULL);
     mem->context = &s->context;
     foreign->context = &s->other_context;
     cl_mem good[] = {(cl_mem)mem}, bad[] = {(cl_mem)mem, (cl_mem)foreign}, null[] = {NULL};

@@ -84,8 +84,7 @@ static void without_a_file_the_defaults_hold(void **state)
 static void a_file_that_must_exist_must_exist(void **state)
 {
     struct dvd_config config;
-    assert_int_equal(dvd_config_load(&config, "/nowhere/divvy.yaml", true, error, sizeof error),
-                     -ENOENT);
+    assert_int_equal(dvd_config_load(&config, "/nowhere/divvy.yaml", true, error, sizeof error), -ENOENT);
     assert_non_null(strstr(error, "/nowhere/divvy.yaml"));
     assert_int_equal(dvd_config_load(&config, "/tmp", true, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "regular file"));
@@ -261,7 +260,8 @@ static void memory_has_sizes(void **state)
     REFUSED("sandbox: maybe\n", 1, "maybe", "if-possible");
     REFUSED("sandbox: no\nallow-unsandboxed-workers: perhaps\n", 2, "perhaps", "yes or no");
     REFUSED("devices:\n  - match: x\n    sandbox:\n      paths: [etc]\n", 4, "paths is 'etc'", "absolute");
-    REFUSED("devices:\n  - match: x\n    sandbox:\n      calls: [personality, shmat]\n", 4, "shmat", "none of System V");
+    REFUSED("devices:\n  - match: x\n    sandbox:\n      calls: [personality, shmat]\n", 4, "shmat",
+            "none of System V");
     REFUSED("devices:\n  - match: x\n    sandbox:\n      path: []\n", 4, "path", "paths, groups, calls");
     assert_int_equal(load(&config, "devices:\n  - match: x\n    sandbox:\n      paths: [/dev/nvidia0, "
                                    "/dev/nvidia-uvm, /dev/nvidiactl, /dev/null]\n"
@@ -307,16 +307,14 @@ static void unknown_keys_are_named(void **state)
 
 static void wrong_values_are_named(void **state)
 {
-    REFUSED("devices:\n  - match: x\n    unified: maybe\n", 3, "'unified'", "maybe",
-            "yes, no or auto");
+    REFUSED("devices:\n  - match: x\n    unified: maybe\n", 3, "'unified'", "maybe", "yes, no or auto");
     REFUSED("devices:\n  - match: x\n    present-as: toaster\n", 3, "toaster", "accelerator");
     REFUSED("devices:\n  - match: x\n    hidden: 2\n", 3, "'hidden'", "yes or no");
     REFUSED("devices:\n  - match: x\n    policy: best\n", 3, "best", "elastic");
     REFUSED("devices:\n  - match: x\n    slots: 0\n", 3, "slots is 0", "1 to 64");
-    REFUSED("devices:\n  - match: x\n    slots: 2\n  - match: y\n    slots: 65\n", 5, "65",
-            "1 to 64");
-    REFUSED("devices:\n  - match: x\n    slice: 10ms\n  - match: y\n    slice: 5\n", 5,
-            "slice is '5'", "learned, or a time");
+    REFUSED("devices:\n  - match: x\n    slots: 2\n  - match: y\n    slots: 65\n", 5, "65", "1 to 64");
+    REFUSED("devices:\n  - match: x\n    slice: 10ms\n  - match: y\n    slice: 5\n", 5, "slice is '5'",
+            "learned, or a time");
     REFUSED("devices:\n  - match: x\n    slice: 20s\n", 3, "20s", "100us to 10s");
     REFUSED("tenants-see-own: perhaps\n", 1, "perhaps", "yes or no");
     REFUSED("device-order: best\n", 1, "best", "free or fixed");
@@ -371,8 +369,7 @@ static void wrong_shapes_are_refused(void **state)
     REFUSED("vendors: {a: b}\n", 1, "vendors");
     REFUSED("- a\n- b\n", 1, "keys with values");
     REFUSED("arena: 2GiB\narena: 3GiB\n", 2, "'arena'", "twice");
-    REFUSED("arena: 2GiB\nvendors: [/a]\nsessions-per-user: 4\narena: 3GiB\n", 4, "'arena'",
-            "twice");
+    REFUSED("arena: 2GiB\nvendors: [/a]\nsessions-per-user: 4\narena: 3GiB\n", 4, "'arena'", "twice");
     REFUSED("devices:\n  - match: x\n    unified: no\n    match: y\n", 4, "'match'", "twice");
     REFUSED("devices:\n  - match: ''\n", 2, "'match'", "empty");
 }

@@ -72,8 +72,7 @@ static void descriptors_travel_in_order_and_close_on_exec(void **state)
     char text[16];
     int fds[DV_MAX_FDS_PER_MESSAGE], count;
     assert_int_equal(dv_fd_send(p->ends[0], "x", 1, p->files, DV_MAX_FDS_PER_MESSAGE), 0);
-    assert_int_equal(
-        dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0), 1);
+    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0), 1);
     assert_int_equal(count, DV_MAX_FDS_PER_MESSAGE);
     for (int i = 0; i < count; i++) {
         assert_true(same_file(fds[i], p->files[i]));
@@ -89,8 +88,7 @@ static void too_many_descriptors_are_not_sent(void **state)
     assert_int_equal(dv_fd_send(p->ends[0], "x", 1, p->files, -1), -EINVAL);
     char text[4];
     int count;
-    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, NULL, 0, &count, MSG_DONTWAIT),
-                     -EAGAIN);
+    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, NULL, 0, &count, MSG_DONTWAIT), -EAGAIN);
 }
 
 static void the_surplus_is_closed(void **state)
@@ -135,10 +133,8 @@ static void a_stranger_s_flood_of_descriptors_leaves_none(void **state)
     } control;
     memset(&control, 0, sizeof control);
     struct iovec iov = {.iov_base = "x", .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = control.space,
-                             .msg_controllen = sizeof control.space};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -147,9 +143,7 @@ static void a_stranger_s_flood_of_descriptors_leaves_none(void **state)
     assert_int_equal(sendmsg(p->ends[0], &message, 0), 1);
     char text[4];
     int fds[DV_MAX_FDS_PER_MESSAGE], count;
-    assert_int_equal(
-        dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0),
-        -EMSGSIZE);
+    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, fds, DV_MAX_FDS_PER_MESSAGE, &count, 0), -EMSGSIZE);
     assert_int_equal(count, 0);
 }
 
@@ -158,8 +152,7 @@ static void ends_and_errors_are_told(void **state)
     struct pair *p = *state;
     char text[4];
     int count = 3;
-    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, NULL, 0, &count, MSG_DONTWAIT),
-                     -EAGAIN);
+    assert_int_equal(dv_fd_receive(p->ends[1], text, sizeof text, NULL, 0, &count, MSG_DONTWAIT), -EAGAIN);
     assert_int_equal(count, 0);
     assert_int_equal(dv_fd_receive(-1, text, sizeof text, NULL, 0, &count, 0), -EBADF);
     assert_int_equal(dv_fd_send(-1, "x", 1, NULL, 0), -EBADF);

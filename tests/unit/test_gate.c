@@ -77,15 +77,15 @@ static void destroy(struct dvk_node *node)
 }
 
 static const struct dvk_graph_backend backend = {.submit = submit,
-                                                .cost = cost,
-                                                .admit = admit,
-                                                .drained = drained,
-                                                .closed = closed,
-                                                .measured = measured,
-                                                .all_measured = all_measured,
-                                                .before_visible = nothing,
-                                                .finished = nothing,
-                                                .destroy = destroy};
+                                                 .cost = cost,
+                                                 .admit = admit,
+                                                 .drained = drained,
+                                                 .closed = closed,
+                                                 .measured = measured,
+                                                 .all_measured = all_measured,
+                                                 .before_visible = nothing,
+                                                 .finished = nothing,
+                                                 .destroy = destroy};
 
 static void before_sleep(struct dvk_runtime *r)
 {
@@ -98,8 +98,7 @@ static bool work(struct dvk_runtime *r)
     return false;
 }
 
-static const struct dvk_runtime_api api = {
-    .backend = &backend, .before_sleep = before_sleep, .work = work};
+static const struct dvk_runtime_api api = {.backend = &backend, .before_sleep = before_sleep, .work = work};
 
 static int set_up(void **state)
 {
@@ -111,11 +110,11 @@ static int set_up(void **state)
     divvyd = ends[0];
     start = (struct dvk_worker_start){.control_fd = ends[1], .device_count = 1, .devices = {{.leased = 1}}};
     runtime = (struct dvk_runtime){.start = &start,
-                                  .shm = shm,
-                                  .header = (struct dv_shm_header *)shm,
-                                  .ops = &api,
-                                  .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .submitting = PTHREAD_MUTEX_INITIALIZER};
+                                   .shm = shm,
+                                   .header = (struct dv_shm_header *)shm,
+                                   .ops = &api,
+                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
+                                   .submitting = PTHREAD_MUTEX_INITIALIZER};
     pthread_mutex_lock(&runtime.submitting);
     assert_int_equal(dvk_graph_init(&runtime.graph, &backend, &runtime, shm), 0);
     assert_int_equal(dvk_graph_queue_init(&runtime.graph, &queue, 0, false), 0);
@@ -193,7 +192,7 @@ static void play(void (*parts)(void *argument), void *argument)
 
 struct submitters {
     pid_t main;
-    int count; /* of commands */
+    int count;       /* of commands */
     int first, last; /* how often the lease's thread submitted the first, and the last command */
 };
 
@@ -277,8 +276,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(after_a_grant_the_lease_thread_submits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(but_it_leaves_many_commands_to_the_main_thread, set_up, tear_down),
         cmocka_unit_test_setup_teardown(and_what_must_be_compiled, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_vendors_thread_gives_back_where_the_program_pauses, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_vendors_thread_gives_back_where_the_program_pauses, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

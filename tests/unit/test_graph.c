@@ -25,9 +25,8 @@ struct want {
     const uint32_t *waits;
 };
 
-#define WAIT(...)                                                                                  \
-    .waits = (const uint32_t[]){__VA_ARGS__},                                                      \
-    .wait_count = sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
+#define WAIT(...)                                                                                                      \
+    .waits = (const uint32_t[]){__VA_ARGS__}, .wait_count = sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
 #define ADD(table, queue, ...) add(table, queue, (struct want){__VA_ARGS__})
 
 static int set_up_sized(void **state, uint32_t capacity)
@@ -35,8 +34,7 @@ static int set_up_sized(void **state, uint32_t capacity)
     struct table *t = calloc(1, sizeof *t);
     fake_init(&t->fake, capacity);
     for (uint32_t i = 0; i < QUEUES; i++)
-        assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &t->queues[i], i + 1,
-                                             i == IN_ORDER || i == IN_ORDER_2),
+        assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &t->queues[i], i + 1, i == IN_ORDER || i == IN_ORDER_2),
                          0);
     *state = t;
     return 0;
@@ -204,8 +202,7 @@ static void a_marker_waits_for_everything_before_it(void **state)
 {
     struct table *t = *state;
     uint32_t a = ADD(t, OUT_OF_ORDER), b = ADD(t, OUT_OF_ORDER);
-    uint32_t marker =
-        ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
+    uint32_t marker = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
     uint32_t later = ADD(t, OUT_OF_ORDER);
     assert_true(submitted(t, later)); /* a marker holds nothing back */
     complete(t, a);
@@ -390,8 +387,7 @@ static void a_user_event_outside_the_slots_is_refused(void **state)
     node.event = 0;
     assert_int_equal(dvk_graph_add_user_event(&t->fake.graph, &node), -EINVAL);
     struct dvk_graph_queue queue;
-    assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true),
-                     -EINVAL);
+    assert_int_equal(dvk_graph_queue_init(&t->fake.graph, &queue, DV_SHM_QUEUE_COUNT, true), -EINVAL);
 }
 
 /* ---- failure ---- */
@@ -434,8 +430,7 @@ static void failure_does_not_spread_through_queue_order(void **state)
     complete(t, c);
     assert_int_equal(status_of(t, 4), 0);
     uint32_t d = ADD(t, OUT_OF_ORDER, .plan = -5);
-    uint32_t marker =
-        ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
+    uint32_t marker = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_NOWHERE, .everything = true, .event = 5);
     complete(t, d);
     assert_true(visible(t, marker));
     assert_int_equal(status_of(t, 5), 0);
@@ -890,8 +885,7 @@ static void *sleep_on_progress(void *argument)
     atomic_fetch_add(&slot->waiters, 1);
     while (atomic_load(&slot->completed) < 1) {
         uint32_t seen = atomic_load(&slot->progress);
-        if (atomic_load(&slot->completed) < 1 &&
-            dv_futex_wait(&slot->progress, seen, 10 * DV_NS_PER_S) == -ETIMEDOUT)
+        if (atomic_load(&slot->completed) < 1 && dv_futex_wait(&slot->progress, seen, 10 * DV_NS_PER_S) == -ETIMEDOUT)
             return (void *)1;
     }
     return NULL;
@@ -903,8 +897,7 @@ static void *sleep_on_event(void *argument)
     int32_t status;
     atomic_fetch_add(&slot->waiters, 1);
     while ((status = atomic_load(&slot->status)) > 0)
-        if (dv_futex_wait((_Atomic uint32_t *)&slot->status, (uint32_t)status, 10 * DV_NS_PER_S) ==
-            -ETIMEDOUT)
+        if (dv_futex_wait((_Atomic uint32_t *)&slot->status, (uint32_t)status, 10 * DV_NS_PER_S) == -ETIMEDOUT)
             return (void *)1;
     return NULL;
 }
@@ -947,8 +940,7 @@ static void a_long_chain_of_events_leaves_nothing_behind(void **state)
 
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t wait = i % 512 ? i % 512 : 512, event = i % 512 + 1;
-        add(t, i % 2 ? IN_ORDER : IN_ORDER_2,
-            (struct want){.event = event, .waits = &wait, .wait_count = i > 0});
+        add(t, i % 2 ? IN_ORDER : IN_ORDER_2, (struct want){.event = event, .waits = &wait, .wait_count = i > 0});
         if (i < 8)
             continue;
         fake_execute(&t->fake, t->fake.order[finished]);
@@ -978,8 +970,7 @@ static void a_long_chain_in_flight_is_let_go_of(void **state)
     struct table *t = *state;
     for (uint32_t i = 1; i <= MANY; i++) {
         uint32_t wait = i - 1;
-        add(t, i % 2 ? IN_ORDER : IN_ORDER_2,
-            (struct want){.event = i, .waits = &wait, .wait_count = i > 1});
+        add(t, i % 2 ? IN_ORDER : IN_ORDER_2, (struct want){.event = i, .waits = &wait, .wait_count = i > 1});
     }
     assert_int_equal(t->fake.submissions, MANY);
     for (uint32_t i = 0; i < MANY; i++) {

@@ -67,8 +67,7 @@ static bool kept_by_others(struct world *w, uint32_t id, uint32_t need)
     const struct fake_trace *ta = &w->fake.traces[id], *tb = &w->fake.traces[need];
 
     if (a->runs_on == DV_RUNS_ON_HOST)
-        return a->by_helper && b->by_helper && b->runs_on == DV_RUNS_ON_HOST && tb->turned &&
-               !is_listed(a, need);
+        return a->by_helper && b->by_helper && b->runs_on == DV_RUNS_ON_HOST && tb->turned && !is_listed(a, need);
     if (b->runs_on != DV_RUNS_ON_DEVICE || !tb->submitted)
         return false;
     if (ta->stream == tb->stream && !is_listed(a, need))
@@ -273,7 +272,7 @@ static bool set_a_user_event(struct world *w)
     uint32_t id = w->users[at];
     w->users[at] = w->users[--w->user_count];
     dvk_graph_finish(&w->fake.graph, dvk_graph_event_node(&w->fake.graph, w->plans[id].event),
-                    random_chance(&w->random, 25) ? -64 : 0);
+                     random_chance(&w->random, 25) ? -64 : 0);
     return true;
 }
 
@@ -329,14 +328,13 @@ static void describe(struct world *w)
     for (uint32_t id = 1; id <= w->fake.count; id++) {
         const struct plan *plan = &w->plans[id];
         const struct fake_trace *t = &w->fake.traces[id];
-        print_message(
-            "%u: queue %d%s number %llu place %d%s%s%s%s event %u; plan %d refusal %d host "
-            "%d; submitted %u executed %u turned %u visible %u %s; ended %d; waits for",
-            id, plan->queue, plan->lane ? " lane" : "", (unsigned long long)plan->number,
-            plan->runs_on, plan->by_helper ? " helper" : "", plan->everything ? " everything" : "",
-            plan->barrier ? " barrier" : "", t->is_fence ? " fence" : "", plan->event, t->plan,
-            t->refusal, plan->host_status, t->submitted, t->executed, t->turned,
-            atomic_load(&t->visible), t->reports ? "reports" : "", t->final);
+        print_message("%u: queue %d%s number %llu place %d%s%s%s%s event %u; plan %d refusal %d host "
+                      "%d; submitted %u executed %u turned %u visible %u %s; ended %d; waits for",
+                      id, plan->queue, plan->lane ? " lane" : "", (unsigned long long)plan->number, plan->runs_on,
+                      plan->by_helper ? " helper" : "", plan->everything ? " everything" : "",
+                      plan->barrier ? " barrier" : "", t->is_fence ? " fence" : "", plan->event, t->plan, t->refusal,
+                      plan->host_status, t->submitted, t->executed, t->turned, atomic_load(&t->visible),
+                      t->reports ? "reports" : "", t->final);
         for (uint32_t i = 0; i < plan->listed_count; i++)
             print_message(" %u", plan->listed[i]);
         print_message("\n");
@@ -361,8 +359,8 @@ static void world_fini(struct world *w, uint64_t seed)
             complain(w, "is the last of a queue that ended at", (uint32_t)w->numbers[i],
                      (uint32_t)atomic_load(&w->queues[i].slot->completed));
     for (uint32_t event = 1; event <= EVENTS; event++)
-        if (w->newest[event] && atomic_load(&fake_event_slot(&w->fake, event)->status) !=
-                                    w->fake.traces[w->newest[event]].final)
+        if (w->newest[event] &&
+            atomic_load(&fake_event_slot(&w->fake, event)->status) != w->fake.traces[w->newest[event]].final)
             complain(w, "has another status in its event", w->newest[event], event);
     if (w->wrong[0])
         describe(w);
@@ -563,8 +561,7 @@ static void run_threaded_world(struct world *w, uint64_t seed)
         dvk_graph_reap(&w->fake.graph);
         in_flight = false;
         for (uint32_t i = 0; i < QUEUES; i++)
-            in_flight |=
-                !TAILQ_EMPTY(&w->queues[i].main.flight) || !TAILQ_EMPTY(&w->queues[i].lane.flight);
+            in_flight |= !TAILQ_EMPTY(&w->queues[i].main.flight) || !TAILQ_EMPTY(&w->queues[i].lane.flight);
     } while (in_flight && !w->wrong[0]);
     atomic_store(&stop, true);
     for (int i = 0; i < 2; i++)

@@ -217,8 +217,8 @@ static void random_objects_are_open_and_nothing_else(void **state)
         if (lives < LIVE_MOST && random_chance(&r, 52)) {
             live[lives].first = random_below(&r, PAGES - 20);
             live[lives].count = 1 + random_below(&r, 20);
-            assert_non_null(dvk_guard_open(&g->guard, ARENA + live[lives].first * DV_PAGE,
-                                          live[lives].count * DV_PAGE));
+            assert_non_null(
+                dvk_guard_open(&g->guard, ARENA + live[lives].first * DV_PAGE, live[lives].count * DV_PAGE));
             lives++;
         } else if (lives) {
             size_t at = random_below(&r, lives);

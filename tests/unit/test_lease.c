@@ -39,8 +39,7 @@ static void look(void *user)
 
 static void open_stage(struct stage *stage)
 {
-    struct dv_lease_callbacks callbacks = {
-        .granted = granted, .recalled = recalled, .look = look, .user = stage};
+    struct dv_lease_callbacks callbacks = {.granted = granted, .recalled = recalled, .look = look, .user = stage};
     int ends[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);

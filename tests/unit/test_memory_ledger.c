@@ -23,7 +23,7 @@
 #define PEERS 7
 #define QUEUE 256
 #define SEEDS 4
-#define STEPS 250000     /* of each seed */
+#define STEPS 250000 /* of each seed */
 #define STEPS_LONG 2500000
 #define DRAIN_NS (30 * DV_NS_PER_S)
 
@@ -49,11 +49,11 @@ static struct peer {
     uint64_t serial;
     bool work, busy, ended; /* a command waits; is with the vendor; has ended, unnoticed */
     /* memory */
-    uint64_t need;              /* of the command */
-    uint64_t room, on;          /* granted; of that, what its objects take */
-    uint64_t due, name;         /* asked to give up; by the newest question */
-    uint64_t kept, kept_name;   /* found that it keeps so much, and has not said so */
-    uint64_t epoch;             /* rises whenever what it has found before is old */
+    uint64_t need;                              /* of the command */
+    uint64_t room, on;                          /* granted; of that, what its objects take */
+    uint64_t due, name;                         /* asked to give up; by the newest question */
+    uint64_t kept, kept_name;                   /* found that it keeps so much, and has not said so */
+    uint64_t epoch;                             /* rises whenever what it has found before is old */
     uint64_t kept_epoch, said_epoch, said_name; /* when it found that; of the last that it said */
     uint64_t question;
     bool asked, answered, refused, in_line, ahead;
@@ -92,8 +92,7 @@ static void send_descriptor(int to, int fd)
 {
     char byte = 0, control[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec iov = {&byte, 1};
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
     c->cmsg_level = SOL_SOCKET;
@@ -109,8 +108,7 @@ static int receive_descriptor(int from)
     int fd = -1;
     char byte, control[CMSG_SPACE(sizeof fd)];
     struct iovec iov = {&byte, 1};
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 
     assert_true(recvmsg(from, &m, MSG_CMSG_CLOEXEC) == 1);
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -184,8 +182,7 @@ static void say_lease(struct peer *p, enum dv_lease_type type, uint32_t flags)
     say(p, &m, sizeof m);
 }
 
-static void say_memory(struct peer *p, enum dv_memory_type type, uint64_t id, uint64_t bytes,
-                       uint32_t flags)
+static void say_memory(struct peer *p, enum dv_memory_type type, uint64_t id, uint64_t bytes, uint32_t flags)
 {
     struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC,
                                   .version = DV_MEMORY_VERSION,
@@ -410,8 +407,8 @@ static bool bring_in(struct peer *p)
     if (p->asked && !p->answered)
         return false;
     if (p->refused && p->in_line)
-        fail_msg("step %llu: refused %llu MiB although others have room to give",
-                 (unsigned long long)step, (unsigned long long)((p->need - p->room) / MIB));
+        fail_msg("step %llu: refused %llu MiB although others have room to give", (unsigned long long)step,
+                 (unsigned long long)((p->need - p->room) / MIB));
     seen.in_line += p->refused;
     ask(p, p->refused || p->in_line ? DV_MEMORY_WAITS : 0);
     return true;
@@ -577,9 +574,8 @@ static void check_line(const struct dvd_device *device, const struct dvd_lease *
     if (!asking->memory.is_queued)
         return;
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
-        assert_true(lease == asking || lease->policy.holding || lease->memory.keeps ||
-                    lease->memory.is_silent || lease->memory.placed == 0 ||
-                    (own && lease->tenant != asking->tenant));
+        assert_true(lease == asking || lease->policy.holding || lease->memory.keeps || lease->memory.is_silent ||
+                    lease->memory.placed == 0 || (own && lease->tenant != asking->tenant));
 }
 
 /* Ahead of a turn one session waits, and only as long as others are about to give something up. */
@@ -674,11 +670,9 @@ static void drain(void)
     for (int i = 0; i < PEERS && !done; i++)
         print_message("peer %d: state %d work %d busy %d need %llu room %llu due %llu asked %d "
                       "answered %d in_line %d\n",
-                      i, peers[i].state, peers[i].work, peers[i].busy,
-                      (unsigned long long)(peers[i].need / MIB),
-                      (unsigned long long)(peers[i].room / MIB),
-                      (unsigned long long)(peers[i].due / MIB), peers[i].asked, peers[i].answered,
-                      peers[i].in_line);
+                      i, peers[i].state, peers[i].work, peers[i].busy, (unsigned long long)(peers[i].need / MIB),
+                      (unsigned long long)(peers[i].room / MIB), (unsigned long long)(peers[i].due / MIB),
+                      peers[i].asked, peers[i].answered, peers[i].in_line);
     assert_true(done);
     const struct dvd_lease *lease;
     DL_FOREACH2 (stage.ledger.devices[0].memory.sessions, lease, memory.next_there) {
@@ -730,14 +724,12 @@ static void random_steps(void **state)
         run_seed(seed + i, steps, 1 + i % 2, i / 2);
     print_message("%llu grants of room, %llu evictions, %llu kept, %llu late answers, %llu questions in "
                   "line, %llu ahead, %llu steps with evictions for one ahead, %llu commands, %llu deaths\n",
-                  (unsigned long long)seen.granted, (unsigned long long)seen.evicted,
-                  (unsigned long long)seen.kept, (unsigned long long)seen.stale,
-                  (unsigned long long)seen.in_line, (unsigned long long)seen.ahead,
+                  (unsigned long long)seen.granted, (unsigned long long)seen.evicted, (unsigned long long)seen.kept,
+                  (unsigned long long)seen.stale, (unsigned long long)seen.in_line, (unsigned long long)seen.ahead,
                   (unsigned long long)seen.made_ahead, (unsigned long long)seen.ran, (unsigned long long)seen.died);
     /* otherwise it tries less than it says */
     assert_true(seen.granted && seen.evicted && seen.kept && seen.stale && seen.in_line && seen.ahead &&
-                seen.made_ahead &&
-                seen.ran > steps / 1000 && (seen.died || steps < 10000));
+                seen.made_ahead && seen.ran > steps / 1000 && (seen.died || steps < 10000));
 }
 
 int main(void)

@@ -152,8 +152,7 @@ static void a_used_again_object_is_clean(void **state)
 /* The worker still writes to the slot of a command under way. */
 static void an_event_under_way_is_not_used_again(void **state)
 {
-    static struct dv_shm_event running = {.status = CL_SUBMITTED},
-                               complete = {.status = CL_COMPLETE};
+    static struct dv_shm_event running = {.status = CL_SUBMITTED}, complete = {.status = CL_COMPLETE};
     struct dvc_event *event = dvc_object_create(DV_KIND_EVENT, &session);
     event->slot = &running;
     free_object(event);

@@ -90,8 +90,8 @@ static void all_output_arrives_although_the_ring_was_full(void **state)
     int status;
 
     (void)state;
-    runtime.shm = mmap(NULL, DV_SHM_ARENA_OFFSET, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    runtime.shm =
+        mmap(NULL, DV_SHM_ARENA_OFFSET, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(runtime.shm, MAP_FAILED);
     runtime.header = (struct dv_shm_header *)runtime.shm;
     pid_t child = fork();

@@ -10,8 +10,8 @@ static struct dvc_mem buffer_of(size_t bytes)
     return (struct dvc_mem){.type = CL_MEM_OBJECT_BUFFER, .size = bytes};
 }
 
-static struct dvc_mem image_of(cl_mem_object_type type, size_t width, size_t height, size_t depth,
-                              size_t layers, size_t element_bytes)
+static struct dvc_mem image_of(cl_mem_object_type type, size_t width, size_t height, size_t depth, size_t layers,
+                               size_t element_bytes)
 {
     struct dvc_mem mem = {.type = type, .element_bytes = element_bytes};
     mem.desc.image_width = width;
@@ -74,8 +74,8 @@ struct rect {
 
 static cl_int make(struct dvc_region *r, struct dvc_mem *mem, const struct rect *rect)
 {
-    return dvc_region_rect(r, mem, rect->origin, rect->host_origin, rect->size, rect->row,
-                          rect->slice, rect->host_row, rect->host_slice);
+    return dvc_region_rect(r, mem, rect->origin, rect->host_origin, rect->size, rect->row, rect->slice, rect->host_row,
+                           rect->host_slice);
 }
 
 static size_t pick_pitch(struct random *r, size_t least, size_t step)
@@ -99,8 +99,7 @@ static struct rect random_rect(struct random *r)
         rect.host_origin[i] = random_below(r, 4);
     }
     rect.row = pick_pitch(r, rect.size[0], 1);
-    rect.slice = pick_pitch(r, rect.size[1] * (rect.row ? rect.row : rect.size[0]),
-                            rect.row ? rect.row : rect.size[0]);
+    rect.slice = pick_pitch(r, rect.size[1] * (rect.row ? rect.row : rect.size[0]), rect.row ? rect.row : rect.size[0]);
     rect.host_row = pick_pitch(r, rect.size[0], 1);
     rect.host_slice = pick_pitch(r, rect.size[1] * (rect.host_row ? rect.host_row : rect.size[0]),
                                  rect.host_row ? rect.host_row : rect.size[0]);
@@ -115,9 +114,8 @@ static size_t at(const size_t *origin, size_t x, size_t y, size_t z, size_t row,
 static void random_rectangles_move_the_right_bytes(void **state)
 {
     struct random random = {random_seed()};
-    uint8_t *storage = malloc(BUFFER_BYTES), *host = malloc(BUFFER_BYTES),
-            *expected = malloc(BUFFER_BYTES), *result = malloc(BUFFER_BYTES),
-            *packed = malloc(BUFFER_BYTES);
+    uint8_t *storage = malloc(BUFFER_BYTES), *host = malloc(BUFFER_BYTES), *expected = malloc(BUFFER_BYTES),
+            *result = malloc(BUFFER_BYTES), *packed = malloc(BUFFER_BYTES);
     for (int round = 0; round < 3000; round++) {
         struct rect rect = random_rect(&random);
         struct dvc_mem mem = buffer_of(BUFFER_BYTES);
@@ -131,9 +129,8 @@ static void random_rectangles_move_the_right_bytes(void **state)
 
         assert_int_equal(make(&r, &mem, &rect), CL_SUCCESS);
         assert_int_equal(r.bytes, rect.size[0] * rect.size[1] * rect.size[2]);
-        assert_int_equal(dvc_region_host_span(&r), at(zero, rect.size[0] - 1, rect.size[1] - 1,
-                                                     rect.size[2] - 1, host_row, host_slice) +
-                                                      1);
+        assert_int_equal(dvc_region_host_span(&r),
+                         at(zero, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, host_row, host_slice) + 1);
         fill(storage, BUFFER_BYTES, &random);
         fill(host, BUFFER_BYTES, &random);
 
@@ -193,8 +190,7 @@ static void a_rectangle_may_end_with_its_buffer_and_not_after(void **state)
         struct dvc_region r;
         size_t row = rect.row ? rect.row : rect.size[0];
         size_t slice = rect.slice ? rect.slice : row * rect.size[1];
-        size_t end =
-            at(rect.origin, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, row, slice) + 1;
+        size_t end = at(rect.origin, rect.size[0] - 1, rect.size[1] - 1, rect.size[2] - 1, row, slice) + 1;
         struct dvc_mem mem = buffer_of(end);
         assert_int_equal(make(&r, &mem, &rect), CL_SUCCESS);
         mem.size = end - 1;
@@ -283,13 +279,10 @@ static void extreme_rectangles_are_inside_or_refused(void **state)
     int accepted = 0;
     for (int round = 0; round < 200000; round++) {
         struct rect rect;
-        size_t *numbers[] = {&rect.origin[0],      &rect.origin[1],
-                             &rect.origin[2],      &rect.host_origin[0],
-                             &rect.host_origin[1], &rect.host_origin[2],
-                             &rect.size[0],        &rect.size[1],
-                             &rect.size[2],        &rect.row,
-                             &rect.slice,          &rect.host_row,
-                             &rect.host_slice};
+        size_t *numbers[] = {
+            &rect.origin[0],      &rect.origin[1], &rect.origin[2], &rect.host_origin[0], &rect.host_origin[1],
+            &rect.host_origin[2], &rect.size[0],   &rect.size[1],   &rect.size[2],        &rect.row,
+            &rect.slice,          &rect.host_row,  &rect.host_slice};
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
             *numbers[i] = random_chance(&random, 60) ? extremes[random_below(&random, 6)]
                                                      : extremes[random_below(&random, count)];
@@ -303,10 +296,9 @@ static void extreme_rectangles_are_inside_or_refused(void **state)
             assert_true(rect.size[i] <= BUFFER_BYTES);
             assert_true(rect.origin[i] <= BUFFER_BYTES);
         }
-        unsigned __int128 last =
-            (unsigned __int128)(rect.origin[2] + rect.size[2] - 1) * r.slice_pitch +
-            (unsigned __int128)(rect.origin[1] + rect.size[1] - 1) * r.row_pitch + rect.origin[0] +
-            rect.size[0];
+        unsigned __int128 last = (unsigned __int128)(rect.origin[2] + rect.size[2] - 1) * r.slice_pitch +
+                                 (unsigned __int128)(rect.origin[1] + rect.size[1] - 1) * r.row_pitch + rect.origin[0] +
+                                 rect.size[0];
         assert_true(last <= BUFFER_BYTES);
         assert_true((unsigned __int128)r.row_pitch * rect.size[1] <= r.slice_pitch);
         assert_true((unsigned __int128)r.host_row_pitch * rect.size[1] <= r.host_slice_pitch);
@@ -363,8 +355,7 @@ static void image_pitches_are_checked(void **state)
     assert_int_equal(dvc_region_image(&r, &three, zero, deep, 0, 319), CL_INVALID_VALUE);
     assert_int_equal(dvc_region_image(&r, &three, zero, deep, 0, 320), CL_SUCCESS);
     assert_int_equal(dvc_region_image(&r, &three, zero, deep, 64, 320), CL_INVALID_VALUE);
-    assert_int_equal(dvc_region_image(&r, &three, zero, deep, SIZE_MAX / 8 + 1, 0),
-                     CL_INVALID_VALUE);
+    assert_int_equal(dvc_region_image(&r, &three, zero, deep, SIZE_MAX / 8 + 1, 0), CL_INVALID_VALUE);
     assert_int_equal(dvc_region_image(&r, &three, zero, deep, 0, SIZE_MAX), CL_INVALID_VALUE);
     assert_int_equal(dvc_region_image(&r, &lines, zero, array, 0, 39), CL_INVALID_VALUE);
     assert_int_equal(dvc_region_image(&r, &lines, zero, array, 0, 48), CL_SUCCESS);
@@ -374,8 +365,8 @@ static void image_pitches_are_checked(void **state)
 static void random_images_move_the_right_pixels(void **state)
 {
     struct random random = {random_seed() + 3};
-    uint8_t *host = malloc(BUFFER_BYTES), *packed = malloc(BUFFER_BYTES),
-            *expected = malloc(BUFFER_BYTES), *result = malloc(BUFFER_BYTES);
+    uint8_t *host = malloc(BUFFER_BYTES), *packed = malloc(BUFFER_BYTES), *expected = malloc(BUFFER_BYTES),
+            *result = malloc(BUFFER_BYTES);
     const cl_mem_object_type types[] = {CL_MEM_OBJECT_IMAGE1D,        CL_MEM_OBJECT_IMAGE1D_ARRAY,
                                         CL_MEM_OBJECT_IMAGE1D_BUFFER, CL_MEM_OBJECT_IMAGE2D,
                                         CL_MEM_OBJECT_IMAGE2D_ARRAY,  CL_MEM_OBJECT_IMAGE3D};
@@ -413,16 +404,14 @@ static void random_images_move_the_right_pixels(void **state)
         memset(expected, 0xaa, BUFFER_BYTES);
         for (size_t z = 0; z < size[2]; z++)
             for (size_t y = 0; y < size[1]; y++)
-                memcpy(expected + (z * size[1] + y) * row, host + z * plane_step + y * line_step,
-                       row);
+                memcpy(expected + (z * size[1] + y) * row, host + z * plane_step + y * line_step, row);
         dvc_region_pack(&r, packed, host);
         assert_memory_equal(packed, expected, BUFFER_BYTES);
         memset(result, 0x55, BUFFER_BYTES);
         memset(expected, 0x55, BUFFER_BYTES);
         for (size_t z = 0; z < size[2]; z++)
             for (size_t y = 0; y < size[1]; y++)
-                memcpy(expected + z * plane_step + y * line_step, packed + (z * size[1] + y) * row,
-                       row);
+                memcpy(expected + z * plane_step + y * line_step, packed + (z * size[1] + y) * row, row);
         dvc_region_unpack(&r, packed, result);
         assert_memory_equal(result, expected, BUFFER_BYTES);
     }

@@ -214,8 +214,7 @@ static void hostile_lengths_are_refused(void **state)
     assert_int_equal(peek_forged(ring, UINT32_MAX, 1, 64), -EPROTO);
     assert_int_equal(peek_forged(ring, UINT32_MAX & ~7u, 1, 64), -EPROTO);
     assert_int_equal(peek_forged(ring, DV_MAX_RECORD_BYTES + 8, 1, DV_SHM_RING_BYTES), -EPROTO);
-    assert_int_equal(peek_forged(ring, 0, 0, 64),
-                     -EPROTO); /* padding of no length: no endless loop */
+    assert_int_equal(peek_forged(ring, 0, 0, 64), -EPROTO); /* padding of no length: no endless loop */
     assert_int_equal(peek_forged(ring, 72, 0, 64), -EPROTO);
     assert_int_equal(peek_forged(ring, 8, 1, 4), -EPROTO); /* less than a head is there */
     assert_int_equal(peek_forged(ring, 8, 1, DV_SHM_RING_BYTES + 8), -EPROTO);
@@ -268,11 +267,9 @@ static void random_garbage_never_leads_outside(void **state)
     for (int round = 0; round < 20000; round++) {
         uint64_t head = random_below(&r, 4 * DV_SHM_RING_BYTES) & ~UINT64_C(7);
         ring->reader.head = ring->reader.tail_seen = head;
-        uint64_t available =
-            random_chance(&r, 80) ? random_below(&r, 2 * DV_SHM_RING_BYTES) : random_next(&r);
+        uint64_t available = random_chance(&r, 80) ? random_below(&r, 2 * DV_SHM_RING_BYTES) : random_next(&r);
         atomic_store(&ring->header->ring_tail, head + available);
-        struct dv_record record = {.bytes = (uint32_t)random_below(&r, 2048),
-                                   .op = (uint16_t)random_below(&r, 3)};
+        struct dv_record record = {.bytes = (uint32_t)random_below(&r, 2048), .op = (uint16_t)random_below(&r, 3)};
         if (random_chance(&r, 70))
             record.bytes &= ~7u;
         memcpy(ring->shm + DV_SHM_RING_OFFSET + (head & DV_RING_MASK), &record, sizeof record);
@@ -327,8 +324,7 @@ static void *stream_records(void *argument)
             if (dv_futex_wait(&ring->header->ring_waiting, 1, LOST_AFTER) == -ETIMEDOUT)
                 lost_wakeups++;
         }
-        memcpy(room, &(struct dv_record){.bytes = bytes, .op = (uint16_t)(1 + i % 60000)},
-               sizeof(struct dv_record));
+        memcpy(room, &(struct dv_record){.bytes = bytes, .op = (uint16_t)(1 + i % 60000)}, sizeof(struct dv_record));
         for (uint32_t at = 16; at < bytes; at += 8)
             memcpy(room + at, &(uint64_t){random_next(&contents)}, 8);
         uint64_t sum = checksum(room + 16, bytes - 16);

@@ -24,8 +24,7 @@ static bool nothing_more(struct dvk_runtime *r)
     return false;
 }
 
-static const struct dvk_runtime_api api = {.before_sleep = prepare_for_sleep,
-                                                     .work = nothing_more};
+static const struct dvk_runtime_api api = {.before_sleep = prepare_for_sleep, .work = nothing_more};
 
 /* Ends soon after a grant or a recall, while the main thread acts on that. */
 static void call(void *argument)
@@ -40,15 +39,17 @@ static void call(void *argument)
 
 static int set_up(void **state)
 {
-    uint8_t *shm = mmap(NULL, DV_SHM_ARENA_OFFSET, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *shm =
+        mmap(NULL, DV_SHM_ARENA_OFFSET, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     (void)state;
-    runtime = (struct dvk_runtime){.start = &start, .shm = shm, .header = (struct dv_shm_header *)shm,
-                                  .ops = &api,
-                                  .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .submitting = PTHREAD_MUTEX_INITIALIZER,
-                                  .lease = (struct dv_lease *)shm}; /* of no device */
+    runtime = (struct dvk_runtime){.start = &start,
+                                   .shm = shm,
+                                   .header = (struct dv_shm_header *)shm,
+                                   .ops = &api,
+                                   .upcall_lock = PTHREAD_MUTEX_INITIALIZER,
+                                   .submitting = PTHREAD_MUTEX_INITIALIZER,
+                                   .lease = (struct dv_lease *)shm}; /* of no device */
     pthread_mutex_lock(&runtime.submitting);
     return shm == MAP_FAILED;
 }
@@ -108,8 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_end_of_a_long_call_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_sleeps_is_woken_for_what_did_not_fit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_sleeps_is_woken_by_an_upcall_that_brings_another, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_who_sleeps_is_woken_by_an_upcall_that_brings_another, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

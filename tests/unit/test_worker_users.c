@@ -38,7 +38,7 @@ static void what_is_given_back_is_free(void **state)
     assert_int_equal(dvd_worker_users_init(&users, FIRST, FIRST + COUNT - 1), 0);
     assert_true(dvd_worker_users_take(&users, &first));
     dvd_worker_users_give_back(&users, first);
-    dvd_worker_users_give_back(&users, first);    /* again: nothing happens */
+    dvd_worker_users_give_back(&users, first);     /* again: nothing happens */
     dvd_worker_users_give_back(&users, FIRST - 1); /* nor for one that is not ours */
     assert_int_equal(users.used, 0);
     for (int i = 0; i < COUNT; i++) {

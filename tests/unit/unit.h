@@ -54,8 +54,7 @@ static inline int random_chance(struct random *r, unsigned percent)
 /* Zeroed memory of which only touched pages cost anything. */
 static inline void *sparse_memory(size_t bytes)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_true(memory != MAP_FAILED);
     return memory;
 }

@@ -10,8 +10,7 @@
 #include <string.h>
 
 /* Ends an enqueue function: hands over a good command, throws a bad one away. */
-static cl_int submit(struct dv_command *command, cl_int error, cl_bool blocking,
-                     cl_event *event_ret)
+static cl_int submit(struct dv_command *command, cl_int error, cl_bool blocking, cl_event *event_ret)
 {
     if (error != CL_SUCCESS) {
         dv_command_destroy(command);
@@ -42,12 +41,10 @@ static cl_int take_mem(struct dv_command *command, cl_mem mem, bool image, enum 
 
 static cl_int check_range(cl_mem mem, size_t offset, size_t size)
 {
-    return size == 0 || offset > mem->size || size > mem->size - offset ? CL_INVALID_VALUE
-                                                                        : CL_SUCCESS;
+    return size == 0 || offset > mem->size || size > mem->size - offset ? CL_INVALID_VALUE : CL_SUCCESS;
 }
 
-static void set_line(struct dv_command *command, enum dv_operation operation, void *dst,
-                     const void *src, size_t size)
+static void set_line(struct dv_command *command, enum dv_operation operation, void *dst, const void *src, size_t size)
 {
     command->operation = operation;
     command->dst = (struct dv_rect){.base = dst};
@@ -73,19 +70,15 @@ static cl_int fix_pitches(const size_t region[3], size_t *row, size_t *slice)
 }
 
 /* Byte offset of a rectangle's first byte, and the end of its last; false on overflow. */
-static bool rect_span(const size_t origin[3], const size_t region[3], size_t row, size_t slice,
-                      size_t *start, size_t *end)
+static bool rect_span(const size_t origin[3], const size_t region[3], size_t row, size_t slice, size_t *start,
+                      size_t *end)
 {
     size_t z, y, last_z, last_y;
-    return !__builtin_mul_overflow(origin[2], slice, &z) &&
-           !__builtin_mul_overflow(origin[1], row, &y) &&
+    return !__builtin_mul_overflow(origin[2], slice, &z) && !__builtin_mul_overflow(origin[1], row, &y) &&
            !__builtin_mul_overflow(region[2] - 1, slice, &last_z) &&
-           !__builtin_mul_overflow(region[1] - 1, row, &last_y) &&
-           !__builtin_add_overflow(z, y, start) &&
-           !__builtin_add_overflow(*start, origin[0], start) &&
-           !__builtin_add_overflow(*start, last_z, end) &&
-           !__builtin_add_overflow(*end, last_y, end) &&
-           !__builtin_add_overflow(*end, region[0], end);
+           !__builtin_mul_overflow(region[1] - 1, row, &last_y) && !__builtin_add_overflow(z, y, start) &&
+           !__builtin_add_overflow(*start, origin[0], start) && !__builtin_add_overflow(*start, last_z, end) &&
+           !__builtin_add_overflow(*end, last_y, end) && !__builtin_add_overflow(*end, region[0], end);
 }
 
 static bool region_is_empty(const size_t region[3])
@@ -94,21 +87,20 @@ static bool region_is_empty(const size_t region[3])
 }
 
 /* A rectangle in memory of `limit` bytes (SIZE_MAX: the application's, not known). */
-static cl_int make_rect(char *base, size_t limit, const size_t origin[3], const size_t region[3],
-                        size_t row, size_t slice, struct dv_rect *rect)
+static cl_int make_rect(char *base, size_t limit, const size_t origin[3], const size_t region[3], size_t row,
+                        size_t slice, struct dv_rect *rect)
 {
     size_t start, end;
     cl_int error = fix_pitches(region, &row, &slice);
-    if (error != CL_SUCCESS || !rect_span(origin, region, row, slice, &start, &end) ||
-        end > limit) {
+    if (error != CL_SUCCESS || !rect_span(origin, region, row, slice, &start, &end) || end > limit) {
         return CL_INVALID_VALUE;
     }
     *rect = (struct dv_rect){base + start, row, slice};
     return CL_SUCCESS;
 }
 
-static void set_region(struct dv_command *command, enum dv_operation operation,
-                       const size_t region[3], size_t element_bytes)
+static void set_region(struct dv_command *command, enum dv_operation operation, const size_t region[3],
+                       size_t element_bytes)
 {
     command->operation = operation;
     command->row_bytes = region[0] * element_bytes;
@@ -133,14 +125,13 @@ static cl_int check_image_region(cl_mem image, const size_t *origin, const size_
 
 /* ---- buffers --------------------------------------------------------------------------------*/
 
-cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
-                                       size_t offset, size_t size, void *ptr, cl_uint num_waits,
-                                       const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                                       size_t size, void *ptr, cl_uint num_waits, const cl_event *waits,
+                                       cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_READ_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_READ_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -154,14 +145,13 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl
     return submit(command, error, blocking, event);
 }
 
-cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
-                                        size_t offset, size_t size, const void *ptr,
-                                        cl_uint num_waits, const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                                        size_t size, const void *ptr, cl_uint num_waits, const cl_event *waits,
+                                        cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_WRITE_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_WRITE_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -176,20 +166,16 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, c
 }
 
 /* Between a buffer and the application's memory, one as good as the other. */
-static cl_int set_buffer_rect(struct dv_command *command, cl_mem buffer, bool to_buffer,
-                              const size_t *buffer_origin, const size_t *host_origin,
-                              const size_t *region, size_t buffer_row, size_t buffer_slice,
+static cl_int set_buffer_rect(struct dv_command *command, cl_mem buffer, bool to_buffer, const size_t *buffer_origin,
+                              const size_t *host_origin, const size_t *region, size_t buffer_row, size_t buffer_slice,
                               size_t host_row, size_t host_slice, char *ptr)
 {
-    if (buffer_origin == NULL || host_origin == NULL || region == NULL || ptr == NULL ||
-        region_is_empty(region)) {
+    if (buffer_origin == NULL || host_origin == NULL || region == NULL || ptr == NULL || region_is_empty(region)) {
         return CL_INVALID_VALUE;
     }
     struct dv_rect inside, outside;
-    if (make_rect(buffer->data, buffer->size, buffer_origin, region, buffer_row, buffer_slice,
-                  &inside) != CL_SUCCESS ||
-        make_rect(ptr, SIZE_MAX, host_origin, region, host_row, host_slice, &outside) !=
-            CL_SUCCESS) {
+    if (make_rect(buffer->data, buffer->size, buffer_origin, region, buffer_row, buffer_slice, &inside) != CL_SUCCESS ||
+        make_rect(ptr, SIZE_MAX, host_origin, region, host_row, host_slice, &outside) != CL_SUCCESS) {
         return CL_INVALID_VALUE;
     }
     command->dst = to_buffer ? inside : outside;
@@ -199,11 +185,9 @@ static cl_int set_buffer_rect(struct dv_command *command, cl_mem buffer, bool to
 }
 
 cl_int CL_API_CALL clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
-                                           const size_t *buffer_origin, const size_t *host_origin,
-                                           const size_t *region, size_t buffer_row,
-                                           size_t buffer_slice, size_t host_row, size_t host_slice,
-                                           void *ptr, cl_uint num_waits, const cl_event *waits,
-                                           cl_event *event)
+                                           const size_t *buffer_origin, const size_t *host_origin, const size_t *region,
+                                           size_t buffer_row, size_t buffer_slice, size_t host_row, size_t host_slice,
+                                           void *ptr, cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
@@ -214,17 +198,16 @@ cl_int CL_API_CALL clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer
     }
     error = take_mem(command, buffer, false, HOST_READS);
     if (error == CL_SUCCESS) {
-        error = set_buffer_rect(command, buffer, false, buffer_origin, host_origin, region,
-                                buffer_row, buffer_slice, host_row, host_slice, ptr);
+        error = set_buffer_rect(command, buffer, false, buffer_origin, host_origin, region, buffer_row, buffer_slice,
+                                host_row, host_slice, ptr);
     }
     return submit(command, error, blocking, event);
 }
 
 cl_int CL_API_CALL clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                             const size_t *buffer_origin, const size_t *host_origin,
-                                            const size_t *region, size_t buffer_row,
-                                            size_t buffer_slice, size_t host_row, size_t host_slice,
-                                            const void *ptr, cl_uint num_waits,
+                                            const size_t *region, size_t buffer_row, size_t buffer_slice,
+                                            size_t host_row, size_t host_slice, const void *ptr, cl_uint num_waits,
                                             const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
@@ -236,20 +219,19 @@ cl_int CL_API_CALL clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffe
     }
     error = take_mem(command, buffer, false, HOST_WRITES);
     if (error == CL_SUCCESS) {
-        error = set_buffer_rect(command, buffer, true, buffer_origin, host_origin, region,
-                                buffer_row, buffer_slice, host_row, host_slice, (char *)ptr);
+        error = set_buffer_rect(command, buffer, true, buffer_origin, host_origin, region, buffer_row, buffer_slice,
+                                host_row, host_slice, (char *)ptr);
     }
     return submit(command, error, blocking, event);
 }
 
-cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst,
-                                       size_t src_offset, size_t dst_offset, size_t size,
-                                       cl_uint num_waits, const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst, size_t src_offset,
+                                       size_t dst_offset, size_t size, cl_uint num_waits, const cl_event *waits,
+                                       cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_COPY_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -274,10 +256,9 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_me
     return submit(command, error, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem dst,
-                                           const size_t *src_origin, const size_t *dst_origin,
-                                           const size_t *region, size_t src_row, size_t src_slice,
-                                           size_t dst_row, size_t dst_slice, cl_uint num_waits,
+cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin,
+                                           const size_t *dst_origin, const size_t *region, size_t src_row,
+                                           size_t src_slice, size_t dst_row, size_t dst_slice, cl_uint num_waits,
                                            const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
@@ -293,10 +274,8 @@ cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, c
     }
     if (error == CL_SUCCESS &&
         (src_origin == NULL || dst_origin == NULL || region == NULL || region_is_empty(region) ||
-         make_rect(src->data, src->size, src_origin, region, src_row, src_slice, &command->src) !=
-             CL_SUCCESS ||
-         make_rect(dst->data, dst->size, dst_origin, region, dst_row, dst_slice, &command->dst) !=
-             CL_SUCCESS)) {
+         make_rect(src->data, src->size, src_origin, region, src_row, src_slice, &command->src) != CL_SUCCESS ||
+         make_rect(dst->data, dst->size, dst_origin, region, dst_row, dst_slice, &command->dst) != CL_SUCCESS)) {
         error = CL_INVALID_VALUE;
     }
     if (error == CL_SUCCESS) {
@@ -305,14 +284,13 @@ cl_int CL_API_CALL clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, c
     return submit(command, error, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern,
-                                       size_t pattern_size, size_t offset, size_t size,
-                                       cl_uint num_waits, const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size,
+                                       size_t offset, size_t size, cl_uint num_waits, const cl_event *waits,
+                                       cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_FILL_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_FILL_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -334,8 +312,8 @@ cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, co
 /* ---- images ---------------------------------------------------------------------------------*/
 
 /* The application's side of an image transfer. */
-static cl_int host_image_rect(cl_mem image, const size_t region[3], size_t row, size_t slice,
-                              char *ptr, struct dv_rect *rect)
+static cl_int host_image_rect(cl_mem image, const size_t region[3], size_t row, size_t slice, char *ptr,
+                              struct dv_rect *rect)
 {
     size_t tight_row = region[0] * image->element_bytes;
     if (ptr == NULL || (row != 0 && row < tight_row)) {
@@ -352,9 +330,8 @@ static cl_int host_image_rect(cl_mem image, const size_t region[3], size_t row, 
     return CL_SUCCESS;
 }
 
-static cl_int set_image_transfer(struct dv_command *command, cl_mem image, bool to_image,
-                                 const size_t *origin, const size_t *region, size_t row,
-                                 size_t slice, char *ptr)
+static cl_int set_image_transfer(struct dv_command *command, cl_mem image, bool to_image, const size_t *origin,
+                                 const size_t *region, size_t row, size_t slice, char *ptr)
 {
     cl_int error = take_mem(command, image, true, to_image ? HOST_WRITES : HOST_READS);
     struct dv_rect outside = {0};
@@ -373,15 +350,13 @@ static cl_int set_image_transfer(struct dv_command *command, cl_mem image, bool 
     return error;
 }
 
-cl_int CL_API_CALL clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                      const size_t *origin, const size_t *region, size_t row_pitch,
-                                      size_t slice_pitch, void *ptr, cl_uint num_waits,
-                                      const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin,
+                                      const size_t *region, size_t row_pitch, size_t slice_pitch, void *ptr,
+                                      cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_READ_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_READ_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -389,32 +364,27 @@ cl_int CL_API_CALL clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_b
     return submit(command, error, blocking, event);
 }
 
-cl_int CL_API_CALL clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                       const size_t *origin, const size_t *region, size_t row_pitch,
-                                       size_t slice_pitch, const void *ptr, cl_uint num_waits,
-                                       const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin,
+                                       const size_t *region, size_t row_pitch, size_t slice_pitch, const void *ptr,
+                                       cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_WRITE_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_WRITE_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
-    error = set_image_transfer(command, image, true, origin, region, row_pitch, slice_pitch,
-                               (char *)ptr);
+    error = set_image_transfer(command, image, true, origin, region, row_pitch, slice_pitch, (char *)ptr);
     return submit(command, error, blocking, event);
 }
 
-cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst,
-                                      const size_t *src_origin, const size_t *dst_origin,
-                                      const size_t *region, cl_uint num_waits,
+cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin,
+                                      const size_t *dst_origin, const size_t *region, cl_uint num_waits,
                                       const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_COPY_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -439,9 +409,8 @@ cl_int CL_API_CALL clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem
     return submit(command, error, CL_FALSE, event);
 }
 
-static cl_int set_image_and_buffer(struct dv_command *command, cl_mem image, cl_mem buffer,
-                                   bool to_image, const size_t *origin, const size_t *region,
-                                   size_t offset)
+static cl_int set_image_and_buffer(struct dv_command *command, cl_mem image, cl_mem buffer, bool to_image,
+                                   const size_t *origin, const size_t *region, size_t offset)
 {
     cl_int error = take_mem(command, image, true, HOST_NOT);
     if (error == CL_SUCCESS) {
@@ -466,15 +435,14 @@ static cl_int set_image_and_buffer(struct dv_command *command, cl_mem image, cl_
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem image, cl_mem buffer,
-                                              const size_t *origin, const size_t *region,
-                                              size_t offset, cl_uint num_waits,
+cl_int CL_API_CALL clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem image, cl_mem buffer, const size_t *origin,
+                                              const size_t *region, size_t offset, cl_uint num_waits,
                                               const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_IMAGE_TO_BUFFER,
-                                                   num_waits, waits, &error);
+    struct dv_command *command =
+        dv_command_create(__func__, queue, CL_COMMAND_COPY_IMAGE_TO_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -482,15 +450,14 @@ cl_int CL_API_CALL clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem ima
     return submit(command, error, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem buffer, cl_mem image,
-                                              size_t offset, const size_t *origin,
-                                              const size_t *region, cl_uint num_waits,
+cl_int CL_API_CALL clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem buffer, cl_mem image, size_t offset,
+                                              const size_t *origin, const size_t *region, cl_uint num_waits,
                                               const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_COPY_BUFFER_TO_IMAGE,
-                                                   num_waits, waits, &error);
+    struct dv_command *command =
+        dv_command_create(__func__, queue, CL_COMMAND_COPY_BUFFER_TO_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -499,8 +466,7 @@ cl_int CL_API_CALL clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem buf
 }
 
 /* Stores one channel of a fill colour in the image's format; returns its size. */
-static size_t pack_channel(cl_channel_type type, const void *color, unsigned channel,
-                           unsigned char *out)
+static size_t pack_channel(cl_channel_type type, const void *color, unsigned channel, unsigned char *out)
 {
     cl_float real;
     cl_int whole;
@@ -508,11 +474,11 @@ static size_t pack_channel(cl_channel_type type, const void *color, unsigned cha
     memcpy(&whole, (const char *)color + channel * sizeof whole, sizeof whole);
     cl_float low = type == CL_SNORM_INT8 || type == CL_SNORM_INT16 ? -1.0f : 0.0f;
     cl_float clamped = real < low ? low : real > 1.0f ? 1.0f : real;
-#define PACK(ctype, value)                                                                         \
-    do {                                                                                           \
-        ctype packed_ = (ctype)(value);                                                            \
-        memcpy(out, &packed_, sizeof packed_);                                                     \
-        return sizeof packed_;                                                                     \
+#define PACK(ctype, value)                                                                                             \
+    do {                                                                                                               \
+        ctype packed_ = (ctype)(value);                                                                                \
+        memcpy(out, &packed_, sizeof packed_);                                                                         \
+        return sizeof packed_;                                                                                         \
     } while (0)
 #define ROUND(value) ((value) < 0 ? (value)-0.5f : (value) + 0.5f)
     switch (type) {
@@ -543,9 +509,7 @@ static size_t pack_color(const cl_image_format *format, const void *color, unsig
 {
     static const unsigned char rgba[] = {0, 1, 2, 3}, bgra[] = {2, 1, 0, 3};
     const unsigned char *order = format->image_channel_order == CL_BGRA ? bgra : rgba;
-    unsigned channels = format->image_channel_order == CL_R    ? 1
-                        : format->image_channel_order == CL_RG ? 2
-                                                               : 4;
+    unsigned channels = format->image_channel_order == CL_R ? 1 : format->image_channel_order == CL_RG ? 2 : 4;
     size_t used = 0;
     for (unsigned i = 0; i < channels; i++) {
         used += pack_channel(format->image_channel_data_type, color, order[i], out + used);
@@ -553,14 +517,12 @@ static size_t pack_color(const cl_image_format *format, const void *color, unsig
     return used;
 }
 
-cl_int CL_API_CALL clEnqueueFillImage(cl_command_queue queue, cl_mem image, const void *color,
-                                      const size_t *origin, const size_t *region, cl_uint num_waits,
-                                      const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueFillImage(cl_command_queue queue, cl_mem image, const void *color, const size_t *origin,
+                                      const size_t *region, cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_FILL_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_FILL_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -581,8 +543,8 @@ cl_int CL_API_CALL clEnqueueFillImage(cl_command_queue queue, cl_mem image, cons
 static cl_int check_map_flags(cl_mem mem, cl_map_flags flags)
 {
     const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
-    if ((flags & ~(CL_MAP_READ | writes)) != 0 || ((flags & CL_MAP_WRITE_INVALIDATE_REGION) != 0 &&
-                                                   (flags & (CL_MAP_READ | CL_MAP_WRITE)) != 0)) {
+    if ((flags & ~(CL_MAP_READ | writes)) != 0 ||
+        ((flags & CL_MAP_WRITE_INVALIDATE_REGION) != 0 && (flags & (CL_MAP_READ | CL_MAP_WRITE)) != 0)) {
         return CL_INVALID_VALUE;
     }
     bool refused = (mem->flags & CL_MEM_HOST_NO_ACCESS) != 0 ||
@@ -592,9 +554,8 @@ static cl_int check_map_flags(cl_mem mem, cl_map_flags flags)
 }
 
 /* Notes a map of `storage` and sets the command to do it; NULL if memory is short. */
-static struct dv_mapping *make_mapping(struct dv_command *command, cl_mem mem,
-                                       struct dv_rect storage, size_t row_bytes, size_t height,
-                                       size_t depth, cl_map_flags flags)
+static struct dv_mapping *make_mapping(struct dv_command *command, cl_mem mem, struct dv_rect storage, size_t row_bytes,
+                                       size_t height, size_t depth, cl_map_flags flags)
 {
     struct dv_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL) {
@@ -624,8 +585,7 @@ static struct dv_mapping *make_mapping(struct dv_command *command, cl_mem mem,
         if ((flags & CL_MAP_WRITE_INVALIDATE_REGION) == 0) {
             command->operation = DV_OP_COPY;
             command->src = storage;
-            command->dst = (struct dv_rect){mapping->pointer, mapping->pointer_row_pitch,
-                                            mapping->pointer_slice_pitch};
+            command->dst = (struct dv_rect){mapping->pointer, mapping->pointer_row_pitch, mapping->pointer_slice_pitch};
             command->row_bytes = row_bytes;
             command->height = height;
             command->depth = depth;
@@ -655,8 +615,8 @@ static struct dv_mapping *take_mapping(cl_mem mem, const void *pointer)
 }
 
 /* Ends a map function: the pointer, or NULL when the blocking map failed. */
-static void *submit_map(struct dv_command *command, cl_mem mem, struct dv_mapping *mapping,
-                        cl_bool blocking, cl_event *event, cl_int *errcode_ret)
+static void *submit_map(struct dv_command *command, cl_mem mem, struct dv_mapping *mapping, cl_bool blocking,
+                        cl_event *event, cl_int *errcode_ret)
 {
     char *pointer = mapping->pointer;
     dv_object_ref(mem);
@@ -674,15 +634,13 @@ static void *submit_map(struct dv_command *command, cl_mem mem, struct dv_mappin
     return pointer;
 }
 
-void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
-                                     cl_map_flags flags, size_t offset, size_t size,
-                                     cl_uint num_waits, const cl_event *waits, cl_event *event,
-                                     cl_int *errcode_ret)
+void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags,
+                                     size_t offset, size_t size, cl_uint num_waits, const cl_event *waits,
+                                     cl_event *event, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_MAP_BUFFER, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_MAP_BUFFER, num_waits, waits, &error);
     if (command == NULL) {
         return dv_fail(errcode_ret, error);
     }
@@ -695,8 +653,7 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_b
     }
     struct dv_mapping *mapping = NULL;
     if (error == CL_SUCCESS) {
-        mapping = make_mapping(command, buffer, (struct dv_rect){.base = buffer->data + offset},
-                               size, 1, 1, flags);
+        mapping = make_mapping(command, buffer, (struct dv_rect){.base = buffer->data + offset}, size, 1, 1, flags);
         error = mapping != NULL ? CL_SUCCESS : CL_MAP_FAILURE;
     }
     if (error != CL_SUCCESS) {
@@ -706,15 +663,13 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_b
     return submit_map(command, buffer, mapping, blocking, event, errcode_ret);
 }
 
-void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking,
-                                    cl_map_flags flags, const size_t *origin, const size_t *region,
-                                    size_t *row_pitch, size_t *slice_pitch, cl_uint num_waits,
-                                    const cl_event *waits, cl_event *event, cl_int *errcode_ret)
+void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags,
+                                    const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch,
+                                    cl_uint num_waits, const cl_event *waits, cl_event *event, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_MAP_IMAGE, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_MAP_IMAGE, num_waits, waits, &error);
     if (command == NULL) {
         return dv_fail(errcode_ret, error);
     }
@@ -725,16 +680,16 @@ void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_boo
     if (error == CL_SUCCESS) {
         error = row_pitch == NULL ? CL_INVALID_VALUE : check_image_region(image, origin, region);
     }
-    bool sliced = error == CL_SUCCESS && (image->type == CL_MEM_OBJECT_IMAGE3D ||
-                                          image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
-                                          image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY);
+    bool sliced =
+        error == CL_SUCCESS && (image->type == CL_MEM_OBJECT_IMAGE3D || image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
+                                image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY);
     if (sliced && slice_pitch == NULL) {
         error = CL_INVALID_VALUE;
     }
     struct dv_mapping *mapping = NULL;
     if (error == CL_SUCCESS) {
-        mapping = make_mapping(command, image, dv_image_rect(image, origin),
-                               region[0] * image->element_bytes, region[1], region[2], flags);
+        mapping = make_mapping(command, image, dv_image_rect(image, origin), region[0] * image->element_bytes,
+                               region[1], region[2], flags);
         error = mapping != NULL ? CL_SUCCESS : CL_MAP_FAILURE;
     }
     if (error != CL_SUCCESS) {
@@ -743,19 +698,15 @@ void *CL_API_CALL clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_boo
     }
     /* a 1D array's layers are the second dimension here, and slices to the application */
     bool layered_lines = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    *row_pitch =
-        layered_lines && mapping->staging == NULL ? image->row_pitch : mapping->pointer_row_pitch;
+    *row_pitch = layered_lines && mapping->staging == NULL ? image->row_pitch : mapping->pointer_row_pitch;
     if (slice_pitch != NULL) {
-        *slice_pitch = !sliced         ? 0
-                       : layered_lines ? mapping->pointer_row_pitch
-                                       : mapping->pointer_slice_pitch;
+        *slice_pitch = !sliced ? 0 : layered_lines ? mapping->pointer_row_pitch : mapping->pointer_slice_pitch;
     }
     return submit_map(command, image, mapping, blocking, event, errcode_ret);
 }
 
-cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, void *pointer,
-                                           cl_uint num_waits, const cl_event *waits,
-                                           cl_event *event)
+cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, void *pointer, cl_uint num_waits,
+                                           const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
     cl_int error;
@@ -764,18 +715,16 @@ cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, v
     if (command == NULL) {
         return error;
     }
-    error = dv_object_is(mem, DV_KIND_MEM) ? take_mem(command, mem, dv_mem_is_image(mem), HOST_NOT)
-                                           : CL_INVALID_MEM_OBJECT;
+    error =
+        dv_object_is(mem, DV_KIND_MEM) ? take_mem(command, mem, dv_mem_is_image(mem), HOST_NOT) : CL_INVALID_MEM_OBJECT;
     if (error == CL_SUCCESS) {
         struct dv_mapping *mapping = take_mapping(mem, pointer);
         error = mapping != NULL ? CL_SUCCESS : CL_INVALID_VALUE;
         command->mapping = mapping;
         if (mapping != NULL && mapping->staging != NULL && (mapping->flags & ~CL_MAP_READ) != 0) {
             command->operation = DV_OP_UNMAP;
-            command->dst = (struct dv_rect){mapping->storage, mapping->storage_row_pitch,
-                                            mapping->storage_slice_pitch};
-            command->src = (struct dv_rect){mapping->pointer, mapping->pointer_row_pitch,
-                                            mapping->pointer_slice_pitch};
+            command->dst = (struct dv_rect){mapping->storage, mapping->storage_row_pitch, mapping->storage_slice_pitch};
+            command->src = (struct dv_rect){mapping->pointer, mapping->pointer_row_pitch, mapping->pointer_slice_pitch};
             command->row_bytes = mapping->row_bytes;
             command->height = mapping->height;
             command->depth = mapping->depth;
@@ -784,20 +733,18 @@ cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem mem, v
     return submit(command, error, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint num_objects,
-                                              const cl_mem *objects, cl_mem_migration_flags flags,
-                                              cl_uint num_waits, const cl_event *waits,
+cl_int CL_API_CALL clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint num_objects, const cl_mem *objects,
+                                              cl_mem_migration_flags flags, cl_uint num_waits, const cl_event *waits,
                                               cl_event *event)
 {
     DV_ENTER();
     cl_int error;
-    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_MIGRATE_MEM_OBJECTS,
-                                                   num_waits, waits, &error);
+    struct dv_command *command =
+        dv_command_create(__func__, queue, CL_COMMAND_MIGRATE_MEM_OBJECTS, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
-    const cl_mem_migration_flags known =
-        CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
+    const cl_mem_migration_flags known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
     if (num_objects == 0 || objects == NULL || (flags & ~known) != 0) {
         error = CL_INVALID_VALUE;
     } else {
@@ -819,8 +766,7 @@ cl_int CL_API_CALL clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint nu
 
 /* ---- kernels --------------------------------------------------------------------------------*/
 
-static cl_int set_range(struct dv_command *command, cl_uint work_dim, const size_t *offset,
-                        const size_t *global)
+static cl_int set_range(struct dv_command *command, cl_uint work_dim, const size_t *offset, const size_t *global)
 {
     if (work_dim < 1 || work_dim > 3) {
         return CL_INVALID_WORK_DIMENSION;
@@ -898,8 +844,8 @@ static bool is_built_for(cl_program program, cl_device_id device)
     return built;
 }
 
-static cl_int set_launch(struct dv_command *command, cl_kernel kernel, cl_uint work_dim,
-                         const size_t *offset, const size_t *global, const size_t *local)
+static cl_int set_launch(struct dv_command *command, cl_kernel kernel, cl_uint work_dim, const size_t *offset,
+                         const size_t *global, const size_t *local)
 {
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
@@ -920,9 +866,8 @@ static cl_int set_launch(struct dv_command *command, cl_kernel kernel, cl_uint w
     return error == CL_SUCCESS ? capture_arguments(command, kernel) : error;
 }
 
-cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel,
-                                          cl_uint work_dim, const size_t *offset,
-                                          const size_t *global, const size_t *local,
+cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint work_dim,
+                                          const size_t *offset, const size_t *global, const size_t *local,
                                           cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     DV_ENTER();
@@ -936,14 +881,13 @@ cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
     return submit(command, error, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_waits,
-                                 const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_waits, const cl_event *waits,
+                                 cl_event *event)
 {
     DV_ENTER();
     const size_t one = 1;
     cl_int error;
-    struct dv_command *command =
-        dv_command_create(__func__, queue, CL_COMMAND_TASK, num_waits, waits, &error);
+    struct dv_command *command = dv_command_create(__func__, queue, CL_COMMAND_TASK, num_waits, waits, &error);
     if (command == NULL) {
         return error;
     }
@@ -953,8 +897,8 @@ cl_int CL_API_CALL clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_ui
 
 /* ---- markers and barriers -------------------------------------------------------------------*/
 
-static cl_int enqueue_fence(const char *function, cl_command_queue queue, cl_command_type type,
-                            bool barrier, cl_uint num_waits, const cl_event *waits, cl_event *event)
+static cl_int enqueue_fence(const char *function, cl_command_queue queue, cl_command_type type, bool barrier,
+                            cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     cl_int error;
     struct dv_command *command = dv_command_create(function, queue, type, num_waits, waits, &error);
@@ -966,15 +910,15 @@ static cl_int enqueue_fence(const char *function, cl_command_queue queue, cl_com
     return submit(command, CL_SUCCESS, CL_FALSE, event);
 }
 
-cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint num_waits,
-                                               const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint num_waits, const cl_event *waits,
+                                               cl_event *event)
 {
     DV_ENTER();
     return enqueue_fence(__func__, queue, CL_COMMAND_MARKER, false, num_waits, waits, event);
 }
 
-cl_int CL_API_CALL clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint num_waits,
-                                                const cl_event *waits, cl_event *event)
+cl_int CL_API_CALL clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint num_waits, const cl_event *waits,
+                                                cl_event *event)
 {
     DV_ENTER();
     return enqueue_fence(__func__, queue, CL_COMMAND_BARRIER, true, num_waits, waits, event);
@@ -995,8 +939,7 @@ cl_int CL_API_CALL clEnqueueBarrier(cl_command_queue queue)
     return enqueue_fence(__func__, queue, CL_COMMAND_BARRIER, true, 0, NULL, NULL);
 }
 
-cl_int CL_API_CALL clEnqueueWaitForEvents(cl_command_queue queue, cl_uint num_events,
-                                          const cl_event *events)
+cl_int CL_API_CALL clEnqueueWaitForEvents(cl_command_queue queue, cl_uint num_events, const cl_event *events)
 {
     DV_ENTER();
     if (num_events == 0 || events == NULL) {

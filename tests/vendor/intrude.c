@@ -128,8 +128,7 @@ static bool connects_abstract(void)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", prey("abstract"));
 
-    return connects(AF_UNIX, &address,
-                    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length),
+    return connects(AF_UNIX, &address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length),
                     SOCK_STREAM);
 }
 
@@ -204,8 +203,7 @@ static bool is_root(void)
     uid_t real, effective, saved;
 
     errno = ENOENT;
-    return getresuid(&real, &effective, &saved) == 0 &&
-           (real == 0 || effective == 0 || saved == 0);
+    return getresuid(&real, &effective, &saved) == 0 && (real == 0 || effective == 0 || saved == 0);
 }
 
 static bool takes_capabilities(void)
@@ -444,125 +442,123 @@ static bool starts_thread(void)
     return pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0;
 }
 
-#define ATTEMPTS(X)                                                                                \
-    X("read a file in a home directory", reads(below("home", "secret")))                           \
-    X("list a home directory", lists(prey("home")))                                                \
-    X("list /home", lists("/home"))                                                                \
-    X("list /root", lists("/root"))                                                                \
-    X("read /etc/passwd", reads("/etc/passwd"))                                                    \
-    X("read /etc/shadow", reads("/etc/shadow"))                                                    \
-    X("read another tenant's compiled kernels", reads(prey("cache")))                              \
-    X("list all tenants' caches", lists(prey("caches")))                                           \
-    X("find divvyd's sockets", calls(access(below("dir", "session.sock"), F_OK)))                  \
-    X("write to /usr", writes("/usr/intruder"))                                                    \
-    X("write to /etc", writes("/etc/intruder"))                                                    \
-    X("write to /", writes("/intruder"))                                                           \
-    X("write to /dev", writes("/dev/intruder"))                                                    \
-    X("write to the vendor directory", writes(below("dir", "vendors/intruder.icd")))               \
-    X("change a kernel setting", writes("/proc/sys/kernel/hostname"))                              \
-    X("use the magic keys", writes("/proc/sysrq-trigger"))                                         \
-    X("switch a processor off", writes("/sys/devices/system/cpu/cpu1/online"))                     \
-    X("read the kernel's memory", reads("/proc/kcore"))                                            \
-    X("read the machine's memory", reads("/dev/mem"))                                              \
-    X("read the kernel's log", reads("/dev/kmsg"))                                                 \
-    X("read a disk", reads("/dev/vda") || reads("/dev/sda") || reads("/dev/nvme0n1"))              \
-    X("open a terminal", open("/dev/tty", O_RDWR) >= 0 || open("/dev/ptmx", O_RDWR) >= 0)          \
-    X("use another's shared memory file", reads(prey("shm")))                                      \
-    X("find the machine's root directory", finds_old_root())                                       \
-    X("open a file by its handle", opens_by_handle())                                              \
-    X("make a device node", calls(mknod("/tmp/disk", S_IFBLK | 0600, makedev(254, 0))))            \
-    X("fill more than its scratch space", fills("/tmp/fill", (size_t)512 << 20))                   \
-    X("write a file longer than its cache may be", fills("/cache/fill", (size_t)64 << 20))         \
-    X("change its root directory", calls(chroot("/tmp")))                                          \
-    X("mount", calls(mount("none", "/tmp", "tmpfs", 0, NULL)))                                     \
-    X("make /usr writable",                                                                        \
-      calls(mount(NULL, "/usr", NULL, MS_REMOUNT | MS_BIND, NULL)))                                \
-    X("unmount", calls(umount2("/proc", MNT_DETACH)))                                              \
-    X("pivot its root", calls(syscall(SYS_pivot_root, "/tmp", "/tmp")))                            \
-    X("see other processes", sees_other_processes())                                               \
-    X("signal its tenant's process", calls(kill(tenant(), 0)))                                     \
-    X("signal its tenant by the descriptor it holds", signals_held_pidfd())                        \
-    X("signal others in its process group", shares_process_group())                                \
-    X("signal divvyd", calls(kill(atoi(prey("daemon")), 0)))                                       \
-    X("take a descriptor from its tenant", takes_descriptor())                                     \
-    X("open its tenant's process", calls(syscall(SYS_pidfd_open, tenant(), 0)))                    \
-    X("trace its tenant", calls(ptrace(PTRACE_ATTACH, tenant(), 0, 0)))                            \
-    X("be traced", in_child(is_traced))                                                            \
-    X("read its tenant's memory", reads_memory_of_tenant())                                        \
-    X("run as root", is_root())                                                                    \
-    X("become root", calls(setuid(0)))                                                             \
-    X("join root's group", calls(setgid(0)))                                                       \
-    X("change its groups", calls(syscall(SYS_setgroups, 1, &zero)))                                \
-    X("hold capabilities", has_capabilities())                                                     \
-    X("take capabilities", takes_capabilities())                                                   \
-    X("gain rights from a program it runs", may_gain_rights())                                     \
-    X("make a user namespace", in_child(makes_user_namespace))                                     \
-    X("make a mount namespace", in_child(makes_mount_namespace))                                   \
-    X("clone into a user namespace", clones_namespace())                                           \
-    X("clone into a user namespace the new way", clones3_namespace())                              \
-    X("join a namespace", calls(setns(open("/proc/self/ns/net", O_RDONLY), 0)))                    \
-    X("raise its limit of descriptors", raises_limit(RLIMIT_NOFILE))                               \
-    X("raise its limit of file sizes", raises_limit(RLIMIT_FSIZE))                                 \
-    X("dump core", dumps_core())                                                                   \
-    X("become a realtime process", becomes_realtime())                                             \
-    X("raise its priority", raises_priority())                                                     \
-    X("connect to a server on this machine", connects_inet(SOCK_STREAM))                           \
-    X("send datagrams", connects_inet(SOCK_DGRAM))                                                 \
-    X("send raw packets", calls(socket(AF_INET, SOCK_RAW, 1)))                                     \
-    X("ask the kernel about networks", calls(socket(AF_NETLINK, SOCK_RAW, 0)))                     \
-    X("reach the host of a virtual machine", calls(socket(40, SOCK_STREAM, 0)))                    \
-    X("listen for connections", calls(socket(AF_INET6, SOCK_STREAM, 0)))                           \
-    X("have a network", has_network_device())                                                      \
-    X("connect to divvyd's control socket", connects_unix(below("dir", "control/control.sock"), SOCK_STREAM)) \
-    X("connect to divvyd's session socket",                                                        \
-      connects_unix(below("dir", "session.sock"), SOCK_SEQPACKET))                                 \
-    X("connect to a socket without a path", connects_abstract())                                   \
-    X("use another's System V memory", calls(shmget(atoi(prey("sysv")), 0, 0)))                    \
-    X("make a message queue", calls(syscall(SYS_msgget, 0x1234, 01600)))                           \
-    X("load a program into the kernel", calls(syscall(SYS_bpf, 0, &zero, sizeof zero)))            \
-    X("measure other processes", calls(syscall(SYS_perf_event_open, &zero, -1, 0, -1, 0)))         \
-    X("handle page faults", calls(syscall(SYS_userfaultfd, 0)))                                    \
-    X("use io_uring", calls(syscall(SYS_io_uring_setup, 8, &zero)))                                \
-    X("read keys", calls(syscall(SYS_keyctl, 0, -3, 0)))                                           \
-    X("add a key", calls(syscall(SYS_add_key, "user", "intruder", "1", 1, -3)))                    \
-    X("load a kernel module", calls(syscall(SYS_init_module, &zero, 1, "")))                       \
-    X("load another kernel", calls(syscall(SYS_kexec_load, 0, 0, NULL, 0)))                        \
-    X("restart the machine", calls(syscall(SYS_reboot, 0xfee1dead, 672274793, 0x89abcdef, 0)))     \
-    X("swap to a file", calls(syscall(SYS_swapon, "/tmp/swap", 0)))                                \
-    X("find a variable of its tenant's", getenv("DIVVY_TEST_SECRET") != NULL)                      \
-    X("set the host's name", calls(sethostname("intruder", 8)))                                    \
-    X("set the clock", calls(settimeofday(&epoch, NULL)))                                          \
-    X("read the system log", calls(syscall(SYS_syslog, 3, &zero, 512)))                            \
-    X("keep accounts of processes", calls(syscall(SYS_acct, NULL)))                                \
-    X("watch the file system", calls(syscall(SYS_fanotify_init, 0, 0)))                            \
-    X("change how programs run", calls(syscall(SYS_personality, 0x0040000)))                       \
-    X("hang up the terminal", calls(syscall(SYS_vhangup)))                                         \
-    X("read the kernel's symbols", reads("/proc/kallsyms") || reads("/proc/own/kallsyms"))         \
-    X("read interrupts", reads("/proc/interrupts") || reads("/proc/own/interrupts"))               \
-    X("read the kernel's configuration", reads("/proc/config.gz") || reads("/proc/sys/kernel/osrelease")) \
-    X("read others' keys", reads("/proc/key-users") || reads("/proc/own/key-users"))               \
-    X("run a program from its scratch space", runs_copy("/tmp/program"))                           \
-    X("lock a file that all see", locks("/usr/bin/ld"))                                            \
-    X("be dumpable", becomes_dumpable(PR_SET_DUMPABLE))                                            \
-    X("be dumpable by a longer number", becomes_dumpable(0x100000000 | PR_SET_DUMPABLE))           \
-    X("ask a device for what no rule names", asks_device(_IOC(_IOC_READ, 'F', 42, 8)))             \
-    X("type into a terminal", asks_device(TIOCSTI))                                                \
-    X("ask about a process by its descriptor", asks_device(_IO(0xff, 1)))                          \
+#define ATTEMPTS(X)                                                                                                    \
+    X("read a file in a home directory", reads(below("home", "secret")))                                               \
+    X("list a home directory", lists(prey("home")))                                                                    \
+    X("list /home", lists("/home"))                                                                                    \
+    X("list /root", lists("/root"))                                                                                    \
+    X("read /etc/passwd", reads("/etc/passwd"))                                                                        \
+    X("read /etc/shadow", reads("/etc/shadow"))                                                                        \
+    X("read another tenant's compiled kernels", reads(prey("cache")))                                                  \
+    X("list all tenants' caches", lists(prey("caches")))                                                               \
+    X("find divvyd's sockets", calls(access(below("dir", "session.sock"), F_OK)))                                      \
+    X("write to /usr", writes("/usr/intruder"))                                                                        \
+    X("write to /etc", writes("/etc/intruder"))                                                                        \
+    X("write to /", writes("/intruder"))                                                                               \
+    X("write to /dev", writes("/dev/intruder"))                                                                        \
+    X("write to the vendor directory", writes(below("dir", "vendors/intruder.icd")))                                   \
+    X("change a kernel setting", writes("/proc/sys/kernel/hostname"))                                                  \
+    X("use the magic keys", writes("/proc/sysrq-trigger"))                                                             \
+    X("switch a processor off", writes("/sys/devices/system/cpu/cpu1/online"))                                         \
+    X("read the kernel's memory", reads("/proc/kcore"))                                                                \
+    X("read the machine's memory", reads("/dev/mem"))                                                                  \
+    X("read the kernel's log", reads("/dev/kmsg"))                                                                     \
+    X("read a disk", reads("/dev/vda") || reads("/dev/sda") || reads("/dev/nvme0n1"))                                  \
+    X("open a terminal", open("/dev/tty", O_RDWR) >= 0 || open("/dev/ptmx", O_RDWR) >= 0)                              \
+    X("use another's shared memory file", reads(prey("shm")))                                                          \
+    X("find the machine's root directory", finds_old_root())                                                           \
+    X("open a file by its handle", opens_by_handle())                                                                  \
+    X("make a device node", calls(mknod("/tmp/disk", S_IFBLK | 0600, makedev(254, 0))))                                \
+    X("fill more than its scratch space", fills("/tmp/fill", (size_t)512 << 20))                                       \
+    X("write a file longer than its cache may be", fills("/cache/fill", (size_t)64 << 20))                             \
+    X("change its root directory", calls(chroot("/tmp")))                                                              \
+    X("mount", calls(mount("none", "/tmp", "tmpfs", 0, NULL)))                                                         \
+    X("make /usr writable", calls(mount(NULL, "/usr", NULL, MS_REMOUNT | MS_BIND, NULL)))                              \
+    X("unmount", calls(umount2("/proc", MNT_DETACH)))                                                                  \
+    X("pivot its root", calls(syscall(SYS_pivot_root, "/tmp", "/tmp")))                                                \
+    X("see other processes", sees_other_processes())                                                                   \
+    X("signal its tenant's process", calls(kill(tenant(), 0)))                                                         \
+    X("signal its tenant by the descriptor it holds", signals_held_pidfd())                                            \
+    X("signal others in its process group", shares_process_group())                                                    \
+    X("signal divvyd", calls(kill(atoi(prey("daemon")), 0)))                                                           \
+    X("take a descriptor from its tenant", takes_descriptor())                                                         \
+    X("open its tenant's process", calls(syscall(SYS_pidfd_open, tenant(), 0)))                                        \
+    X("trace its tenant", calls(ptrace(PTRACE_ATTACH, tenant(), 0, 0)))                                                \
+    X("be traced", in_child(is_traced))                                                                                \
+    X("read its tenant's memory", reads_memory_of_tenant())                                                            \
+    X("run as root", is_root())                                                                                        \
+    X("become root", calls(setuid(0)))                                                                                 \
+    X("join root's group", calls(setgid(0)))                                                                           \
+    X("change its groups", calls(syscall(SYS_setgroups, 1, &zero)))                                                    \
+    X("hold capabilities", has_capabilities())                                                                         \
+    X("take capabilities", takes_capabilities())                                                                       \
+    X("gain rights from a program it runs", may_gain_rights())                                                         \
+    X("make a user namespace", in_child(makes_user_namespace))                                                         \
+    X("make a mount namespace", in_child(makes_mount_namespace))                                                       \
+    X("clone into a user namespace", clones_namespace())                                                               \
+    X("clone into a user namespace the new way", clones3_namespace())                                                  \
+    X("join a namespace", calls(setns(open("/proc/self/ns/net", O_RDONLY), 0)))                                        \
+    X("raise its limit of descriptors", raises_limit(RLIMIT_NOFILE))                                                   \
+    X("raise its limit of file sizes", raises_limit(RLIMIT_FSIZE))                                                     \
+    X("dump core", dumps_core())                                                                                       \
+    X("become a realtime process", becomes_realtime())                                                                 \
+    X("raise its priority", raises_priority())                                                                         \
+    X("connect to a server on this machine", connects_inet(SOCK_STREAM))                                               \
+    X("send datagrams", connects_inet(SOCK_DGRAM))                                                                     \
+    X("send raw packets", calls(socket(AF_INET, SOCK_RAW, 1)))                                                         \
+    X("ask the kernel about networks", calls(socket(AF_NETLINK, SOCK_RAW, 0)))                                         \
+    X("reach the host of a virtual machine", calls(socket(40, SOCK_STREAM, 0)))                                        \
+    X("listen for connections", calls(socket(AF_INET6, SOCK_STREAM, 0)))                                               \
+    X("have a network", has_network_device())                                                                          \
+    X("connect to divvyd's control socket", connects_unix(below("dir", "control/control.sock"), SOCK_STREAM))          \
+    X("connect to divvyd's session socket", connects_unix(below("dir", "session.sock"), SOCK_SEQPACKET))               \
+    X("connect to a socket without a path", connects_abstract())                                                       \
+    X("use another's System V memory", calls(shmget(atoi(prey("sysv")), 0, 0)))                                        \
+    X("make a message queue", calls(syscall(SYS_msgget, 0x1234, 01600)))                                               \
+    X("load a program into the kernel", calls(syscall(SYS_bpf, 0, &zero, sizeof zero)))                                \
+    X("measure other processes", calls(syscall(SYS_perf_event_open, &zero, -1, 0, -1, 0)))                             \
+    X("handle page faults", calls(syscall(SYS_userfaultfd, 0)))                                                        \
+    X("use io_uring", calls(syscall(SYS_io_uring_setup, 8, &zero)))                                                    \
+    X("read keys", calls(syscall(SYS_keyctl, 0, -3, 0)))                                                               \
+    X("add a key", calls(syscall(SYS_add_key, "user", "intruder", "1", 1, -3)))                                        \
+    X("load a kernel module", calls(syscall(SYS_init_module, &zero, 1, "")))                                           \
+    X("load another kernel", calls(syscall(SYS_kexec_load, 0, 0, NULL, 0)))                                            \
+    X("restart the machine", calls(syscall(SYS_reboot, 0xfee1dead, 672274793, 0x89abcdef, 0)))                         \
+    X("swap to a file", calls(syscall(SYS_swapon, "/tmp/swap", 0)))                                                    \
+    X("find a variable of its tenant's", getenv("DIVVY_TEST_SECRET") != NULL)                                          \
+    X("set the host's name", calls(sethostname("intruder", 8)))                                                        \
+    X("set the clock", calls(settimeofday(&epoch, NULL)))                                                              \
+    X("read the system log", calls(syscall(SYS_syslog, 3, &zero, 512)))                                                \
+    X("keep accounts of processes", calls(syscall(SYS_acct, NULL)))                                                    \
+    X("watch the file system", calls(syscall(SYS_fanotify_init, 0, 0)))                                                \
+    X("change how programs run", calls(syscall(SYS_personality, 0x0040000)))                                           \
+    X("hang up the terminal", calls(syscall(SYS_vhangup)))                                                             \
+    X("read the kernel's symbols", reads("/proc/kallsyms") || reads("/proc/own/kallsyms"))                             \
+    X("read interrupts", reads("/proc/interrupts") || reads("/proc/own/interrupts"))                                   \
+    X("read the kernel's configuration", reads("/proc/config.gz") || reads("/proc/sys/kernel/osrelease"))              \
+    X("read others' keys", reads("/proc/key-users") || reads("/proc/own/key-users"))                                   \
+    X("run a program from its scratch space", runs_copy("/tmp/program"))                                               \
+    X("lock a file that all see", locks("/usr/bin/ld"))                                                                \
+    X("be dumpable", becomes_dumpable(PR_SET_DUMPABLE))                                                                \
+    X("be dumpable by a longer number", becomes_dumpable(0x100000000 | PR_SET_DUMPABLE))                               \
+    X("ask a device for what no rule names", asks_device(_IOC(_IOC_READ, 'F', 42, 8)))                                 \
+    X("type into a terminal", asks_device(TIOCSTI))                                                                    \
+    X("ask about a process by its descriptor", asks_device(_IO(0xff, 1)))                                              \
     X("lead a session, with a share of the processors", in_child(leads_session))
 
-#define OWN(X)                                                                                     \
-    X("own: write to its cache", writes("/cache/mine") && reads("/cache/mine"))                    \
-    X("own: write to its scratch space", writes("/tmp/mine") && reads("/tmp/mine"))                \
-    X("own: read programs and libraries", lists("/usr/lib"))                                       \
-    X("own: run the linker", runs_linker())                                                        \
-    X("own: start a thread", starts_thread())                                                      \
-    X("own: run a program from its cache", runs_copy("/cache/program"))                            \
-    X("own: lock a file of its own", locks_own())                                                  \
-    X("own: find its own process", reads("/proc/self/maps") && reads("/proc/thread-self/stat") &&  \
-                                       reads("/proc/1/stat") && reads("/proc/mounts"))             \
-    X("own: read the memory there is", reads("/proc/meminfo"))                                     \
-    X("own: ask whether a file is a terminal", asks_device(TCGETS))                                \
-    X("own: read the processors", reads("/proc/cpuinfo"))                                          \
+#define OWN(X)                                                                                                         \
+    X("own: write to its cache", writes("/cache/mine") && reads("/cache/mine"))                                        \
+    X("own: write to its scratch space", writes("/tmp/mine") && reads("/tmp/mine"))                                    \
+    X("own: read programs and libraries", lists("/usr/lib"))                                                           \
+    X("own: run the linker", runs_linker())                                                                            \
+    X("own: start a thread", starts_thread())                                                                          \
+    X("own: run a program from its cache", runs_copy("/cache/program"))                                                \
+    X("own: lock a file of its own", locks_own())                                                                      \
+    X("own: find its own process",                                                                                     \
+      reads("/proc/self/maps") && reads("/proc/thread-self/stat") && reads("/proc/1/stat") && reads("/proc/mounts"))   \
+    X("own: read the memory there is", reads("/proc/meminfo"))                                                         \
+    X("own: ask whether a file is a terminal", asks_device(TCGETS))                                                    \
+    X("own: read the processors", reads("/proc/cpuinfo"))                                                              \
     X("own: read random bytes", reads("/dev/urandom"))
 
 void dv_intrude(void)
@@ -571,13 +567,13 @@ void dv_intrude(void)
         fprintf(stderr, "intruder: run as root: ALLOWED\nintruder: done\n");
         return;
     }
-#define TRY(name, attempt)                                                                         \
-    do {                                                                                           \
-        errno = 0;                                                                                 \
-        if (attempt)                                                                               \
-            fprintf(stderr, "intruder: %s: ALLOWED\n", name);                                      \
-        else                                                                                       \
-            fprintf(stderr, "intruder: %s: refused (%s)\n", name, strerror(errno));                \
+#define TRY(name, attempt)                                                                                             \
+    do {                                                                                                               \
+        errno = 0;                                                                                                     \
+        if (attempt)                                                                                                   \
+            fprintf(stderr, "intruder: %s: ALLOWED\n", name);                                                          \
+        else                                                                                                           \
+            fprintf(stderr, "intruder: %s: refused (%s)\n", name, strerror(errno));                                    \
     } while (0);
     ATTEMPTS(TRY)
     OWN(TRY)

@@ -19,8 +19,7 @@ struct dv_behaviour {
     cl_int (*run)(const struct dv_launch *launch);
 };
 
-void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size_t height,
-                  size_t depth)
+void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size_t height, size_t depth)
 {
     for (size_t z = 0; z < depth; z++) {
         for (size_t y = 0; y < height; y++) {
@@ -65,9 +64,8 @@ static bool holds(cl_mem mem, size_t index)
 }
 
 /* Work items are numbered through all dimensions, from the first dimension's offset on. */
-#define FOR_EACH_ITEM(launch, i)                                                                   \
-    for (size_t i = (launch)->offset[0],                                                           \
-                end_ = i + (launch)->global[0] * (launch)->global[1] * (launch)->global[2];        \
+#define FOR_EACH_ITEM(launch, i)                                                                                       \
+    for (size_t i = (launch)->offset[0], end_ = i + (launch)->global[0] * (launch)->global[1] * (launch)->global[2];   \
          i < end_; i++)
 
 /* ---- behaviours -----------------------------------------------------------------------------*/
@@ -201,9 +199,8 @@ static cl_int run_imagecopy(const struct dv_launch *launch)
     const size_t zero[3] = {0, 0, 0};
     dv_image_extent(dst, to);
     dv_image_extent(src, from);
-    dv_rect_copy(dv_image_rect(dst, zero), dv_image_rect(src, zero),
-                 smaller(to[0], from[0]) * dst->element_bytes, smaller(to[1], from[1]),
-                 smaller(to[2], from[2]));
+    dv_rect_copy(dv_image_rect(dst, zero), dv_image_rect(src, zero), smaller(to[0], from[0]) * dst->element_bytes,
+                 smaller(to[1], from[1]), smaller(to[2], from[2]));
     return CL_COMPLETE;
 }
 
@@ -256,8 +253,8 @@ static cl_int run_sleep(const struct dv_launch *launch)
 static cl_int run_printf(const struct dv_launch *launch)
 {
     const struct dv_signature *signature = launch->signature;
-    bool has_number = signature->num_args > 0 && signature->args[0].class == DV_ARG_VALUE &&
-                      launch->args[0].size == sizeof(uint32_t);
+    bool has_number =
+        signature->num_args > 0 && signature->args[0].class == DV_ARG_VALUE && launch->args[0].size == sizeof(uint32_t);
     if (has_number) {
         dprintf(STDOUT_FILENO, "%s %u\n", signature->name, uint_argument(launch, 0));
     } else {
@@ -321,23 +318,19 @@ static bool argument_fits(const struct dv_arg_signature *arg, char wanted)
     }
 }
 
-const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signature, char *message,
-                                             size_t message_size)
+const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signature, char *message, size_t message_size)
 {
     for (size_t i = 0; i < sizeof behaviours / sizeof behaviours[0]; i++) {
         const struct dv_behaviour *behaviour = &behaviours[i];
         size_t length = strlen(behaviour->prefix);
         char next = signature->name[length < strlen(signature->name) ? length : 0];
-        bool ends =
-            strlen(signature->name) == length || next == '_' || (next >= '0' && next <= '9');
+        bool ends = strlen(signature->name) == length || next == '_' || (next >= '0' && next <= '9');
         if (strncmp(signature->name, behaviour->prefix, length) != 0 || !ends) {
             continue;
         }
         for (unsigned a = 0; behaviour->takes[a] != '\0'; a++) {
-            if (a >= signature->num_args ||
-                !argument_fits(&signature->args[a], behaviour->takes[a])) {
-                snprintf(message, message_size,
-                         "<source>: error: kernel %s: argument %u is not what '%s' takes (%s)",
+            if (a >= signature->num_args || !argument_fits(&signature->args[a], behaviour->takes[a])) {
+                snprintf(message, message_size, "<source>: error: kernel %s: argument %u is not what '%s' takes (%s)",
                          signature->name, a, behaviour->prefix, behaviour->takes);
                 return NULL;
             }
@@ -347,8 +340,7 @@ const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signatur
     if (dv_settings_get()->unknown_kernels_are_nop) {
         return &behaviours[0];
     }
-    snprintf(message, message_size, "<source>: error: no behaviour for a kernel named %s",
-             signature->name);
+    snprintf(message, message_size, "<source>: error: no behaviour for a kernel named %s", signature->name);
     return NULL;
 }
 

@@ -26,13 +26,11 @@ static bool charge(size_t bytes)
 static cl_int check_flags(cl_mem_flags flags, const void *host_ptr)
 {
     const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
-    const cl_mem_flags host_access =
-        CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+    const cl_mem_flags host_access = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
     const cl_mem_flags storage = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
     if ((flags & ~(access | host_access | storage | CL_MEM_KERNEL_READ_AND_WRITE)) != 0 ||
         __builtin_popcountll(flags & access) > 1 || __builtin_popcountll(flags & host_access) > 1 ||
-        ((flags & CL_MEM_USE_HOST_PTR) != 0 &&
-         (flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) {
+        ((flags & CL_MEM_USE_HOST_PTR) != 0 && (flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) {
         return CL_INVALID_VALUE;
     }
     bool wants_pointer = (flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0;
@@ -105,8 +103,8 @@ static cl_int give_storage(cl_mem mem, size_t size, void *host_ptr)
 
 /* ---- buffers --------------------------------------------------------------------------------*/
 
-static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties,
-                            cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
+static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size,
+                            void *host_ptr, cl_int *errcode_ret)
 {
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -141,17 +139,15 @@ static cl_mem create_buffer(cl_context context, const cl_mem_properties *propert
     return mem;
 }
 
-cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size,
-                                  void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host_ptr,
+                                  cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_buffer(context, NULL, flags, size, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL clCreateBufferWithProperties(cl_context context,
-                                                const cl_mem_properties *properties,
-                                                cl_mem_flags flags, size_t size, void *host_ptr,
-                                                cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties,
+                                                cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_buffer(context, properties, flags, size, host_ptr, errcode_ret);
@@ -161,20 +157,17 @@ cl_mem CL_API_CALL clCreateBufferWithProperties(cl_context context,
 static cl_mem_flags inherit_flags(cl_mem_flags flags, cl_mem_flags parent)
 {
     const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
-    const cl_mem_flags host_access =
-        CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+    const cl_mem_flags host_access = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
     const cl_mem_flags storage = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
     return flags | (parent & storage) | ((flags & access) == 0 ? parent & access : 0) |
            ((flags & host_access) == 0 ? parent & host_access : 0);
 }
 
-cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
-                                     cl_buffer_create_type create_type, const void *create_info,
-                                     cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type create_type,
+                                     const void *create_info, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
-    if (!dv_object_is(buffer, DV_KIND_MEM) || buffer->type != CL_MEM_OBJECT_BUFFER ||
-        buffer->parent != NULL) {
+    if (!dv_object_is(buffer, DV_KIND_MEM) || buffer->type != CL_MEM_OBJECT_BUFFER || buffer->parent != NULL) {
         return dv_fail(errcode_ret, CL_INVALID_MEM_OBJECT);
     }
     const cl_buffer_region *region = create_info;
@@ -190,8 +183,7 @@ cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
     if (region->origin % DV_MEM_ALIGN_BYTES != 0) {
         return dv_fail(errcode_ret, CL_MISALIGNED_SUB_BUFFER_OFFSET);
     }
-    cl_mem mem =
-        create_mem(buffer->context, CL_MEM_OBJECT_BUFFER, inherit_flags(flags, buffer->flags));
+    cl_mem mem = create_mem(buffer->context, CL_MEM_OBJECT_BUFFER, inherit_flags(flags, buffer->flags));
     if (mem == NULL) {
         return dv_fail(errcode_ret, CL_OUT_OF_HOST_MEMORY);
     }
@@ -209,9 +201,8 @@ cl_mem CL_API_CALL clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
 
 static const cl_channel_order orders[] = {CL_R, CL_RG, CL_RGBA};
 static const cl_channel_type types[] = {
-    CL_SNORM_INT8,     CL_SNORM_INT16,    CL_UNORM_INT8,   CL_UNORM_INT16,
-    CL_SIGNED_INT8,    CL_SIGNED_INT16,   CL_SIGNED_INT32, CL_UNSIGNED_INT8,
-    CL_UNSIGNED_INT16, CL_UNSIGNED_INT32, CL_HALF_FLOAT,   CL_FLOAT,
+    CL_SNORM_INT8,   CL_SNORM_INT16,   CL_UNORM_INT8,     CL_UNORM_INT16,    CL_SIGNED_INT8, CL_SIGNED_INT16,
+    CL_SIGNED_INT32, CL_UNSIGNED_INT8, CL_UNSIGNED_INT16, CL_UNSIGNED_INT32, CL_HALF_FLOAT,  CL_FLOAT,
 };
 #define NUM_ORDERS (sizeof orders / sizeof orders[0])
 #define NUM_TYPES (sizeof types / sizeof types[0])
@@ -237,9 +228,7 @@ static size_t element_bytes(const cl_image_format *format)
     if (!known) {
         return 0;
     }
-    size_t channels = format->image_channel_order == CL_R    ? 1
-                      : format->image_channel_order == CL_RG ? 2
-                                                             : 4;
+    size_t channels = format->image_channel_order == CL_R ? 1 : format->image_channel_order == CL_RG ? 2 : 4;
     switch (format->image_channel_data_type) {
     case CL_SNORM_INT8:
     case CL_UNORM_INT8:
@@ -288,11 +277,9 @@ void dv_image_extent(cl_mem image, size_t extent[3])
 struct dv_rect dv_image_rect(cl_mem image, const size_t origin[3])
 {
     /* the layers of a 1D array are its second dimension, one slice pitch apart */
-    size_t second =
-        image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? image->slice_pitch : image->row_pitch;
+    size_t second = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? image->slice_pitch : image->row_pitch;
     return (struct dv_rect){
-        .base = image->data + origin[0] * image->element_bytes + origin[1] * second +
-                origin[2] * image->slice_pitch,
+        .base = image->data + origin[0] * image->element_bytes + origin[1] * second + origin[2] * image->slice_pitch,
         .row_pitch = second,
         .slice_pitch = image->slice_pitch,
     };
@@ -307,8 +294,7 @@ static bool type_is_image(cl_mem_object_type type)
 
 static bool has_slices(cl_mem_object_type type)
 {
-    return type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
-           type == CL_MEM_OBJECT_IMAGE3D;
+    return type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE3D;
 }
 
 static cl_int check_extent(const size_t extent[3], cl_mem_object_type type)
@@ -334,9 +320,8 @@ static cl_int host_pitches(cl_mem image, const size_t extent[3], size_t *row, si
         return CL_INVALID_IMAGE_DESCRIPTOR;
     }
     size_t rows = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : extent[1];
-    *slice = image->desc.image_slice_pitch != 0 && has_slices(image->type)
-                 ? image->desc.image_slice_pitch
-                 : *row * rows;
+    *slice =
+        image->desc.image_slice_pitch != 0 && has_slices(image->type) ? image->desc.image_slice_pitch : *row * rows;
     return *slice < *row * rows ? CL_INVALID_IMAGE_DESCRIPTOR : CL_SUCCESS;
 }
 
@@ -372,8 +357,7 @@ static cl_int place_image(cl_mem image, void *host_ptr)
         return place_image_on_buffer(image, image->desc.mem_object, extent);
     }
     if (image->type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
-        (host_ptr == NULL &&
-         (image->desc.image_row_pitch != 0 || image->desc.image_slice_pitch != 0))) {
+        (host_ptr == NULL && (image->desc.image_row_pitch != 0 || image->desc.image_slice_pitch != 0))) {
         return CL_INVALID_IMAGE_DESCRIPTOR;
     }
     size_t row, slice;
@@ -392,16 +376,15 @@ static cl_int place_image(cl_mem image, void *host_ptr)
     error = give_storage(image, image->slice_pitch * slices, host_ptr);
     if (error == CL_SUCCESS && (image->flags & CL_MEM_COPY_HOST_PTR) != 0) {
         size_t second = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? slice : row;
-        dv_rect_copy(dv_image_rect(image, (size_t[3]){0, 0, 0}),
-                     (struct dv_rect){host_ptr, second, slice}, extent[0] * image->element_bytes,
-                     extent[1], extent[2]);
+        dv_rect_copy(dv_image_rect(image, (size_t[3]){0, 0, 0}), (struct dv_rect){host_ptr, second, slice},
+                     extent[0] * image->element_bytes, extent[1], extent[2]);
     }
     return error;
 }
 
-static cl_mem create_image(cl_context context, const cl_mem_properties *properties,
-                           cl_mem_flags flags, const cl_image_format *format,
-                           const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
+static cl_mem create_image(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags,
+                           const cl_image_format *format, const cl_image_desc *desc, void *host_ptr,
+                           cl_int *errcode_ret)
 {
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -412,8 +395,7 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
     if (format == NULL) {
         return dv_fail(errcode_ret, CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
     }
-    if (desc == NULL || !type_is_image(desc->image_type) || desc->num_mip_levels != 0 ||
-        desc->num_samples != 0 ||
+    if (desc == NULL || !type_is_image(desc->image_type) || desc->num_mip_levels != 0 || desc->num_samples != 0 ||
         (desc->mem_object != NULL && !dv_object_is(desc->mem_object, DV_KIND_MEM))) {
         return dv_fail(errcode_ret, CL_INVALID_IMAGE_DESCRIPTOR);
     }
@@ -439,33 +421,28 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
         dv_object_unref(image);
         return dv_fail(errcode_ret, error);
     }
-    image->property_list =
-        dv_properties_copy((const intptr_t *)properties, &image->num_property_list);
+    image->property_list = dv_properties_copy((const intptr_t *)properties, &image->num_property_list);
     dv_fail(errcode_ret, CL_SUCCESS);
     return image;
 }
 
-cl_mem CL_API_CALL clCreateImage(cl_context context, cl_mem_flags flags,
-                                 const cl_image_format *format, const cl_image_desc *desc,
-                                 void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateImage(cl_context context, cl_mem_flags flags, const cl_image_format *format,
+                                 const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_image(context, NULL, flags, format, desc, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL clCreateImageWithProperties(cl_context context,
-                                               const cl_mem_properties *properties,
+cl_mem CL_API_CALL clCreateImageWithProperties(cl_context context, const cl_mem_properties *properties,
                                                cl_mem_flags flags, const cl_image_format *format,
-                                               const cl_image_desc *desc, void *host_ptr,
-                                               cl_int *errcode_ret)
+                                               const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_image(context, properties, flags, format, desc, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL clCreateImage2D(cl_context context, cl_mem_flags flags,
-                                   const cl_image_format *format, size_t width, size_t height,
-                                   size_t row_pitch, void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width,
+                                   size_t height, size_t row_pitch, void *host_ptr, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
@@ -475,10 +452,9 @@ cl_mem CL_API_CALL clCreateImage2D(cl_context context, cl_mem_flags flags,
     return create_image(context, NULL, flags, format, &desc, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL clCreateImage3D(cl_context context, cl_mem_flags flags,
-                                   const cl_image_format *format, size_t width, size_t height,
-                                   size_t depth, size_t row_pitch, size_t slice_pitch,
-                                   void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL clCreateImage3D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width,
+                                   size_t height, size_t depth, size_t row_pitch, size_t slice_pitch, void *host_ptr,
+                                   cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
@@ -490,9 +466,8 @@ cl_mem CL_API_CALL clCreateImage3D(cl_context context, cl_mem_flags flags,
     return create_image(context, NULL, flags, format, &desc, host_ptr, errcode_ret);
 }
 
-cl_int CL_API_CALL clGetSupportedImageFormats(cl_context context, cl_mem_flags flags,
-                                              cl_mem_object_type image_type, cl_uint num_entries,
-                                              cl_image_format *formats, cl_uint *num_formats)
+cl_int CL_API_CALL clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type image_type,
+                                              cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats)
 {
     DV_ENTER();
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
@@ -510,22 +485,19 @@ cl_int CL_API_CALL clGetSupportedImageFormats(cl_context context, cl_mem_flags f
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name, size_t param_value_size,
-                                  void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name, size_t param_value_size, void *param_value,
+                                  size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(image, DV_KIND_MEM) || !dv_mem_is_image(image)) {
         return CL_INVALID_MEM_OBJECT;
     }
-    bool flat = image->type == CL_MEM_OBJECT_IMAGE1D ||
-                image->type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
+    bool flat = image->type == CL_MEM_OBJECT_IMAGE1D || image->type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
                 image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    bool array =
-        image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY || image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+    bool array = image->type == CL_MEM_OBJECT_IMAGE1D_ARRAY || image->type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
     switch (param_name) {
     case CL_IMAGE_FORMAT:
-        return DV_VALUE(cl_image_format, image->format.image_channel_order,
-                        image->format.image_channel_data_type);
+        return DV_VALUE(cl_image_format, image->format.image_channel_order, image->format.image_channel_data_type);
     case CL_IMAGE_ELEMENT_SIZE:
         return DV_VALUE(size_t, image->element_bytes);
     case CL_IMAGE_ROW_PITCH:
@@ -555,15 +527,13 @@ cl_int CL_API_CALL clGetImageInfo(cl_mem image, cl_image_info param_name, size_t
 cl_int CL_API_CALL clRetainMemObject(cl_mem mem)
 {
     DV_ENTER();
-    return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_retain(mem) ? CL_SUCCESS
-                                                                       : CL_INVALID_MEM_OBJECT;
+    return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_retain(mem) ? CL_SUCCESS : CL_INVALID_MEM_OBJECT;
 }
 
 cl_int CL_API_CALL clReleaseMemObject(cl_mem mem)
 {
     DV_ENTER();
-    return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_release(mem) ? CL_SUCCESS
-                                                                        : CL_INVALID_MEM_OBJECT;
+    return dv_object_is(mem, DV_KIND_MEM) && dv_object_api_release(mem) ? CL_SUCCESS : CL_INVALID_MEM_OBJECT;
 }
 
 static cl_uint count_mappings(cl_mem mem)
@@ -577,8 +547,8 @@ static cl_uint count_mappings(cl_mem mem)
     return count;
 }
 
-cl_int CL_API_CALL clGetMemObjectInfo(cl_mem mem, cl_mem_info param_name, size_t param_value_size,
-                                      void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetMemObjectInfo(cl_mem mem, cl_mem_info param_name, size_t param_value_size, void *param_value,
+                                      size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(mem, DV_KIND_MEM)) {
@@ -612,8 +582,7 @@ cl_int CL_API_CALL clGetMemObjectInfo(cl_mem mem, cl_mem_info param_name, size_t
     }
 }
 
-cl_int CL_API_CALL clSetMemObjectDestructorCallback(cl_mem mem,
-                                                    void(CL_CALLBACK *pfn_notify)(cl_mem, void *),
+cl_int CL_API_CALL clSetMemObjectDestructorCallback(cl_mem mem, void(CL_CALLBACK *pfn_notify)(cl_mem, void *),
                                                     void *user_data)
 {
     DV_ENTER();
@@ -646,9 +615,8 @@ static void destroy_sampler(struct dv_object *object)
     free(sampler);
 }
 
-static cl_sampler create_sampler(cl_context context, cl_bool normalized,
-                                 cl_addressing_mode addressing, cl_filter_mode filter,
-                                 cl_int *errcode_ret)
+static cl_sampler create_sampler(cl_context context, cl_bool normalized, cl_addressing_mode addressing,
+                                 cl_filter_mode filter, cl_int *errcode_ret)
 {
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
@@ -671,16 +639,14 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
     return sampler;
 }
 
-cl_sampler CL_API_CALL clCreateSampler(cl_context context, cl_bool normalized,
-                                       cl_addressing_mode addressing, cl_filter_mode filter,
-                                       cl_int *errcode_ret)
+cl_sampler CL_API_CALL clCreateSampler(cl_context context, cl_bool normalized, cl_addressing_mode addressing,
+                                       cl_filter_mode filter, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_sampler(context, normalized, addressing, filter, errcode_ret);
 }
 
-cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context,
-                                                     const cl_sampler_properties *properties,
+cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context, const cl_sampler_properties *properties,
                                                      cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
@@ -704,8 +670,7 @@ cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context,
     }
     cl_sampler sampler = create_sampler(context, normalized, addressing, filter, errcode_ret);
     if (sampler != NULL) {
-        sampler->property_list =
-            dv_properties_copy((const intptr_t *)properties, &sampler->num_property_list);
+        sampler->property_list = dv_properties_copy((const intptr_t *)properties, &sampler->num_property_list);
     }
     return sampler;
 }
@@ -713,22 +678,17 @@ cl_sampler CL_API_CALL clCreateSamplerWithProperties(cl_context context,
 cl_int CL_API_CALL clRetainSampler(cl_sampler sampler)
 {
     DV_ENTER();
-    return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_retain(sampler)
-               ? CL_SUCCESS
-               : CL_INVALID_SAMPLER;
+    return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_retain(sampler) ? CL_SUCCESS : CL_INVALID_SAMPLER;
 }
 
 cl_int CL_API_CALL clReleaseSampler(cl_sampler sampler)
 {
     DV_ENTER();
-    return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_release(sampler)
-               ? CL_SUCCESS
-               : CL_INVALID_SAMPLER;
+    return dv_object_is(sampler, DV_KIND_SAMPLER) && dv_object_api_release(sampler) ? CL_SUCCESS : CL_INVALID_SAMPLER;
 }
 
-cl_int CL_API_CALL clGetSamplerInfo(cl_sampler sampler, cl_sampler_info param_name,
-                                    size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetSamplerInfo(cl_sampler sampler, cl_sampler_info param_name, size_t param_value_size,
+                                    void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(sampler, DV_KIND_SAMPLER)) {
@@ -746,8 +706,7 @@ cl_int CL_API_CALL clGetSamplerInfo(cl_sampler sampler, cl_sampler_info param_na
     case CL_SAMPLER_FILTER_MODE:
         return DV_VALUE(cl_filter_mode, sampler->filter);
     case CL_SAMPLER_PROPERTIES:
-        return DV_BYTES(sampler->property_list,
-                        sampler->num_property_list * sizeof(cl_sampler_properties));
+        return DV_BYTES(sampler->property_list, sampler->num_property_list * sizeof(cl_sampler_properties));
     default:
         return CL_INVALID_VALUE;
     }

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-void dv_object_init(struct dv_object *object, enum dv_kind kind,
-                    void (*destroy)(struct dv_object *object))
+void dv_object_init(struct dv_object *object, enum dv_kind kind, void (*destroy)(struct dv_object *object))
 {
     object->dispatch = &dv_dispatch;
     object->kind = kind;
@@ -86,8 +85,7 @@ cl_int dv_answer(const void *value, size_t value_size, size_t param_value_size, 
     return CL_SUCCESS;
 }
 
-cl_int dv_answer_string(const char *text, size_t param_value_size, void *param_value,
-                        size_t *param_value_size_ret)
+cl_int dv_answer_string(const char *text, size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     return dv_answer(text, strlen(text) + 1, param_value_size, param_value, param_value_size_ret);
 }

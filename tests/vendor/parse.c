@@ -243,8 +243,7 @@ static void classify(struct dv_arg_signature *arg, bool pointer)
 
 static bool parse_argument(struct parser *parser, const char *text, struct dv_arg_signature *arg)
 {
-    *arg = (struct dv_arg_signature){.address = CL_KERNEL_ARG_ADDRESS_PRIVATE,
-                                     .access = CL_KERNEL_ARG_ACCESS_NONE};
+    *arg = (struct dv_arg_signature){.address = CL_KERNEL_ARG_ADDRESS_PRIVATE, .access = CL_KERNEL_ARG_ACCESS_NONE};
     char words[4][64];
     unsigned count = 0;
     bool pointer = false;
@@ -269,12 +268,11 @@ static bool parse_argument(struct parser *parser, const char *text, struct dv_ar
     snprintf(arg->name, sizeof arg->name, "%s", words[count - 1]);
     size_t used = 0;
     if (is_unsigned) {
-        used =
-            (size_t)snprintf(arg->type_name, sizeof arg->type_name, "u%s", count == 1 ? "int" : "");
+        used = (size_t)snprintf(arg->type_name, sizeof arg->type_name, "u%s", count == 1 ? "int" : "");
     }
     for (unsigned i = 0; i + 1 < count && used < sizeof arg->type_name; i++) {
-        used += (size_t)snprintf(arg->type_name + used, sizeof arg->type_name - used, "%s%s",
-                                 i > 0 ? " " : "", words[i]);
+        used +=
+            (size_t)snprintf(arg->type_name + used, sizeof arg->type_name - used, "%s%s", i > 0 ? " " : "", words[i]);
     }
     classify(arg, pointer);
     if (pointer && arg->address == CL_KERNEL_ARG_ADDRESS_PRIVATE) {
@@ -415,8 +413,8 @@ static bool parse_all(struct parser *parser, struct dv_signature **signatures, c
     return true;
 }
 
-bool dv_source_parse(const char *source, struct dv_signature **signatures, cl_uint *count,
-                     char *message, size_t message_size)
+bool dv_source_parse(const char *source, struct dv_signature **signatures, cl_uint *count, char *message,
+                     size_t message_size)
 {
     *signatures = NULL;
     *count = 0;

@@ -33,8 +33,7 @@ __attribute__((constructor)) static void make_devices(void)
         device->base.kind = DV_KIND_DEVICE;
         device->base.api_refs = 1;
         device->index = i;
-        snprintf(device->name, sizeof device->name, i ? "Scripted device %u" : "Scripted device",
-                 i + 1);
+        snprintf(device->name, sizeof device->name, i ? "Scripted device %u" : "Scripted device", i + 1);
     }
 }
 
@@ -51,9 +50,9 @@ static const cl_name_version device_extensions[] = {
     {CL_MAKE_VERSION(1, 0, 0), "cl_khr_local_int32_base_atomics"},
     {CL_MAKE_VERSION(1, 0, 0), "cl_khr_local_int32_extended_atomics"},
 };
-#define DEVICE_EXTENSIONS                                                                          \
-    "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics "                              \
-    "cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics "                        \
+#define DEVICE_EXTENSIONS                                                                                              \
+    "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics "                                                  \
+    "cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics "                                            \
     "cl_khr_local_int32_extended_atomics"
 static const char *const extension_strings[] = {
     [DV_ADDRESSES_NONE] = DEVICE_EXTENSIONS,
@@ -87,8 +86,7 @@ static cl_int list_platforms(cl_uint num_entries, cl_platform_id *platforms, cl_
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms,
-                                    cl_uint *num_platforms)
+cl_int CL_API_CALL clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
 {
     DV_ENTER();
     return list_platforms(num_entries, platforms, num_platforms);
@@ -101,8 +99,7 @@ DV_EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_plat
 }
 
 DV_EXPORT cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id platform, cl_platform_info param_name,
-                                               size_t param_value_size, void *param_value,
-                                               size_t *param_value_size_ret)
+                                               size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (platform != NULL && !dv_object_is(platform, DV_KIND_PLATFORM)) {
@@ -154,8 +151,7 @@ DV_EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name)
     return extension_address(name);
 }
 
-void *CL_API_CALL clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
-                                                           const char *name)
+void *CL_API_CALL clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char *name)
 {
     if (dv_script_enter(__func__) != CL_SUCCESS || !dv_object_is(platform, DV_KIND_PLATFORM)) {
         return NULL;
@@ -182,18 +178,16 @@ static bool type_matches(cl_device_type wanted)
     return (wanted & (dv_settings_get()->device_type | CL_DEVICE_TYPE_DEFAULT)) != 0;
 }
 
-cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type,
-                                  cl_uint num_entries, cl_device_id *devices, cl_uint *num_devices)
+cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type, cl_uint num_entries,
+                                  cl_device_id *devices, cl_uint *num_devices)
 {
     DV_ENTER();
-    const cl_device_type all_types = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU |
-                                     CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR |
-                                     CL_DEVICE_TYPE_CUSTOM;
+    const cl_device_type all_types = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU |
+                                     CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
     if (platform != NULL && !dv_object_is(platform, DV_KIND_PLATFORM)) {
         return CL_INVALID_PLATFORM;
     }
-    if (device_type != CL_DEVICE_TYPE_ALL &&
-        ((device_type & ~all_types) != 0 || device_type == 0)) {
+    if (device_type != CL_DEVICE_TYPE_ALL && ((device_type & ~all_types) != 0 || device_type == 0)) {
         return CL_INVALID_DEVICE_TYPE;
     }
     if ((num_entries == 0 && devices != NULL) || (devices == NULL && num_devices == NULL)) {
@@ -216,9 +210,8 @@ cl_int CL_API_CALL clGetDeviceIDs(cl_platform_id platform, cl_device_type device
 }
 
 /* Device I has the UUID 000102..0e0I and is in slot 3, function 1, of bus 0x10 + I. */
-static cl_int answer_address(cl_device_id device, enum dv_addresses addresses,
-                             cl_device_info param_name, size_t param_value_size, void *param_value,
-                             size_t *param_value_size_ret)
+static cl_int answer_address(cl_device_id device, enum dv_addresses addresses, cl_device_info param_name,
+                             size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     cl_uchar bytes[24] = {1};
     cl_uint bus = 0x10 + device->index;
@@ -235,9 +228,7 @@ static cl_int answer_address(cl_device_id device, enum dv_addresses addresses,
     }
     if (addresses == DV_ADDRESSES_NV && param_name != TOPOLOGY_AMD && param_name < 0x4010 &&
         param_name >= PCI_BUS_ID_NV) {
-        return DV_VALUE(cl_uint, param_name == PCI_BUS_ID_NV    ? bus
-                                 : param_name == PCI_SLOT_ID_NV ? 3 << 3 | 1
-                                                                : 2);
+        return DV_VALUE(cl_uint, param_name == PCI_BUS_ID_NV ? bus : param_name == PCI_SLOT_ID_NV ? 3 << 3 | 1 : 2);
     }
     if (addresses == DV_ADDRESSES_AMD && param_name == TOPOLOGY_AMD) {
         bytes[21] = (cl_uchar)bus;
@@ -248,9 +239,8 @@ static cl_int answer_address(cl_device_id device, enum dv_addresses addresses,
     return CL_INVALID_VALUE;
 }
 
-cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_name,
-                                   size_t param_value_size, void *param_value,
-                                   size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_name, size_t param_value_size,
+                                   void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
@@ -267,12 +257,10 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
         {CL_MAKE_VERSION(3, 0, 0), "__opencl_c_int64"},
         {CL_MAKE_VERSION(3, 0, 0), "__opencl_c_images"},
     };
-    static const size_t item_sizes[] = {DV_MAX_WORK_GROUP_SIZE, DV_MAX_WORK_GROUP_SIZE,
-                                        DV_MAX_WORK_GROUP_SIZE};
+    static const size_t item_sizes[] = {DV_MAX_WORK_GROUP_SIZE, DV_MAX_WORK_GROUP_SIZE, DV_MAX_WORK_GROUP_SIZE};
     switch (param_name) {
     case CL_DEVICE_TYPE:
-        return DV_VALUE(cl_device_type,
-                        settings->device_type | (device->index == 0 ? CL_DEVICE_TYPE_DEFAULT : 0));
+        return DV_VALUE(cl_device_type, settings->device_type | (device->index == 0 ? CL_DEVICE_TYPE_DEFAULT : 0));
     case CL_DEVICE_VENDOR_ID:
         return DV_VALUE(cl_uint, 0xd1f7);
     case CL_DEVICE_MAX_COMPUTE_UNITS:
@@ -447,8 +435,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info param_nam
         return DV_VALUE(cl_device_atomic_capabilities,
                         CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
     case CL_DEVICE_ATOMIC_FENCE_CAPABILITIES:
-        return DV_VALUE(cl_device_atomic_capabilities, CL_DEVICE_ATOMIC_ORDER_RELAXED |
-                                                           CL_DEVICE_ATOMIC_ORDER_ACQ_REL |
+        return DV_VALUE(cl_device_atomic_capabilities, CL_DEVICE_ATOMIC_ORDER_RELAXED | CL_DEVICE_ATOMIC_ORDER_ACQ_REL |
                                                            CL_DEVICE_ATOMIC_SCOPE_WORK_GROUP);
     case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES:
         return DV_VALUE(cl_device_device_enqueue_capabilities, 0);
@@ -481,10 +468,8 @@ cl_int CL_API_CALL clReleaseDevice(cl_device_id device)
     return dv_object_is(device, DV_KIND_DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE;
 }
 
-cl_int CL_API_CALL clCreateSubDevices(cl_device_id device,
-                                      const cl_device_partition_property *properties,
-                                      cl_uint num_devices, cl_device_id *out_devices,
-                                      cl_uint *num_devices_ret)
+cl_int CL_API_CALL clCreateSubDevices(cl_device_id device, const cl_device_partition_property *properties,
+                                      cl_uint num_devices, cl_device_id *out_devices, cl_uint *num_devices_ret)
 {
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
@@ -493,8 +478,7 @@ cl_int CL_API_CALL clCreateSubDevices(cl_device_id device,
     return properties == NULL || properties[0] == 0 ? CL_INVALID_VALUE : CL_DEVICE_PARTITION_FAILED;
 }
 
-cl_int CL_API_CALL clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device_timestamp,
-                                           cl_ulong *host_timestamp)
+cl_int CL_API_CALL clGetDeviceAndHostTimer(cl_device_id device, cl_ulong *device_timestamp, cl_ulong *host_timestamp)
 {
     DV_ENTER();
     if (!dv_object_is(device, DV_KIND_DEVICE)) {
@@ -557,9 +541,8 @@ static cl_int check_context_properties(const cl_context_properties *properties)
 
 static cl_context create_context(const cl_context_properties *properties, cl_uint num_devices,
                                  const cl_device_id *devices,
-                                 void(CL_CALLBACK *notify)(const char *, const void *, size_t,
-                                                           void *),
-                                 void *user_data, cl_int *errcode_ret)
+                                 void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *user_data,
+                                 cl_int *errcode_ret)
 {
     cl_int error = check_context_properties(properties);
     if (error != CL_SUCCESS) {
@@ -589,8 +572,7 @@ static cl_context create_context(const cl_context_properties *properties, cl_uin
 
 cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint num_devices,
                                        const cl_device_id *devices,
-                                       void(CL_CALLBACK *pfn_notify)(const char *, const void *,
-                                                                     size_t, void *),
+                                       void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *),
                                        void *user_data, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
@@ -605,10 +587,10 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
     return create_context(properties, num_devices, devices, pfn_notify, user_data, errcode_ret);
 }
 
-cl_context CL_API_CALL
-clCreateContextFromType(const cl_context_properties *properties, cl_device_type device_type,
-                        void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *),
-                        void *user_data, cl_int *errcode_ret)
+cl_context CL_API_CALL clCreateContextFromType(const cl_context_properties *properties, cl_device_type device_type,
+                                               void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t,
+                                                                             void *),
+                                               void *user_data, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     if (pfn_notify == NULL && user_data != NULL) {
@@ -628,22 +610,17 @@ clCreateContextFromType(const cl_context_properties *properties, cl_device_type 
 cl_int CL_API_CALL clRetainContext(cl_context context)
 {
     DV_ENTER();
-    return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_retain(context)
-               ? CL_SUCCESS
-               : CL_INVALID_CONTEXT;
+    return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_retain(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
 }
 
 cl_int CL_API_CALL clReleaseContext(cl_context context)
 {
     DV_ENTER();
-    return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_release(context)
-               ? CL_SUCCESS
-               : CL_INVALID_CONTEXT;
+    return dv_object_is(context, DV_KIND_CONTEXT) && dv_object_api_release(context) ? CL_SUCCESS : CL_INVALID_CONTEXT;
 }
 
-cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info param_name,
-                                    size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info param_name, size_t param_value_size,
+                                    void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
@@ -655,19 +632,17 @@ cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info param_na
     case CL_CONTEXT_NUM_DEVICES:
         return DV_VALUE(cl_uint, context->num_devices);
     case CL_CONTEXT_DEVICES:
-        return dv_answer(context->devices, context->num_devices * sizeof(cl_device_id),
-                         param_value_size, param_value, param_value_size_ret);
+        return dv_answer(context->devices, context->num_devices * sizeof(cl_device_id), param_value_size, param_value,
+                         param_value_size_ret);
     case CL_CONTEXT_PROPERTIES:
-        return dv_answer(context->properties,
-                         context->num_properties * sizeof(cl_context_properties), param_value_size,
+        return dv_answer(context->properties, context->num_properties * sizeof(cl_context_properties), param_value_size,
                          param_value, param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
     }
 }
 
-cl_int CL_API_CALL clSetContextDestructorCallback(cl_context context,
-                                                  void(CL_CALLBACK *pfn_notify)(cl_context, void *),
+cl_int CL_API_CALL clSetContextDestructorCallback(cl_context context, void(CL_CALLBACK *pfn_notify)(cl_context, void *),
                                                   void *user_data)
 {
     DV_ENTER();

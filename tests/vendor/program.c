@@ -17,9 +17,7 @@ static const char binary_magic[] = "divvy-test-vendor-binary ";
 
 static char binary_letter(cl_program_binary_type type)
 {
-    return type == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT ? 'o'
-           : type == CL_PROGRAM_BINARY_TYPE_LIBRARY       ? 'l'
-                                                          : 'e';
+    return type == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT ? 'o' : type == CL_PROGRAM_BINARY_TYPE_LIBRARY ? 'l' : 'e';
 }
 
 static bool binary_is_good(const unsigned char *binary, size_t length)
@@ -78,9 +76,8 @@ static bool program_has_device(cl_program program, cl_device_id device)
     return false;
 }
 
-cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count,
-                                                 const char **strings, const size_t *lengths,
-                                                 cl_int *errcode_ret)
+cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count, const char **strings,
+                                                 const size_t *lengths, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
@@ -112,17 +109,16 @@ cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint cou
 }
 
 cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint num_devices,
-                                                 const cl_device_id *device_list,
-                                                 const size_t *lengths,
-                                                 const unsigned char **binaries,
-                                                 cl_int *binary_status, cl_int *errcode_ret)
+                                                 const cl_device_id *device_list, const size_t *lengths,
+                                                 const unsigned char **binaries, cl_int *binary_status,
+                                                 cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
     }
-    if (num_devices == 0 || num_devices > DV_MAX_DEVICES || device_list == NULL ||
-        lengths == NULL || binaries == NULL) {
+    if (num_devices == 0 || num_devices > DV_MAX_DEVICES || device_list == NULL || lengths == NULL ||
+        binaries == NULL) {
         return dv_fail(errcode_ret, CL_INVALID_VALUE);
     }
     cl_int error = CL_SUCCESS;
@@ -162,36 +158,30 @@ cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint num
 }
 
 cl_program CL_API_CALL clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_devices,
-                                                         const cl_device_id *device_list,
-                                                         const char *kernel_names,
+                                                         const cl_device_id *device_list, const char *kernel_names,
                                                          cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     /* there are none, so no name can be right */
-    return dv_fail(errcode_ret,
-                   dv_object_is(context, DV_KIND_CONTEXT) ? CL_INVALID_VALUE : CL_INVALID_CONTEXT);
+    return dv_fail(errcode_ret, dv_object_is(context, DV_KIND_CONTEXT) ? CL_INVALID_VALUE : CL_INVALID_CONTEXT);
 }
 
 cl_int CL_API_CALL clRetainProgram(cl_program program)
 {
     DV_ENTER();
-    return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_retain(program)
-               ? CL_SUCCESS
-               : CL_INVALID_PROGRAM;
+    return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_retain(program) ? CL_SUCCESS : CL_INVALID_PROGRAM;
 }
 
 cl_int CL_API_CALL clReleaseProgram(cl_program program)
 {
     DV_ENTER();
-    return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_release(program)
-               ? CL_SUCCESS
-               : CL_INVALID_PROGRAM;
+    return dv_object_is(program, DV_KIND_PROGRAM) && dv_object_api_release(program) ? CL_SUCCESS : CL_INVALID_PROGRAM;
 }
 
 /* ---- building -------------------------------------------------------------------------------*/
 
-static cl_int check_build(cl_program program, cl_uint num_devices, const cl_device_id *devices,
-                          const void *notify, const void *user_data)
+static cl_int check_build(cl_program program, cl_uint num_devices, const cl_device_id *devices, const void *notify,
+                          const void *user_data)
 {
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
@@ -216,8 +206,8 @@ static bool options_are_good(const char *options)
 }
 
 /* Parses the source and notes the outcome; the program's lock is held. */
-static bool build_locked(cl_program program, cl_uint num_devices, const cl_device_id *devices,
-                         const char *options, cl_program_binary_type type, bool take_rules)
+static bool build_locked(cl_program program, cl_uint num_devices, const cl_device_id *devices, const char *options,
+                         cl_program_binary_type type, bool take_rules)
 {
     char message[512];
     struct dv_signature *signatures = NULL;
@@ -239,17 +229,15 @@ static bool build_locked(cl_program program, cl_uint num_devices, const cl_devic
     program->signatures = good ? signatures : NULL;
     program->num_signatures = good ? count : 0;
     program->binary_type = good ? type : CL_PROGRAM_BINARY_TYPE_NONE;
-    program->has_arg_info =
-        !program->from_binary && options != NULL && strstr(options, "-cl-kernel-arg-info") != NULL;
+    program->has_arg_info = !program->from_binary && options != NULL && strstr(options, "-cl-kernel-arg-info") != NULL;
     if (!good) {
         free(signatures);
     }
     return good;
 }
 
-cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint num_devices,
-                                  const cl_device_id *device_list, const char *options,
-                                  void(CL_CALLBACK *pfn_notify)(cl_program, void *),
+cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint num_devices, const cl_device_id *device_list,
+                                  const char *options, void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                   void *user_data)
 {
     DV_ENTER();
@@ -263,8 +251,8 @@ cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint num_devices,
     pthread_mutex_lock(&program->lock);
     if (program->attached_kernels > 0) {
         error = CL_INVALID_OPERATION;
-    } else if (!build_locked(program, num_devices, device_list, options,
-                             CL_PROGRAM_BINARY_TYPE_EXECUTABLE, !program->from_binary)) {
+    } else if (!build_locked(program, num_devices, device_list, options, CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
+                             !program->from_binary)) {
         error = CL_BUILD_PROGRAM_FAILURE;
     }
     pthread_mutex_unlock(&program->lock);
@@ -274,11 +262,9 @@ cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint num_devices,
     return error;
 }
 
-cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices,
-                                    const cl_device_id *device_list, const char *options,
-                                    cl_uint num_headers, const cl_program *headers,
-                                    const char **header_names,
-                                    void(CL_CALLBACK *pfn_notify)(cl_program, void *),
+cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices, const cl_device_id *device_list,
+                                    const char *options, cl_uint num_headers, const cl_program *headers,
+                                    const char **header_names, void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                     void *user_data)
 {
     DV_ENTER();
@@ -295,8 +281,8 @@ cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices,
     pthread_mutex_lock(&program->lock);
     if (program->attached_kernels > 0 || program->from_binary) {
         error = CL_INVALID_OPERATION;
-    } else if (!build_locked(program, num_devices, device_list, options,
-                             CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, true)) {
+    } else if (!build_locked(program, num_devices, device_list, options, CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
+                             true)) {
         error = CL_COMPILE_PROGRAM_FAILURE;
     }
     pthread_mutex_unlock(&program->lock);
@@ -307,8 +293,7 @@ cl_int CL_API_CALL clCompileProgram(cl_program program, cl_uint num_devices,
 }
 
 /* The sources of all inputs one behind another; NULL if one of them is not compiled. */
-static char *join_sources(cl_uint num_inputs, const cl_program *inputs, bool *have_arg_info,
-                          cl_int *error)
+static char *join_sources(cl_uint num_inputs, const cl_program *inputs, bool *have_arg_info, cl_int *error)
 {
     *have_arg_info = true;
     char *joined = strdup("");
@@ -330,11 +315,10 @@ static char *join_sources(cl_uint num_inputs, const cl_program *inputs, bool *ha
     return joined;
 }
 
-cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
-                                     const cl_device_id *device_list, const char *options,
-                                     cl_uint num_inputs, const cl_program *inputs,
-                                     void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                     void *user_data, cl_int *errcode_ret)
+cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices, const cl_device_id *device_list,
+                                     const char *options, cl_uint num_inputs, const cl_program *inputs,
+                                     void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data,
+                                     cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
@@ -366,9 +350,8 @@ cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
     }
     bool library = options != NULL && strstr(options, "-create-library") != NULL;
     pthread_mutex_lock(&program->lock);
-    bool good = build_locked(
-        program, num_devices, device_list, options,
-        library ? CL_PROGRAM_BINARY_TYPE_LIBRARY : CL_PROGRAM_BINARY_TYPE_EXECUTABLE, false);
+    bool good = build_locked(program, num_devices, device_list, options,
+                             library ? CL_PROGRAM_BINARY_TYPE_LIBRARY : CL_PROGRAM_BINARY_TYPE_EXECUTABLE, false);
     program->has_arg_info = arg_info;
     pthread_mutex_unlock(&program->lock);
     dv_fail(errcode_ret, good ? CL_SUCCESS : CL_LINK_PROGRAM_FAILURE);
@@ -382,8 +365,7 @@ cl_program CL_API_CALL clLinkProgram(cl_context context, cl_uint num_devices,
 
 static size_t binary_bytes(cl_program program, cl_uint device)
 {
-    return program->status[program->devices[device]->index] == CL_BUILD_SUCCESS ||
-                   program->from_binary
+    return program->status[program->devices[device]->index] == CL_BUILD_SUCCESS || program->from_binary
                ? BINARY_HEADER_BYTES + strlen(program->source)
                : 0;
 }
@@ -445,9 +427,8 @@ static cl_int answer_kernel_names(cl_program program, size_t param_value_size, v
     return result;
 }
 
-static cl_int answer_program_info(cl_program program, cl_program_info param_name,
-                                  size_t param_value_size, void *param_value,
-                                  size_t *param_value_size_ret)
+static cl_int answer_program_info(cl_program program, cl_program_info param_name, size_t param_value_size,
+                                  void *param_value, size_t *param_value_size_ret)
 {
     switch (param_name) {
     case CL_PROGRAM_REFERENCE_COUNT:
@@ -472,12 +453,11 @@ static cl_int answer_program_info(cl_program program, cl_program_info param_name
     case CL_PROGRAM_BINARIES:
         return answer_binaries(program, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_NUM_KERNELS:
-        return is_executable(program) ? DV_VALUE(size_t, program->num_signatures)
-                                      : CL_INVALID_PROGRAM_EXECUTABLE;
+        return is_executable(program) ? DV_VALUE(size_t, program->num_signatures) : CL_INVALID_PROGRAM_EXECUTABLE;
     case CL_PROGRAM_KERNEL_NAMES:
-        return is_executable(program) ? answer_kernel_names(program, param_value_size, param_value,
-                                                            param_value_size_ret)
-                                      : CL_INVALID_PROGRAM_EXECUTABLE;
+        return is_executable(program)
+                   ? answer_kernel_names(program, param_value_size, param_value, param_value_size_ret)
+                   : CL_INVALID_PROGRAM_EXECUTABLE;
     case CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT:
     case CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
         return DV_VALUE(cl_bool, CL_FALSE);
@@ -486,24 +466,21 @@ static cl_int answer_program_info(cl_program program, cl_program_info param_name
     }
 }
 
-cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info param_name,
-                                    size_t param_value_size, void *param_value,
-                                    size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info param_name, size_t param_value_size,
+                                    void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
         return CL_INVALID_PROGRAM;
     }
     pthread_mutex_lock(&program->lock);
-    cl_int result = answer_program_info(program, param_name, param_value_size, param_value,
-                                        param_value_size_ret);
+    cl_int result = answer_program_info(program, param_name, param_value_size, param_value, param_value_size_ret);
     pthread_mutex_unlock(&program->lock);
     return result;
 }
 
-static cl_int answer_build_info(cl_program program, cl_device_id device,
-                                cl_program_build_info param_name, size_t param_value_size,
-                                void *param_value, size_t *param_value_size_ret)
+static cl_int answer_build_info(cl_program program, cl_device_id device, cl_program_build_info param_name,
+                                size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     cl_build_status status = program->status[device->index];
     switch (param_name) {
@@ -524,9 +501,8 @@ static cl_int answer_build_info(cl_program program, cl_device_id device,
     }
 }
 
-cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device,
-                                         cl_program_build_info param_name, size_t param_value_size,
-                                         void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info param_name,
+                                         size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
@@ -536,8 +512,7 @@ cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device
         return CL_INVALID_DEVICE;
     }
     pthread_mutex_lock(&program->lock);
-    cl_int result = answer_build_info(program, device, param_name, param_value_size, param_value,
-                                      param_value_size_ret);
+    cl_int result = answer_build_info(program, device, param_name, param_value_size, param_value, param_value_size_ret);
     pthread_mutex_unlock(&program->lock);
     return result;
 }
@@ -572,8 +547,7 @@ static cl_kernel create_kernel_locked(cl_program program, const struct dv_signat
     return kernel;
 }
 
-cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *kernel_name,
-                                     cl_int *errcode_ret)
+cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *kernel_name, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
@@ -596,8 +570,8 @@ cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *kernel_name
     return kernel;
 }
 
-cl_int CL_API_CALL clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
-                                            cl_kernel *kernels, cl_uint *num_kernels_ret)
+cl_int CL_API_CALL clCreateKernelsInProgram(cl_program program, cl_uint num_kernels, cl_kernel *kernels,
+                                            cl_uint *num_kernels_ret)
 {
     DV_ENTER();
     if (!dv_object_is(program, DV_KIND_PROGRAM)) {
@@ -610,8 +584,7 @@ cl_int CL_API_CALL clCreateKernelsInProgram(cl_program program, cl_uint num_kern
     } else if (kernels != NULL && num_kernels < program->num_signatures) {
         error = CL_INVALID_VALUE;
     }
-    for (cl_uint i = 0; error == CL_SUCCESS && kernels != NULL && i < program->num_signatures;
-         i++) {
+    for (cl_uint i = 0; error == CL_SUCCESS && kernels != NULL && i < program->num_signatures; i++) {
         kernels[i] = create_kernel_locked(program, &program->signatures[i]);
     }
     if (error == CL_SUCCESS && num_kernels_ret != NULL) {
@@ -644,16 +617,13 @@ cl_kernel CL_API_CALL clCloneKernel(cl_kernel source, cl_int *errcode_ret)
 cl_int CL_API_CALL clRetainKernel(cl_kernel kernel)
 {
     DV_ENTER();
-    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_retain(kernel) ? CL_SUCCESS
-                                                                                : CL_INVALID_KERNEL;
+    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_retain(kernel) ? CL_SUCCESS : CL_INVALID_KERNEL;
 }
 
 cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel)
 {
     DV_ENTER();
-    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_release(kernel)
-               ? CL_SUCCESS
-               : CL_INVALID_KERNEL;
+    return dv_object_is(kernel, DV_KIND_KERNEL) && dv_object_api_release(kernel) ? CL_SUCCESS : CL_INVALID_KERNEL;
 }
 
 static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, const void *value)
@@ -666,9 +636,7 @@ static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, co
         if (value == NULL) {
             return CL_INVALID_ARG_VALUE;
         }
-        return size == 0 || (arg->value_bytes != 0 && size != arg->value_bytes)
-                   ? CL_INVALID_ARG_SIZE
-                   : CL_SUCCESS;
+        return size == 0 || (arg->value_bytes != 0 && size != arg->value_bytes) ? CL_INVALID_ARG_SIZE : CL_SUCCESS;
     default:
         break;
     }
@@ -682,8 +650,7 @@ static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, co
     case DV_ARG_SAMPLER:
         return dv_object_is(handle, DV_KIND_SAMPLER) ? CL_SUCCESS : CL_INVALID_SAMPLER;
     case DV_ARG_IMAGE:
-        return dv_object_is(handle, DV_KIND_MEM) && dv_mem_is_image(handle) ? CL_SUCCESS
-                                                                            : CL_INVALID_MEM_OBJECT;
+        return dv_object_is(handle, DV_KIND_MEM) && dv_mem_is_image(handle) ? CL_SUCCESS : CL_INVALID_MEM_OBJECT;
     default:
         return handle == NULL || (dv_object_is(handle, DV_KIND_MEM) && !dv_mem_is_image(handle))
                    ? CL_SUCCESS
@@ -691,8 +658,7 @@ static cl_int check_argument(const struct dv_arg_signature *arg, size_t size, co
     }
 }
 
-cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size,
-                                  const void *arg_value)
+cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value)
 {
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
@@ -721,9 +687,8 @@ cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t ar
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info param_name,
-                                   size_t param_value_size, void *param_value,
-                                   size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info param_name, size_t param_value_size,
+                                   void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
@@ -747,9 +712,8 @@ cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info param_name,
     }
 }
 
-cl_int CL_API_CALL clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
-                                      cl_kernel_arg_info param_name, size_t param_value_size,
-                                      void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index, cl_kernel_arg_info param_name,
+                                      size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
@@ -779,17 +743,14 @@ cl_int CL_API_CALL clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
     }
 }
 
-cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
-                                            cl_kernel_work_group_info param_name,
-                                            size_t param_value_size, void *param_value,
-                                            size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device, cl_kernel_work_group_info param_name,
+                                            size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(kernel, DV_KIND_KERNEL)) {
         return CL_INVALID_KERNEL;
     }
-    if (device == NULL ? kernel->program->num_devices > 1
-                       : !program_has_device(kernel->program, device)) {
+    if (device == NULL ? kernel->program->num_devices > 1 : !program_has_device(kernel->program, device)) {
         return CL_INVALID_DEVICE;
     }
     cl_ulong local_bytes = 0;

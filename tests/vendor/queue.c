@@ -124,8 +124,7 @@ cl_int CL_API_CALL clSetUserEventStatus(cl_event event, cl_int status)
 }
 
 cl_int CL_API_CALL clSetEventCallback(cl_event event, cl_int type,
-                                      void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *),
-                                      void *user_data)
+                                      void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *), void *user_data)
 {
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
@@ -158,19 +157,17 @@ cl_int CL_API_CALL clSetEventCallback(cl_event event, cl_int type,
 cl_int CL_API_CALL clRetainEvent(cl_event event)
 {
     DV_ENTER();
-    return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_retain(event) ? CL_SUCCESS
-                                                                             : CL_INVALID_EVENT;
+    return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_retain(event) ? CL_SUCCESS : CL_INVALID_EVENT;
 }
 
 cl_int CL_API_CALL clReleaseEvent(cl_event event)
 {
     DV_ENTER();
-    return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_release(event) ? CL_SUCCESS
-                                                                              : CL_INVALID_EVENT;
+    return dv_object_is(event, DV_KIND_EVENT) && dv_object_api_release(event) ? CL_SUCCESS : CL_INVALID_EVENT;
 }
 
-cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name, size_t param_value_size,
-                                  void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name, size_t param_value_size, void *param_value,
+                                  size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
@@ -196,9 +193,8 @@ cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info param_name, size
     }
 }
 
-cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info param_name,
-                                           size_t param_value_size, void *param_value,
-                                           size_t *param_value_size_ret)
+cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info param_name, size_t param_value_size,
+                                           void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(event, DV_KIND_EVENT)) {
@@ -250,9 +246,8 @@ static cl_int check_wait_list(cl_context context, cl_uint num_waits, const cl_ev
     return CL_SUCCESS;
 }
 
-struct dv_command *dv_command_create(const char *function, cl_command_queue queue,
-                                     cl_command_type type, cl_uint num_waits, const cl_event *waits,
-                                     cl_int *error)
+struct dv_command *dv_command_create(const char *function, cl_command_queue queue, cl_command_type type,
+                                     cl_uint num_waits, const cl_event *waits, cl_int *error)
 {
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
         return dv_fail(error, CL_INVALID_COMMAND_QUEUE);
@@ -374,8 +369,7 @@ static void fill(const struct dv_command *command)
 {
     for (size_t z = 0; z < command->depth; z++) {
         for (size_t y = 0; y < command->height; y++) {
-            char *row =
-                command->dst.base + z * command->dst.slice_pitch + y * command->dst.row_pitch;
+            char *row = command->dst.base + z * command->dst.slice_pitch + y * command->dst.row_pitch;
             for (size_t x = 0; x < command->row_bytes; x += command->pattern_bytes) {
                 memcpy(row + x, command->pattern, command->pattern_bytes);
             }
@@ -393,8 +387,7 @@ static cl_int perform(const struct dv_command *command)
         return CL_COMPLETE;
     case DV_OP_COPY:
     case DV_OP_UNMAP:
-        dv_rect_copy(command->dst, command->src, command->row_bytes, command->height,
-                     command->depth);
+        dv_rect_copy(command->dst, command->src, command->row_bytes, command->height, command->depth);
         return CL_COMPLETE;
     case DV_OP_NONE:
         return CL_COMPLETE;
@@ -435,8 +428,7 @@ static void run_command(struct dv_command *command)
         status = status < 0 || scripted == CL_SUCCESS ? status : scripted;
         if (status < 0) {
             char message[160];
-            snprintf(message, sizeof message, "%s: command failed with status %d",
-                     command->function, status);
+            snprintf(message, sizeof message, "%s: command failed with status %d", command->function, status);
             dv_context_notify(context, message);
         }
         pthread_mutex_lock(&context->lock);
@@ -471,12 +463,10 @@ static struct dv_command *pick_locked(cl_command_queue queue)
     bool any_order = (queue->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
     struct dv_command *picked = NULL;
     struct dv_command *command;
-    TAILQ_FOREACH(command, &queue->commands, link)
-    {
+    TAILQ_FOREACH (command, &queue->commands, link) {
         bool is_first = command == TAILQ_FIRST(&queue->commands);
         bool in_turn = is_first || (any_order && !command->after_all_before);
-        bool flushed = !settings->flush_required || queue->closing ||
-                       command->sequence <= queue->flushed_sequence;
+        bool flushed = !settings->flush_required || queue->closing || command->sequence <= queue->flushed_sequence;
         if (in_turn && flushed && waits_are_over(command)) {
             picked = command;
             if (!settings->newest_first) {
@@ -547,12 +537,10 @@ static void destroy_queue(struct dv_object *object)
     free(queue);
 }
 
-static cl_command_queue create_queue(cl_context context, cl_device_id device,
-                                     cl_command_queue_properties properties,
+static cl_command_queue create_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
                                      const cl_queue_properties *property_list, cl_int *errcode_ret)
 {
-    const cl_command_queue_properties known =
-        CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+    const cl_command_queue_properties known = CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
     if (!dv_object_is(context, DV_KIND_CONTEXT)) {
         return dv_fail(errcode_ret, CL_INVALID_CONTEXT);
     }
@@ -575,8 +563,7 @@ static cl_command_queue create_queue(cl_context context, cl_device_id device,
     queue->context = context;
     queue->device = device;
     queue->properties = properties;
-    queue->property_list =
-        dv_properties_copy((const intptr_t *)property_list, &queue->num_property_list);
+    queue->property_list = dv_properties_copy((const intptr_t *)property_list, &queue->num_property_list);
     TAILQ_INIT(&queue->commands);
     if (!start_queue_thread(queue)) {
         dv_object_unref(queue);
@@ -587,16 +574,15 @@ static cl_command_queue create_queue(cl_context context, cl_device_id device,
 }
 
 cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
-                                                  cl_command_queue_properties properties,
-                                                  cl_int *errcode_ret)
+                                                  cl_command_queue_properties properties, cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     return create_queue(context, device, properties, NULL, errcode_ret);
 }
 
-cl_command_queue CL_API_CALL
-clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
-                                   const cl_queue_properties *properties, cl_int *errcode_ret)
+cl_command_queue CL_API_CALL clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
+                                                                const cl_queue_properties *properties,
+                                                                cl_int *errcode_ret)
 {
     DV_ENTER_CREATE(errcode_ret);
     cl_command_queue_properties bits = 0;
@@ -615,9 +601,7 @@ clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
 cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue)
 {
     DV_ENTER();
-    return dv_object_is(queue, DV_KIND_QUEUE) && dv_object_api_retain(queue)
-               ? CL_SUCCESS
-               : CL_INVALID_COMMAND_QUEUE;
+    return dv_object_is(queue, DV_KIND_QUEUE) && dv_object_api_retain(queue) ? CL_SUCCESS : CL_INVALID_COMMAND_QUEUE;
 }
 
 cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue)
@@ -639,8 +623,7 @@ cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue)
 }
 
 cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info param_name,
-                                         size_t param_value_size, void *param_value,
-                                         size_t *param_value_size_ret)
+                                         size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     DV_ENTER();
     if (!dv_object_is(queue, DV_KIND_QUEUE)) {
@@ -656,8 +639,7 @@ cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queu
     case CL_QUEUE_PROPERTIES:
         return DV_VALUE(cl_command_queue_properties, queue->properties);
     case CL_QUEUE_PROPERTIES_ARRAY:
-        return DV_BYTES(queue->property_list,
-                        queue->num_property_list * sizeof(cl_queue_properties));
+        return DV_BYTES(queue->property_list, queue->num_property_list * sizeof(cl_queue_properties));
     case CL_QUEUE_SIZE:
         return CL_INVALID_COMMAND_QUEUE; /* a question to queues on the device only */
     case CL_QUEUE_DEVICE_DEFAULT:

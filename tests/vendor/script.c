@@ -86,8 +86,7 @@ static bool parse_number(const char *word, uint64_t *value, const char **rest)
     return true;
 }
 
-static bool parse_scaled(const char *word, uint64_t *value, const char *const units[],
-                         const uint64_t factors[])
+static bool parse_scaled(const char *word, uint64_t *value, const char *const units[], const uint64_t factors[])
 {
     const char *rest;
     if (!parse_number(word, value, &rest)) {
@@ -153,8 +152,7 @@ static bool parse_count(const char *word, struct rule *rule)
     if (strcmp(rest, "+") == 0) {
         return true;
     }
-    return *rest == '-' && parse_number(rest + 1, &rule->last, &rest) && *rest == '\0' &&
-           rule->last >= rule->first;
+    return *rest == '-' && parse_number(rest + 1, &rule->last, &rest) && *rest == '\0' && rule->last >= rule->first;
 }
 
 static bool parse_action(char **words, unsigned count, struct rule *rule)
@@ -164,9 +162,8 @@ static bool parse_action(char **words, unsigned count, struct rule *rule)
         enum action action;
         unsigned arguments;
     } actions[] = {
-        {"return", ACT_RETURN, 1}, {"status", ACT_RETURN, 1}, {"hang", ACT_HANG, 0},
-        {"crash", ACT_CRASH, 0},   {"abort", ACT_ABORT, 0},   {"exit", ACT_EXIT, 1},
-        {"delay", ACT_DELAY, 1},   {"intrude", ACT_INTRUDE, 0},
+        {"return", ACT_RETURN, 1}, {"status", ACT_RETURN, 1}, {"hang", ACT_HANG, 0},   {"crash", ACT_CRASH, 0},
+        {"abort", ACT_ABORT, 0},   {"exit", ACT_EXIT, 1},     {"delay", ACT_DELAY, 1}, {"intrude", ACT_INTRUDE, 0},
     };
     for (size_t i = 0; i < sizeof actions / sizeof actions[0] && count > 0; i++) {
         if (strcmp(words[0], actions[i].word) != 0) {
@@ -192,11 +189,10 @@ static bool parse_action(char **words, unsigned count, struct rule *rule)
 
 /* ---- lines ----------------------------------------------------------------------------------*/
 
-static bool words_are(char **words, unsigned count, unsigned expected, const char *first,
-                      const char *second, const char *third)
+static bool words_are(char **words, unsigned count, unsigned expected, const char *first, const char *second,
+                      const char *third)
 {
-    return count == expected && strcmp(words[0], first) == 0 &&
-           (second == NULL || strcmp(words[1], second) == 0) &&
+    return count == expected && strcmp(words[0], first) == 0 && (second == NULL || strcmp(words[1], second) == 0) &&
            (third == NULL || strcmp(words[2], third) == 0);
 }
 
@@ -206,8 +202,7 @@ static bool add_setting(char **words, unsigned count)
     uint64_t number;
     const char *rest;
     if (words_are(words, count, 2, "devices", NULL, NULL)) {
-        bool good = parse_number(words[1], &number, &rest) && *rest == '\0' && number >= 1 &&
-                    number <= DV_MAX_DEVICES;
+        bool good = parse_number(words[1], &number, &rest) && *rest == '\0' && number >= 1 && number <= DV_MAX_DEVICES;
         if (good) {
             set->devices = (unsigned)number;
         }
@@ -298,8 +293,7 @@ static bool add_rule(char **words, unsigned count)
     } else {
         return false;
     }
-    if (count <= at || !parse_count(words[at], rule) ||
-        !parse_action(words + at + 1, count - at - 1, rule)) {
+    if (count <= at || !parse_count(words[at], rule) || !parse_action(words + at + 1, count - at - 1, rule)) {
         return false;
     }
     atomic_init(&rule->seen, 0);
@@ -328,8 +322,7 @@ static bool add_line(const char *line, bool settings_allowed, char *message, siz
     if (count == 0) {
         return true;
     }
-    if ((settings_allowed && add_setting(words, count)) || add_loss(words, count) ||
-        add_rule(words, count)) {
+    if ((settings_allowed && add_setting(words, count)) || add_loss(words, count) || add_rule(words, count)) {
         return true;
     }
     snprintf(message, message_size, "not understood: %.200s", line);
@@ -429,8 +422,7 @@ void dv_script_log(const char *what, const char *detail, long number)
 
 static void sleep_ns(uint64_t ns)
 {
-    struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u),
-                            .tv_nsec = (long)(ns % 1000000000u)};
+    struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
 }
@@ -486,8 +478,7 @@ static cl_int apply(enum target target, const char *what, const char *function)
             continue;
         }
         uint64_t seen = 1 + atomic_fetch_add_explicit(&rule->seen, 1, memory_order_relaxed);
-        if (seen < rule->first || seen > rule->last ||
-            (rule->percent != 0 && !chance(rule, seen))) {
+        if (seen < rule->first || seen > rule->last || (rule->percent != 0 && !chance(rule, seen))) {
             continue;
         }
         cl_int result = perform(rule, what, function);

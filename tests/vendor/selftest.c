@@ -26,23 +26,22 @@
 
 #define CASE_SECONDS 60
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__,             \
-                    #condition);                                                                   \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_INT(expression, expected)                                                            \
-    do {                                                                                           \
-        long long got_ = (long long)(expression), want_ = (long long)(expected);                   \
-        if (got_ != want_) {                                                                       \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__,     \
-                    #expression, got_, want_);                                                     \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define CHECK_INT(expression, expected)                                                                                \
+    do {                                                                                                               \
+        long long got_ = (long long)(expression), want_ = (long long)(expected);                                       \
+        if (got_ != want_) {                                                                                           \
+            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #expression, got_,      \
+                    want_);                                                                                            \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #define OK(expression) CHECK_INT(expression, CL_SUCCESS)
@@ -170,8 +169,7 @@ static cl_int status_of(cl_event event)
 static cl_uint read_uint(cl_mem buffer, size_t index)
 {
     cl_uint value = 0;
-    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, index * sizeof value, sizeof value, &value, 0,
-                           NULL, NULL));
+    OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, index * sizeof value, sizeof value, &value, 0, NULL, NULL));
     return value;
 }
 
@@ -220,11 +218,10 @@ static void test_platform(void)
     CHECK_INT(count, 1);
     /* every parameter of the core standard must be answered */
     for (cl_device_info info = CL_DEVICE_TYPE; info <= 0x1072; info++) {
-        bool unused = info == 0x1033 /* half precision, an extension */ || info == 0x105F ||
-                      (info >= 0x106A && info <= 0x106E);
+        bool unused =
+            info == 0x1033 /* half precision, an extension */ || info == 0x105F || (info >= 0x106A && info <= 0x106E);
         size_t size = SIZE_MAX;
-        CHECK_INT(clGetDeviceInfo(device, info, 0, NULL, &size),
-                  unused ? CL_INVALID_VALUE : CL_SUCCESS);
+        CHECK_INT(clGetDeviceInfo(device, info, 0, NULL, &size), unused ? CL_INVALID_VALUE : CL_SUCCESS);
         CHECK(unused || size <= 4096);
     }
     CHECK_INT(clGetDeviceInfo(device, CL_DEVICE_NAME, 1, text, NULL), CL_INVALID_VALUE);
@@ -253,10 +250,8 @@ static void test_unsupported(void)
     CHECK_INT(error, CL_INVALID_OPERATION);
     CHECK(clSVMAlloc(context, CL_MEM_READ_WRITE, 64, 0) == NULL);
     clSVMFree(context, NULL);
-    CHECK_INT(clEnqueueSVMMemcpy(queue, CL_TRUE, &error, &error, 0, 0, NULL, NULL),
-              CL_INVALID_OPERATION);
-    CHECK_INT(clEnqueueNativeKernel(queue, NULL, NULL, 0, 0, NULL, NULL, 0, NULL, NULL),
-              CL_INVALID_OPERATION);
+    CHECK_INT(clEnqueueSVMMemcpy(queue, CL_TRUE, &error, &error, 0, 0, NULL, NULL), CL_INVALID_OPERATION);
+    CHECK_INT(clEnqueueNativeKernel(queue, NULL, NULL, 0, 0, NULL, NULL, 0, NULL, NULL), CL_INVALID_OPERATION);
     tear_down();
 }
 
@@ -275,16 +270,11 @@ static void test_bad_arguments(void)
     CHECK_INT(error, CL_INVALID_HOST_PTR);
     CHECK(clCreateBuffer(context, CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY, 8, NULL, &error) == NULL);
     CHECK_INT(error, CL_INVALID_VALUE);
-    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 60, 8, bytes, 0, NULL, NULL),
-              CL_INVALID_VALUE);
-    CHECK_INT(clEnqueueReadBuffer(queue, NULL, CL_TRUE, 0, 8, bytes, 0, NULL, NULL),
-              CL_INVALID_MEM_OBJECT);
-    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 8, NULL, 0, NULL, NULL),
-              CL_INVALID_VALUE);
-    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 8, bytes, 1, NULL, NULL),
-              CL_INVALID_EVENT_WAIT_LIST);
-    CHECK_INT(clEnqueueCopyBuffer(queue, buffer, buffer, 0, 8, 16, 0, NULL, NULL),
-              CL_MEM_COPY_OVERLAP);
+    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 60, 8, bytes, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_INT(clEnqueueReadBuffer(queue, NULL, CL_TRUE, 0, 8, bytes, 0, NULL, NULL), CL_INVALID_MEM_OBJECT);
+    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 8, NULL, 0, NULL, NULL), CL_INVALID_VALUE);
+    CHECK_INT(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 8, bytes, 1, NULL, NULL), CL_INVALID_EVENT_WAIT_LIST);
+    CHECK_INT(clEnqueueCopyBuffer(queue, buffer, buffer, 0, 8, 16, 0, NULL, NULL), CL_MEM_COPY_OVERLAP);
     CHECK_INT(launch(kernel, 1, NULL), CL_INVALID_KERNEL_ARGS);
     CHECK_INT(clSetKernelArg(kernel, 2, 4, bytes), CL_INVALID_ARG_INDEX);
     CHECK_INT(clSetKernelArg(kernel, 0, 4, bytes), CL_INVALID_ARG_SIZE);
@@ -296,8 +286,7 @@ static void test_bad_arguments(void)
     size_t items = 6, group = 4;
     CHECK_INT(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &group, 0, NULL, NULL),
               CL_INVALID_WORK_GROUP_SIZE);
-    CHECK_INT(clEnqueueNDRangeKernel(queue, kernel, 4, NULL, &items, NULL, 0, NULL, NULL),
-              CL_INVALID_WORK_DIMENSION);
+    CHECK_INT(clEnqueueNDRangeKernel(queue, kernel, 4, NULL, &items, NULL, 0, NULL, NULL), CL_INVALID_WORK_DIMENSION);
     CHECK(clCreateKernel(program, "absent", &error) == NULL);
     CHECK_INT(error, CL_INVALID_KERNEL_NAME);
     CHECK_INT(clWaitForEvents(0, NULL), CL_INVALID_VALUE);
@@ -366,21 +355,20 @@ static void test_buffers(void)
 
     /* 4x3x2 bytes from (1,1,1) of a 8x4x... box into a tight one */
     const size_t buffer_origin[] = {1, 1, 1}, host_origin[] = {0, 0, 0}, region[] = {4, 3, 2};
-    OK(clEnqueueReadBufferRect(queue, a, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4, 12,
-                               out, 0, NULL, NULL));
+    OK(clEnqueueReadBufferRect(queue, a, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4, 12, out, 0, NULL,
+                               NULL));
     CHECK_INT(out[0], 1 + 8 + 32);
     CHECK_INT(out[12 + 4 * 2 + 3], 1 + 3 + 8 * 3 + 32 * 2);
     memset(out, 0xee, sizeof out);
-    OK(clEnqueueWriteBufferRect(queue, b, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4, 12,
-                                in, 0, NULL, NULL));
-    OK(clEnqueueCopyBufferRect(queue, b, a, buffer_origin, host_origin, region, 8, 32, 0, 0, 0,
-                               NULL, NULL));
+    OK(clEnqueueWriteBufferRect(queue, b, CL_TRUE, buffer_origin, host_origin, region, 8, 32, 4, 12, in, 0, NULL,
+                                NULL));
+    OK(clEnqueueCopyBufferRect(queue, b, a, buffer_origin, host_origin, region, 8, 32, 0, 0, 0, NULL, NULL));
     OK(clEnqueueReadBuffer(queue, a, CL_TRUE, 0, 24, out, 0, NULL, NULL));
     CHECK(memcmp(out, in, 24) == 0);
     const size_t too_far[] = {0, 0, 7};
-    CHECK_INT(clEnqueueReadBufferRect(queue, a, CL_TRUE, too_far, host_origin, region, 8, 32, 4, 12,
-                                      out, 0, NULL, NULL),
-              CL_INVALID_VALUE);
+    CHECK_INT(
+        clEnqueueReadBufferRect(queue, a, CL_TRUE, too_far, host_origin, region, 8, 32, 4, 12, out, 0, NULL, NULL),
+        CL_INVALID_VALUE);
 
     cl_int error;
     cl_buffer_region part = {128, 64};
@@ -415,8 +403,8 @@ static void test_host_pointer(void)
     cl_kernel inc = kernel_of("inc");
     set_mem(inc, 0, buffer);
     OK(launch(inc, 16, NULL));
-    cl_uint *mapped = clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 4, 8,
-                                         0, NULL, NULL, &error);
+    cl_uint *mapped =
+        clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 4, 8, 0, NULL, NULL, &error);
     OK(error);
     CHECK(mapped == own + 1); /* in place, as the standard demands */
     CHECK_INT(own[1], 1);
@@ -449,8 +437,8 @@ static void test_maps(void)
     set_mem(iota, 0, buffer);
     OK(launch(iota, 16, NULL));
     cl_event done;
-    cl_uint *mapped = clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 8, 16,
-                                         0, NULL, &done, &error);
+    cl_uint *mapped =
+        clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 8, 16, 0, NULL, &done, &error);
     OK(error);
     OK(clWaitForEvents(1, &done));
     OK(clReleaseEvent(done));
@@ -461,8 +449,7 @@ static void test_maps(void)
     CHECK_INT(read_uint(buffer, 5), 55);
 
     cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = 5, .image_height = 4, .image_depth = 3};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = 5, .image_height = 4, .image_depth = 3};
     cl_mem image = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &error);
     OK(error);
     const size_t zero[] = {0, 0, 0}, whole[] = {5, 4, 3};
@@ -473,8 +460,8 @@ static void test_maps(void)
     }
     OK(clEnqueueWriteImage(queue, image, CL_TRUE, zero, whole, 0, 0, bytes, 0, NULL, NULL));
     size_t row, slice;
-    unsigned char *pixels = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE,
-                                              origin, region, &row, &slice, 0, NULL, NULL, &error);
+    unsigned char *pixels = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, origin, region, &row,
+                                              &slice, 0, NULL, NULL, &error);
     OK(error);
     CHECK_INT(pixels[0], 1 + 5 + 20);
     CHECK_INT(pixels[slice + row + 2], 3 + 5 * 2 + 20 * 2);
@@ -497,8 +484,7 @@ static void test_early_look_into_map(void)
     cl_mem buffer = buffer_of(4);
     cl_event gate = clCreateUserEvent(context, &error);
     OK(clEnqueueFillBuffer(queue, buffer, "good", 4, 0, 4, 0, NULL, NULL));
-    char *mapped =
-        clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ, 0, 4, 1, &gate, NULL, &error);
+    char *mapped = clEnqueueMapBuffer(queue, buffer, CL_FALSE, CL_MAP_READ, 0, 4, 1, &gate, NULL, &error);
     OK(error);
     CHECK(memcmp(mapped, "good", 4) != 0);
     OK(clSetUserEventStatus(gate, CL_COMPLETE));
@@ -510,8 +496,8 @@ static void test_early_look_into_map(void)
     tear_down();
 }
 
-static cl_mem image_of(cl_mem_object_type type, cl_channel_order order, cl_channel_type channel,
-                       size_t width, size_t height, size_t depth_or_layers)
+static cl_mem image_of(cl_mem_object_type type, cl_channel_order order, cl_channel_type channel, size_t width,
+                       size_t height, size_t depth_or_layers)
 {
     cl_int error;
     cl_image_format format = {order, channel};
@@ -544,10 +530,10 @@ static void test_images(void)
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         const size_t *region = shapes[s].region;
         bool lines = shapes[s].type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-        cl_mem image = image_of(shapes[s].type, CL_RGBA, CL_UNSIGNED_INT8, region[0], region[1],
-                                lines ? region[1] : region[2]);
-        cl_mem other = image_of(shapes[s].type, CL_RGBA, CL_UNSIGNED_INT8, region[0], region[1],
-                                lines ? region[1] : region[2]);
+        cl_mem image =
+            image_of(shapes[s].type, CL_RGBA, CL_UNSIGNED_INT8, region[0], region[1], lines ? region[1] : region[2]);
+        cl_mem other =
+            image_of(shapes[s].type, CL_RGBA, CL_UNSIGNED_INT8, region[0], region[1], lines ? region[1] : region[2]);
         cl_mem buffer = buffer_of(256);
         OK(clEnqueueWriteImage(queue, image, CL_FALSE, zero, region, 0, 0, in, 0, NULL, NULL));
         OK(clEnqueueCopyImage(queue, image, other, zero, zero, region, 0, NULL, NULL));
@@ -557,9 +543,8 @@ static void test_images(void)
         OK(clEnqueueReadImage(queue, image, CL_TRUE, zero, region, 0, 0, out, 0, NULL, NULL));
         CHECK(memcmp(out, "....", 4) == 0 && memcmp(out + 4, in + 4, 236) == 0);
         const size_t beyond[] = {region[0], 0, 0};
-        CHECK_INT(
-            clEnqueueReadImage(queue, image, CL_TRUE, beyond, region, 0, 0, out, 0, NULL, NULL),
-            CL_INVALID_VALUE);
+        CHECK_INT(clEnqueueReadImage(queue, image, CL_TRUE, beyond, region, 0, 0, out, 0, NULL, NULL),
+                  CL_INVALID_VALUE);
         OK(clReleaseMemObject(buffer));
         OK(clReleaseMemObject(other));
         OK(clReleaseMemObject(image));
@@ -590,8 +575,7 @@ static void test_images(void)
     cl_mem under = buffer_of(64);
     OK(clEnqueueFillBuffer(queue, under, "ABCD", 4, 0, 64, 0, NULL, NULL));
     cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 64, .mem_object = under};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 64, .mem_object = under};
     cl_mem view = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &error);
     OK(error);
     const size_t third[] = {2, 0, 0}, four[] = {4, 1, 1};
@@ -602,14 +586,13 @@ static void test_images(void)
     OK(clReleaseMemObject(half));
     OK(clReleaseMemObject(bgra));
 
-    cl_sampler sampler =
-        clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &error);
+    cl_sampler sampler = clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, &error);
     OK(error);
     cl_mem src = image_of(CL_MEM_OBJECT_IMAGE2D, CL_R, CL_UNSIGNED_INT32, 3, 2, 0);
     cl_mem dst = image_of(CL_MEM_OBJECT_IMAGE2D, CL_R, CL_UNSIGNED_INT32, 3, 2, 0);
     cl_mem numbers = buffer_of(24), result = buffer_of(24);
-    cl_kernel iota = kernel_of("iota"), to_image = kernel_of("imagewrite_a"),
-              copy = kernel_of("imagecopy"), from_image = kernel_of("imageread_a");
+    cl_kernel iota = kernel_of("iota"), to_image = kernel_of("imagewrite_a"), copy = kernel_of("imagecopy"),
+              from_image = kernel_of("imageread_a");
     set_mem(iota, 0, numbers);
     set_mem(to_image, 0, src);
     set_mem(to_image, 1, numbers);
@@ -637,8 +620,7 @@ static void test_images(void)
 }
 
 static void check_arg(cl_kernel kernel, cl_uint index, const char *type, const char *name,
-                      cl_kernel_arg_address_qualifier address,
-                      cl_kernel_arg_type_qualifier qualifier)
+                      cl_kernel_arg_address_qualifier address, cl_kernel_arg_type_qualifier qualifier)
 {
     char text[64];
     OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_NAME, sizeof text, text, NULL));
@@ -646,12 +628,10 @@ static void check_arg(cl_kernel kernel, cl_uint index, const char *type, const c
     OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_NAME, sizeof text, text, NULL));
     CHECK(strcmp(text, name) == 0);
     cl_kernel_arg_address_qualifier got_address;
-    OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof got_address,
-                          &got_address, NULL));
+    OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof got_address, &got_address, NULL));
     CHECK_INT(got_address, address);
     cl_kernel_arg_type_qualifier got_qualifier;
-    OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof got_qualifier,
-                          &got_qualifier, NULL));
+    OK(clGetKernelArgInfo(kernel, index, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof got_qualifier, &got_qualifier, NULL));
     CHECK_INT(got_qualifier, qualifier);
 }
 
@@ -684,8 +664,7 @@ static void test_programs(void)
     OK(clReleaseKernel(kernel));
     kernel = kernel_of("nop_grouped");
     size_t group[3];
-    OK(clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group,
-                                group, NULL));
+    OK(clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group, group, NULL));
     CHECK(group[0] == 4 && group[1] == 2 && group[2] == 1);
     CHECK_INT(launch(kernel, 8, NULL), CL_INVALID_WORK_GROUP_SIZE);
     OK(clReleaseKernel(kernel));
@@ -693,8 +672,8 @@ static void test_programs(void)
     char names[1024];
     OK(clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, sizeof names, names, NULL));
     CHECK(strncmp(names, "nop;fill_a;iota;", 16) == 0);
-    CHECK(strstr(names, "comment") == NULL && strstr(names, "here") == NULL &&
-          strstr(names, "declared") == NULL && strstr(names, "bad") == NULL);
+    CHECK(strstr(names, "comment") == NULL && strstr(names, "here") == NULL && strstr(names, "declared") == NULL &&
+          strstr(names, "bad") == NULL);
     size_t num_kernels;
     OK(clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof num_kernels, &num_kernels, NULL));
     cl_kernel kernels[64];
@@ -710,15 +689,13 @@ static void test_programs(void)
     const char *bad = "kernel void nop(void) {}\n\n#error this is wrong\n";
     cl_program failing = clCreateProgramWithSource(context, 1, &bad, NULL, &error);
     static atomic_int notified;
-    CHECK_INT(clBuildProgram(failing, 1, &device, "-DX", note_build, &notified),
-              CL_BUILD_PROGRAM_FAILURE);
+    CHECK_INT(clBuildProgram(failing, 1, &device, "-DX", note_build, &notified), CL_BUILD_PROGRAM_FAILURE);
     wait_for_count(&notified, 1);
     char log[512];
     OK(clGetProgramBuildInfo(failing, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL));
     CHECK(strstr(log, ":3: error: #error this is wrong") != NULL);
     cl_build_status status;
-    OK(clGetProgramBuildInfo(failing, device, CL_PROGRAM_BUILD_STATUS, sizeof status, &status,
-                             NULL));
+    OK(clGetProgramBuildInfo(failing, device, CL_PROGRAM_BUILD_STATUS, sizeof status, &status, NULL));
     CHECK_INT(status, CL_BUILD_ERROR);
     CHECK(clCreateKernel(failing, "nop", &error) == NULL);
     CHECK_INT(error, CL_INVALID_PROGRAM_EXECUTABLE);
@@ -734,8 +711,8 @@ static void test_programs(void)
     unsigned char *binary = malloc(size);
     OK(clGetProgramInfo(plain, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
     cl_int binary_status;
-    cl_program loaded = clCreateProgramWithBinary(
-        context, 1, &device, &size, (const unsigned char **)&binary, &binary_status, &error);
+    cl_program loaded =
+        clCreateProgramWithBinary(context, 1, &device, &size, (const unsigned char **)&binary, &binary_status, &error);
     OK(error);
     OK(clBuildProgram(loaded, 0, NULL, NULL, NULL, NULL));
     kernel = clCreateKernel(loaded, "inc", &error);
@@ -743,8 +720,8 @@ static void test_programs(void)
     OK(clReleaseKernel(kernel));
     OK(clReleaseProgram(loaded));
     binary[0] ^= 1;
-    CHECK(clCreateProgramWithBinary(context, 1, &device, &size, (const unsigned char **)&binary,
-                                    &binary_status, &error) == NULL);
+    CHECK(clCreateProgramWithBinary(context, 1, &device, &size, (const unsigned char **)&binary, &binary_status,
+                                    &error) == NULL);
     CHECK_INT(error, CL_INVALID_BINARY);
     free(binary);
     OK(clReleaseProgram(plain));
@@ -787,8 +764,8 @@ static void test_arg_info_is_strict(void)
     OK(clGetProgramInfo(plain, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL));
     unsigned char *binary = malloc(size);
     OK(clGetProgramInfo(plain, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
-    cl_program loaded = clCreateProgramWithBinary(context, 1, &device, &size,
-                                                  (const unsigned char **)&binary, NULL, &error);
+    cl_program loaded =
+        clCreateProgramWithBinary(context, 1, &device, &size, (const unsigned char **)&binary, NULL, &error);
     OK(error);
     OK(clBuildProgram(loaded, 0, NULL, "-cl-kernel-arg-info", NULL, NULL));
     expect_no_arg_info(loaded);
@@ -802,8 +779,8 @@ static void test_kernels(void)
 {
     set_up();
     cl_mem a = buffer_of(64), b = buffer_of(64), c = buffer_of(64);
-    cl_kernel fill = kernel_of("fill_a"), iota = kernel_of("iota"), inc = kernel_of("inc"),
-              add = kernel_of("add"), copy = kernel_of("copy"), sum = kernel_of("sum");
+    cl_kernel fill = kernel_of("fill_a"), iota = kernel_of("iota"), inc = kernel_of("inc"), add = kernel_of("add"),
+              copy = kernel_of("copy"), sum = kernel_of("sum");
     set_mem(fill, 0, a);
     set_uint(fill, 1, 100);
     set_mem(iota, 0, b);
@@ -865,8 +842,7 @@ static void test_kernels(void)
     for (int i = 0; i < 2; i++) {
         cl_ulong at[4];
         for (cl_uint p = 0; p < 4; p++) {
-            OK(clGetEventProfilingInfo(events[i], CL_PROFILING_COMMAND_QUEUED + p, sizeof at[p],
-                                       &at[p], NULL));
+            OK(clGetEventProfilingInfo(events[i], CL_PROFILING_COMMAND_QUEUED + p, sizeof at[p], &at[p], NULL));
         }
         CHECK(at[0] <= at[1] && at[1] <= at[2] && at[2] <= at[3]);
         CHECK(at[3] - at[2] >= 20000000);
@@ -1076,8 +1052,7 @@ static void *write_in_thread(void *argument)
     for (int i = 0; i < WRITES; i++) {
         memset(bytes, (int)(w->number + (unsigned)i), sizeof bytes);
         cl_event done;
-        OK(clEnqueueWriteBuffer(w->queue, w->buffer, CL_FALSE, (size_t)w->number * PART, PART, bytes, 0,
-                                NULL, &done));
+        OK(clEnqueueWriteBuffer(w->queue, w->buffer, CL_FALSE, (size_t)w->number * PART, PART, bytes, 0, NULL, &done));
         OK(clWaitForEvents(1, &done));
         OK(clReleaseEvent(done));
     }
@@ -1502,9 +1477,9 @@ struct test_case {
     int code;   /* that it must exit with */
 };
 
-#define RETURNS                                                                                    \
-    "clEnqueueNDRangeKernel 3 return -5;"                                                          \
-    "clEnqueueNDRangeKernel 5-6 return -4;"                                                        \
+#define RETURNS                                                                                                        \
+    "clEnqueueNDRangeKernel 3 return -5;"                                                                              \
+    "clEnqueueNDRangeKernel 5-6 return -4;"                                                                            \
     "clEnqueueNDRangeKernel 8+ return -36"
 
 static const struct test_case cases[] = {
@@ -1535,8 +1510,7 @@ static const struct test_case cases[] = {
     {"crash_of_call", test_crash_of_call, "clBuildProgram 1 crash", SIGSEGV, 0},
     {"crash_of_any_call", test_crash_of_call, "call 5 crash", SIGSEGV, 0},
     {"crash_of_kernel", test_crash_of_kernel, NULL, SIGSEGV, 0},
-    {"crash_of_completion", test_runs_to_end, "complete clEnqueueNDRangeKernel 1 crash", SIGSEGV,
-     0},
+    {"crash_of_completion", test_runs_to_end, "complete clEnqueueNDRangeKernel 1 crash", SIGSEGV, 0},
     {"abort", test_runs_to_end, "clEnqueueNDRangeKernel 1 abort", SIGABRT, 0},
     {"exit", test_runs_to_end, "clEnqueueNDRangeKernel 1 exit 41", 0, 41},
     {"late_completion", test_late_completion, "complete 2 delay 2s", 0, 0},
@@ -1545,8 +1519,7 @@ static const struct test_case cases[] = {
     {"lost_after_time", test_lost_after_time, "device lost after 1s", 0, 0},
     {"rule_in_source", test_rule_in_source, NULL, 0, 0},
     {"settings", test_settings,
-     "devices 2; device type gpu; device memory 1MiB; device unified no; unknown kernels nop", 0,
-     0},
+     "devices 2; device type gpu; device memory 1MiB; device unified no; unknown kernels nop", 0, 0},
     {"two_devices", test_two_devices, "devices 2", 0, 0},
     {"flush_required", test_flush_required, "flush required", 0, 0},
     {"newest_first", test_newest_first, "order newest", 0, 0},

@@ -246,8 +246,7 @@ struct _cl_kernel {
 
 /* ---- objects.c: references and answers to queries ---------------------------------------- */
 
-void dv_object_init(struct dv_object *object, enum dv_kind kind,
-                    void (*destroy)(struct dv_object *object));
+void dv_object_init(struct dv_object *object, enum dv_kind kind, void (*destroy)(struct dv_object *object));
 void dv_object_ref(void *object);
 void dv_object_unref(void *object);
 /* False when the application holds no reference that could be retained or released. */
@@ -259,12 +258,10 @@ cl_uint dv_object_count(const void *object);
 
 cl_int dv_answer(const void *value, size_t value_size, size_t param_value_size, void *param_value,
                  size_t *param_value_size_ret);
-cl_int dv_answer_string(const char *text, size_t param_value_size, void *param_value,
-                        size_t *param_value_size_ret);
+cl_int dv_answer_string(const char *text, size_t param_value_size, void *param_value, size_t *param_value_size_ret);
 /* For the info functions, whose last three parameters always have the same names. */
 #define DV_STRING(text) dv_answer_string(text, param_value_size, param_value, param_value_size_ret)
-#define DV_BYTES(bytes, size)                                                                      \
-    dv_answer(bytes, size, param_value_size, param_value, param_value_size_ret)
+#define DV_BYTES(bytes, size) dv_answer(bytes, size, param_value_size, param_value, param_value_size_ret)
 #define DV_VALUE(type, ...) DV_BYTES((&(type){__VA_ARGS__}), sizeof(type))
 #define DV_ARRAY(array) DV_BYTES(array, sizeof array)
 #define DV_NOTHING DV_BYTES(NULL, 0)
@@ -315,20 +312,20 @@ bool dv_device_is_lost(void);
 /* Counts a command that starts; false when the device is lost before it. */
 bool dv_device_start_command(void);
 
-#define DV_ENTER()                                                                                 \
-    do {                                                                                           \
-        cl_int scripted_error_ = dv_script_enter(__func__);                                        \
-        if (scripted_error_ != CL_SUCCESS) {                                                       \
-            return scripted_error_;                                                                \
-        }                                                                                          \
+#define DV_ENTER()                                                                                                     \
+    do {                                                                                                               \
+        cl_int scripted_error_ = dv_script_enter(__func__);                                                            \
+        if (scripted_error_ != CL_SUCCESS) {                                                                           \
+            return scripted_error_;                                                                                    \
+        }                                                                                                              \
     } while (0)
 
-#define DV_ENTER_CREATE(errcode_ret)                                                               \
-    do {                                                                                           \
-        cl_int scripted_error_ = dv_script_enter(__func__);                                        \
-        if (scripted_error_ != CL_SUCCESS) {                                                       \
-            return dv_fail((errcode_ret), scripted_error_);                                        \
-        }                                                                                          \
+#define DV_ENTER_CREATE(errcode_ret)                                                                                   \
+    do {                                                                                                               \
+        cl_int scripted_error_ = dv_script_enter(__func__);                                                            \
+        if (scripted_error_ != CL_SUCCESS) {                                                                           \
+            return dv_fail((errcode_ret), scripted_error_);                                                            \
+        }                                                                                                              \
     } while (0)
 
 /* ---- queue.c: commands, queues, events ---------------------------------------------------- */
@@ -377,9 +374,8 @@ struct dv_command {
 };
 
 /* Checks queue and wait list and makes an empty command; NULL with *error set if they are bad. */
-struct dv_command *dv_command_create(const char *function, cl_command_queue queue,
-                                     cl_command_type type, cl_uint num_waits, const cl_event *waits,
-                                     cl_int *error);
+struct dv_command *dv_command_create(const char *function, cl_command_queue queue, cl_command_type type,
+                                     cl_uint num_waits, const cl_event *waits, cl_int *error);
 void dv_command_keep(struct dv_command *command, void *object);
 /* Frees a command that was not enqueued. */
 void dv_command_destroy(struct dv_command *command);
@@ -389,18 +385,16 @@ cl_int dv_command_enqueue(struct dv_command *command, cl_bool blocking, cl_event
 /* ---- kernels.c: what kernels do ------------------------------------------------------------ */
 
 /* The behaviour a kernel's name asks for, or NULL with a message. */
-const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signature, char *message,
-                                             size_t message_size);
+const struct dv_behaviour *dv_behaviour_find(const struct dv_signature *signature, char *message, size_t message_size);
 /* Runs a launch; CL_COMPLETE or the negative status of its event. */
 cl_int dv_behaviour_run(const struct dv_launch *launch);
-void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size_t height,
-                  size_t depth);
+void dv_rect_copy(struct dv_rect dst, struct dv_rect src, size_t row_bytes, size_t height, size_t depth);
 
 /* ---- parse.c: finding kernels in source text ----------------------------------------------- */
 
 /* All kernels of a source, or false with a message. The array is malloced. */
-bool dv_source_parse(const char *source, struct dv_signature **signatures, cl_uint *count,
-                     char *message, size_t message_size);
+bool dv_source_parse(const char *source, struct dv_signature **signatures, cl_uint *count, char *message,
+                     size_t message_size);
 /* Adds the rules that a source brings along for the process that builds it. */
 bool dv_source_take_rules(const char *source, char *message, size_t message_size);
 
@@ -414,7 +408,6 @@ struct dv_rect dv_image_rect(cl_mem image, const size_t origin[3]);
 
 /* ---- the entry point the loader asks for ---------------------------------------------------- */
 
-cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms,
-                                          cl_uint *num_platforms);
+cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms);
 
 #endif

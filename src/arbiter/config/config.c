@@ -58,57 +58,44 @@ const char *dvd_config_policy_word(int policy)
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 
-static const cyaml_schema_value_t path_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_MAX_PATH - 1)};
-static const cyaml_schema_value_t word_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, 64)};
+static const cyaml_schema_value_t path_schema = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_MAX_PATH - 1)};
+static const cyaml_schema_value_t word_schema = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, 64)};
 
 static const cyaml_schema_field_t sandbox_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dvd_sandbox_rule, paths, paths_count,
-                               &path_schema, 0, DV_MAX_SANDBOX_PATHS),
-    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dvd_sandbox_rule, groups,
-                               groups_count, &word_schema, 0, DV_SANDBOX_GROUPS_MAX),
-    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dvd_sandbox_rule, calls, calls_count,
-                               &word_schema, 0, DV_MAX_SANDBOX_CALLS),
-    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dvd_sandbox_rule, ioctls, ioctls_count,
-                               &word_schema, 1, DV_MAX_SANDBOX_IOCTLS),
+    CYAML_FIELD_SEQUENCE_COUNT("paths", OPTIONAL_POINTER, struct dvd_sandbox_rule, paths, paths_count, &path_schema, 0,
+                               DV_MAX_SANDBOX_PATHS),
+    CYAML_FIELD_SEQUENCE_COUNT("groups", OPTIONAL_POINTER, struct dvd_sandbox_rule, groups, groups_count, &word_schema,
+                               0, DV_SANDBOX_GROUPS_MAX),
+    CYAML_FIELD_SEQUENCE_COUNT("calls", OPTIONAL_POINTER, struct dvd_sandbox_rule, calls, calls_count, &word_schema, 0,
+                               DV_MAX_SANDBOX_CALLS),
+    CYAML_FIELD_SEQUENCE_COUNT("ioctls", OPTIONAL_POINTER, struct dvd_sandbox_rule, ioctls, ioctls_count, &word_schema,
+                               1, DV_MAX_SANDBOX_IOCTLS),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t device_fields[] = {
-    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dvd_device_rule, match, 1,
-                           DV_MAX_DEVICE_NAME - 1),
-    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_device_rule, name, 1,
-                           DV_MAX_DEVICE_NAME - 1),
-    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dvd_device_rule, unified, auto_words,
-                     COUNT(auto_words)),
-    CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dvd_device_rule, present_as,
-                     present_as_words, COUNT(present_as_words)),
-    CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dvd_device_rule, policy, policy_words,
-                     COUNT(policy_words)),
+    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dvd_device_rule, match, 1, DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_device_rule, name, 1, DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dvd_device_rule, unified, auto_words, COUNT(auto_words)),
+    CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dvd_device_rule, present_as, present_as_words,
+                     COUNT(present_as_words)),
+    CYAML_FIELD_ENUM("policy", OPTIONAL_ENUM, struct dvd_device_rule, policy, policy_words, COUNT(policy_words)),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dvd_device_rule, slots),
-    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dvd_device_rule, scrub, auto_words,
-                     COUNT(auto_words)),
-    CYAML_FIELD_ENUM("copy-engine", OPTIONAL_ENUM, struct dvd_device_rule, copy_engine, auto_words,
-                     COUNT(auto_words)),
-    CYAML_FIELD_ENUM("pinned", OPTIONAL_ENUM, struct dvd_device_rule, pinned, auto_words,
-                     COUNT(auto_words)),
-    CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dvd_device_rule, no_swap, swap_words,
-                     COUNT(swap_words)),
+    CYAML_FIELD_ENUM("scrub", OPTIONAL_ENUM, struct dvd_device_rule, scrub, auto_words, COUNT(auto_words)),
+    CYAML_FIELD_ENUM("copy-engine", OPTIONAL_ENUM, struct dvd_device_rule, copy_engine, auto_words, COUNT(auto_words)),
+    CYAML_FIELD_ENUM("pinned", OPTIONAL_ENUM, struct dvd_device_rule, pinned, auto_words, COUNT(auto_words)),
+    CYAML_FIELD_ENUM("swap", OPTIONAL_ENUM, struct dvd_device_rule, no_swap, swap_words, COUNT(swap_words)),
     CYAML_FIELD_STRING_PTR("swap-part", OPTIONAL_POINTER, struct dvd_device_rule, swap_part, 1, 16),
     CYAML_FIELD_STRING_PTR("slice-max", OPTIONAL_POINTER, struct dvd_device_rule, slice_max, 1, 16),
     CYAML_FIELD_STRING_PTR("room-patience", OPTIONAL_POINTER, struct dvd_device_rule, room_patience, 1, 16),
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dvd_device_rule, capacity, 1, 32),
-    CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dvd_device_rule, per_context, 1,
-                           32),
+    CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dvd_device_rule, per_context, 1, 32),
     CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dvd_device_rule, slice, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dvd_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_MAPPING_PTR("sandbox", OPTIONAL_POINTER, struct dvd_device_rule, sandbox, sandbox_fields),
     CYAML_FIELD_END};
 static const cyaml_strval_t order_words[] = {{"free", DV_ORDER_FREE}, {"fixed", DV_ORDER_FIXED}};
-static const cyaml_strval_t per_words[] = {{"user", DV_PER_USER},
-                                           {"group", DV_PER_GROUP},
-                                           {"cgroup", DV_PER_CGROUP},
-                                           {"program", DV_PER_PROGRAM}};
+static const cyaml_strval_t per_words[] = {
+    {"user", DV_PER_USER}, {"group", DV_PER_GROUP}, {"cgroup", DV_PER_CGROUP}, {"program", DV_PER_PROGRAM}};
 static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
                                              {"standard", DV_CLASS_STANDARD + 1},
                                              {"batch", DV_CLASS_BATCH + 1},
@@ -119,84 +106,64 @@ static const cyaml_strval_t class_words[] = {{"latency", DV_CLASS_LATENCY + 1},
 static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("user", OPTIONAL_POINTER, struct dvd_tenant_rule, user, 1, 64),
     CYAML_FIELD_STRING_PTR("group", OPTIONAL_POINTER, struct dvd_tenant_rule, group, 1, 64),
-    CYAML_FIELD_STRING_PTR("cgroup", OPTIONAL_POINTER, struct dvd_tenant_rule, cgroup, 1,
-                           DV_MAX_PATH - 1),
-    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_tenant_rule, name, 1,
-                           DV_MAX_TENANT_NAME - 1),
+    CYAML_FIELD_STRING_PTR("cgroup", OPTIONAL_POINTER, struct dvd_tenant_rule, cgroup, 1, DV_MAX_PATH - 1),
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_tenant_rule, name, 1, DV_MAX_TENANT_NAME - 1),
     CYAML_FIELD_ENUM("refuse", OPTIONAL_ENUM, struct dvd_tenant_rule, refuse, yes_no, COUNT(yes_no)),
-    CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dvd_tenant_rule, per, per_words,
-                     COUNT(per_words)),
-    CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dvd_tenant_rule, request, 1,
-                           SHARE_TEXT_MAX),
-    CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dvd_tenant_rule, limit, 1,
-                           SHARE_TEXT_MAX),
+    CYAML_FIELD_ENUM("per", OPTIONAL_ENUM, struct dvd_tenant_rule, per, per_words, COUNT(per_words)),
+    CYAML_FIELD_STRING_PTR("request", OPTIONAL_POINTER, struct dvd_tenant_rule, request, 1, SHARE_TEXT_MAX),
+    CYAML_FIELD_STRING_PTR("limit", OPTIONAL_POINTER, struct dvd_tenant_rule, limit, 1, SHARE_TEXT_MAX),
     CYAML_FIELD_STRING_PTR("memory", OPTIONAL_POINTER, struct dvd_tenant_rule, memory, 1, 32),
-    CYAML_FIELD_STRING_PTR("memory-request", OPTIONAL_POINTER, struct dvd_tenant_rule, memory_request, 1,
-                           32),
-    CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dvd_tenant_rule, host_memory, 1,
-                           32),
+    CYAML_FIELD_STRING_PTR("memory-request", OPTIONAL_POINTER, struct dvd_tenant_rule, memory_request, 1, 32),
+    CYAML_FIELD_STRING_PTR("host-memory", OPTIONAL_POINTER, struct dvd_tenant_rule, host_memory, 1, 32),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dvd_tenant_rule, weight),
-    CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dvd_tenant_rule, class, class_words,
-                     COUNT(class_words)),
-    CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dvd_tenant_rule, may_request, 1,
-                           SHARE_TEXT_MAX),
+    CYAML_FIELD_ENUM("class", OPTIONAL_ENUM, struct dvd_tenant_rule, class, class_words, COUNT(class_words)),
+    CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dvd_tenant_rule, may_request, 1, SHARE_TEXT_MAX),
     CYAML_FIELD_UINT_PTR("may-weight", OPTIONAL_POINTER, struct dvd_tenant_rule, may_weight),
-    CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dvd_tenant_rule, may_class, class_words,
-                     COUNT(class_words)),
+    CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dvd_tenant_rule, may_class, class_words, COUNT(class_words)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_tenant_rule, tenant_fields)};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_device_rule, device_fields)};
 static const cyaml_strval_t sandbox_words[] = {{"yes", DV_SANDBOX_YES},
-                                            {"no", DV_SANDBOX_NO},
-                                            {"true", DV_SANDBOX_YES},
-                                            {"false", DV_SANDBOX_NO},
-                                            {"if-possible", DV_SANDBOX_IF_POSSIBLE}};
+                                               {"no", DV_SANDBOX_NO},
+                                               {"true", DV_SANDBOX_YES},
+                                               {"false", DV_SANDBOX_NO},
+                                               {"if-possible", DV_SANDBOX_IF_POSSIBLE}};
 
 static const cyaml_schema_field_t deadline_fields[] = {
     CYAML_FIELD_STRING_PTR("latency", OPTIONAL_POINTER, struct dvd_deadlines, latency, 1, 16),
     CYAML_FIELD_STRING_PTR("standard", OPTIONAL_POINTER, struct dvd_deadlines, standard, 1, 16),
     CYAML_FIELD_STRING_PTR("batch", OPTIONAL_POINTER, struct dvd_deadlines, batch, 1, 16),
-    CYAML_FIELD_STRING_PTR("idle", OPTIONAL_POINTER, struct dvd_deadlines, idle, 1, 16),
-    CYAML_FIELD_END};
+    CYAML_FIELD_STRING_PTR("idle", OPTIONAL_POINTER, struct dvd_deadlines, idle, 1, 16), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t file_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dvd_config_file, devices,
-                               devices_count, &device_schema, 0, DV_MAX_DEVICE_RULES),
-    CYAML_FIELD_SEQUENCE_COUNT("tenants", OPTIONAL_POINTER, struct dvd_config_file, tenants,
-                               tenants_count, &tenant_schema, 0, DV_MAX_TENANT_RULES),
+    CYAML_FIELD_SEQUENCE_COUNT("devices", OPTIONAL_POINTER, struct dvd_config_file, devices, devices_count,
+                               &device_schema, 0, DV_MAX_DEVICE_RULES),
+    CYAML_FIELD_SEQUENCE_COUNT("tenants", OPTIONAL_POINTER, struct dvd_config_file, tenants, tenants_count,
+                               &tenant_schema, 0, DV_MAX_TENANT_RULES),
     CYAML_FIELD_STRING_PTR("arena", OPTIONAL_POINTER, struct dvd_config_file, arena, 1, 32),
-    CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dvd_config_file, vendors,
-                               vendors_count, &path_schema, 1, DV_MAX_VENDORS),
-    CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dvd_config_file,
-                           operator_group, 1, 64),
+    CYAML_FIELD_SEQUENCE_COUNT("vendors", OPTIONAL_POINTER, struct dvd_config_file, vendors, vendors_count,
+                               &path_schema, 1, DV_MAX_VENDORS),
+    CYAML_FIELD_STRING_PTR("operator-group", OPTIONAL_POINTER, struct dvd_config_file, operator_group, 1, 64),
     CYAML_FIELD_STRING_PTR("session-group", OPTIONAL_POINTER, struct dvd_config_file, session_group, 1, 64),
-    CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dvd_config_file, tenants_see_own,
-                     yes_no, COUNT(yes_no)),
-    CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dvd_config_file,
-                         sessions_per_user),
+    CYAML_FIELD_ENUM("tenants-see-own", OPTIONAL_ENUM, struct dvd_config_file, tenants_see_own, yes_no, COUNT(yes_no)),
+    CYAML_FIELD_UINT_PTR("sessions-per-user", OPTIONAL_POINTER, struct dvd_config_file, sessions_per_user),
     CYAML_FIELD_ENUM("device-order", OPTIONAL_ENUM, struct dvd_config_file, device_order, order_words,
                      COUNT(order_words)),
-    CYAML_FIELD_ENUM("sandbox", OPTIONAL_ENUM, struct dvd_config_file, sandbox, sandbox_words,
-                     COUNT(sandbox_words)),
-    CYAML_FIELD_ENUM("allow-unsandboxed-workers", OPTIONAL_ENUM, struct dvd_config_file, allow_unsandboxed,
-                     yes_no, COUNT(yes_no)),
-    CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dvd_config_file, deadlines,
-                            deadline_fields),
-    CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dvd_config_file, lease_sessions, 1,
-                           64),
+    CYAML_FIELD_ENUM("sandbox", OPTIONAL_ENUM, struct dvd_config_file, sandbox, sandbox_words, COUNT(sandbox_words)),
+    CYAML_FIELD_ENUM("allow-unsandboxed-workers", OPTIONAL_ENUM, struct dvd_config_file, allow_unsandboxed, yes_no,
+                     COUNT(yes_no)),
+    CYAML_FIELD_MAPPING_PTR("deadlines", OPTIONAL_POINTER, struct dvd_config_file, deadlines, deadline_fields),
+    CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dvd_config_file, lease_sessions, 1, 64),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dvd_config_file, cache_size, 1, 32),
     CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dvd_config_file, caches_size, 1, 32),
-    CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dvd_config_file, restart_within, 1,
-                           16),
-    CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dvd_config_file, worker_memory, 1,
-                           32),
+    CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dvd_config_file, restart_within, 1, 16),
+    CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dvd_config_file, worker_memory, 1, 32),
     CYAML_FIELD_UINT_PTR("worker-processes", OPTIONAL_POINTER, struct dvd_config_file, worker_processes),
     CYAML_FIELD_STRING_PTR("worker-cgroup", OPTIONAL_POINTER, struct dvd_config_file, worker_cgroup, 1,
                            DV_MAX_PATH - 1),
-    CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dvd_config_file, worker_users, 1,
-                           32),
+    CYAML_FIELD_STRING_PTR("worker-users", OPTIONAL_POINTER, struct dvd_config_file, worker_users, 1, 32),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t file_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct dvd_config_file, file_fields)};
@@ -332,16 +299,15 @@ static const struct {
     {"tenants", " in a tenant rule", tenant_fields},
 };
 
-static void explain(struct dv_yaml_complaint *complaint, const char *path, const char *data,
-                    char *error, size_t error_bytes)
+static void explain(struct dv_yaml_complaint *complaint, const char *path, const char *data, char *error,
+                    size_t error_bytes)
 {
     int line = complaint->line ? complaint->line : 1;
     const char *rest;
     char text[512];
 
     if ((rest = rest_after(complaint->what, "libyaml: "))) {
-        snprintf(error, error_bytes, "%s:%d: this is not YAML: %s", path,
-                 dv_yaml_find_syntax_error(data), rest);
+        snprintf(error, error_bytes, "%s:%d: this is not YAML: %s", path, dv_yaml_find_syntax_error(data), rest);
         return;
     }
     if ((rest = rest_after(complaint->what, "Unexpected key: "))) {
@@ -351,19 +317,16 @@ static void explain(struct dv_yaml_complaint *complaint, const char *path, const
             part++;
         list_keys(text, sizeof text, part < COUNT(parts) ? parts[part].fields : file_fields);
         snprintf(error, error_bytes, "%s:%d: unknown key '%s'%s; expected one of: %s", path,
-                 dv_yaml_find_line(data, rest, line), rest,
-                 part < COUNT(parts) ? parts[part].words : "", text);
+                 dv_yaml_find_line(data, rest, line), rest, part < COUNT(parts) ? parts[part].words : "", text);
         return;
     }
     if ((rest = rest_after(complaint->what, "Mapping field already seen: "))) {
-        snprintf(error, error_bytes, "%s:%d: '%s' is given twice", path,
-                 dv_yaml_find_line(data, rest, line + 1), rest);
+        snprintf(error, error_bytes, "%s:%d: '%s' is given twice", path, dv_yaml_find_line(data, rest, line + 1), rest);
         return;
     }
     put_plainly(complaint, text, sizeof text);
     const char *hint = hint_for(complaint->keys[0]);
-    snprintf(error, error_bytes, "%s:%d: %s%s%s", path, line, text, hint ? "; expected " : "",
-             hint ? hint : "");
+    snprintf(error, error_bytes, "%s:%d: %s%s%s", path, line, text, hint ? "; expected " : "", hint ? hint : "");
 }
 
 static uint64_t machine_memory(void)
@@ -403,8 +366,7 @@ static void fill_defaults(struct dvd_config *config)
         config->worker_processes = default_processes(config->sessions_per_user);
 }
 
-static int check_arena(struct dvd_config *config, const char *path, const char *data, char *error,
-                       size_t error_bytes)
+static int check_arena(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     const char *text = config->file->arena;
     char least[32], most[32];
@@ -412,40 +374,37 @@ static int check_arena(struct dvd_config *config, const char *path, const char *
     int status = dv_text_parse_size(text, &config->arena_bytes);
     if (status == 0 && config->arena_bytes <= DV_SHM_BYTES_MAX)
         config->arena_bytes = (config->arena_bytes + DV_PAGE - 1) / DV_PAGE * DV_PAGE;
-    if (status == 0 && config->arena_bytes >= DV_SHM_BYTES_MIN &&
-        config->arena_bytes <= DV_SHM_BYTES_MAX)
+    if (status == 0 && config->arena_bytes >= DV_SHM_BYTES_MIN && config->arena_bytes <= DV_SHM_BYTES_MAX)
         return 0;
     dv_text_format_size(least, sizeof least, DV_SHM_BYTES_MIN);
     dv_text_format_size(most, sizeof most, DV_SHM_BYTES_MAX);
-    snprintf(error, error_bytes,
-             "%s:%d: arena is '%s'; expected a size from %s to %s, such as 16GiB", path,
+    snprintf(error, error_bytes, "%s:%d: arena is '%s'; expected a size from %s to %s, such as 16GiB", path,
              dv_yaml_find_line(data, "arena", 1), text, least, most);
     return -EINVAL;
 }
 
-static int find_group(const char *key, const char *name, const char *path, const char *data, gid_t *gid,
-                      char *error, size_t error_bytes)
+static int find_group(const char *key, const char *name, const char *path, const char *data, gid_t *gid, char *error,
+                      size_t error_bytes)
 {
     const struct group *group = getgrnam(name);
 
     if (!group) {
-        snprintf(error, error_bytes, "%s:%d: %s: there is no group '%s' on this machine; expected %s",
-                 path, dv_yaml_find_line(data, key, 1), key, name, hint_for(key));
+        snprintf(error, error_bytes, "%s:%d: %s: there is no group '%s' on this machine; expected %s", path,
+                 dv_yaml_find_line(data, key, 1), key, name, hint_for(key));
         return -EINVAL;
     }
     *gid = group->gr_gid;
     return 0;
 }
 
-static int check_groups(struct dvd_config *config, const char *path, const char *data, char *error,
-                        size_t error_bytes)
+static int check_groups(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     const struct dvd_config_file *file = config->file;
     int status = 0;
 
     if (file->operator_group) {
-        status = find_group("operator-group", file->operator_group, path, data, &config->operator_group,
-                            error, error_bytes);
+        status =
+            find_group("operator-group", file->operator_group, path, data, &config->operator_group, error, error_bytes);
         config->has_operator_group = status == 0;
     }
     if (status < 0 || !file->session_group)
@@ -455,8 +414,7 @@ static int check_groups(struct dvd_config *config, const char *path, const char 
         return 0;
     }
     config->sessions_for = DV_SESSIONS_FOR_GROUP;
-    return find_group("session-group", file->session_group, path, data, &config->session_group, error,
-                      error_bytes);
+    return find_group("session-group", file->session_group, path, data, &config->session_group, error, error_bytes);
 }
 
 /* ---- tenants ---- */
@@ -478,8 +436,7 @@ static int wrong(const struct position *position, const char *key, const char *v
     return -EINVAL;
 }
 
-static int read_share(const struct position *position, const char *key, const char *text, uint32_t least,
-                      uint32_t *ppm)
+static int read_share(const struct position *position, const char *key, const char *text, uint32_t least, uint32_t *ppm)
 {
     if (!text)
         return 0;
@@ -488,8 +445,7 @@ static int read_share(const struct position *position, const char *key, const ch
     return 0;
 }
 
-static int read_weight(const struct position *position, const char *key, const uint64_t *number,
-                       uint32_t *weight)
+static int read_weight(const struct position *position, const char *key, const uint64_t *number, uint32_t *weight)
 {
     char text[24];
 
@@ -527,14 +483,13 @@ static int find_people(const struct position *position, struct dvd_tenant_rule *
     return 0;
 }
 
-static int read_memory(const struct position *position, const char *key, const char *text,
-                       struct dvd_memory_size *size)
+static int read_memory(const struct position *position, const char *key, const char *text, struct dvd_memory_size *size)
 {
     if (!text)
         return 0;
-    if (strchr(text, '%') ? dv_text_parse_share(text, &size->ppm) == 0 && size->ppm > 0
-                          : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 &&
-                                size->bytes <= DV_MEMORY_BYTES_MAX)
+    if (strchr(text, '%')
+            ? dv_text_parse_share(text, &size->ppm) == 0 && size->ppm > 0
+            : dv_text_parse_size(text, &size->bytes) == 0 && size->bytes > 0 && size->bytes <= DV_MEMORY_BYTES_MAX)
         return 0;
     return wrong(position, key, text);
 }
@@ -544,8 +499,8 @@ static int read_memory(const struct position *position, const char *key, const c
  * pattern, users who can make cgroups could make tenants. */
 static int check_identity(const struct position *position, const struct dvd_tenant_rule *rule)
 {
-    if (rule->name && (rule->name[0] == '/' || strchr(rule->name, ':') ||
-                       strspn(rule->name, "0123456789") == strlen(rule->name))) {
+    if (rule->name &&
+        (rule->name[0] == '/' || strchr(rule->name, ':') || strspn(rule->name, "0123456789") == strlen(rule->name))) {
         snprintf(position->error, position->error_bytes,
                  "%s:%d: a tenant cannot be called '%s'; expected a name without a colon, that does "
                  "not begin with a slash and is not a number",
@@ -589,24 +544,21 @@ static int check_tenant(const struct position *position, struct dvd_tenant_rule 
         status = wrong(position, "host-memory", rule->host_memory);
     terms->may_request_ppm = terms->share.request_ppm;
     terms->may_weight = terms->share.weight;
-    terms->may_class =
-        rule->may_class ? (enum dv_class)(rule->may_class - 1) : terms->share.class;
+    terms->may_class = rule->may_class ? (enum dv_class)(rule->may_class - 1) : terms->share.class;
     if (status == 0)
         status = read_share(position, "may-request", rule->may_request, 0, &terms->may_request_ppm);
     if (status == 0)
         status = read_weight(position, "may-weight", rule->may_weight, &terms->may_weight);
     if (status == 0 && terms->share.request_ppm > terms->share.limit_ppm) {
         snprintf(position->error, position->error_bytes,
-                 "%s:%d: the request of %s is above the limit of %s; expected at most the limit",
-                 position->path, dv_yaml_find_line(position->data, "request", position->line), rule->request,
-                 rule->limit);
+                 "%s:%d: the request of %s is above the limit of %s; expected at most the limit", position->path,
+                 dv_yaml_find_line(position->data, "request", position->line), rule->request, rule->limit);
         status = -EINVAL;
     }
     return status;
 }
 
-static int check_memory(struct dvd_config *config, const char *path, const char *data, char *error,
-                        size_t error_bytes)
+static int check_memory(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
@@ -615,30 +567,31 @@ static int check_memory(struct dvd_config *config, const char *path, const char 
         position.line = dv_yaml_find_line(data, rule->match, position.line + 1);
         rule->matches = dvd_device_match_parse(rule->match);
         if (rule->capacity && (dv_text_parse_size(rule->capacity, &rule->capacity_bytes) < 0 ||
-                               rule->capacity_bytes < CAPACITY_LEAST ||
-                               rule->capacity_bytes > DV_MEMORY_BYTES_MAX))
+                               rule->capacity_bytes < CAPACITY_LEAST || rule->capacity_bytes > DV_MEMORY_BYTES_MAX))
             return wrong(&position, "capacity", rule->capacity);
         if (rule->swap_part && (dv_text_parse_share(rule->swap_part, &rule->swap_part_ppm) < 0 ||
                                 rule->swap_part_ppm < DV_PPM / 100 || rule->swap_part_ppm > DV_PPM / 2))
             return wrong(&position, "swap-part", rule->swap_part);
         if (rule->slice_max && (dv_text_parse_time(rule->slice_max, &rule->moved_slice_max_ns) < 0 ||
-                               rule->moved_slice_max_ns < DV_MOVED_SLICE_LIMIT_MIN_NS ||
-                               rule->moved_slice_max_ns > DV_MOVED_SLICE_LIMIT_MAX_NS))
+                                rule->moved_slice_max_ns < DV_MOVED_SLICE_LIMIT_MIN_NS ||
+                                rule->moved_slice_max_ns > DV_MOVED_SLICE_LIMIT_MAX_NS))
             return wrong(&position, "slice-max", rule->slice_max);
         if (rule->room_patience &&
             (dv_text_parse_time(rule->room_patience, &rule->room_patience_ns) < 0 ||
              rule->room_patience_ns < DV_DEADLINE_MIN_NS || rule->room_patience_ns > DV_DEADLINE_MAX_NS))
             return wrong(&position, "room-patience", rule->room_patience);
-        if (rule->per_context &&
-            (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
-             rule->per_context_bytes > DV_MEMORY_BYTES_MAX))
+        if (rule->per_context && (dv_text_parse_size(rule->per_context, &rule->per_context_bytes) < 0 ||
+                                  rule->per_context_bytes > DV_MEMORY_BYTES_MAX))
             return wrong(&position, "per-context", rule->per_context);
     }
     return 0;
 }
 
 /* The ioctl requests of known drivers, by the letter that their numbers have in common. */
-#define OF_LETTER(letter) {.mask = 0xff00, .bits = (uint32_t)(letter) << 8}
+#define OF_LETTER(letter)                                                                                              \
+    {                                                                                                                  \
+        .mask = 0xff00, .bits = (uint32_t)(letter) << 8                                                                \
+    }
 static const struct {
     const char *beginning;
     struct dv_sandbox_ioctl requests[3]; /* mask 0 ends them */
@@ -648,8 +601,12 @@ static const struct {
     {"/dev/dri", {OF_LETTER('d'), OF_LETTER('b'), OF_LETTER('>')}}, /* also of buffers and fences */
     {"/dev/accel", {OF_LETTER('d')}},
     {"/dev/kfd", {OF_LETTER('K')}},
-    {"/dev/null", {{0}}},   {"/dev/zero", {{0}}},    {"/dev/full", {{0}}},
-    {"/dev/random", {{0}}}, {"/dev/urandom", {{0}}}, {"/dev/shm/", {{0}}},
+    {"/dev/null", {{0}}},
+    {"/dev/zero", {{0}}},
+    {"/dev/full", {{0}}},
+    {"/dev/random", {{0}}},
+    {"/dev/urandom", {{0}}},
+    {"/dev/shm/", {{0}}},
 };
 
 static void add_request(struct dvd_sandbox_rule *rule, struct dv_sandbox_ioctl request)
@@ -695,8 +652,8 @@ static int check_ioctls(const struct position *position, struct dvd_sandbox_rule
         snprintf(position->error, position->error_bytes,
                  "%s:%d: it is not known which ioctl requests the driver of '%s' makes; name them with "
                  "`ioctls` beside `paths`: %s",
-                 position->path, dv_yaml_find_line(position->data, rule->paths[i], position->line),
-                 rule->paths[i], hint_for("ioctls"));
+                 position->path, dv_yaml_find_line(position->data, rule->paths[i], position->line), rule->paths[i],
+                 hint_for("ioctls"));
         return -EINVAL;
     }
     return 0;
@@ -733,7 +690,7 @@ static int check_sandbox(const struct position *position, struct dvd_sandbox_rul
 }
 
 static int check_sandboxes(struct dvd_config *config, const char *path, const char *data, char *error,
-                       size_t error_bytes)
+                           size_t error_bytes)
 {
     struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
     const struct dvd_config_file *file = config->file;
@@ -743,11 +700,10 @@ static int check_sandboxes(struct dvd_config *config, const char *path, const ch
     config->sandbox = file->sandbox;
     if (file->worker_memory &&
         (dv_text_parse_size(file->worker_memory, &config->worker_memory_bytes) < 0 ||
-         config->worker_memory_bytes < DV_WORKER_MEMORY_MIN ||
-         config->worker_memory_bytes > DV_MEMORY_BYTES_MAX))
+         config->worker_memory_bytes < DV_WORKER_MEMORY_MIN || config->worker_memory_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&position, "worker-memory", file->worker_memory);
-    if (file->worker_processes && (*file->worker_processes < DV_WORKER_PROCESSES_MIN ||
-                                   *file->worker_processes > DV_WORKER_PROCESSES_MAX)) {
+    if (file->worker_processes &&
+        (*file->worker_processes < DV_WORKER_PROCESSES_MIN || *file->worker_processes > DV_WORKER_PROCESSES_MAX)) {
         char text[24];
         snprintf(text, sizeof text, "%llu", (unsigned long long)*file->worker_processes);
         return wrong(&position, "worker-processes", text);
@@ -765,16 +721,14 @@ static int check_sandboxes(struct dvd_config *config, const char *path, const ch
         return -EINVAL;
     }
     if (file->cache_size && (dv_text_parse_size(file->cache_size, &config->cache_bytes) < 0 ||
-                             config->cache_bytes < DV_CACHE_BYTES_MIN ||
-                             config->cache_bytes > DV_MEMORY_BYTES_MAX))
+                             config->cache_bytes < DV_CACHE_BYTES_MIN || config->cache_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&position, "cache-size", file->cache_size);
     if (file->caches_size && (dv_text_parse_size(file->caches_size, &config->caches_bytes) < 0 ||
-                              config->caches_bytes < config->cache_bytes ||
-                              config->caches_bytes > DV_MEMORY_BYTES_MAX))
+                              config->caches_bytes < config->cache_bytes || config->caches_bytes > DV_MEMORY_BYTES_MAX))
         return wrong(&position, "caches-size", file->caches_size);
     if (file->worker_users) {
-        if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 ||
-            last <= first || last >= UINT32_MAX)
+        if (sscanf(file->worker_users, "%10lu-%10lu%c", &first, &last, &rest) != 2 || first < 1 || last <= first ||
+            last >= UINT32_MAX)
             return wrong(&position, "worker-users", file->worker_users);
         config->worker_uid_first = (uid_t)first;
         config->worker_uid_last = (uid_t)last;
@@ -795,10 +749,10 @@ static int check_deadlines(struct dvd_config *config, const char *path, const ch
 {
     const struct dvd_deadlines *given = config->file->deadlines;
     struct position position = {.path = path,
-                          .data = data,
-                          .line = dv_yaml_find_line(data, "deadlines", 1),
-                          .error = error,
-                          .error_bytes = error_bytes};
+                                .data = data,
+                                .line = dv_yaml_find_line(data, "deadlines", 1),
+                                .error = error,
+                                .error_bytes = error_bytes};
     const char *const texts[DV_CLASS_COUNT] = {[DV_CLASS_LATENCY] = given ? given->latency : NULL,
                                                [DV_CLASS_STANDARD] = given ? given->standard : NULL,
                                                [DV_CLASS_BATCH] = given ? given->batch : NULL,
@@ -807,9 +761,9 @@ static int check_deadlines(struct dvd_config *config, const char *path, const ch
     for (int i = 0; i < DV_CLASS_COUNT; i++)
         if (texts[i] && strcmp(texts[i], "none") == 0)
             config->deadline_ns[i] = DV_DEADLINE_NONE;
-        else if (texts[i] && (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
-                              config->deadline_ns[i] < DV_DEADLINE_MIN_NS ||
-                              config->deadline_ns[i] > DV_DEADLINE_MAX_NS))
+        else if (texts[i] &&
+                 (dv_text_parse_time(texts[i], &config->deadline_ns[i]) < 0 ||
+                  config->deadline_ns[i] < DV_DEADLINE_MIN_NS || config->deadline_ns[i] > DV_DEADLINE_MAX_NS))
             return wrong(&position, dv_class_word((enum dv_class)i), texts[i]);
     return 0;
 }
@@ -829,21 +783,18 @@ static int check_lease_sessions(struct dvd_config *config, const char *path, con
     return find_group("lease-sessions", who, path, data, &config->lease_group, error, error_bytes);
 }
 
-static int check_restart(struct dvd_config *config, const char *path, const char *data, char *error,
-                         size_t error_bytes)
+static int check_restart(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
     const char *text = config->file->restart_within;
 
-    if (text && (dv_text_parse_time(text, &config->restart_ns) < 0 ||
-                 config->restart_ns < DV_RESTART_MIN_NS ||
+    if (text && (dv_text_parse_time(text, &config->restart_ns) < 0 || config->restart_ns < DV_RESTART_MIN_NS ||
                  config->restart_ns > DV_RESTART_MAX_NS))
         return wrong(&position, "restart-within", text);
     return 0;
 }
 
-static int check_slices(struct dvd_config *config, const char *path, const char *data, char *error,
-                        size_t error_bytes)
+static int check_slices(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     struct position position = {.path = path, .data = data, .error = error, .error_bytes = error_bytes};
 
@@ -853,21 +804,20 @@ static int check_slices(struct dvd_config *config, const char *path, const char 
             continue;
         position.line = dv_yaml_find_line(data, "slice", position.line + 1);
         if (strcmp(rule->slice, "learned") != 0 &&
-            (dv_text_parse_time(rule->slice, &rule->slice_ns) < 0 ||
-             rule->slice_ns < DV_SLICE_FIXED_MIN_NS || rule->slice_ns > DV_SLICE_FIXED_MAX_NS))
+            (dv_text_parse_time(rule->slice, &rule->slice_ns) < 0 || rule->slice_ns < DV_SLICE_FIXED_MIN_NS ||
+             rule->slice_ns > DV_SLICE_FIXED_MAX_NS))
             return wrong(&position, "slice", rule->slice);
     }
     return 0;
 }
 
-static int check_tenants(struct dvd_config *config, const char *path, const char *data, char *error,
-                         size_t error_bytes)
+static int check_tenants(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     struct position position = {.path = path,
-                          .data = data,
-                          .line = dv_yaml_find_line(data, "tenants:", 1),
-                          .error = error,
-                          .error_bytes = error_bytes};
+                                .data = data,
+                                .line = dv_yaml_find_line(data, "tenants:", 1),
+                                .error = error,
+                                .error_bytes = error_bytes};
 
     for (uint64_t i = 0; i < config->file->tenants_count; i++) {
         position.line = dv_yaml_find_line(data, "- ", position.line + 1); /* of the rule, roughly */
@@ -879,8 +829,7 @@ static int check_tenants(struct dvd_config *config, const char *path, const char
 }
 
 /* All that the schema cannot express. */
-static int check_values(struct dvd_config *config, const char *path, const char *data, char *error,
-                        size_t error_bytes)
+static int check_values(struct dvd_config *config, const char *path, const char *data, char *error, size_t error_bytes)
 {
     struct dvd_config_file *file = config->file;
 
@@ -911,18 +860,17 @@ static int check_values(struct dvd_config *config, const char *path, const char 
             line = dv_yaml_find_line(data, "slots", line + 1);
         if (!slots || (*slots >= 1 && *slots <= DV_MAX_SLOTS))
             continue;
-        snprintf(error, error_bytes, "%s:%d: slots is %llu; expected a number from 1 to %d", path,
-                 line, (unsigned long long)*slots, DV_MAX_SLOTS);
+        snprintf(error, error_bytes, "%s:%d: slots is %llu; expected a number from 1 to %d", path, line,
+                 (unsigned long long)*slots, DV_MAX_SLOTS);
         return -EINVAL;
     }
     config->devices_fixed = file->device_order == DV_ORDER_FIXED;
     if (!file->sessions_per_user)
         return 0;
     if (*file->sessions_per_user < 1 || *file->sessions_per_user > DV_MAX_SESSIONS) {
-        snprintf(error, error_bytes,
-                 "%s:%d: sessions-per-user is %llu; expected a number from 1 to %d", path,
-                 dv_yaml_find_line(data, "sessions-per-user", 1),
-                 (unsigned long long)*file->sessions_per_user, DV_MAX_SESSIONS);
+        snprintf(error, error_bytes, "%s:%d: sessions-per-user is %llu; expected a number from 1 to %d", path,
+                 dv_yaml_find_line(data, "sessions-per-user", 1), (unsigned long long)*file->sessions_per_user,
+                 DV_MAX_SESSIONS);
         return -EINVAL;
     }
     config->sessions_per_user = (unsigned)*file->sessions_per_user;
@@ -953,19 +901,18 @@ static int read_file(const char *path, char **data)
     return 0;
 }
 
-int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error,
-                   size_t error_bytes)
+int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error, size_t error_bytes)
 {
     DV_AUTO_FREE char *data = NULL;
     struct dv_yaml_complaint complaint = {0};
     const cyaml_config_t settings = dv_yaml_settings(&complaint);
 
     *config = (struct dvd_config){.arena_bytes = default_arena(),
-                                 .sessions_per_user = DV_MAX_SESSIONS_PER_UID,
-                                 .cache_bytes = DV_CACHE_BYTES_USUAL,
-                                 .restart_ns = DV_RESTART_USUAL_NS,
-                                 .worker_uid_first = DV_WORKER_UID_FIRST,
-                                 .worker_uid_last = DV_WORKER_UID_LAST};
+                                  .sessions_per_user = DV_MAX_SESSIONS_PER_UID,
+                                  .cache_bytes = DV_CACHE_BYTES_USUAL,
+                                  .restart_ns = DV_RESTART_USUAL_NS,
+                                  .worker_uid_first = DV_WORKER_UID_FIRST,
+                                  .worker_uid_last = DV_WORKER_UID_LAST};
     fill_defaults(config);
     int status = path ? read_file(path, &data) : 0;
     if (!path || (status == -ENOENT && !must_exist))
@@ -975,8 +922,8 @@ int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist
                  status == -EINVAL ? "it is not a regular file" : strerror(-status));
         return status;
     }
-    cyaml_err_t result = cyaml_load_data((const uint8_t *)data, strlen(data), &settings,
-                                         &file_schema, (cyaml_data_t **)&config->file, NULL);
+    cyaml_err_t result = cyaml_load_data((const uint8_t *)data, strlen(data), &settings, &file_schema,
+                                         (cyaml_data_t **)&config->file, NULL);
     if (result != CYAML_OK) {
         config->file = NULL;
         if (!complaint.what[0])
@@ -995,7 +942,7 @@ int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist
 }
 
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
-                       size_t error_bytes)
+                        size_t error_bytes)
 {
     bool is_accepted = of_user || (config->file && config->file->allow_unsandboxed);
 
@@ -1022,11 +969,11 @@ struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config)
 {
     struct dvd_ledger_terms terms = {.keeps_order = config->devices_fixed};
 
-    for (int class = 0; class < DV_CLASS_COUNT; class++) {
+    for (int class = 0; class < DV_CLASS_COUNT; class ++) {
         dv_ns given = config->deadline_ns[class];
         terms.memory_deadline_ns[class] = given == DV_DEADLINE_NONE ? 0 : given;
         terms.deadline_ns[class] =
-            given || config->of_user ? terms.memory_deadline_ns[class] : usual_deadline((enum dv_class)class);
+            given || config->of_user ? terms.memory_deadline_ns[class] : usual_deadline((enum dv_class) class);
     }
     return terms;
 }

@@ -26,7 +26,7 @@ struct dvd_sandbox_rule {
     char **calls; /* names of system calls */
     uint64_t calls_count;
     gid_t gids[DV_SANDBOX_GROUPS_MAX]; /* of the groups */
-    char **ioctls; /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
+    char **ioctls;                     /* of its device nodes: letters, numbers or "all"; none: by the nodes' names */
     uint64_t ioctls_count;
     struct dv_sandbox_ioctl requests[DV_MAX_SANDBOX_IOCTLS]; /* parsed */
     uint32_t request_count;
@@ -41,45 +41,45 @@ enum dvd_copy_engine {
 
 /* How to offer the devices whose name matches. The first rule that matches a device decides. */
 struct dvd_device_rule {
-    char *match;    /* glob on the device's name */
-    char *name;     /* shown instead of the vendor's name; NULL: the vendor's */
-    int unified;    /* enum dv_unified */
-    int present_as; /* enum dv_present_as */
-    int hidden;     /* not offered to sessions */
-    int policy;     /* enum dvd_policy_choice */
-    uint64_t *slots; /* NULL: one */
-    int scrub;         /* enum dvd_scrub */
-    int copy_engine;   /* enum dvd_copy_engine */
-    int pinned;        /* enum dv_pinned */
-    int no_swap;       /* objects stay where the driver puts them */
-    char *swap_part;   /* "5%": of the time, for moving memory; NULL: 5% */
-    uint32_t swap_part_ppm; /* parsed; 0: absent */
+    char *match;                     /* glob on the device's name */
+    char *name;                      /* shown instead of the vendor's name; NULL: the vendor's */
+    int unified;                     /* enum dv_unified */
+    int present_as;                  /* enum dv_present_as */
+    int hidden;                      /* not offered to sessions */
+    int policy;                      /* enum dvd_policy_choice */
+    uint64_t *slots;                 /* NULL: one */
+    int scrub;                       /* enum dvd_scrub */
+    int copy_engine;                 /* enum dvd_copy_engine */
+    int pinned;                      /* enum dv_pinned */
+    int no_swap;                     /* objects stay where the driver puts them */
+    char *swap_part;                 /* "5%": of the time, for moving memory; NULL: 5% */
+    uint32_t swap_part_ppm;          /* parsed; 0: absent */
     struct dvd_device_match matches; /* `match`, parsed */
-    char *slice_max;         /* "2s": of slices that are longer because memory was moved; NULL: 2s */
-    uint64_t moved_slice_max_ns;   /* parsed; 0: absent */
-    char *room_patience; /* "30s": how long sessions may keep room from others; NULL: 30s */
-    uint64_t room_patience_ns; /* parsed; 0: absent */
-    char *capacity;    /* "8GiB": of its memory; NULL: what the vendor reports */
-    char *per_context; /* what the vendor needs on the device for each context; NULL: nothing */
+    char *slice_max;                 /* "2s": of slices that are longer because memory was moved; NULL: 2s */
+    uint64_t moved_slice_max_ns;     /* parsed; 0: absent */
+    char *room_patience;             /* "30s": how long sessions may keep room from others; NULL: 30s */
+    uint64_t room_patience_ns;       /* parsed; 0: absent */
+    char *capacity;                  /* "8GiB": of its memory; NULL: what the vendor reports */
+    char *per_context;               /* what the vendor needs on the device for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* parsed; 0: absent */
-    struct dvd_sandbox_rule *sandbox; /* NULL: nothing more than usual */
-    char *slice;     /* "learned", or a time such as "10ms"; NULL: learned */
-    uint64_t slice_ns; /* parsed; 0: learned */
+    struct dvd_sandbox_rule *sandbox;           /* NULL: nothing more than usual */
+    char *slice;                                /* "learned", or a time such as "10ms"; NULL: learned */
+    uint64_t slice_ns;                          /* parsed; 0: learned */
 };
 
 /* The tenant that a program belongs to, and its terms. The first rule that matches a program
  * decides; all of user, group and cgroup that are given must match. */
 struct dvd_tenant_rule {
-    char *user;   /* name or number */
-    char *group;  /* name or number */
-    char *cgroup; /* glob on the path of a process's cgroup */
-    char *name;   /* all that match are one tenant; NULL: one for each `per` */
-    int refuse;   /* they are refused a session */
-    int per;      /* enum dvd_tenant_per */
+    char *user;                          /* name or number */
+    char *group;                         /* name or number */
+    char *cgroup;                        /* glob on the path of a process's cgroup */
+    char *name;                          /* all that match are one tenant; NULL: one for each `per` */
+    int refuse;                          /* they are refused a session */
+    int per;                             /* enum dvd_tenant_per */
     char *request, *limit, *may_request; /* "30%" */
-    char *memory_request; /* "2GiB" or "50%" that others cannot take; NULL: nothing */
-    char *memory; /* "2GiB" or "50%" of a device; NULL: all of it */
-    char *host_memory; /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
+    char *memory_request;                /* "2GiB" or "50%" that others cannot take; NULL: nothing */
+    char *memory;                        /* "2GiB" or "50%" of a device; NULL: all of it */
+    char *host_memory;                   /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
     /* parsed */
@@ -100,19 +100,19 @@ struct dvd_config_file {
     char *operator_group;
     char *session_group;
     int tenants_see_own;
-    uint64_t *sessions_per_user; /* NULL: absent */
-    int device_order;            /* enum dv_device_order */
-    int sandbox;                    /* enum dvd_sandbox_choice */
+    uint64_t *sessions_per_user;     /* NULL: absent */
+    int device_order;                /* enum dv_device_order */
+    int sandbox;                     /* enum dvd_sandbox_choice */
     int allow_unsandboxed;           /* of the system's daemon: `sandbox` may be no or if-possible */
-    char *cache_size;            /* "1GiB" */
-    char *caches_size;           /* "10GiB": of all tenants together */
-    char *worker_users;          /* "FIRST-LAST" */
-    char *worker_memory;         /* "8GiB": of the host, for all workers of a tenant's user; NULL: the default */
-    uint64_t *worker_processes;  /* the same for processes and threads */
-    char *worker_cgroup;         /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
+    char *cache_size;                /* "1GiB" */
+    char *caches_size;               /* "10GiB": of all tenants together */
+    char *worker_users;              /* "FIRST-LAST" */
+    char *worker_memory;             /* "8GiB": of the host, for all workers of a tenant's user; NULL: the default */
+    uint64_t *worker_processes;      /* the same for processes and threads */
+    char *worker_cgroup;             /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
     struct dvd_deadlines *deadlines; /* NULL: the usual ones */
-    char *lease_sessions;           /* "yes", "no" or the name of a group; NULL: yes */
-    char *restart_within;           /* "60s" */
+    char *lease_sessions;            /* "yes", "no" or the name of a group; NULL: yes */
+    char *restart_within;            /* "60s" */
 };
 
 /* How long a session of a class may keep a device after a recall. */
@@ -153,8 +153,8 @@ enum dvd_policy_choice {
 
 struct dvd_config {
     struct dvd_config_file *file; /* NULL: all defaults */
-    bool of_user;                /* of a user's own daemon: all programs are that user's */
-    uid_t owner;                 /* of the daemon */
+    bool of_user;                 /* of a user's own daemon: all programs are that user's */
+    uid_t owner;                  /* of the daemon */
     uint64_t arena_bytes;
     unsigned sessions_per_user;
     bool devices_fixed; /* every session sees devices in the vendors' order */
@@ -162,14 +162,14 @@ struct dvd_config {
     gid_t operator_group;
     enum dvd_sessions_for sessions_for;
     gid_t session_group;
-    int sandbox;             /* enum dvd_sandbox_choice */
+    int sandbox;                                    /* enum dvd_sandbox_choice */
     uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
-    bool tenants_cgroup;  /* workers go into the cgroup of their program instead */
-    uint64_t cache_bytes; /* of compiled kernels that a tenant may keep */
-    uint64_t caches_bytes; /* of all tenants; 0: the usual */
-    uid_t worker_uid_first, worker_uid_last; /* of workers, when divvyd runs as root */
+    bool tenants_cgroup;                            /* workers go into the cgroup of their program instead */
+    uint64_t cache_bytes;                           /* of compiled kernels that a tenant may keep */
+    uint64_t caches_bytes;                          /* of all tenants; 0: the usual */
+    uid_t worker_uid_first, worker_uid_last;        /* of workers, when divvyd runs as root */
     uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dvd_config_ledger_terms */
-    int lease_sessions;      /* enum dvd_lease_sessions */
+    int lease_sessions;                   /* enum dvd_lease_sessions */
     gid_t lease_group;
     uint64_t restart_ns; /* how long sessions wait for the next daemon, if this one leaves them */
 };
@@ -192,13 +192,12 @@ struct dvd_config {
 
 /* Loads and checks a file. With must_exist false a missing file means the defaults. Returns 0, or a
  * negative errno with a message that names file, line and what was expected. */
-int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error,
-                   size_t error_bytes);
+int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error, size_t error_bytes);
 const char *dvd_config_policy_word(int policy);
 /* Completes a configuration for the daemon of a user, or of the system, that runs as `owner`. Returns 0, or -EINVAL
  * with a message: a key that it needs there is absent. */
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
-                       size_t error_bytes);
+                        size_t error_bytes);
 /* The terms for the ledger. */
 struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config);
 void dvd_config_fini(struct dvd_config *config);

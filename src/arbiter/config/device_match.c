@@ -40,12 +40,10 @@ static bool read_pci(const char *text, char *address, size_t bytes)
 
     if (text[strspn(text, "0123456789abcdefABCDEF:.")] != '\0')
         return false;
-    if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4 || end < 0 ||
-        text[end]) {
+    if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4 || end < 0 || text[end]) {
         domain = 0;
         end = -1;
-        if (sscanf(text, "%2x:%2x.%1x%n", &bus, &device, &function, &end) != 3 || end < 0 ||
-            text[end])
+        if (sscanf(text, "%2x:%2x.%1x%n", &bus, &device, &function, &end) != 3 || end < 0 || text[end])
             return false;
     }
     snprintf(address, bytes, DV_PCI_FORMAT, domain, bus, device, function);
@@ -71,8 +69,8 @@ struct dvd_device_match dvd_device_match_parse(const char *text)
     return match;
 }
 
-bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
-                        const struct dv_device_report *report, const char *name)
+bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number, const struct dv_device_report *report,
+                         const char *name)
 {
     switch (match->kind) {
     case DV_MATCH_NUMBER:
@@ -82,7 +80,6 @@ bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
     case DV_MATCH_PCI:
         return strcmp(report->pci, match->text) == 0;
     default:
-        return fnmatch(match->text, report->name, 0) == 0 ||
-               (name && fnmatch(match->text, name, 0) == 0);
+        return fnmatch(match->text, report->name, 0) == 0 || (name && fnmatch(match->text, name, 0) == 0);
     }
 }

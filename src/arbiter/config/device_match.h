@@ -23,7 +23,7 @@ struct dvd_device_match {
 /* Any text of less than DV_MAX_DEVICE_NAME bytes is valid; longer ones are cut. */
 struct dvd_device_match dvd_device_match_parse(const char *text);
 /* name: another name of the device, or NULL. */
-bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number,
-                        const struct dv_device_report *report, const char *name);
+bool dvd_device_match_is(const struct dvd_device_match *match, uint32_t number, const struct dv_device_report *report,
+                         const char *name);
 
 #endif

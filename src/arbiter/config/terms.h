@@ -29,7 +29,7 @@ struct dvd_tenant_terms {
     struct dv_share share;
     struct dvd_memory_size memory;         /* its quota on each device */
     struct dvd_memory_size memory_request; /* that others cannot take; both 0: nothing */
-    uint64_t host_bytes;                  /* beyond the device's memory, on the host; 0: no limit */
+    uint64_t host_bytes;                   /* beyond the device's memory, on the host; 0: no limit */
     uint32_t may_request_ppm;
     uint32_t may_weight;
     enum dv_class may_class;
@@ -64,7 +64,7 @@ struct dvd_device_terms {
 };
 
 struct dvd_ledger_terms {
-    bool keeps_order;                             /* sessions see devices in the vendors' order */
+    bool keeps_order;                         /* sessions see devices in the vendors' order */
     dv_ns deadline_ns[DV_CLASS_COUNT];        /* to give a device back; 0: none */
     dv_ns memory_deadline_ns[DV_CLASS_COUNT]; /* to give memory back; 0: none */
 };

@@ -100,8 +100,8 @@ static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_
     if (status < 0)
         return dvd_view_error(status == -EPERM ? MHD_HTTP_FORBIDDEN : MHD_HTTP_CONFLICT, text);
     dv_info("the share of tenant %s was changed by user %u", tenant->name, (unsigned)peer->uid);
-    return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:s, s:o}", "tenant", tenant->name, "devices",
-                                                 list_shares(tenant, device)));
+    return dvd_view_reply(MHD_HTTP_OK,
+                          json_pack("{s:s, s:o}", "tenant", tenant->name, "devices", list_shares(tenant, device)));
 }
 
 struct dvd_reply dvd_serve_tenant_share(struct dvd_control *control, const struct dvd_request *request)
@@ -153,7 +153,8 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
     bool has_slice;
 
     if (dv_text_parse_number(request->name, DV_MAX_DEVICES - 1, &index) < 0 || index >= control->devices->count)
-        return dvd_view_error(MHD_HTTP_NOT_FOUND, "there is no such device; `divvy devices` lists them with their numbers");
+        return dvd_view_error(MHD_HTTP_NOT_FOUND,
+                              "there is no such device; `divvy devices` lists them with their numbers");
     const struct dv_policy_ops *ops = name ? dv_policy_by_name(name) : NULL;
     if (!ops)
         return dvd_view_error(MHD_HTTP_BAD_REQUEST, "a policy is elastic, fair, fifo or band: name=...");

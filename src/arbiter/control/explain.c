@@ -12,16 +12,15 @@
 #define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
 
 /* Only operators see the name of another tenant. */
-static void explain_waiting(const struct dv_policy *policy, const struct dvd_lease *lease,
-                            bool for_operator, dv_ns now, char *text, size_t bytes)
+static void explain_waiting(const struct dv_policy *policy, const struct dvd_lease *lease, bool for_operator, dv_ns now,
+                            char *text, size_t bytes)
 {
     const struct dv_policy_tenant *tenant = lease->policy.tenant;
     const struct dv_policy_session *holder = policy->holders.first;
 
     if (dv_policy_held_back(policy, tenant, now))
-        snprintf(text, bytes, "its tenant %s is at its limit of %g%% for another %.1f ms",
-                 lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4,
-                 MS(dv_policy_held_back(policy, tenant, now)));
+        snprintf(text, bytes, "its tenant %s is at its limit of %g%% for another %.1f ms", lease->tenant->tenant->name,
+                 tenant->share.limit_ppm / 1e4, MS(dv_policy_held_back(policy, tenant, now)));
     else if (policy->crowded)
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_CROWDED));
     else if (policy->free_slots > 0)
@@ -31,14 +30,13 @@ static void explain_waiting(const struct dv_policy *policy, const struct dvd_lea
                  (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
                  MS(now - holder->granted_at));
     else if (holder && !for_operator)
-        snprintf(text, bytes,
-                 "another tenant has used the device for %.1f ms; tenants that wait: %u",
+        snprintf(text, bytes, "another tenant has used the device for %.1f ms; tenants that wait: %u",
                  MS(now - holder->granted_at), policy->waiting_tenants);
     else if (holder)
         snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
                  (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
-                 dvd_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name,
-                 MS(now - holder->granted_at), policy->waiting_tenants);
+                 dvd_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name, MS(now - holder->granted_at),
+                 policy->waiting_tenants);
     else
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_BUSY));
 }
@@ -50,8 +48,7 @@ static void explain_long_slice(const struct dv_policy *policy, char *text, size_
     size_t used = strlen(text);
 
     if (holder && holder->moved_ns && holder->own_ns > DV_SLICE_MAX_NS)
-        snprintf(text + used, bytes - used,
-                 "; bringing memory in took %.1f ms, so its slice lasts until %.1f ms",
+        snprintf(text + used, bytes - used, "; bringing memory in took %.1f ms, so its slice lasts until %.1f ms",
                  MS(holder->moved_ns), MS(holder->own_ns));
 }
 
@@ -72,21 +69,19 @@ static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
     else if (s->holding && s->recalled)
         snprintf(why, sizeof why, "was asked to give the device back: another tenant waits");
     else
-        snprintf(why, sizeof why, "%s",
-                 s->holding ? dv_rule_text(s->rule) : "has no work for this device");
+        snprintf(why, sizeof why, "%s", s->holding ? dv_rule_text(s->rule) : "has no work for this device");
     json_t *object = dvd_view_fares(lease->tenant);
-    json_t *more = json_pack(
-        "{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f, s:f}", "state",
-        s->holding   ? "holds"
-        : s->waiting ? "waits"
-                     : "idle",
-        "since_s", SECONDS(now - since), "why", why, "rule",
-        lease->grants ? dv_rule_text(s->rule) : "it has not been granted the device yet",
-        "slice_ms", MS(s->slice_ns), "kernel_ms", MS(s->burst.kernel_ns), "burst_ms",
-        MS(s->learned_ns), "compiling_s", SECONDS(lease->compile_ns), "grants",
-        (json_int_t)lease->grants, "recalls", (int)lease->recalls, "held_s",
-        SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
-        SECONDS(lease->memory.moved_ns), "slice_max_s", SECONDS(policy->moved_slice_max_ns));
+    json_t *more =
+        json_pack("{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f, s:f}", "state",
+                  s->holding   ? "holds"
+                  : s->waiting ? "waits"
+                               : "idle",
+                  "since_s", SECONDS(now - since), "why", why, "rule",
+                  lease->grants ? dv_rule_text(s->rule) : "it has not been granted the device yet", "slice_ms",
+                  MS(s->slice_ns), "kernel_ms", MS(s->burst.kernel_ns), "burst_ms", MS(s->learned_ns), "compiling_s",
+                  SECONDS(lease->compile_ns), "grants", (json_int_t)lease->grants, "recalls", (int)lease->recalls,
+                  "held_s", SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
+                  SECONDS(lease->memory.moved_ns), "slice_max_s", SECONDS(policy->moved_slice_max_ns));
     json_object_update(object, more);
     json_decref(more);
     return object;
@@ -106,8 +101,8 @@ static const struct dvd_end_record *find_end(const struct dvd_control *control, 
 static struct dvd_reply explain_end(const struct dvd_end_record *end)
 {
     return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:[]}", "id", (json_int_t)end->id,
-                                                 "tenant", end->tenant, "command", end->command, "state", "ended", "why",
-                                                 end->why, "ended", (json_int_t)end->when, "devices"));
+                                                 "tenant", end->tenant, "command", end->command, "state", "ended",
+                                                 "why", end->why, "ended", (json_int_t)end->when, "devices"));
 }
 
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request)
@@ -127,10 +122,9 @@ struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd
     for (uint32_t i = 0; lessee->leases && i < lessee->device_count; i++)
         if (lessee->leases[i])
             json_array_append_new(list, explain_lease(lessee->leases[i], request->peer.is_operator));
-    return dvd_view_reply(
-        MHD_HTTP_OK,
-        json_pack("{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)lessee->id, "tenant",
-                  lessee->tenant ? lessee->tenant->name : "", "command", session->command, "state",
-                  session->state == DV_SESSION_SERVED ? "served" : "waits for its worker", "turned_away",
-                  session->turned_away ? session->turned_away : "", "devices", list));
+    return dvd_view_reply(MHD_HTTP_OK,
+                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)lessee->id, "tenant",
+                                    lessee->tenant ? lessee->tenant->name : "", "command", session->command, "state",
+                                    session->state == DV_SESSION_SERVED ? "served" : "waits for its worker",
+                                    "turned_away", session->turned_away ? session->turned_away : "", "devices", list));
 }

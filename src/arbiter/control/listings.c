@@ -23,11 +23,11 @@ struct dvd_listing {
     bool has_rows; /* the next one is separated from the last */
 
     const struct dvd_session *session; /* the next one; NULL: that was all */
-    uint64_t last_session;            /* those that come later are not listed */
+    uint64_t last_session;             /* those that come later are not listed */
     const struct dvd_tenant *tenant;   /* the next one, or the one whose devices are listed */
     bool in_tenant, has_places;
-    bool has_lost_tenant; /* the one whose devices were listed is gone: its list ends here */
-    uint32_t device;      /* the next one */
+    bool has_lost_tenant;  /* the one whose devices were listed is gone: its list ends here */
+    uint32_t device;       /* the next one */
     unsigned *sessions_on; /* each device, DV_MAX_DEVICES of them; NULL where they are not counted */
     json_t *warnings;
 
@@ -119,9 +119,7 @@ static bool step_sessions(struct dvd_listing *listing)
 
 static bool may_see_tenant(const struct dvd_listing *listing, const struct dvd_tenant *tenant)
 {
-    return tenant->sessions > 0 &&
-           (listing->peer.is_operator ||
-            dvd_tenant_has_user(tenant, listing->peer.uid));
+    return tenant->sessions > 0 && (listing->peer.is_operator || dvd_tenant_has_user(tenant, listing->peer.uid));
 }
 
 static void begin_tenant(struct dvd_listing *listing, const struct dvd_tenant *tenant)
@@ -200,8 +198,7 @@ static bool step_devices(struct dvd_listing *listing)
     }
     listing->device++;
     separate(listing, &listing->has_rows);
-    put_json(listing, dvd_view_device(listing->control, device, listing->sessions_on[device],
-                                        listing->warnings));
+    put_json(listing, dvd_view_device(listing->control, device, listing->sessions_on[device], listing->warnings));
     return true;
 }
 
@@ -245,8 +242,7 @@ static void make_text(struct dvd_listing *listing)
     dv_ns before = *spent_ns, begin = dv_now();
 
     listing->bytes = listing->taken = 0;
-    while (!listing->bytes && !listing->complete && !listing->failed &&
-           *spent_ns < DV_LISTING_TURN_NS) {
+    while (!listing->bytes && !listing->complete && !listing->failed && *spent_ns < DV_LISTING_TURN_NS) {
         if (!kinds[listing->kind].step(listing)) {
             kinds[listing->kind].end(listing);
             listing->complete = true;
@@ -291,28 +287,26 @@ static void destroy(void *userdata)
     free(listing);
 }
 
-struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
-                                        const struct dvd_control_peer *peer,
-                                        enum dvd_listing_kind kind)
+struct MHD_Response *dvd_listing_respond(struct dvd_control *control, const struct dvd_control_peer *peer,
+                                         enum dvd_listing_kind kind)
 {
     struct dvd_listing *listing = calloc(1, sizeof *listing);
 
     if (!listing)
         return NULL;
     *listing = (struct dvd_listing){.control = control,
-                                   .peer = *peer,
-                                   .kind = kind,
-                                   .session = kind == DVD_LISTING_TENANTS ? NULL : control->sessions->all,
-                                   .last_session = control->sessions->last_id,
-                                   .tenant = control->ledger->tenants};
+                                    .peer = *peer,
+                                    .kind = kind,
+                                    .session = kind == DVD_LISTING_TENANTS ? NULL : control->sessions->all,
+                                    .last_session = control->sessions->last_id,
+                                    .tenant = control->ledger->tenants};
     DL_APPEND(control->listings.under_way, listing);
     put(listing, kinds[kind].head);
     if (kind == DVD_LISTING_DEVICES)
         listing->sessions_on = calloc(DV_MAX_DEVICES, sizeof *listing->sessions_on);
     struct MHD_Response *response = NULL;
     if (!listing->failed && (kind != DVD_LISTING_DEVICES || listing->sessions_on))
-        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_room,
-                                                     listing, destroy);
+        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_room, listing, destroy);
     if (!response)
         destroy(listing);
     return response;

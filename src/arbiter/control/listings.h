@@ -22,9 +22,8 @@ struct dvd_listings {
 };
 
 /* An answer that lists what the peer may see, or NULL when memory is short. */
-struct MHD_Response *dvd_listing_respond(struct dvd_control *control,
-                                        const struct dvd_control_peer *peer,
-                                        enum dvd_listing_kind kind);
+struct MHD_Response *dvd_listing_respond(struct dvd_control *control, const struct dvd_control_peer *peer,
+                                         enum dvd_listing_kind kind);
 /* An iteration of the event loop begins: listings may go on. */
 void dvd_listings_continue(struct dvd_listings *listings);
 

@@ -65,6 +65,6 @@ void dvd_holds_fini(struct dvd_control *control);
 
 /* A session that the peer may see, by its number as text, or NULL. */
 struct dvd_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
-                                            const char *text);
+                                             const char *text);
 
 #endif

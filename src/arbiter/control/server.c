@@ -23,8 +23,7 @@
 
 static int connection_fd(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
 }
 
@@ -74,9 +73,9 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
 
 /* ---- requests ---- */
 
-#define TOO_MANY_QUESTIONS                                                                            \
-    "too many questions at once: ask again a little later, and not more often than "                  \
-    NUMBER(DV_MAX_CONTROL_QUESTIONS_PER_S) " times a second"
+#define TOO_MANY_QUESTIONS                                                                                             \
+    "too many questions at once: ask again a little later, and not more often than " NUMBER(                           \
+        DV_MAX_CONTROL_QUESTIONS_PER_S) " times a second"
 #define NUMBER(number) NUMBER_AS_TEXT(number)
 #define NUMBER_AS_TEXT(number) #number
 #define ONLY_OPERATORS "only operators outside containers may ask this daemon"
@@ -88,8 +87,7 @@ static bool tenants_may_ask(const struct dvd_control *control)
 
 static bool may_ask_now(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct dvd_caller *caller = info ? info->socket_context : NULL;
 
     return caller && dvd_caller_may_ask(caller, dv_now() / DV_NS_PER_US);
@@ -111,8 +109,7 @@ static enum MHD_Result serve(struct dvd_control *control, struct MHD_Connection 
 
 static bool has_body(struct MHD_Connection *connection)
 {
-    const char *length =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 
     return (length && strcmp(length, "0") != 0) ||
            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
@@ -120,9 +117,9 @@ static bool has_body(struct MHD_Connection *connection)
 
 /* libmicrohttpd calls this once with the headers, then for the answer. No request of ours has a body: a
  * connection that sends one is closed, because bodies can be endless. */
-static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection,
-                                  const char *path, const char *method, const char *version,
-                                  const char *upload, size_t *upload_bytes, void **state)
+static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection, const char *path,
+                                  const char *method, const char *version, const char *upload, size_t *upload_bytes,
+                                  void **state)
 {
     static int headers_seen;
 
@@ -199,8 +196,7 @@ static void take_connection(struct dvd_control *control, int accepted_fd)
         turn_away(fd, "503 Service Unavailable", "too many connections at once: close some of them");
         return;
     }
-    if (!dvd_callers_may_ask(&control->callers, peer.uid, peer.is_operator,
-                            dv_now() / DV_NS_PER_US)) {
+    if (!dvd_callers_may_ask(&control->callers, peer.uid, peer.is_operator, dv_now() / DV_NS_PER_US)) {
         turn_away(fd, "429 Too Many Requests", TOO_MANY_QUESTIONS);
         return;
     }
@@ -251,7 +247,7 @@ static void run_http(struct dvd_control *control, int accepts)
     MHD_run(control->http);
     dv_ns now = dv_now();
     dv_ns pause = dvd_budget_spend(&control->budget, dvd_processor_time() - began,
-                                  dvd_channels_are_quiet(&control->sessions->channels, now), now);
+                                   dvd_channels_are_quiet(&control->sessions->channels, now), now);
     listen_to_callers(control, pause == 0);
     arm(control, pause);
 }
@@ -311,8 +307,7 @@ static int open_socket(struct dvd_control *control)
 
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, control->directory);
     int status = dv_rundir_make(directory, 0700);
-    return status < 0 ? status
-                      : dvd_socket_open(control->directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, 0600);
+    return status < 0 ? status : dvd_socket_open(control->directory, DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM, 0600);
 }
 
 static int adopt_socket(struct dvd_control *control)
@@ -330,25 +325,23 @@ static int adopt_socket(struct dvd_control *control)
 static int start_http(struct dvd_control *control)
 {
 
-    control->http = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request,
-        control, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_NOTIFY_CONNECTION,
-        on_coming_and_going, control, MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_MAX_CONTROL_CONNECTIONS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_CONTROL_TIMEOUT_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_MAX_CONTROL_MEMORY, MHD_OPTION_END);
+    control->http = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+                                     on_request, control, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL,
+                                     MHD_OPTION_NOTIFY_CONNECTION, on_coming_and_going, control,
+                                     MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_MAX_CONTROL_CONNECTIONS,
+                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_CONTROL_TIMEOUT_S,
+                                     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_MAX_CONTROL_MEMORY, MHD_OPTION_END);
     if (!control->http)
         return -EIO;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(control->http, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return -EIO;
-    int error = sd_event_add_io(control->event, &control->listening, control->fd, EPOLLIN,
-                                on_connection, control);
+    int error = sd_event_add_io(control->event, &control->listening, control->fd, EPOLLIN, on_connection, control);
     if (error >= 0)
-        error =
-            sd_event_add_io(control->event, &control->io, info->epoll_fd, EPOLLIN, on_io, control);
+        error = sd_event_add_io(control->event, &control->io, info->epoll_fd, EPOLLIN, on_io, control);
     if (error >= 0)
-        error = sd_event_add_time_relative(control->event, &control->timer, CLOCK_MONOTONIC,
-                                           FALLBACK_POLL_US, 1 * DV_MS, on_timer, control);
+        error = sd_event_add_time_relative(control->event, &control->timer, CLOCK_MONOTONIC, FALLBACK_POLL_US,
+                                           1 * DV_MS, on_timer, control);
     if (error < 0)
         return error;
     arm(control, 0);

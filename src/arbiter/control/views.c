@@ -74,7 +74,7 @@ json_t *dvd_view_check(const struct dvd_control *control)
 }
 
 struct dvd_session *dvd_control_find_session(const struct dvd_control *control, const struct dvd_control_peer *peer,
-                                            const char *text)
+                                             const char *text)
 {
     uint64_t id;
 
@@ -119,18 +119,16 @@ json_t *dvd_view_session(const struct dvd_session *session)
             waiting_ns = dv_now() - lease->policy.waiting_since;
     }
     uint64_t age_ms = (dv_now() / DV_NS_PER_US - session->started_us) / DV_MS;
-    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}",
-                     "id",
+    return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}", "id",
                      number(session->lessee.id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
-                     number(session->lessee.uid), "user", session->user, "command", session->command,
-                     "state", figures.state, "device", device_names(session, figures.device_mask),
-                     "started", started, "age_s", (double)age_ms / 1000.0, "memory_bytes",
-                     number(figures.memory_bytes), "commands", number(figures.commands), "tenant",
-                     session->lessee.tenant ? session->lessee.tenant->name : "", "waiting_s",
-                     (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",
-                     number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes),
-                     "moving_s", (double)figures.moving_ns / DV_NS_PER_S);
+                     number(session->lessee.uid), "user", session->user, "command", session->command, "state",
+                     figures.state, "device", device_names(session, figures.device_mask), "started", started, "age_s",
+                     (double)age_ms / 1000.0, "memory_bytes", number(figures.memory_bytes), "commands",
+                     number(figures.commands), "tenant", session->lessee.tenant ? session->lessee.tenant->name : "",
+                     "waiting_s", (double)waiting_ns / DV_NS_PER_S, "share_1s_ppm", (int)share_ppm, "placed_bytes",
+                     number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes), "moving_s",
+                     (double)figures.moving_ns / DV_NS_PER_S);
 }
 
 /* ---- devices ---- */
@@ -142,14 +140,13 @@ json_t *dvd_view_warnings(const struct dvd_control *control)
 
     dvd_vendors_list_exposed(control->icd_directory, exposed, sizeof exposed);
     if (list && exposed[0])
-        json_array_append_new(
-            list, json_sprintf(
-                      "programs can reach this device without divvy: its driver is announced to "
-                      "every program in %s, so a program started without `divvy run` uses the "
-                      "device directly and is neither seen nor limited. To prevent that, move the "
-                      "file out of " DV_VENDORS_PUBLIC " and name its new path under `vendors:` "
-                      "in divvyd's configuration; divvy's own divvy.icd may stay there.",
-                      exposed));
+        json_array_append_new(list,
+                              json_sprintf("programs can reach this device without divvy: its driver is announced to "
+                                           "every program in %s, so a program started without `divvy run` uses the "
+                                           "device directly and is neither seen nor limited. To prevent that, move the "
+                                           "file out of " DV_VENDORS_PUBLIC " and name its new path under `vendors:` "
+                                           "in divvyd's configuration; divvy's own divvy.icd may stay there.",
+                                           exposed));
     return list;
 }
 
@@ -162,11 +159,10 @@ static json_t *warnings_of(const struct dvd_device *device, json_t *common)
         return json_incref(common);
     json_t *list = json_copy(common);
     if (list)
-        json_array_append_new(
-            list, json_sprintf("a program was asked to give this device back %.0f s ago and has not, "
-                               "while others wait; divvyd's log names it. `deadlines` in divvyd's "
-                               "configuration limits this time.",
-                               (double)unanswered / DV_NS_PER_S));
+        json_array_append_new(list, json_sprintf("a program was asked to give this device back %.0f s ago and has not, "
+                                                 "while others wait; divvyd's log names it. `deadlines` in divvyd's "
+                                                 "configuration limits this time.",
+                                                 (double)unanswered / DV_NS_PER_S));
     return list;
 }
 
@@ -182,25 +178,19 @@ json_t *dvd_view_device(const struct dvd_control *control, uint32_t index, unsig
         unified = rule->unified == DV_UNIFIED_YES;
     return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s, s:b, s:i, s:o, "
                      "s:s, s:i, s:o, s:o, s:f, s:f}",
-                     "index", (int)index, "name", rule && rule->name ? rule->name : report->name,
-                     "vendor", report->vendor, "version", report->version, "driver", report->driver,
-                     "platform", report->platform_name, "uuid",
-                     report->uuid[0] ? report->uuid : "unknown", "pci",
+                     "index", (int)index, "name", rule && rule->name ? rule->name : report->name, "vendor",
+                     report->vendor, "version", report->version, "driver", report->driver, "platform",
+                     report->platform_name, "uuid", report->uuid[0] ? report->uuid : "unknown", "pci",
                      report->pci[0] ? report->pci : "unknown", "type", dvd_devices_type_word(report->type),
-                     "memory_bytes", number(report->memory_bytes), "compute_units",
-                     (int)report->compute_units, "unified", (int)unified, "present_as",
-                     dvd_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS),
-                     "hidden", rule && rule->hidden, "sessions", (int)sessions, "warnings",
-                     warnings_of(leases, warnings), "policy",
-                     leases->started ? leases->policy.ops->name : dvd_config_policy_word(choice),
-                     "slots",
-                     leases->started ? (int)leases->policy.slots
-                                     : (int)(rule && rule->slots ? *rule->slots : 1),
-                     "slice_ns", number(leases->policy.fixed_slice_ns), "decisions",
-                     number(leases->decisions.count), "decision_p50_us",
-                     (double)dvd_histogram_percentile(&leases->decisions, 50) / DV_NS_PER_US,
-                     "decision_p99_us",
-                     (double)dvd_histogram_percentile(&leases->decisions, 99) / DV_NS_PER_US);
+                     "memory_bytes", number(report->memory_bytes), "compute_units", (int)report->compute_units,
+                     "unified", (int)unified, "present_as",
+                     dvd_present_as_word(rule ? (uint32_t)rule->present_as : DV_PRESENT_AS_IS), "hidden",
+                     rule && rule->hidden, "sessions", (int)sessions, "warnings", warnings_of(leases, warnings),
+                     "policy", leases->started ? leases->policy.ops->name : dvd_config_policy_word(choice), "slots",
+                     leases->started ? (int)leases->policy.slots : (int)(rule && rule->slots ? *rule->slots : 1),
+                     "slice_ns", number(leases->policy.fixed_slice_ns), "decisions", number(leases->decisions.count),
+                     "decision_p50_us", (double)dvd_histogram_percentile(&leases->decisions, 50) / DV_NS_PER_US,
+                     "decision_p99_us", (double)dvd_histogram_percentile(&leases->decisions, 99) / DV_NS_PER_US);
 }
 
 /* ---- tenants ---- */
@@ -210,12 +200,10 @@ json_t *dvd_view_share(const struct dvd_tenant_device *tenant)
     const struct dv_share *share = &tenant->policy.share;
 
     return json_pack("{s:i, s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "index", (int)tenant->device->id.number, "device",
-                     tenant->device->terms.name, "request_ppm", (int)share->request_ppm,
-                     "limit_ppm", (int)share->limit_ppm, "weight", (int)share->weight, "class",
-                     dv_class_word(share->class), "memory_quota_bytes",
-                     (json_int_t)tenant->memory.quota, "memory_request_bytes",
-                     (json_int_t)tenant->memory.request, "memory_reserved_bytes",
-                     (json_int_t)tenant->memory.reserved);
+                     tenant->device->terms.name, "request_ppm", (int)share->request_ppm, "limit_ppm",
+                     (int)share->limit_ppm, "weight", (int)share->weight, "class", dv_class_word(share->class),
+                     "memory_quota_bytes", (json_int_t)tenant->memory.quota, "memory_request_bytes",
+                     (json_int_t)tenant->memory.request, "memory_reserved_bytes", (json_int_t)tenant->memory.reserved);
 }
 
 /* A tenant on a device: its present share, its entitlement, and the maximum difference. */
@@ -226,9 +214,9 @@ json_t *dvd_view_fares(struct dvd_tenant_device *tenant)
     dv_ns now = dv_now();
     bool known = dvd_entitlements_renew(entitlements, policy, now) == 0;
     dv_ns bound = dv_policy_error_bound(entitlements->longest_slice_ns, policy->longest_hold_ns);
-    uint32_t entitled_ppm = known ? dvd_entitlements_ppm(entitlements, &tenant->policy.share,
-                                                         dvd_entitlements_counts(&tenant->policy, now))
-                                  : 0;
+    uint32_t entitled_ppm =
+        known ? dvd_entitlements_ppm(entitlements, &tenant->policy.share, dvd_entitlements_counts(&tenant->policy, now))
+              : 0;
     json_t *share = dvd_view_share(tenant);
     json_t *fares =
         json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f}", "policy", policy->ops->name, "entitled_ppm", (int)entitled_ppm,

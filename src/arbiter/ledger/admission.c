@@ -169,10 +169,11 @@ static int check_memory(const struct dvd_device *device, const struct dvd_tenant
     dv_text_format_size(asked, sizeof asked, request);
     dv_text_format_size(had, sizeof had, promised);
     dv_text_format_size(left, sizeof left, dvd_excess(capacity, 0, promised));
-    snprintf(text, bytes,
-             "a memory-request of %s cannot be kept on %.80s: %s of it is promised already (%s). Ask for at most %s, or "
-             "wait until one of them ends",
-             asked, device->terms.name, had, holders, left);
+    snprintf(
+        text, bytes,
+        "a memory-request of %s cannot be kept on %.80s: %s of it is promised already (%s). Ask for at most %s, or "
+        "wait until one of them ends",
+        asked, device->terms.name, had, holders, left);
     return -ENOSPC;
 }
 
@@ -195,10 +196,11 @@ static int check_own_memory(const struct dvd_tenant_device *there, uint64_t want
     if (wanted <= may_have || wanted <= has)
         return 0;
     dv_text_format_size(size, sizeof size, may_have);
-    snprintf(text, bytes,
-             "tenant %s may %s at most %s of the memory of %.80s; the operator sets that with %s in divvy.yaml, or with "
-             "divvy set",
-             there->tenant->name, verb, size, there->device->terms.name, key);
+    snprintf(
+        text, bytes,
+        "tenant %s may %s at most %s of the memory of %.80s; the operator sets that with %s in divvy.yaml, or with "
+        "divvy set",
+        there->tenant->name, verb, size, there->device->terms.name, key);
     return -EPERM;
 }
 

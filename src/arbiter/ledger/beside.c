@@ -9,8 +9,8 @@ static uint64_t needs_now(const struct dvd_lease *lease)
 
 void dvd_beside_note(struct dvd_lease *lease)
 {
-    lease->set = (struct dvd_working_set){
-        .known = true, .placed = needs_now(lease), .reserved = lease->memory.reserved};
+    lease->set =
+        (struct dvd_working_set){.known = true, .placed = needs_now(lease), .reserved = lease->memory.reserved};
 }
 
 /* Estimates the bytes that the session will need on the device: those it had there when it last held it, and
@@ -42,6 +42,5 @@ bool dvd_beside_fits(const struct dv_policy *policy, const struct dv_policy_sess
             shares_quota = true;
         }
     }
-    return in_all <= lease->device->terms.capacity_bytes &&
-           (!shares_quota || of_tenant <= lease->tenant->memory.quota);
+    return in_all <= lease->device->terms.capacity_bytes && (!shares_quota || of_tenant <= lease->tenant->memory.quota);
 }

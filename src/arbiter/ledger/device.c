@@ -48,8 +48,7 @@ static dv_ns shorter(dv_ns a, dv_ns b)
 /* A tenant that chooses a lower class than it was given does not get a longer deadline. */
 static dv_ns deadline_in(const struct dvd_lease *lease, const dv_ns deadlines[DV_CLASS_COUNT])
 {
-    return shorter(deadlines[lease->tenant->tenant->terms.share.class],
-                   deadlines[lease->policy.tenant->share.class]);
+    return shorter(deadlines[lease->tenant->tenant->terms.share.class], deadlines[lease->policy.tenant->share.class]);
 }
 
 dv_ns dvd_lease_deadline(const struct dvd_lease *lease)
@@ -67,8 +66,8 @@ static void bound_holds(struct dvd_device *device)
 {
     dv_ns longest = DV_HOLD_MOVING_MAX_NS;
 
-    for (int class = 0; class < DV_CLASS_COUNT; class++)
-        if (dv_policy_class_waits(&device->policy, (enum dv_class)class))
+    for (int class = 0; class < DV_CLASS_COUNT; class ++)
+        if (dv_policy_class_waits(&device->policy, (enum dv_class) class))
             longest = shorter(longest, device->ledger->terms.deadline_ns[class]);
     device->policy.hold_max_ns = longest;
 }
@@ -151,8 +150,7 @@ static void report_unanswered(struct dvd_device *device, dv_ns now, dv_ns *again
             continue;
         }
         lease->is_reported = true;
-        device->ledger->events->unanswered(lease->lessee, device, now - holder->recalled_at,
-                                           dvd_lease_deadline(lease));
+        device->ledger->events->unanswered(lease->lessee, device, now - holder->recalled_at, dvd_lease_deadline(lease));
     }
 }
 

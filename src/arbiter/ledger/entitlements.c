@@ -43,8 +43,8 @@ static int make_room(struct dvd_entitlement_curve *curve, uint32_t capacity)
     return curve->corners ? 0 : -ENOMEM;
 }
 
-static int make_curve(struct dvd_entitlement_curve *curve, const struct dv_share *shares,
-                      uint32_t count, bool left_over)
+static int make_curve(struct dvd_entitlement_curve *curve, const struct dv_share *shares, uint32_t count,
+                      bool left_over)
 {
     double requests = 0;
 
@@ -59,10 +59,8 @@ static int make_curve(struct dvd_entitlement_curve *curve, const struct dv_share
             continue;
         double weight = share->weight;
         requests += share->request_ppm;
-        *corner++ = (struct dvd_entitlement_corner){.per_weight = share->request_ppm / weight,
-                                                .slope = weight};
-        *corner++ = (struct dvd_entitlement_corner){.per_weight = share->limit_ppm / weight,
-                                                .slope = -weight};
+        *corner++ = (struct dvd_entitlement_corner){.per_weight = share->request_ppm / weight, .slope = weight};
+        *corner++ = (struct dvd_entitlement_corner){.per_weight = share->limit_ppm / weight, .slope = -weight};
     }
     curve->count = (uint32_t)(corner - curve->corners);
     qsort(curve->corners + 1, curve->count - 1, sizeof *corner, compare_corners);
@@ -93,14 +91,12 @@ static double sum_at(const struct dvd_entitlement_curve *curve, double per_weigh
 }
 
 /* The sum for the curve's tenants, and for one more if it is not NULL. */
-static double sum_with(const struct dvd_entitlement_curve *curve, const struct dv_share *more,
-                       double per_weight)
+static double sum_with(const struct dvd_entitlement_curve *curve, const struct dv_share *more, double per_weight)
 {
     return sum_at(curve, per_weight) + (more ? clamp(per_weight * more->weight, more) : 0);
 }
 
-static double find_per_weight(const struct dvd_entitlement_curve *curve, const struct dv_share *more,
-                              double there_is)
+static double find_per_weight(const struct dvd_entitlement_curve *curve, const struct dv_share *more, double there_is)
 {
     double low = 0, high = DV_PPM;
 
@@ -125,11 +121,9 @@ static double find_sharing(const struct dvd_entitlements *entitlements, const st
                            DV_PPM - sum_with(&entitlements->left_over, left_over, 0));
 }
 
-static double find_left_over(const struct dvd_entitlements *entitlements, const struct dv_share *more,
-                             double sharing)
+static double find_left_over(const struct dvd_entitlements *entitlements, const struct dv_share *more, double sharing)
 {
-    return find_per_weight(&entitlements->left_over, more,
-                           DV_PPM - sum_at(&entitlements->sharing, sharing));
+    return find_per_weight(&entitlements->left_over, more, DV_PPM - sum_at(&entitlements->sharing, sharing));
 }
 
 int dvd_entitlements_make(struct dvd_entitlements *entitlements, const struct dv_share *shares, uint32_t count)
@@ -138,13 +132,12 @@ int dvd_entitlements_make(struct dvd_entitlements *entitlements, const struct dv
         make_curve(&entitlements->left_over, shares, count, true) < 0)
         return -ENOMEM;
     entitlements->sharing.per_weight = find_sharing(entitlements, NULL);
-    entitlements->left_over.per_weight =
-        find_left_over(entitlements, NULL, entitlements->sharing.per_weight);
+    entitlements->left_over.per_weight = find_left_over(entitlements, NULL, entitlements->sharing.per_weight);
     return 0;
 }
 
 uint32_t dvd_entitlements_ppm(const struct dvd_entitlements *entitlements, const struct dv_share *share,
-                         bool is_one_of_them)
+                              bool is_one_of_them)
 {
     bool left_over = takes_left_over(share);
     double per_weight = left_over ? entitlements->left_over.per_weight : entitlements->sharing.per_weight;
@@ -159,8 +152,7 @@ uint32_t dvd_entitlements_ppm(const struct dvd_entitlements *entitlements, const
 
 bool dvd_entitlements_counts(const struct dv_policy_tenant *tenant, dv_ns now)
 {
-    return tenant->in_demand ||
-           (tenant->used_ns && now - tenant->demand_ended_at < COUNTS_FOR_NS);
+    return tenant->in_demand || (tenant->used_ns && now - tenant->demand_ended_at < COUNTS_FOR_NS);
 }
 
 int dvd_entitlements_renew(struct dvd_entitlements *entitlements, const struct dv_policy *policy, dv_ns now)

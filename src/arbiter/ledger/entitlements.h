@@ -33,7 +33,7 @@ int dvd_entitlements_make(struct dvd_entitlements *entitlements, const struct dv
 int dvd_entitlements_renew(struct dvd_entitlements *entitlements, const struct dv_policy *policy, dv_ns now);
 /* The entitlement of one of them, or of one more tenant with work. */
 uint32_t dvd_entitlements_ppm(const struct dvd_entitlements *entitlements, const struct dv_share *share,
-                         bool is_one_of_them);
+                              bool is_one_of_them);
 /* Whether a tenant counts as having work: it does for a while after its work has ended. */
 bool dvd_entitlements_counts(const struct dv_policy_tenant *tenant, dv_ns now);
 void dvd_entitlements_fini(struct dvd_entitlements *entitlements);

@@ -15,8 +15,7 @@ static dv_ns upper_edge(unsigned bucket)
     if (bucket < 4)
         return bucket;
     unsigned octave = bucket / 4 + 1;
-    return ((UINT64_C(1) << octave) | ((dv_ns)(bucket % 4) << (octave - 2))) +
-           (UINT64_C(1) << (octave - 2)) - 1;
+    return ((UINT64_C(1) << octave) | ((dv_ns)(bucket % 4) << (octave - 2))) + (UINT64_C(1) << (octave - 2)) - 1;
 }
 
 void dvd_histogram_add(struct dvd_histogram *histogram, dv_ns took)

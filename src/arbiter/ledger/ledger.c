@@ -24,11 +24,8 @@ static uint64_t read_host_available(void)
 void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dvd_state *state,
                      const struct dvd_ledger_events *events, void *owner)
 {
-    *ledger = (struct dvd_ledger){.timers = timers,
-                                  .state = state,
-                                  .events = events,
-                                  .owner = owner,
-                                  .read_host_available = read_host_available};
+    *ledger = (struct dvd_ledger){
+        .timers = timers, .state = state, .events = events, .owner = owner, .read_host_available = read_host_available};
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         ledger->devices[i].ledger = ledger;
         ledger->devices[i].id.number = (uint8_t)i;
@@ -94,8 +91,7 @@ unsigned dvd_ledger_check(const struct dvd_ledger *ledger, char *text, size_t by
     return count;
 }
 
-unsigned dvd_lessee_check(const struct dvd_lessee *lessee, uint64_t reserved, uint64_t placed, char *text,
-                          size_t bytes)
+unsigned dvd_lessee_check(const struct dvd_lessee *lessee, uint64_t reserved, uint64_t placed, char *text, size_t bytes)
 {
     uint64_t reserved_here = 0, placed_here = 0;
     unsigned count = 0;

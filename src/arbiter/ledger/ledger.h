@@ -53,18 +53,18 @@ struct dvd_tenant_device {
 struct dvd_tenant {
     struct dvd_ledger *ledger;
     char name[DV_MAX_TENANT_NAME];
-    struct dvd_tenant_terms terms;   /* as configured, or as an operator has set them since */
+    struct dvd_tenant_terms terms;  /* as configured, or as an operator has set them since */
     uint32_t terms_version;         /* of the ledger when these terms were taken */
     bool set_by_operator;           /* a reload does not change the terms */
     bool is_shared;                 /* it has several users: none of them may change its share */
     struct dv_log_limit changes;    /* of its share, by its sessions */
     struct dv_log_bucket log_lines; /* of all its workers */
     uint32_t sessions;
-    dv_ns left_at;                           /* when the last session ended */
+    dv_ns left_at;                            /* when the last session ended */
     struct dvd_tenant *prev_gone, *next_gone; /* tenants without a session, oldest first */
-    struct dvd_share_change change; /* what its sessions asked for and what was set since, for all devices */
+    struct dvd_share_change change;           /* what its sessions asked for and what was set since, for all devices */
     struct dvd_tenant_device *devices[DV_MAX_DEVICES]; /* NULL: it is not on that device */
-    struct dv_state_tenant *record; /* NULL: not recorded */
+    struct dv_state_tenant *record;                    /* NULL: not recorded */
     UT_hash_handle hh;
 };
 
@@ -85,13 +85,13 @@ struct dvd_lease {
     struct dv_policy_session policy;
     struct dvd_list_index index;
     uint32_t recalls;
-    dv_ns recalled_at; /* the present grant; 0: it is not recalled */
-    bool is_reported;  /* the log says that it does not answer that recall */
-    dv_ns overdue_at;  /* when the deadline ends; 0: it does not run */
-    uint64_t serial;   /* of the present or last grant */
-    bool in_use;       /* false: the session was admitted here and may still use another device instead */
-    bool promised;     /* the tenant's request counts on this device because of it */
-    bool unpromised;   /* the request did not fit when the session came */
+    dv_ns recalled_at;             /* the present grant; 0: it is not recalled */
+    bool is_reported;              /* the log says that it does not answer that recall */
+    dv_ns overdue_at;              /* when the deadline ends; 0: it does not run */
+    uint64_t serial;               /* of the present or last grant */
+    bool in_use;                   /* false: the session was admitted here and may still use another device instead */
+    bool promised;                 /* the tenant's request counts on this device because of it */
+    bool unpromised;               /* the request did not fit when the session came */
     struct dv_state_lease *record; /* NULL: not recorded */
     uint64_t grants;
     dv_ns changed_at; /* when it began to wait, to hold or to be idle */
@@ -105,17 +105,17 @@ struct dvd_lessee {
     struct dvd_ledger *ledger;
     uint64_t id;
     uid_t uid;
-    bool has_worker;   /* false: divvyd cannot terminate its process */
-    bool keeps_order;  /* its devices are not reordered */
+    bool has_worker;           /* false: divvyd cannot terminate its process */
+    bool keeps_order;          /* its devices are not reordered */
     struct dvd_tenant *tenant; /* NULL: it is not admitted */
     bool change_ignored;       /* its tenant is shared, so its wish for a share does not count */
     uint32_t device_count;
     struct dvd_device_id devices[DV_MAX_DEVICES]; /* its list */
-    uint64_t leased_mask;      /* of its list: devices whose time is shared out */
-    struct dvd_lease **leases; /* device_count of them; NULL: it does not use that device */
-    uint64_t sync_id;          /* of divvyd's question about its holds, after a restart */
-    uint64_t unsynced_mask;    /* of its list: devices for which it has not answered */
-    struct dv_state_session *record; /* NULL: not recorded */
+    uint64_t leased_mask;                         /* of its list: devices whose time is shared out */
+    struct dvd_lease **leases;                    /* device_count of them; NULL: it does not use that device */
+    uint64_t sync_id;                             /* of divvyd's question about its holds, after a restart */
+    uint64_t unsynced_mask;                       /* of its list: devices for which it has not answered */
+    struct dv_state_session *record;              /* NULL: not recorded */
 };
 
 struct dvd_device {
@@ -241,8 +241,8 @@ bool dvd_device_restore(struct dvd_device *device);
 struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state_tenant *record,
                                       const struct dvd_tenant_terms *terms, const struct dvd_share_change *change,
                                       bool is_shared);
-int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_tenant_device *record,
-                              const struct dv_share *share);
+int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device,
+                              struct dv_state_tenant_device *record, const struct dv_share *share);
 /* records: for each of its devices, or NULL. Its holds go on. */
 int dvd_lessee_restore(struct dvd_lessee *lessee, struct dvd_tenant *tenant,
                        struct dv_state_lease *const records[DV_MAX_DEVICES]);

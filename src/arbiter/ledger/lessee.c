@@ -14,7 +14,8 @@ static bool has(uint64_t mask, struct dvd_list_index index)
     return mask >> index.at & 1;
 }
 
-struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index, struct dvd_tenant_device *tenant)
+struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index,
+                                struct dvd_tenant_device *tenant)
 {
     struct dvd_lease *lease = calloc(1, sizeof *lease);
 

@@ -16,16 +16,15 @@ struct candidate {
     uint64_t memory_bytes; /* that are not reserved */
 };
 
-static struct candidate describe(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant,
-                                 uint32_t request_ppm, struct dvd_list_index index)
+static struct candidate describe(const struct dvd_lessee *lessee, const struct dvd_tenant *tenant, uint32_t request_ppm,
+                                 struct dvd_list_index index)
 {
     const struct dvd_device *device = dvd_lessee_device(lessee, index);
     uint64_t promised = dvd_promised_to_others(device, tenant);
-    struct candidate candidate = {
-        .index = index,
-        .is_full = promised + request_ppm > DV_PPM,
-        .group = device->terms.group,
-        .memory_bytes = dvd_excess(device->terms.capacity_bytes, 0, device->memory.reserved)};
+    struct candidate candidate = {.index = index,
+                                  .is_full = promised + request_ppm > DV_PPM,
+                                  .group = device->terms.group,
+                                  .memory_bytes = dvd_excess(device->terms.capacity_bytes, 0, device->memory.reserved)};
 
     candidate.is_crowded = candidate.memory_bytes < device->terms.capacity_bytes / ROOMY_PART;
     candidate.share_ppm = (DV_PPM - promised) / (device->sessions + 1);

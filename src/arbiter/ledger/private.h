@@ -139,7 +139,8 @@ void dvd_tenant_go(struct dvd_tenant_device *tenant, bool promised);
 void dvd_tenant_count_session(struct dvd_tenant_device *tenant);
 void dvd_tenant_count_user(struct dvd_tenant *tenant, uid_t uid);
 /* A lease of a session on a device where its tenant is. NULL: out of memory. */
-struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index, struct dvd_tenant_device *tenant);
+struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index index,
+                                struct dvd_tenant_device *tenant);
 
 /* Puts the share into force: the request only while a session uses the device. */
 void dvd_tenant_apply_share(struct dvd_tenant_device *tenant);

@@ -112,10 +112,8 @@ void dvd_record_terms(struct dvd_tenant *tenant)
                                            .limit_ppm = change->limit_ppm,
                                            .weight = change->weight,
                                            .class = change->class};
-    record->wishes = (change->has_request ? DV_STATE_WISH_REQUEST : 0) |
-                     (change->has_limit ? DV_STATE_WISH_LIMIT : 0) |
-                     (change->has_weight ? DV_STATE_WISH_WEIGHT : 0) |
-                     (change->has_class ? DV_STATE_WISH_CLASS : 0);
+    record->wishes = (change->has_request ? DV_STATE_WISH_REQUEST : 0) | (change->has_limit ? DV_STATE_WISH_LIMIT : 0) |
+                     (change->has_weight ? DV_STATE_WISH_WEIGHT : 0) | (change->has_class ? DV_STATE_WISH_CLASS : 0);
 }
 
 void dvd_record_left(struct dvd_tenant *tenant)

@@ -60,8 +60,7 @@ static bool fits(const struct dvd_lease *lease, uint64_t bytes)
 {
     const struct dvd_tenant_memory *tenant = &lease->tenant->memory;
 
-    return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved &&
-           fits_on_host(lease, bytes);
+    return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved && fits_on_host(lease, bytes);
 }
 
 void dvd_reservations_set(struct dvd_lease *lease, uint64_t bytes)
@@ -189,7 +188,8 @@ static bool continue_round(struct dvd_tenant_device *tenant, dv_ns now)
     int looked = 0;
 
     call_some(memory, now);
-    DL_FOREACH_SAFE2 (memory->askers, lease, next, memory.next_asker) {
+    DL_FOREACH_SAFE2(memory->askers, lease, next, memory.next_asker)
+    {
         if (looked++ == LOOKED_AT_AGAIN)
             break;
         if (fits(lease, lease->memory.asked))

@@ -58,8 +58,8 @@ struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state
     return tenant;
 }
 
-int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device, struct dv_state_tenant_device *record,
-                              const struct dv_share *share)
+int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *device,
+                              struct dv_state_tenant_device *record, const struct dv_share *share)
 {
     struct dvd_tenant_device *there = calloc(1, sizeof *there);
     struct dv_policy_account account = {.used_ns = record->used_ns,

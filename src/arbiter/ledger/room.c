@@ -294,8 +294,8 @@ static bool ask_for_room(struct dvd_lease *asking, uint64_t bytes, enum victims 
     DL_FOREACH2 (device->memory.sessions, lease, memory.next_there)
         if (is_asked(lease) && (victims != OWN_TENANT || lease->tenant == asking->tenant))
             coming += lease->memory.evicting;
-    for (int asked = 0;
-         asked < VICTIMS_MAX && coming < bytes && (lease = find_victim(device, asking, victims)); asked++) {
+    for (int asked = 0; asked < VICTIMS_MAX && coming < bytes && (lease = find_victim(device, asking, victims));
+         asked++) {
         uint64_t part = dvd_min(takeable(lease, asking), bytes - coming);
         coming += part;
         ask_to_evict(lease, part);

@@ -272,9 +272,8 @@ void dvd_tenants_forget_gone(struct dvd_ledger *ledger, bool all)
     dv_ns now = dvd_ledger_now(ledger);
     struct dvd_tenant *oldest;
 
-    while ((oldest = ledger->tenants_gone) &&
-           (all || ledger->tenants_gone_count > DV_MAX_TENANTS_GONE ||
-            now - oldest->left_at > DV_TENANT_MEMORY_US * DV_NS_PER_US))
+    while ((oldest = ledger->tenants_gone) && (all || ledger->tenants_gone_count > DV_MAX_TENANTS_GONE ||
+                                               now - oldest->left_at > DV_TENANT_MEMORY_US * DV_NS_PER_US))
         dvd_tenant_forget(oldest);
 }
 

@@ -17,8 +17,7 @@ static void advance(uint32_t *buckets, unsigned count, uint64_t *newest, uint64_
     *newest = wanted;
 }
 
-static void add(uint32_t *buckets, unsigned count, uint64_t *newest, dv_ns span, dv_ns from,
-                dv_ns to)
+static void add(uint32_t *buckets, unsigned count, uint64_t *newest, dv_ns span, dv_ns from, dv_ns to)
 {
     advance(buckets, count, newest, to / span);
     uint64_t oldest = *newest >= count - 1 ? *newest - (count - 1) : 0;
@@ -39,14 +38,12 @@ void dvd_usage_add(struct dvd_usage *usage, dv_ns from, dv_ns to)
 }
 
 /* Buckets count in full; the oldest, if the window covers it in part, in proportion. */
-static uint64_t sum(const uint32_t *buckets, unsigned count, uint64_t newest, dv_ns span,
-                    dv_ns from, dv_ns to)
+static uint64_t sum(const uint32_t *buckets, unsigned count, uint64_t newest, dv_ns span, dv_ns from, dv_ns to)
 {
     uint64_t oldest = newest >= count - 1 ? newest - (count - 1) : 0;
     uint64_t total_us = 0;
 
-    for (uint64_t i = from / span > oldest ? from / span : oldest; i <= newest && i <= to / span;
-         i++) {
+    for (uint64_t i = from / span > oldest ? from / span : oldest; i <= newest && i <= to / span; i++) {
         uint64_t us = buckets[i % count];
         if (i * span < from)
             us = us * ((i + 1) * span - from) / span;
@@ -63,10 +60,8 @@ uint32_t dvd_usage_ppm(const struct dvd_usage *usage, unsigned window_s, dv_ns n
         from = usage->since;
     if (now < from + FINE_NS) /* a shorter time counts as this long */
         from = now > FINE_NS ? now - FINE_NS : 0;
-    uint64_t us = window_s == 1
-                      ? sum(usage->fine, DVD_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
-                      : sum(usage->coarse, DVD_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from,
-                            now);
+    uint64_t us = window_s == 1 ? sum(usage->fine, DVD_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
+                                : sum(usage->coarse, DVD_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from, now);
     uint64_t ppm = us * 1000 * 1000000 / (now - from);
     return ppm > 1000000 ? 1000000 : (uint32_t)ppm; /* buckets at the edges count in proportion */
 }

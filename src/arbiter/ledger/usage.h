@@ -11,7 +11,7 @@
 
 /* Rings of buckets; each bucket holds the microseconds that fell into its span. */
 struct dvd_usage {
-    dv_ns since; /* windows do not reach further back */
+    dv_ns since;                         /* windows do not reach further back */
     uint64_t fine_newest, coarse_newest; /* numbers of the newest buckets since the clock's zero */
     uint32_t fine[DVD_USAGE_FINE], coarse[DVD_USAGE_COARSE];
 };

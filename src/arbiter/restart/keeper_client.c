@@ -69,8 +69,7 @@ static int connect_keeper(struct dvd_keeper *keeper)
 /* Not a child: it outlives its daemon, and no process has to wait for its end. */
 static int start_keeper(struct dvd_keeper *keeper)
 {
-    DV_AUTO_CLOSE int listen_fd =
-        dvd_socket_open(keeper->directory, DV_KEEPER_SOCKET, SOCK_SEQPACKET, 0600);
+    DV_AUTO_CLOSE int listen_fd = dvd_socket_open(keeper->directory, DV_KEEPER_SOCKET, SOCK_SEQPACKET, 0600);
 
     if (listen_fd < 0)
         return listen_fd;
@@ -90,11 +89,9 @@ static int start_keeper(struct dvd_keeper *keeper)
 
 /* ---- storing descriptors ---- */
 
-static int say(const struct dvd_keeper *keeper, enum dv_keeper_op op, uint64_t id,
-               const int *by_kind)
+static int say(const struct dvd_keeper *keeper, enum dv_keeper_op op, uint64_t id, const int *by_kind)
 {
-    struct dv_keeper_message m = {
-        .magic = DV_KEEPER_MAGIC, .version = DV_KEEPER_VERSION, .op = (uint16_t)op, .id = id};
+    struct dv_keeper_message m = {.magic = DV_KEEPER_MAGIC, .version = DV_KEEPER_VERSION, .op = (uint16_t)op, .id = id};
     int fds[DV_KEPT_KINDS], count = 0;
 
     if (keeper->fd < 0)
@@ -280,15 +277,14 @@ static void retry_later(struct dvd_keeper *keeper)
 {
 
     keeper->retry_timer = sd_event_source_disable_unref(keeper->retry_timer);
-    if (sd_event_add_time_relative(keeper->event, &keeper->retry_timer, CLOCK_MONOTONIC,
-                                   DV_KEEPER_TIMEOUT_US, 10 * DV_MS, on_retry, keeper) < 0)
+    if (sd_event_add_time_relative(keeper->event, &keeper->retry_timer, CLOCK_MONOTONIC, DV_KEEPER_TIMEOUT_US,
+                                   10 * DV_MS, on_retry, keeper) < 0)
         dv_error("the keeper cannot be replaced: sessions will not outlive this daemon");
 }
 
 static void warn_of_no_keeper(int error)
 {
-    dv_warning("cannot start a keeper: %s; until there is one, sessions do not outlive this daemon",
-               strerror(-error));
+    dv_warning("cannot start a keeper: %s; until there is one, sessions do not outlive this daemon", strerror(-error));
 }
 
 static void replace_or_retry(struct dvd_keeper *keeper)
@@ -321,8 +317,7 @@ static void keeper_lost(struct dvd_keeper *keeper)
 
 /* ---- descriptors of an earlier daemon ---- */
 
-static bool add_found(struct dvd_keeper *keeper, const struct dv_keeper_message *m, const int *fds,
-                      int count)
+static bool add_found(struct dvd_keeper *keeper, const struct dv_keeper_message *m, const int *fds, int count)
 {
     struct dvd_kept *kept;
 
@@ -347,8 +342,7 @@ static int list_found(struct dvd_keeper *keeper)
         struct dv_keeper_message m;
         int fds[DV_KEPT_KINDS], count;
         ssize_t length = dv_fd_receive(keeper->fd, &m, sizeof m, fds, DV_KEPT_KINDS, &count, 0);
-        bool sound = length == sizeof m && m.magic == DV_KEEPER_MAGIC &&
-                     m.version == DV_KEEPER_VERSION;
+        bool sound = length == sizeof m && m.magic == DV_KEEPER_MAGIC && m.version == DV_KEEPER_VERSION;
         if (sound && m.op == DV_KEEPER_END)
             return 0;
         if (sound && m.op == DV_KEEPER_ITEM && add_found(keeper, &m, fds, count))
@@ -378,8 +372,7 @@ static void close_found(struct dvd_keeper *keeper)
 {
     struct dvd_kept *kept, *next;
 
-    HASH_ITER(hh, keeper->found, kept, next)
-    {
+    HASH_ITER (hh, keeper->found, kept, next) {
         HASH_DEL(keeper->found, kept);
         for (int i = 0; i < DV_KEPT_KINDS; i++)
             dv_close_fd(&kept->fds[i]);

@@ -18,8 +18,8 @@ struct dvd_kept {
 };
 
 struct dvd_keeper_events {
-    /* Fills the descriptors of the daemon (DV_KEEPER_DAEMON) or of a session. Returns false: there is no such session, or
-     * it is not recorded. */
+    /* Fills the descriptors of the daemon (DV_KEEPER_DAEMON) or of a session. Returns false: there is no such session,
+     * or it is not recorded. */
     bool (*fill)(void *owner, uint64_t id, int fds[DV_KEPT_KINDS]);
     bool (*is_known)(void *owner, uint64_t session);
     /* A new keeper has nothing: call dvd_keeper_put for every session that is recorded. */
@@ -37,8 +37,8 @@ struct dvd_keeper {
     void *owner;
 
     bool is_ending;
-    int fd;              /* -1: there is none; sessions end with the daemon then */
-    sd_event_source *io; /* NULL: the daemon has not begun to serve, and waits for the keeper */
+    int fd;                              /* -1: there is none; sessions end with the daemon then */
+    sd_event_source *io;                 /* NULL: the daemon has not begun to serve, and waits for the keeper */
     struct dvd_keeper_request *requests; /* not sent yet, oldest first */
     unsigned request_count;
     sd_event_source *patience_timer; /* for a keeper that does not read */

@@ -27,12 +27,10 @@ static bool is_text(const char *field, size_t bytes)
 
 static bool is_sound_report(const struct dv_device_report *report)
 {
-    return is_text(report->name, sizeof report->name) &&
-           is_text(report->vendor, sizeof report->vendor) &&
-           is_text(report->version, sizeof report->version) &&
-           is_text(report->driver, sizeof report->driver) &&
-           is_text(report->platform_name, sizeof report->platform_name) &&
-           is_text(report->uuid, sizeof report->uuid) && is_text(report->pci, sizeof report->pci);
+    return is_text(report->name, sizeof report->name) && is_text(report->vendor, sizeof report->vendor) &&
+           is_text(report->version, sizeof report->version) && is_text(report->driver, sizeof report->driver) &&
+           is_text(report->platform_name, sizeof report->platform_name) && is_text(report->uuid, sizeof report->uuid) &&
+           is_text(report->pci, sizeof report->pci);
 }
 
 bool dvd_restore_devices(const struct dvd_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
@@ -80,11 +78,9 @@ static bool read_terms(const struct dv_state_tenant *record, struct dvd_tenant_t
         .may_weight = record->may_weight,
         .may_class = (enum dv_class)record->may_class};
     return dvd_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
-           record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT &&
-           record->memory_ppm <= DV_PPM && record->memory_bytes <= DV_MEMORY_BYTES_MAX &&
-           record->memory_request_ppm <= DV_PPM &&
-           record->memory_request_bytes <= DV_MEMORY_BYTES_MAX &&
-           record->host_bytes <= DV_MEMORY_BYTES_MAX;
+           record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT && record->memory_ppm <= DV_PPM &&
+           record->memory_bytes <= DV_MEMORY_BYTES_MAX && record->memory_request_ppm <= DV_PPM &&
+           record->memory_request_bytes <= DV_MEMORY_BYTES_MAX && record->host_bytes <= DV_MEMORY_BYTES_MAX;
 }
 
 /* Returns false when it makes no sense with the terms. */
@@ -94,13 +90,13 @@ static bool read_change(const struct dv_state_tenant *record, const struct dvd_t
     const struct dv_state_share *wished = &record->wish;
 
     *change = (struct dvd_share_change){.has_request = record->wishes & DV_STATE_WISH_REQUEST,
-                                   .has_limit = record->wishes & DV_STATE_WISH_LIMIT,
-                                   .has_weight = record->wishes & DV_STATE_WISH_WEIGHT,
-                                   .has_class = record->wishes & DV_STATE_WISH_CLASS,
-                                   .request_ppm = wished->request_ppm,
-                                   .limit_ppm = wished->limit_ppm,
-                                   .weight = wished->weight,
-                                   .class = (enum dv_class)wished->class};
+                                        .has_limit = record->wishes & DV_STATE_WISH_LIMIT,
+                                        .has_weight = record->wishes & DV_STATE_WISH_WEIGHT,
+                                        .has_class = record->wishes & DV_STATE_WISH_CLASS,
+                                        .request_ppm = wished->request_ppm,
+                                        .limit_ppm = wished->limit_ppm,
+                                        .weight = wished->weight,
+                                        .class = (enum dv_class)wished->class};
     struct dv_state_share share = dvd_state_share_of(&terms->share);
     struct dv_share sound;
     if (change->has_request)
@@ -151,8 +147,8 @@ static bool has_descriptors(const struct dv_state_session *record, const struct 
     const int *fds = kept->fds;
 
     return fds[DV_KEPT_TENANT] >= 0 && fds[DV_KEPT_CHANNEL] >= 0 &&
-           (record->api == DV_API_LEASE || (fds[DV_KEPT_WORKER] >= 0 && fds[DV_KEPT_SHM] >= 0 &&
-                                            fds[DV_KEPT_LOG] >= 0));
+           (record->api == DV_API_LEASE ||
+            (fds[DV_KEPT_WORKER] >= 0 && fds[DV_KEPT_SHM] >= 0 && fds[DV_KEPT_LOG] >= 0));
 }
 
 static bool is_sound_session(const struct dvd_restore *restore, const struct dv_state_session *record)
@@ -166,8 +162,7 @@ static bool is_sound_session(const struct dvd_restore *restore, const struct dv_
         if (record->devices[i] >= restore->device_count)
             return false;
     if (record->api == DV_API_OPENCL)
-        return record->worker_pid > 0 && record->shm_bytes >= DV_SHM_BYTES_MIN &&
-               record->shm_bytes <= DV_SHM_BYTES_MAX;
+        return record->worker_pid > 0 && record->shm_bytes >= DV_SHM_BYTES_MIN && record->shm_bytes <= DV_SHM_BYTES_MAX;
     return record->api == DV_API_LEASE && record->worker_pid == 0;
 }
 

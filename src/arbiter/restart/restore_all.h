@@ -15,7 +15,8 @@ struct dvd_restore_events {
     /* Returns the tenant, for the events below, or NULL. */
     void *(*tenant)(void *owner, struct dv_state_tenant *record, const struct dvd_tenant_terms *terms,
                     const struct dvd_share_change *change);
-    bool (*tenant_device)(void *owner, void *tenant, struct dv_state_tenant_device *record, const struct dv_share *share);
+    bool (*tenant_device)(void *owner, void *tenant, struct dv_state_tenant_device *record,
+                          const struct dv_share *share);
     /* leases: by the session's list of devices; NULL: none. Takes over descriptors of `kept`. */
     bool (*session)(void *owner, struct dv_state_session *record, struct dv_state_lease *const leases[DV_MAX_DEVICES],
                     void *tenant, struct dvd_kept *kept);

@@ -15,8 +15,7 @@
 #include "src/base/rundir.h"
 
 /* There are records for all sessions, each of another tenant, and for the tenants that are remembered. */
-static_assert(DV_STATE_SESSIONS >= DV_MAX_SESSIONS &&
-                  DV_STATE_TENANTS >= DV_MAX_SESSIONS + DV_MAX_TENANTS_GONE,
+static_assert(DV_STATE_SESSIONS >= DV_MAX_SESSIONS && DV_STATE_TENANTS >= DV_MAX_SESSIONS + DV_MAX_TENANTS_GONE,
               "there is room for all");
 
 /* ---- records ---- */
@@ -97,9 +96,8 @@ bool dvd_state_share_to(const struct dv_state_share *record, struct dv_share *sh
                                .limit_ppm = record->limit_ppm,
                                .weight = record->weight,
                                .class = (enum dv_class)record->class};
-    return share->limit_ppm >= DV_PPM / 100 && share->limit_ppm <= DV_PPM &&
-           share->request_ppm <= share->limit_ppm && share->weight >= 1 &&
-           share->weight <= DV_WEIGHT_MAX && record->class < DV_CLASS_COUNT;
+    return share->limit_ppm >= DV_PPM / 100 && share->limit_ppm <= DV_PPM && share->request_ppm <= share->limit_ppm &&
+           share->weight >= 1 && share->weight <= DV_WEIGHT_MAX && record->class < DV_CLASS_COUNT;
 }
 
 /* ---- the file ---- */
@@ -113,8 +111,7 @@ static void read_boot_id(char boot[40])
         boot[0] = '\0';
 }
 
-static struct dvd_state_table lay_out(uint8_t *file, uint64_t offset, size_t record_bytes,
-                                     uint32_t capacity)
+static struct dvd_state_table lay_out(uint8_t *file, uint64_t offset, size_t record_bytes, uint32_t capacity)
 {
     return (struct dvd_state_table){
         .records = file + offset, .record_bytes = (uint32_t)record_bytes, .capacity = capacity};
@@ -135,8 +132,7 @@ static void find_used(struct dvd_state_table *table)
  * tables are searched only as far as the file has data. */
 static void find_all_used(struct dvd_state *state, int fd)
 {
-    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions,
-                                       &state->leases};
+    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions, &state->leases};
     uint8_t *file = (uint8_t *)state->header;
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
@@ -176,8 +172,7 @@ static int open_file(const char *directory)
         return -errno;
     if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077))
         return -EPERM;
-    if ((uint64_t)info.st_size != DV_STATE_BYTES &&
-        (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)DV_STATE_BYTES) < 0))
+    if ((uint64_t)info.st_size != DV_STATE_BYTES && (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)DV_STATE_BYTES) < 0))
         return -errno;
     return dv_take_fd(&fd);
 }
@@ -191,19 +186,15 @@ int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherit
     DV_AUTO_CLOSE int fd = open_file(directory);
     if (fd < 0)
         return fd;
-    uint8_t *file = mmap(NULL, DV_STATE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                         fd, 0);
+    uint8_t *file = mmap(NULL, DV_STATE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (file == MAP_FAILED)
         return -errno;
     state->header = (struct dv_state_header *)(void *)file;
-    state->tenants = lay_out(file, DV_STATE_TENANTS_AT, sizeof(struct dv_state_tenant),
-                             DV_STATE_TENANTS);
-    state->tenant_devices = lay_out(file, DV_STATE_TENANT_DEVICES_AT, sizeof(struct dv_state_tenant_device),
-                            DV_STATE_TENANT_DEVICES);
-    state->sessions = lay_out(file, DV_STATE_SESSIONS_AT, sizeof(struct dv_state_session),
-                              DV_STATE_SESSIONS);
-    state->leases = lay_out(file, DV_STATE_LEASES_AT, sizeof(struct dv_state_lease),
-                            DV_STATE_LEASES);
+    state->tenants = lay_out(file, DV_STATE_TENANTS_AT, sizeof(struct dv_state_tenant), DV_STATE_TENANTS);
+    state->tenant_devices =
+        lay_out(file, DV_STATE_TENANT_DEVICES_AT, sizeof(struct dv_state_tenant_device), DV_STATE_TENANT_DEVICES);
+    state->sessions = lay_out(file, DV_STATE_SESSIONS_AT, sizeof(struct dv_state_session), DV_STATE_SESSIONS);
+    state->leases = lay_out(file, DV_STATE_LEASES_AT, sizeof(struct dv_state_lease), DV_STATE_LEASES);
     read_boot_id(boot);
     *inherited = is_ours(state->header, boot);
     if (*inherited) {
@@ -238,8 +229,7 @@ void dvd_state_clear(struct dvd_state *state)
 
 void dvd_state_close(struct dvd_state *state)
 {
-    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions,
-                                       &state->leases};
+    struct dvd_state_table *tables[] = {&state->tenants, &state->tenant_devices, &state->sessions, &state->leases};
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         free(tables[i]->free);

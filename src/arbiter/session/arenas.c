@@ -26,9 +26,9 @@ static uint64_t quota_of(const struct dvd_session *session)
         const struct dvd_tenant_device *there = session->lessee.tenant->devices[device];
         if (!(session->lessee.leased_mask >> i & 1))
             return UINT64_MAX; /* no ledger counts it */
-        uint64_t quota = there ? there->memory.quota
-                               : dvd_device_size(&session->sessions->ledger->devices[device],
-                                                 &session->lessee.tenant->terms.memory);
+        uint64_t quota =
+            there ? there->memory.quota
+                  : dvd_device_size(&session->sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
         if (__builtin_add_overflow(sum, quota, &sum))
             return UINT64_MAX;
     }
@@ -70,8 +70,7 @@ static void look_at(struct dvd_session *session)
     struct stat info;
     char has[32], may[32], why[sizeof session->ended_because];
 
-    if (session->state != DV_SESSION_SERVED || session->shm_fd < 0 ||
-        fstat(session->shm_fd, &info) < 0)
+    if (session->state != DV_SESSION_SERVED || session->shm_fd < 0 || fstat(session->shm_fd, &info) < 0)
         return;
     uint64_t bytes = (uint64_t)info.st_blocks * 512, most = bytes_allowed(session);
     if (bytes <= most) {
@@ -120,8 +119,8 @@ static void arm(struct dvd_sessions *sessions, uint64_t delay_us)
     int error = 0;
 
     if (!*timer)
-        error = sd_event_add_time_relative(sessions->event, timer, CLOCK_MONOTONIC, delay_us,
-                                           100 * DV_MS, on_look, sessions);
+        error = sd_event_add_time_relative(sessions->event, timer, CLOCK_MONOTONIC, delay_us, 100 * DV_MS, on_look,
+                                           sessions);
     else
         error = sd_event_source_set_time_relative(*timer, delay_us);
     if (error >= 0)
@@ -135,8 +134,7 @@ void dvd_arenas_watch(struct dvd_sessions *sessions)
     int enabled = SD_EVENT_OFF;
 
     if (!sessions->arenas.timer ||
-        (sd_event_source_get_enabled(sessions->arenas.timer, &enabled) >= 0 &&
-         enabled == SD_EVENT_OFF))
+        (sd_event_source_get_enabled(sessions->arenas.timer, &enabled) >= 0 && enabled == SD_EVENT_OFF))
         arm(sessions, DV_ARENA_LOOK_US);
 }
 

@@ -11,7 +11,7 @@ struct dvd_session;
 
 struct dvd_arenas {
     void (*on_excess)(struct dvd_session *session, const char *why); /* it holds too much, for too long */
-    sd_event_source *timer; /* for the next check; NULL: no session was checked yet */
+    sd_event_source *timer;   /* for the next check; NULL: no session was checked yet */
     struct dvd_session *next; /* to be checked; NULL: a new round begins */
 };
 

@@ -30,9 +30,9 @@ static void note_end(struct dvd_session *session)
 /* The signal that ended it, or 0. */
 static int signal_of(int status)
 {
-    return WIFSIGNALED(status)                         ? WTERMSIG(status)
+    return WIFSIGNALED(status)                            ? WTERMSIG(status)
            : WEXITSTATUS(status) > DV_SANDBOX_SIGNAL_BASE ? WEXITSTATUS(status) - DV_SANDBOX_SIGNAL_BASE
-                                                       : 0;
+                                                          : 0;
 }
 
 static void describe_end(char *text, size_t bytes, int status)
@@ -53,23 +53,22 @@ static void session_end(struct dvd_session *session, const char *how, bool order
     char text[DV_MAX_MESSAGE_TEXT];
 
     if (session->ended_because[0])
-        dv_warning("session %llu of %s (process %d): worker %d was terminated: %s", ID(session),
-                   session->command, session->tenant_pid, session->worker_pid,
-                   session->ended_because);
+        dv_warning("session %llu of %s (process %d): worker %d was terminated: %s", ID(session), session->command,
+                   session->tenant_pid, session->worker_pid, session->ended_because);
     else if (session->tenant_gone)
-        dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session),
-                session->command, session->tenant_pid, session->worker_pid, how);
+        dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session), session->command,
+                session->tenant_pid, session->worker_pid, how);
     else
         dv_log(orderly || session->sessions->is_stopping ? DV_LOG_INFO : DV_LOG_WARNING,
-               "session %llu of %s (process %d): worker %d %s while its program runs", ID(session),
-               session->command, session->tenant_pid, session->worker_pid, how);
+               "session %llu of %s (process %d): worker %d %s while its program runs", ID(session), session->command,
+               session->tenant_pid, session->worker_pid, how);
     if (session->client_fd >= 0 && !session->tenant_gone) {
         snprintf(text, sizeof text,
                  "the worker of this session %s; see divvyd's log, and restart the program to get a "
                  "new worker",
                  how);
-        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id,
-                                0, -1, text);
+        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id, 0, -1,
+                                 text);
     }
     dvd_session_free(session);
 }
@@ -94,8 +93,7 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     dvd_lessee_part(&session->lessee);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     /* Only its parent knows how a process ended. */
-    if (session->sessions->zygote->fd >= 0 &&
-        session->zygote_generation == session->sessions->zygote->generation)
+    if (session->sessions->zygote->fd >= 0 && session->zygote_generation == session->sessions->zygote->generation)
         dvd_session_set_timer(session, DV_STATUS_TIMEOUT_US, on_no_status);
     else
         session_end(session, "has ended", true);
@@ -104,8 +102,8 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
 
 int dvd_session_watch_worker(struct dvd_session *session)
 {
-    return sd_event_add_io(session->sessions->event, &session->worker_io, session->worker_pidfd,
-                           EPOLLIN, on_worker_gone, session);
+    return sd_event_add_io(session->sessions->event, &session->worker_io, session->worker_pidfd, EPOLLIN,
+                           on_worker_gone, session);
 }
 
 void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status)
@@ -150,8 +148,8 @@ void dvd_session_end_for(struct dvd_session *session, const char *why)
     dv_text_copy(session->ended_because, sizeof session->ended_because, why);
     note_end(session);
     if (session->api == DV_API_LEASE) {
-        dv_warning("session %llu of %s (process %d): %s; the next session gets it", ID(session),
-                   session->command, session->tenant_pid, session->ended_because);
+        dv_warning("session %llu of %s (process %d): %s; the next session gets it", ID(session), session->command,
+                   session->tenant_pid, session->ended_because);
         return;
     }
     if (session->tenant_gone || !dvd_session_tell(session, session->ended_because, end_worker))
@@ -166,8 +164,7 @@ static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *user
 
     (void)source;
     (void)usec;
-    dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session),
-               session->worker_pid);
+    dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session), session->worker_pid);
     dvd_session_signal_worker(session, SIGKILL);
     return 0;
 }
@@ -214,8 +211,8 @@ static int on_client_io(sd_event_source *source, int fd, uint32_t events, void *
 
 int dvd_session_watch_client(struct dvd_session *session)
 {
-    return sd_event_add_io(session->sessions->event, &session->client_io, session->client_fd,
-                           EPOLLIN, on_client_io, session);
+    return sd_event_add_io(session->sessions->event, &session->client_io, session->client_fd, EPOLLIN, on_client_io,
+                           session);
 }
 
 /* ---- the end of all sessions ---- */
@@ -233,8 +230,7 @@ void dvd_sessions_stop(struct dvd_sessions *sessions, int signal_number)
 {
     struct dvd_session *session, *next;
 
-    HASH_ITER(hh, sessions->all, session, next)
-    {
+    HASH_ITER (hh, sessions->all, session, next) {
         if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
             dvd_session_free(session);
         else if (session->state == DV_SESSION_SERVED)
@@ -248,8 +244,7 @@ void dvd_sessions_forget(struct dvd_sessions *sessions)
 {
     struct dvd_session *session, *next;
 
-    HASH_ITER(hh, sessions->all, session, next)
-    {
+    HASH_ITER (hh, sessions->all, session, next) {
         dvd_session_free(session);
     }
 }

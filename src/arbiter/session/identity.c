@@ -40,8 +40,7 @@ static bool in_group(struct peer_facts *facts, gid_t gid)
     if (!facts->has_groups) {
         socklen_t bytes = sizeof facts->groups;
         facts->has_groups = true;
-        if (getsockopt(facts->peer->fd, SOL_SOCKET, SO_PEERGROUPS, facts->groups,
-                       &bytes) == 0)
+        if (getsockopt(facts->peer->fd, SOL_SOCKET, SO_PEERGROUPS, facts->groups, &bytes) == 0)
             facts->group_count = bytes / sizeof facts->groups[0];
         qsort(facts->groups, facts->group_count, sizeof facts->groups[0], compare_groups);
     }
@@ -70,8 +69,7 @@ static void read_cgroups(struct peer_facts *facts)
     DV_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t used = 0;
     ssize_t got;
-    while (fd >= 0 && (got = read(fd, facts->cgroups + used,
-                                  sizeof facts->cgroups - 1 - used)) > 0)
+    while (fd >= 0 && (got = read(fd, facts->cgroups + used, sizeof facts->cgroups - 1 - used)) > 0)
         used += (size_t)got;
     facts->cgroups[used] = '\0';
     find_paths(facts);
@@ -125,8 +123,7 @@ static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *pat
 
     read_cgroups(facts);
     for (size_t i = 0; i < facts->path_count; i++) {
-        if (pattern ? !matches_path(pattern, facts->paths[i])
-                    : strcmp(facts->paths[i], "/") == 0)
+        if (pattern ? !matches_path(pattern, facts->paths[i]) : strcmp(facts->paths[i], "/") == 0)
             continue;
         snprintf(found, sizeof found, "%s", facts->paths[i]);
         if (pattern)
@@ -141,8 +138,7 @@ static bool matches(const struct dvd_tenant_rule *rule, struct peer_facts *facts
 {
     char path[DV_MAX_TENANT_NAME];
 
-    return (!rule->user || rule->uid == facts->peer->uid) &&
-           (!rule->group || in_group(facts, rule->gid)) &&
+    return (!rule->user || rule->uid == facts->peer->uid) && (!rule->group || in_group(facts, rule->gid)) &&
            (!rule->cgroup || find_cgroup(facts, rule->cgroup, path, sizeof path));
 }
 
@@ -184,8 +180,8 @@ static void name_tenant(const struct dvd_config *config, enum dvd_tenant_per per
 static struct dvd_tenant_terms default_terms(bool of_user)
 {
     struct dvd_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
-                                    .may_weight = 1,
-                                    .may_class = DV_CLASS_STANDARD};
+                                     .may_weight = 1,
+                                     .may_class = DV_CLASS_STANDARD};
 
     if (of_user) {
         terms.may_request_ppm = DV_PPM;

@@ -32,7 +32,7 @@ struct dvd_pending {
 
 struct dvd_pending_user {
     uid_t uid;
-    unsigned count;          /* of its connections that are not a session yet */
+    unsigned count;           /* of its connections that are not a session yet */
     struct dvd_pending *said; /* those whose hello has arrived, oldest first */
     struct dvd_pending_user *prev, *next;
     UT_hash_handle hh;
@@ -100,8 +100,7 @@ static void pending_destroy(struct dvd_pending *pending)
 static void refuse(struct dvd_pending *pending, enum dv_welcome_status status, const char *text)
 {
     if (dv_log_within(&pending->listener->sessions->refusals, DV_REFUSALS_PER_S))
-        dv_warning("process %d of uid %u is refused: %s", pending->peer.pid,
-                   (unsigned)pending->peer.uid, text);
+        dv_warning("process %d of uid %u is refused: %s", pending->peer.pid, (unsigned)pending->peer.uid, text);
     dvd_session_send_welcome(pending->fd, DV_WIRE_VERSION, status, 0, 0, -1, text);
     pending_destroy(pending);
 }
@@ -111,8 +110,7 @@ static uint16_t common_version(const struct dv_hello *hello)
 {
     uint16_t newest = hello->version < DV_WIRE_VERSION ? hello->version : DV_WIRE_VERSION;
 
-    if (hello->version_oldest > hello->version || newest < hello->version_oldest ||
-        newest < DV_WIRE_VERSION_OLDEST)
+    if (hello->version_oldest > hello->version || newest < hello->version_oldest || newest < DV_WIRE_VERSION_OLDEST)
         return 0;
     return newest;
 }
@@ -120,23 +118,22 @@ static uint16_t common_version(const struct dv_hello *hello)
 /* Checks each value by itself; whether the tenant may have it is checked later. */
 static bool share_makes_sense(const struct dv_hello *hello)
 {
-    return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 &&
-           hello->weight <= DV_WEIGHT_MAX && hello->class <= DV_CLASS_COUNT;
+    return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 && hello->weight <= DV_WEIGHT_MAX &&
+           hello->class <= DV_CLASS_COUNT;
 }
 
 /* Checks the form; whether there are such devices is checked later. */
 static bool choice_makes_sense(const struct dv_hello *hello)
 {
-    return memchr(hello->devices, '\0', sizeof hello->devices) &&
-           hello->flags <= DV_HELLO_SAME_DEVICES && (!hello->flags || hello->devices[0]);
+    return memchr(hello->devices, '\0', sizeof hello->devices) && hello->flags <= DV_HELLO_SAME_DEVICES &&
+           (!hello->flags || hello->devices[0]);
 }
 
 static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello, ssize_t length)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
-    if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) ||
-        hello->magic != DV_WIRE_MAGIC) {
+    if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) || hello->magic != DV_WIRE_MAGIC) {
         refuse(pending, DV_WELCOME_REFUSED,
                "the first message is not a divvy hello; is another program using this socket?");
         return;
@@ -146,29 +143,26 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
         snprintf(text, sizeof text,
                  "the client library speaks protocol versions %u to %u and divvyd %s speaks %d to "
                  "%d: install the same release of both, then restart divvyd or the program",
-                 hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST,
-                 DV_WIRE_VERSION);
+                 hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST, DV_WIRE_VERSION);
         refuse(pending, DV_WELCOME_VERSION, text);
         return;
     }
-    if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) ||
-        hello->present_as > DV_PRESENT_AS_ACCELERATOR || !share_makes_sense(hello) ||
-        !choice_makes_sense(hello)) {
-        snprintf(text, sizeof text,
-                 "the hello asks for something that divvyd %s does not know (api %u, present-as %u)",
+    if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) || hello->present_as > DV_PRESENT_AS_ACCELERATOR ||
+        !share_makes_sense(hello) || !choice_makes_sense(hello)) {
+        snprintf(text, sizeof text, "the hello asks for something that divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
-    if (dvd_peer_may_open_sessions(pending->listener->sessions->config, pending->fd, &pending->peer, text, sizeof text) < 0) {
+    if (dvd_peer_may_open_sessions(pending->listener->sessions->config, pending->fd, &pending->peer, text,
+                                   sizeof text) < 0) {
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
     struct dvd_process *process =
         dvd_process_of_peer(&pending->listener->sessions->processes, pending->fd, pending->peer.pid, pending->peer.uid);
     if (!process) {
-        snprintf(text, sizeof text, "the calling process cannot be identified: %s",
-                 strerror(errno));
+        snprintf(text, sizeof text, "the calling process cannot be identified: %s", strerror(errno));
         refuse(pending, DV_WELCOME_REFUSED, text);
         return;
     }
@@ -276,20 +270,18 @@ static void add_pending(struct dvd_listener *listener, int accepted_fd)
     }
     unsigned of_user = user->count++;
     unsigned in_all = listener->pending_count;
-    *pending = (struct dvd_pending){
-        .listener = listener, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
+    *pending = (struct dvd_pending){.listener = listener, .fd = dv_take_fd(&fd), .peer = peer, .user = user};
     DL_APPEND(listener->pending, pending);
     listener->pending_count++;
     dvd_idle_hold(sessions->idle);
     if (of_user >= DV_MAX_PENDING_PER_UID || in_all >= DV_MAX_PENDING) {
-        refuse(pending, DV_WELCOME_REFUSED,
-               "too many connections wait to become a session; try again a little later");
+        refuse(pending, DV_WELCOME_REFUSED, "too many connections wait to become a session; try again a little later");
         return;
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
     if (epoll_ctl(listener->hellos_fd, EPOLL_CTL_ADD, pending->fd, &event) < 0 ||
-        sd_event_add_time_relative(sessions->event, &pending->timer, CLOCK_MONOTONIC,
-                                   DV_HELLO_TIMEOUT_US, 100 * DV_MS, on_hello_deadline, pending) < 0)
+        sd_event_add_time_relative(sessions->event, &pending->timer, CLOCK_MONOTONIC, DV_HELLO_TIMEOUT_US, 100 * DV_MS,
+                                   on_hello_deadline, pending) < 0)
         pending_destroy(pending);
 }
 
@@ -314,11 +306,9 @@ void dvd_listener_apply_config(struct dvd_listener *listener)
     bool one_group = config->sessions_for == DV_SESSIONS_FOR_GROUP;
     struct sockaddr_un address;
 
-    if (sessions->config->of_user ||
-        dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
+    if (sessions->config->of_user || dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) < 0)
         return;
-    dvd_socket_let_in(address.sun_path, one_group ? config->session_group : getegid(),
-                       one_group ? 0660 : 0666);
+    dvd_socket_let_in(address.sun_path, one_group ? config->session_group : getegid(), one_group ? 0660 : 0666);
 }
 
 int dvd_listener_init(struct dvd_listener *listener, int activated_fd)
@@ -333,17 +323,14 @@ int dvd_listener_init(struct dvd_listener *listener, int activated_fd)
         return listener->fd;
     dvd_incoming_prepare(listener->fd);
     dvd_listener_apply_config(listener);
-    int error = sd_event_add_io(sessions->event, &listener->io, listener->fd, EPOLLIN, on_connection,
-                                listener);
+    int error = sd_event_add_io(sessions->event, &listener->io, listener->fd, EPOLLIN, on_connection, listener);
     if (error >= 0)
-        error = sd_event_add_time_relative(sessions->event, &listener->turn, CLOCK_MONOTONIC, 0, 1,
-                                           on_next, listener);
+        error = sd_event_add_time_relative(sessions->event, &listener->turn, CLOCK_MONOTONIC, 0, 1, on_next, listener);
     if (error >= 0) {
         listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
         error = listener->hellos_fd < 0 ? -errno
-                                        : sd_event_add_io(sessions->event, &listener->hellos,
-                                                          listener->hellos_fd, EPOLLIN, on_hellos,
-                                                          listener);
+                                        : sd_event_add_io(sessions->event, &listener->hellos, listener->hellos_fd,
+                                                          EPOLLIN, on_hellos, listener);
     }
     return error < 0 ? error : 0;
 }
@@ -357,14 +344,12 @@ void dvd_listener_fini(struct dvd_listener *listener)
     listener->io = sd_event_source_disable_unref(listener->io);
     listener->turn = sd_event_source_disable_unref(listener->turn);
     if (listener->fd >= 0) {
-        if (!listener->activated &&
-            dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
+        if (!listener->activated && dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
             unlink(address.sun_path);
         close(listener->fd);
     }
     listener->fd = -1;
-    DL_FOREACH_SAFE(listener->pending, pending, next)
-    {
+    DL_FOREACH_SAFE (listener->pending, pending, next) {
         pending_destroy(pending);
     }
     listener->hellos = sd_event_source_disable_unref(listener->hellos);

@@ -11,16 +11,16 @@ struct dvd_pending_user;
 
 struct dvd_listener {
     struct dvd_sessions *sessions; /* set by the owner */
-    int fd;         /* -1: closed */
-    bool activated; /* handed over by the service manager, which keeps the file */
+    int fd;                        /* -1: closed */
+    bool activated;                /* handed over by the service manager, which keeps the file */
     sd_event_source *io;
-    struct dvd_pending *pending;   /* connections that are not a session yet */
+    struct dvd_pending *pending; /* connections that are not a session yet */
     unsigned pending_count;
     int hellos_fd; /* an epoll of those whose hello has not come */
     sd_event_source *hellos;
     struct dvd_pending_user *users; /* hash table by number: their users */
     struct dvd_pending_user *ready; /* those with a hello that has arrived, in round-robin order */
-    sd_event_source *turn;         /* for the next of them */
+    sd_event_source *turn;          /* for the next of them */
 };
 
 /* Which users the session socket lets in, after the configuration has changed. */

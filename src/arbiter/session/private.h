@@ -23,7 +23,7 @@ struct dvd_session_origin {
 
 /* Makes a session and puts it among the others. Returns NULL when there is no memory; then the process is dropped. */
 struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_process *process,
-                                   const struct dvd_session_origin *origin);
+                                    const struct dvd_session_origin *origin);
 /* How many sessions a user has. */
 unsigned dvd_sessions_of_user(const struct dvd_sessions *sessions, uid_t uid);
 /* Sets descriptors aside for it, or as many as there are left. Returns false: there are not enough. */

@@ -74,8 +74,7 @@ struct dvd_process *dvd_process_adopt(struct dvd_processes *processes, pid_t pid
     if (!process)
         return NULL;
     *process = (struct dvd_process){.processes = processes, .pid = pid, .pidfd = *pidfd};
-    int status = sd_event_add_io(processes->event, &process->io, process->pidfd, EPOLLIN,
-                                 on_exit_of_process, process);
+    int status = sd_event_add_io(processes->event, &process->io, process->pidfd, EPOLLIN, on_exit_of_process, process);
     if (status < 0) {
         free(process);
         errno = -status;

@@ -12,9 +12,9 @@ struct dvd_session;
 
 struct dvd_processes {
     sd_event *event;
-    uint64_t *descriptors_free;               /* of the daemon, for sessions */
+    uint64_t *descriptors_free;                   /* of the daemon, for sessions */
     void (*on_exit)(struct dvd_session *session); /* the process of this session has ended */
-    struct dvd_process *table;                 /* hash table by number */
+    struct dvd_process *table;                    /* hash table by number */
 };
 
 struct dvd_process {

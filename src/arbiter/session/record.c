@@ -6,8 +6,7 @@
 void dvd_session_record(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
-    struct dv_state_session *record =
-        session->lessee.tenant->record ? dvd_state_add(&sessions->state->sessions) : NULL;
+    struct dv_state_session *record = session->lessee.tenant->record ? dvd_state_add(&sessions->state->sessions) : NULL;
 
     if (!record) {
         dv_debug("session %llu will not outlive this daemon", ID(session));
@@ -38,13 +37,12 @@ void dvd_session_record(struct dvd_session *session)
 int dvd_session_welcome(struct dvd_session *session)
 {
     bool lease_only = session->api == DV_API_LEASE;
-    int error = dvd_session_send_welcome(lease_only ? session->channel.fd : session->client_fd,
-                                        session->version, DV_WELCOME_OK, session->lessee.id,
-                                        session->shm_bytes, session->shm_fd,
-                                        session->lessee.change_ignored
-                                            ? "the requested share is ignored because the tenant has several users: the "
-                                              "operator sets it"
-                                            : "");
+    int error = dvd_session_send_welcome(
+        lease_only ? session->channel.fd : session->client_fd, session->version, DV_WELCOME_OK, session->lessee.id,
+        session->shm_bytes, session->shm_fd,
+        session->lessee.change_ignored ? "the requested share is ignored because the tenant has several users: the "
+                                         "operator sets it"
+                                       : "");
 
     if (error >= 0 && session->lessee.record)
         session->lessee.record->welcomed = 1;

@@ -8,7 +8,7 @@
 #include "src/base/cleanup.h"
 
 static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_state_session *record,
-                                  struct dvd_process *process)
+                                   struct dvd_process *process)
 {
     struct dvd_session_origin origin = {.id = record->id,
                                         .uid = record->uid,

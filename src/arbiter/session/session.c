@@ -110,7 +110,7 @@ const char *dvd_session_device_name(const struct dvd_session *session, uint32_t 
 /* ---- one session ---- */
 
 struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_process *process,
-                                   const struct dvd_session_origin *origin)
+                                    const struct dvd_session_origin *origin)
 {
     struct dvd_session *session = calloc(1, sizeof *session);
     bool has_worker = origin->api != DV_API_LEASE;
@@ -219,8 +219,8 @@ static void keep_unread(struct dvd_session *session)
     if (!unread)
         return;
     *unread = (struct dvd_unread){.sessions = sessions, .fd = session->client_fd, .uid = session->lessee.uid};
-    if (sd_event_add_io(sessions->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread,
-                        unread) < 0 ||
+    if (sd_event_add_io(sessions->event, &unread->io, unread->fd, EPOLLIN | EPOLLOUT | EPOLLET, on_unread, unread) <
+            0 ||
         count_session(sessions, unread->uid, true) == UINT_MAX) {
         sd_event_source_disable_unref(unread->io);
         free(unread);
@@ -246,18 +246,17 @@ void dvd_session_drop_client(struct dvd_session *session)
     dvd_incoming_close(&session->sessions->asides, &session->client_fd);
 }
 
-void dvd_session_set_timer(struct dvd_session *session, uint64_t delay_us,
-                          sd_event_time_handler_t handler)
+void dvd_session_set_timer(struct dvd_session *session, uint64_t delay_us, sd_event_time_handler_t handler)
 {
     session->timer = sd_event_source_disable_unref(session->timer);
-    int error = sd_event_add_time_relative(session->sessions->event, &session->timer,
-                                           CLOCK_MONOTONIC, delay_us, 1 * DV_MS, handler, session);
+    int error = sd_event_add_time_relative(session->sessions->event, &session->timer, CLOCK_MONOTONIC, delay_us,
+                                           1 * DV_MS, handler, session);
     if (error < 0)
         dv_error("session %llu: cannot set a timer: %s", ID(session), strerror(-error));
 }
 
-int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status,
-                            uint64_t session, uint64_t shm_bytes, int shm_fd, const char *text)
+int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_status status, uint64_t session,
+                             uint64_t shm_bytes, int shm_fd, const char *text)
 {
     struct dv_welcome welcome = {.magic = DV_WIRE_MAGIC,
                                  .version = version,
@@ -272,11 +271,10 @@ int dvd_session_send_welcome(int client_fd, uint16_t version, enum dv_welcome_st
 void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status status, const char *text)
 {
     if (dv_log_within(&session->sessions->refusals, DV_REFUSALS_PER_S))
-        dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session),
-                   session->command, session->tenant_pid, session->user, text);
+        dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session), session->command,
+                   session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
-        dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1,
-                                text);
+        dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1, text);
     dvd_session_free(session);
 }
 
@@ -391,8 +389,7 @@ void dvd_session_read_figures(const struct dvd_session *session, struct dvd_sess
 
     *figures = (struct dvd_session_figures){.state = "starting"};
     /* The header's page exists in every session's file, so reading it needs no mapping. */
-    if (session->shm_fd < 0 ||
-        pread(session->shm_fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
+    if (session->shm_fd < 0 || pread(session->shm_fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
         return;
     uint32_t state = header.worker_state;
     if (state == DV_WORKER_READY)

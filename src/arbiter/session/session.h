@@ -60,10 +60,10 @@ struct dvd_session {
     time_t started;
     uint64_t started_us;
 
-    struct dvd_share_change change; /* the share that it asks for */
-    uint32_t descriptors;           /* set aside for it */
-    char *choice;                   /* devices that the program names; NULL: all */
-    bool same_devices;              /* as an earlier session of the program had them */
+    struct dvd_share_change change;      /* the share that it asks for */
+    uint32_t descriptors;                /* set aside for it */
+    char *choice;                        /* devices that the program names; NULL: all */
+    bool same_devices;                   /* as an earlier session of the program had them */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
     char *turned_away;                   /* why it could not use a device that it wanted; NULL: it could */
 
@@ -73,9 +73,9 @@ struct dvd_session {
     int worker_pidfd;
     int shm_fd;
     uint64_t shm_bytes;
-    int worker_channel_fd;     /* the worker's end of the lease channel, until it has been sent */
+    int worker_channel_fd;      /* the worker's end of the lease channel, until it has been sent */
     struct dvd_worker_log *log; /* NULL: it has no worker */
-    int worker_log_fd;         /* the worker's end, likewise */
+    int worker_log_fd;          /* the worker's end, likewise */
 
     sd_event_source *client_io;
     struct dvd_session *prev_waiting, *next_waiting; /* sessions that wait for devices or the zygote */
@@ -123,10 +123,10 @@ struct dvd_sessions {
     bool is_stopping;
     struct dvd_session *all;     /* hash table by id */
     struct dvd_session *waiting; /* those that wait for devices or the zygote; a list */
-    sd_event_source *advance;   /* for the next of them */
+    sd_event_source *advance;    /* for the next of them */
     struct dvd_processes processes;
-    struct dvd_user *users;     /* hash table by number: how many sessions each has */
-    struct dvd_unread *unread;  /* welcomes of sessions that are over */
+    struct dvd_user *users;    /* hash table by number: how many sessions each has */
+    struct dvd_unread *unread; /* welcomes of sessions that are over */
     struct dvd_channels channels;
     struct dvd_asides asides;
     struct dvd_arenas arenas;

@@ -44,9 +44,8 @@ int dvd_sessions_init(struct dvd_sessions *sessions)
 {
     sessions->asides = (struct dvd_asides){.event = sessions->event, .owner = sessions};
     sessions->arenas.on_excess = dvd_session_end_for;
-    sessions->processes = (struct dvd_processes){.event = sessions->event,
-                                                 .descriptors_free = &sessions->descriptors_free,
-                                                 .on_exit = dvd_session_tenant_gone};
+    sessions->processes = (struct dvd_processes){
+        .event = sessions->event, .descriptors_free = &sessions->descriptors_free, .on_exit = dvd_session_tenant_gone};
     return dvd_channels_init(&sessions->channels, sessions->event, &channel_events);
 }
 

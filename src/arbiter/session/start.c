@@ -87,10 +87,8 @@ static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
 
     session->lessee.device_count =
         session->same_devices
-            ? dvd_devices_choose_same(devices, sessions->config, session->choice,
-                                     session->lessee.devices, text, bytes)
-            : dvd_devices_choose(devices, sessions->config, session->choice,
-                                session->lessee.devices, text, bytes);
+            ? dvd_devices_choose_same(devices, sessions->config, session->choice, session->lessee.devices, text, bytes)
+            : dvd_devices_choose(devices, sessions->config, session->choice, session->lessee.devices, text, bytes);
     if (session->lessee.device_count == 0)
         return -ENODEV;
     if (session->version == 1 && session->lessee.device_count > DV_MAX_DEVICES_1)
@@ -127,8 +125,8 @@ static void serve_leases_only(struct dvd_session *session)
     if (error >= 0)
         error = dvd_session_welcome(session);
     if (error < 0) {
-        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
-                   session->command, session->tenant_pid, strerror(-error));
+        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session), session->command,
+                   session->tenant_pid, strerror(-error));
         dvd_session_free(session);
     }
 }
@@ -192,7 +190,8 @@ static void start_worker(struct dvd_session *session)
     char text[DV_MAX_MESSAGE_TEXT];
 
     dvd_sandbox_init(&session->sandbox, tenant->name, dvd_tenant_is_program(tenant), session->lessee.uid);
-    int error = dvd_sandbox_admit(sessions->sandboxes, &session->sandbox, tenant->name, session->user, text, sizeof text);
+    int error =
+        dvd_sandbox_admit(sessions->sandboxes, &session->sandbox, tenant->name, session->user, text, sizeof text);
     if (error < 0) {
         dvd_session_refuse(session, error == -ENOTSUP ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED, text);
         return;
@@ -217,8 +216,8 @@ static void start(struct dvd_session *session)
     int chosen = choose_devices(session, text, sizeof text);
     if (chosen < 0) {
         /* a program that names devices is refused before it starts */
-        dvd_session_refuse(
-            session, chosen == -ENODEV && !session->choice ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED, text);
+        dvd_session_refuse(session, chosen == -ENODEV && !session->choice ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED,
+                           text);
         return;
     }
     if (admit(session, text, sizeof text) < 0) {
@@ -260,8 +259,8 @@ static void arm_advance(struct dvd_sessions *sessions)
     int error = 0;
 
     if (!sessions->advance)
-        error = sd_event_add_time_relative(sessions->event, &sessions->advance, CLOCK_MONOTONIC, 0, 1,
-                                           on_advance, sessions);
+        error = sd_event_add_time_relative(sessions->event, &sessions->advance, CLOCK_MONOTONIC, 0, 1, on_advance,
+                                           sessions);
     if (error >= 0)
         error = sd_event_source_set_time_relative(sessions->advance, 0);
     if (error >= 0)
@@ -298,13 +297,13 @@ static void find_command(pid_t pid, char *command, size_t bytes)
 static struct dvd_share_change change_of(const struct dv_hello *hello)
 {
     return (struct dvd_share_change){.has_request = hello->request != 0,
-                                  .has_limit = hello->limit != 0,
-                                  .has_weight = hello->weight != 0,
-                                  .has_class = hello->class != 0,
-                                  .request_ppm = hello->request - 1,
-                                  .limit_ppm = hello->limit - 1,
-                                  .weight = hello->weight,
-                                  .class = (enum dv_class)(hello->class - 1)};
+                                     .has_limit = hello->limit != 0,
+                                     .has_weight = hello->weight != 0,
+                                     .has_class = hello->class != 0,
+                                     .request_ppm = hello->request - 1,
+                                     .limit_ppm = hello->limit - 1,
+                                     .weight = hello->weight,
+                                     .class = (enum dv_class)(hello->class - 1)};
 }
 
 static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userdata)
@@ -313,12 +312,11 @@ static int on_start_deadline(sd_event_source *source, uint64_t usec, void *userd
 
     (void)source;
     (void)usec;
-    dvd_session_refuse(session, DV_WELCOME_NO_WORKER,
-                      session->sessions->zygote->fd < 0
-                          ? "the process that starts workers is not running; see divvyd's log"
-                      : session->state == DV_SESSION_WAITING
-                          ? "the machine's devices did not answer in time; see divvyd's log"
-                          : "no worker could be started in time; see divvyd's log");
+    dvd_session_refuse(
+        session, DV_WELCOME_NO_WORKER,
+        session->sessions->zygote->fd < 0      ? "the process that starts workers is not running; see divvyd's log"
+        : session->state == DV_SESSION_WAITING ? "the machine's devices did not answer in time; see divvyd's log"
+                                               : "no worker could be started in time; see divvyd's log");
     return 0;
 }
 
@@ -401,17 +399,16 @@ static struct dv_device_grant fill_grant(const struct dvd_session *session, uint
 {
     const struct dvd_sessions *sessions = session->sessions;
     uint32_t device = session->lessee.devices[index].number;
-    struct dv_device_grant grant =
-        dvd_devices_grant(sessions->devices, device, sessions->config, session->present_as);
+    struct dv_device_grant grant = dvd_devices_grant(sessions->devices, device, sessions->config, session->present_as);
 
     grant.leased = session->lessee.leased_mask >> index & 1;
     if (!grant.leased)
         return grant;
     const struct dvd_tenant_device *there = session->lessee.tenant->devices[device];
-    const struct dvd_device_rule *rule =
-        dvd_devices_rule(sessions->devices, device, sessions->config);
-    grant.memory_bytes = there ? there->memory.quota
-                               : dvd_device_size(&sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
+    const struct dvd_device_rule *rule = dvd_devices_rule(sessions->devices, device, sessions->config);
+    grant.memory_bytes =
+        there ? there->memory.quota
+              : dvd_device_size(&sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
     grant.capacity_bytes = sessions->ledger->devices[device].terms.capacity_bytes;
     grant.swapped = !(rule && rule->no_swap);
     grant.per_context_bytes = sessions->ledger->devices[device].terms.per_context_bytes;
@@ -479,16 +476,16 @@ void dvd_session_forked(struct dvd_session *session, pid_t pid, int pidfd)
         error = dvd_session_welcome(session);
     if (error < 0) {
         /* Without its welcome the client knows no session: no program will use this worker. */
-        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session),
-                   session->command, session->tenant_pid, text[0] ? text : strerror(-error));
+        dv_warning("session %llu: cannot welcome %s (process %d): %s", ID(session), session->command,
+                   session->tenant_pid, text[0] ? text : strerror(-error));
         dvd_session_signal_worker(session, SIGKILL);
         dvd_session_drop_client(session);
         if (!session->worker_io) /* nothing else would end the session */
             dvd_session_free(session);
         return;
     }
-    dv_info("session %llu: %s (process %d, %s) is served by worker %d", ID(session),
-            session->command, session->tenant_pid, session->user, pid);
+    dv_info("session %llu: %s (process %d, %s) is served by worker %d", ID(session), session->command,
+            session->tenant_pid, session->user, pid);
 }
 
 void dvd_session_fork_failed(struct dvd_session *session, int error, const char *text)
@@ -500,8 +497,7 @@ void dvd_session_fork_failed(struct dvd_session *session, int error, const char 
     if (text[0])
         snprintf(reason, sizeof reason, "no worker could be started: %.400s", text);
     else
-        snprintf(reason, sizeof reason, "no worker could be started: %s",
-                 strerror(error < 0 ? -error : EIO));
+        snprintf(reason, sizeof reason, "no worker could be started: %s", strerror(error < 0 ? -error : EIO));
     dvd_session_refuse(session, DV_WELCOME_NO_WORKER, reason);
 }
 
@@ -511,6 +507,6 @@ void dvd_sessions_forks_lost(struct dvd_sessions *sessions)
 
     HASH_ITER (hh, sessions->all, session, next)
         if (session->state == DV_SESSION_FORKING && session->request_sent)
-            dvd_session_fork_failed(
-                session, 0, "the process that starts workers has ended and is restarted: try again");
+            dvd_session_fork_failed(session, 0,
+                                    "the process that starts workers has ended and is restarted: try again");
 }

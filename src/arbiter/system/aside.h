@@ -12,9 +12,9 @@ struct dvd_aside_job;
 
 struct dvd_asides {
     sd_event *event;
-    void *owner; /* for the jobs' callbacks */
+    void *owner;                /* for the jobs' callbacks */
     struct dvd_aside_job *jobs; /* the oldest first */
-    unsigned count; /* includes jobs that have timed out: the kernel may not let their process end yet */
+    unsigned count;             /* includes jobs that have timed out: the kernel may not let their process end yet */
 };
 
 /* Runs in the helper process, which has only fd. */

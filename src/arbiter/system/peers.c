@@ -136,8 +136,8 @@ static bool has_our_users(pid_t pid)
     char theirs[4096], ours[4096];
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
-        if (!read_of(pid, maps[i], theirs, sizeof theirs) ||
-            !read_of(getpid(), maps[i], ours, sizeof ours) || strcmp(theirs, ours) != 0)
+        if (!read_of(pid, maps[i], theirs, sizeof theirs) || !read_of(getpid(), maps[i], ours, sizeof ours) ||
+            strcmp(theirs, ours) != 0)
             return false;
     return true;
 }
@@ -174,8 +174,8 @@ static bool lacks_a_workers_group(const struct dvd_config_file *file, int fd, co
     return false;
 }
 
-int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer,
-                              char *text, size_t bytes)
+int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer, char *text,
+                               size_t bytes)
 {
     const char *lacking = NULL;
 

@@ -28,7 +28,7 @@ bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer);
 bool dvd_peer_is_operator(const struct dvd_config *config, int fd, const struct ucred *peer);
 
 /* Whether it may open sessions. Returns 0, or -EACCES with the reason. */
-int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer,
-                              char *text, size_t bytes);
+int dvd_peer_may_open_sessions(const struct dvd_config *config, int fd, const struct ucred *peer, char *text,
+                               size_t bytes);
 
 #endif

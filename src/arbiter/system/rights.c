@@ -39,8 +39,7 @@ int dvd_rights_keep(enum dvd_rights rights)
     capng_clear(CAPNG_SELECT_BOTH);
     for (const int *capability = kept[rights]; *capability != END; capability++)
         if (has[*capability])
-            capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_BOUNDING_SET,
-                         (unsigned)*capability);
+            capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_BOUNDING_SET, (unsigned)*capability);
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return -errno;
     /* a keeper that is forked later cannot narrow the bounding set any more */

@@ -43,21 +43,18 @@ static int make(struct dvd_run_directory *directory, const char *given, bool of_
     if (status < 0) {
         dv_error("cannot use the directory %s: its name is too long for sockets (at most %zu "
                  "characters); choose a shorter one with --dir",
-                 given ? given : "",
-                 DV_RUNDIR_BYTES - sizeof "/" DV_RUNDIR_CONTROL_SOCKET);
+                 given ? given : "", DV_RUNDIR_BYTES - sizeof "/" DV_RUNDIR_CONTROL_SOCKET);
         return status;
     }
     status = dv_rundir_make(directory->path, of_user ? 0700 : 0755);
     if (status == -EPERM)
-        dv_error("cannot use %s: it belongs to another user; choose another one with --dir",
-                 directory->path);
+        dv_error("cannot use %s: it belongs to another user; choose another one with --dir", directory->path);
     else if (status == -EACCES)
         dv_error("cannot use %s: other users can write to it, or you cannot; remove their permission "
                  "(chmod go-w) or choose another one with --dir",
                  directory->path);
     else if (status < 0)
-        dv_error("cannot make %s: %s; choose another one with --dir", directory->path,
-                 strerror(-status));
+        dv_error("cannot make %s: %s; choose another one with --dir", directory->path, strerror(-status));
     return status < 0 ? status : 0;
 }
 

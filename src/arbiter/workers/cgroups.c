@@ -20,8 +20,7 @@
 #define WORKERS "divvy-workers"
 #define DAEMON "divvy-daemon"
 
-const struct dvd_cgroups_sources dvd_cgroups_kernel = {.mounts = "/proc/self/mounts",
-                                                     .own = "/proc/self/cgroup"};
+const struct dvd_cgroups_sources dvd_cgroups_kernel = {.mounts = "/proc/self/mounts", .own = "/proc/self/cgroup"};
 
 static const struct {
     const char *key, *controller;
@@ -94,8 +93,8 @@ static bool lists_controller(const char *mount, const char *controller)
 }
 
 /* Where the controller's hierarchy is mounted. */
-static bool find_mount(const struct dvd_cgroups_sources *sources, const char *controller,
-                       char mount[PATH_BYTES], bool *v2)
+static bool find_mount(const struct dvd_cgroups_sources *sources, const char *controller, char mount[PATH_BYTES],
+                       bool *v2)
 {
     FILE *mounts = setmntent(sources->mounts, "re");
     bool found = false;
@@ -114,8 +113,7 @@ static bool find_mount(const struct dvd_cgroups_sources *sources, const char *co
 
 /* divvyd's own cgroup in that hierarchy: lines are NUMBER:CONTROLLERS:PATH, of version 2 without
  * controllers. */
-static bool find_own(const struct dvd_cgroups_sources *sources, const char *controller, bool v2,
-                     char path[PATH_BYTES])
+static bool find_own(const struct dvd_cgroups_sources *sources, const char *controller, bool v2, char path[PATH_BYTES])
 {
     FILE *file = fopen(sources->own, "re");
     char line[PATH_BYTES];
@@ -210,7 +208,8 @@ static bool is_delegated(int directory)
     char yes = 0;
 
     return (fgetxattr(directory, "trusted.delegate", &yes, 1) == 1 ||
-            fgetxattr(directory, "user.delegate", &yes, 1) == 1) && yes == '1';
+            fgetxattr(directory, "user.delegate", &yes, 1) == 1) &&
+           yes == '1';
 }
 
 /* If divvyd has stepped aside already, its own cgroup is the parent, which was checked then. */
@@ -229,15 +228,14 @@ static int open_bound(const struct dvd_cgroups_sources *sources, const char *con
 {
     char mount[PATH_BYTES], own[PATH_BYTES];
 
-    if (!find_mount(sources, controller, mount, v2) ||
-        (!wish->cgroup && !find_own(sources, controller, *v2, own)))
+    if (!find_mount(sources, controller, mount, v2) || (!wish->cgroup && !find_own(sources, controller, *v2, own)))
         return -ENOENT;
     bool aside = !wish->cgroup && *v2 && leave_aside(own);
     DV_AUTO_CLOSE int base = open_below(mount, wish->cgroup ? wish->cgroup : own);
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
     if (!wish->cgroup && if_possible && !aside && !is_delegated(base))
-        return -EPERM; /* it is not divvyd's to rearrange */
+        return -EPERM;                   /* it is not divvyd's to rearrange */
     if (wish->cgroup && !wish->member) { /* the operator who named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
@@ -327,7 +325,7 @@ static int open_programs(const struct dvd_cgroups_sources *sources, char *line)
 }
 
 int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *program, pid_t worker, char *text,
-                      size_t bytes)
+                       size_t bytes)
 {
     DV_AUTO_FREE char *lines = strdup(program);
     char *rest = lines;
@@ -342,8 +340,9 @@ int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *pr
             continue;
         joined++;
         if (error < 0) {
-            snprintf(text, bytes, "the worker cannot be put into the cgroup of its program (%s): %s; "
-                                  "see worker-cgroup in divvy.yaml(5)",
+            snprintf(text, bytes,
+                     "the worker cannot be put into the cgroup of its program (%s): %s; "
+                     "see worker-cgroup in divvy.yaml(5)",
                      words, strerror(-error));
             return error;
         }
@@ -385,11 +384,9 @@ static void settle(int directory, bool v2, enum dvd_bound bound, uint64_t most)
         return;
     again = -1; /* the list's now */
     for (struct dirent *entry; (entry = readdir(list));) {
-        if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
-            unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
             continue;
-        DV_AUTO_CLOSE int kind =
-            openat(directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        DV_AUTO_CLOSE int kind = openat(directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (kind >= 0) /* the kernel may refuse a bound below their use: the old one stays */
             (void)set_bound(kind, v2, bound, most);
     }
@@ -403,8 +400,8 @@ static bool same_place(int one, int other)
     return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-static bool keep_bound(struct dvd_cgroups *cgroups, enum dvd_bound bound,
-                       const struct dvd_cgroups_sources *sources, const struct dvd_cgroups_wish *wish)
+static bool keep_bound(struct dvd_cgroups *cgroups, enum dvd_bound bound, const struct dvd_cgroups_sources *sources,
+                       const struct dvd_cgroups_wish *wish)
 {
     bool if_possible = bound == DV_BOUND_MEMORY ? wish->memory_if_possible : wish->processes_if_possible;
     char *text = if_possible ? cgroups->unbounded : cgroups->why_not;
@@ -431,10 +428,9 @@ bool dvd_cgroups_unified(const struct dvd_cgroups_sources *sources)
 }
 
 bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sources *sources,
-                     const struct dvd_cgroups_wish *wish)
+                      const struct dvd_cgroups_wish *wish)
 {
-    const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory,
-                                           [DV_BOUND_PROCESSES] = wish->processes};
+    const uint64_t most[DV_BOUND_COUNT] = {[DV_BOUND_MEMORY] = wish->memory, [DV_BOUND_PROCESSES] = wish->processes};
     bool elsewhere = false;
 
     cgroups->why_not[0] = cgroups->unbounded[0] = '\0';

@@ -21,7 +21,7 @@ struct dvd_cgroups_bound {
 
 struct dvd_cgroups {
     struct dvd_cgroups_bound bounds[DV_BOUND_COUNT];
-    char why_not[512]; /* why demanded bounds cannot be enforced; empty: they can */
+    char why_not[512];   /* why demanded bounds cannot be enforced; empty: they can */
     char unbounded[512]; /* why optional bounds are not enforced; empty: they are */
 };
 
@@ -34,10 +34,10 @@ extern const struct dvd_cgroups_sources dvd_cgroups_kernel;
 
 /* The wanted bounds. */
 struct dvd_cgroups_wish {
-    uint64_t memory, processes; /* 0: not bounded */
+    uint64_t memory, processes;                     /* 0: not bounded */
     bool memory_if_possible, processes_if_possible; /* otherwise workers run without it */
-    const char *cgroup;         /* its name; NULL: divvyd's own */
-    pid_t member;               /* the cgroup exists only while this process is in it; 0: always */
+    const char *cgroup;                             /* its name; NULL: divvyd's own */
+    pid_t member;                                   /* the cgroup exists only while this process is in it; 0: always */
 };
 
 /* Whether version 2 would enforce the bounds. */
@@ -47,7 +47,7 @@ bool dvd_cgroups_unified(const struct dvd_cgroups_sources *sources);
  * enforced. Bounded workers get the new bounds. Processes in divvyd's own cgroup may have to move below it.
  * Returns whether running workers have to join again, because there are cgroups where there were none. */
 bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sources *sources,
-                     const struct dvd_cgroups_wish *wish);
+                      const struct dvd_cgroups_wish *wish);
 /* Accepts one that is all zeros, too. */
 void dvd_cgroups_close(struct dvd_cgroups *cgroups);
 
@@ -58,7 +58,7 @@ int dvd_cgroups_join(const struct dvd_cgroups *cgroups, const char *kind, pid_t 
 /* Puts a worker into the cgroups of its program, in every hierarchy: `program` is its /proc/PID/cgroup.
  * Returns 0, or a negative errno with the reason. */
 int dvd_cgroups_follow(const struct dvd_cgroups_sources *sources, const char *program, pid_t worker, char *text,
-                      size_t bytes);
+                       size_t bytes);
 /* Removes cgroups of this kind that are empty. */
 void dvd_cgroups_tidy(const struct dvd_cgroups *cgroups, const char *kind);
 /* How many processes of this kind the kernel has killed for lack of memory. */

@@ -28,9 +28,8 @@ static void clean_report(struct dv_device_report *report)
 /* Whether it makes no difference to a program which of the two it gets. */
 static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
 {
-    return a->platform == b->platform && a->type == b->type &&
-           a->compute_units == b->compute_units && strcmp(a->name, b->name) == 0 &&
-           strcmp(a->version, b->version) == 0;
+    return a->platform == b->platform && a->type == b->type && a->compute_units == b->compute_units &&
+           strcmp(a->name, b->name) == 0 && strcmp(a->version, b->version) == 0;
 }
 
 void dvd_devices_group(struct dvd_devices *devices)
@@ -43,8 +42,7 @@ void dvd_devices_group(struct dvd_devices *devices)
     }
 }
 
-bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer,
-                     uint64_t now_us)
+bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer, uint64_t now_us)
 {
     if (answer->device_count > DV_MAX_DEVICES)
         return false;
@@ -64,7 +62,7 @@ bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer
 }
 
 const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
-                                             const struct dvd_config *config)
+                                               const struct dvd_config *config)
 {
     const struct dvd_config_file *file = config->file;
 
@@ -74,8 +72,7 @@ const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices
     return NULL;
 }
 
-int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
-                      const struct dvd_config *config)
+int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index, const struct dvd_config *config)
 {
     const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
     return rule ? rule->policy : DV_POLICY_ELASTIC;
@@ -84,8 +81,7 @@ int dvd_devices_policy(const struct dvd_devices *devices, uint32_t index,
 /* The kernel clears host memory before use; no vendor promises that for the memory of a card. */
 static bool is_scrubbed(const struct dv_device_report *report, const struct dvd_device_rule *rule)
 {
-    return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES
-                                                : !report->host_unified;
+    return rule && rule->scrub != DV_SCRUB_AUTO ? rule->scrub == DV_SCRUB_YES : !report->host_unified;
 }
 
 static bool copies_beside(const struct dv_device_report *report, const struct dvd_device_rule *rule)
@@ -126,7 +122,7 @@ static void fill_terms(const struct dv_device_report *report, const struct dvd_d
 }
 
 void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_config *config,
-                      struct dvd_device_terms terms[DV_MAX_DEVICES])
+                       struct dvd_device_terms terms[DV_MAX_DEVICES])
 {
     for (uint32_t i = 0; i < devices->count; i++) {
         fill_terms(&devices->reports[i], dvd_devices_rule(devices, i, config), &terms[i]);
@@ -134,16 +130,15 @@ void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_confi
     }
 }
 
-static bool is_offered(const struct dvd_devices *devices, uint32_t index,
-                       const struct dvd_config *config)
+static bool is_offered(const struct dvd_devices *devices, uint32_t index, const struct dvd_config *config)
 {
     const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
     return !rule || !rule->hidden;
 }
 
 /* Adds the offered devices that an item names. Returns false when it names none. */
-static bool choose_item(const struct dvd_devices *devices, const struct dvd_config *config,
-                        const char *item, bool chosen[DV_MAX_DEVICES])
+static bool choose_item(const struct dvd_devices *devices, const struct dvd_config *config, const char *item,
+                        bool chosen[DV_MAX_DEVICES])
 {
     struct dvd_device_match match = dvd_device_match_parse(item);
     bool any = false;
@@ -158,9 +153,8 @@ static bool choose_item(const struct dvd_devices *devices, const struct dvd_conf
     return any;
 }
 
-uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config,
-                           const char *choice, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
-                           size_t bytes)
+uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_config *config, const char *choice,
+                            struct dvd_device_id ids[DV_MAX_DEVICES], char *text, size_t bytes)
 {
     bool chosen[DV_MAX_DEVICES] = {0};
     uint32_t count = 0;
@@ -171,8 +165,7 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
         snprintf(item, sizeof item, "%.*s", (int)length, at);
         if (!choose_item(devices, config, item, chosen)) {
             dv_text_clean(item, sizeof item);
-            snprintf(text, bytes, "'%.100s' names no offered device; `divvy devices` lists them",
-                     item);
+            snprintf(text, bytes, "'%.100s' names no offered device; `divvy devices` lists them", item);
             return 0;
         }
         at += length + (at[length] == ',');
@@ -187,8 +180,8 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
 }
 
 uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
-                                const char *numbers, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
-                                size_t bytes)
+                                 const char *numbers, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
+                                 size_t bytes)
 {
     uint32_t count = 0;
 
@@ -196,8 +189,8 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
     while (*numbers) {
         char *end;
         unsigned long number = strtoul(numbers, &end, 10);
-        if (end == numbers || (*end && *end != ',') || number >= devices->count ||
-            count == DV_MAX_DEVICES || !is_offered(devices, (uint32_t)number, config))
+        if (end == numbers || (*end && *end != ',') || number >= devices->count || count == DV_MAX_DEVICES ||
+            !is_offered(devices, (uint32_t)number, config))
             return 0;
         for (uint32_t i = 0; i < count; i++)
             if (ids[i].number == number)
@@ -209,7 +202,7 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
 }
 
 struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
-                                        const struct dvd_config *config, uint32_t present_as)
+                                         const struct dvd_config *config, uint32_t present_as)
 {
     const struct dv_device_report *report = &devices->reports[index];
     const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);

@@ -75,16 +75,14 @@ static int write_icd(struct vendors *vendors, const char *name, const char *libr
     int own_length = snprintf(own, NAME_MAX + 1, "%02d-%s", vendors->count, name);
     int path_length = snprintf(path, sizeof path, "%s/%s", vendors->directory, own);
     int new_length = snprintf(new_path, sizeof new_path, "%s/new", vendors->directory);
-    if (own_length > NAME_MAX || (size_t)path_length >= sizeof path ||
-        (size_t)new_length >= sizeof new_path)
+    if (own_length > NAME_MAX || (size_t)path_length >= sizeof path || (size_t)new_length >= sizeof new_path)
         return -ENAMETOOLONG;
     vendors->count++;
     if (says_so_already(path, library))
         return 0;
     int length = snprintf(line, sizeof line, "%s\n", library);
     unlink(new_path);
-    DV_AUTO_CLOSE int fd =
-        open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    DV_AUTO_CLOSE int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return -errno;
     if (write(fd, line, (size_t)length) != length)
@@ -107,15 +105,13 @@ static int take_icd(struct vendors *vendors, const char *path, char *error, size
         return 0; /* a worker that used divvy would wait for itself */
     status = write_icd(vendors, name, library);
     if (status < 0) {
-        snprintf(error, error_bytes, "cannot copy %s to %s: %s", path, vendors->directory,
-                 strerror(-status));
+        snprintf(error, error_bytes, "cannot copy %s to %s: %s", path, vendors->directory, strerror(-status));
         return status;
     }
     return 1;
 }
 
-static int take_directory(struct vendors *vendors, const char *source, char *error,
-                          size_t error_bytes)
+static int take_directory(struct vendors *vendors, const char *source, char *error, size_t error_bytes)
 {
     struct dirent **entries = NULL;
     int status = 0;
@@ -128,8 +124,8 @@ static int take_directory(struct vendors *vendors, const char *source, char *err
     for (int i = 0; i < count; i++) {
         char path[DV_MAX_PATH];
         int length = snprintf(path, sizeof path, "%s/%s", source, entries[i]->d_name);
-        if (status >= 0 && vendors->count < DV_MAX_VENDORS && is_icd_name(entries[i]->d_name) &&
-            length > 0 && (size_t)length < sizeof path)
+        if (status >= 0 && vendors->count < DV_MAX_VENDORS && is_icd_name(entries[i]->d_name) && length > 0 &&
+            (size_t)length < sizeof path)
             status = take_icd(vendors, path, error, error_bytes);
         free(entries[i]);
     }
@@ -163,8 +159,7 @@ void dvd_vendors_remove(const char *directory)
     rmdir(directory);
 }
 
-int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error,
-                       size_t error_bytes)
+int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error, size_t error_bytes)
 {
     const char *source = getenv("DIVVY_VENDORS");
     struct vendors vendors = {.directory = directory};
@@ -176,11 +171,9 @@ int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, 
         return status;
     }
     if (!config->file || config->file->vendors_count == 0)
-        status = take_directory(&vendors, source && source[0] ? source : DV_VENDORS_PUBLIC, error,
-                                error_bytes);
-    for (uint64_t i = 0; config->file && i < config->file->vendors_count && status >= 0 &&
-                         vendors.count < DV_MAX_VENDORS;
-         i++)
+        status = take_directory(&vendors, source && source[0] ? source : DV_VENDORS_PUBLIC, error, error_bytes);
+    for (uint64_t i = 0;
+         config->file && i < config->file->vendors_count && status >= 0 && vendors.count < DV_MAX_VENDORS; i++)
         status = take_icd(&vendors, config->file->vendors[i], error, error_bytes);
     if (status < 0)
         return status;
@@ -189,8 +182,7 @@ int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, 
 }
 
 /* The next .icd file of a directory that can be read, and the driver it names. */
-static bool next_icd(DIR *directory, const char *name, char path[DV_MAX_PATH],
-                     char library[DV_MAX_ICD_BYTES])
+static bool next_icd(DIR *directory, const char *name, char path[DV_MAX_PATH], char library[DV_MAX_ICD_BYTES])
 {
     struct dirent *entry;
 
@@ -210,8 +202,7 @@ size_t dvd_vendors_list_libraries(const char *directory, char *list, size_t byte
     size_t used = 0;
 
     while (next_icd(open_directory, directory, path, library)) {
-        if (library[0] != '/' || strncmp(library, "/usr/", 5) == 0 ||
-            strncmp(library, "/lib", 4) == 0)
+        if (library[0] != '/' || strncmp(library, "/usr/", 5) == 0 || strncmp(library, "/lib", 4) == 0)
             continue;
         size_t more = strlen(library) + 1;
         if (used + more + 1 > bytes)

@@ -13,8 +13,7 @@
 /* Fills the directory with copies of the .icd files: those the configuration lists, else those of
  * $DIVVY_VENDORS, else those of DV_VENDORS_PUBLIC; never divvy's own. Other files that were there are removed.
  * Returns their number or a negative errno with the reason. */
-int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error,
-                       size_t error_bytes);
+int dvd_vendors_prepare(const char *directory, const struct dvd_config *config, char *error, size_t error_bytes);
 
 /* Writes the paths of drivers that are outside of the usual places for libraries, each with its NUL.
  * Returns how many bytes they take. */

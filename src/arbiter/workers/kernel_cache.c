@@ -32,13 +32,13 @@ struct dvd_kernel_cache {
     char name[DVD_CACHE_NAME_BYTES];
     uid_t uid;
     struct dvd_cache_owner *owner; /* NULL: none, as it is removed, or is the probe's */
-    unsigned sessions; /* whose workers may write there */
-    bool used;         /* since it was last trimmed */
-    bool leaving;      /* it is not found any more, and is removed */
-    bool numbered;     /* the number is given back with it */
-    time_t used_at;    /* as learned from the directory */
+    unsigned sessions;             /* whose workers may write there */
+    bool used;                     /* since it was last trimmed */
+    bool leaving;                  /* it is not found any more, and is removed */
+    bool numbered;                 /* the number is given back with it */
+    time_t used_at;                /* as learned from the directory */
     uint64_t bytes;
-    uint64_t trim;    /* number of the request that it is part of */
+    uint64_t trim;       /* number of the request that it is part of */
     uint64_t trimmed_us; /* 0: it need not wait */
     enum trim_list list;
     struct dvd_kernel_cache *prev, *next;                   /* among those to be trimmed */
@@ -91,9 +91,8 @@ static int make_directories(char *path)
 
 static struct dvd_kernel_cache **list_of(struct dvd_kernel_caches *caches, enum trim_list list)
 {
-    struct dvd_kernel_cache **const lists[TRIM_LISTS] = {[TRIM_SOON] = &caches->trim_soon,
-                                                         [TRIM_LATER] = &caches->trim_later,
-                                                         [TRIMMED_NOW] = &caches->trimmed_now};
+    struct dvd_kernel_cache **const lists[TRIM_LISTS] = {
+        [TRIM_SOON] = &caches->trim_soon, [TRIM_LATER] = &caches->trim_later, [TRIMMED_NOW] = &caches->trimmed_now};
     return lists[list];
 }
 
@@ -200,9 +199,8 @@ static void forget(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *ca
 
 static bool may_be(const struct dvd_kernel_caches *caches, uid_t uid)
 {
-    return caches->has_users ? uid >= caches->config->worker_uid_first &&
-                                     uid <= caches->config->worker_uid_last
-                               : uid == caches->config->owner;
+    return caches->has_users ? uid >= caches->config->worker_uid_first && uid <= caches->config->worker_uid_last
+                             : uid == caches->config->owner;
 }
 
 static int used_before(const struct dvd_kernel_cache *one, const struct dvd_kernel_cache *other)
@@ -245,8 +243,7 @@ static void learn_caches(struct dvd_kernel_caches *caches)
         unsigned long number = strtoul(entry->d_name, &rest, 10);
         struct stat info;
         if (!isdigit((unsigned char)entry->d_name[0]) || *rest != '-' || !rest[1] ||
-            strlen(rest + 1) >= DVD_CACHE_NAME_BYTES || number >= UINT32_MAX ||
-            !may_be(caches, (uid_t)number) ||
+            strlen(rest + 1) >= DVD_CACHE_NAME_BYTES || number >= UINT32_MAX || !may_be(caches, (uid_t)number) ||
             fstatat(caches->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         learn_cache(caches, rest + 1, (uid_t)number, info.st_ctime);
@@ -255,7 +252,7 @@ static void learn_caches(struct dvd_kernel_caches *caches)
         closedir(directory);
     HASH_SORT(caches->table, used_before);
     struct dvd_kernel_cache *cache, *next;
-    HASH_ITER(hh, caches->table, cache, next) /* into the lists again, the least recently used first */
+    HASH_ITER (hh, caches->table, cache, next) /* into the lists again, the least recently used first */
     {
         be_busy(caches, cache);
         be_idle(caches, cache);
@@ -269,7 +266,7 @@ static void number_users(struct dvd_kernel_caches *caches)
     struct dvd_kernel_cache *cache;
 
     if (!caches->has_users || (caches->users.taken && caches->users.first == config->worker_uid_first &&
-                                 caches->users_last == config->worker_uid_last))
+                               caches->users_last == config->worker_uid_last))
         return;
     if (dvd_worker_users_init(&caches->users, config->worker_uid_first, config->worker_uid_last - 1) < 0)
         dv_error("no memory for the numbers of worker users: no worker is started");
@@ -305,9 +302,8 @@ static void open_caches(struct dvd_kernel_caches *caches)
 
 static unsigned owners_most(const struct dvd_kernel_caches *caches)
 {
-    return caches->config->sessions_per_user > DV_MAX_WORKER_USERS_PER_UID
-               ? caches->config->sessions_per_user
-               : DV_MAX_WORKER_USERS_PER_UID;
+    return caches->config->sessions_per_user > DV_MAX_WORKER_USERS_PER_UID ? caches->config->sessions_per_user
+                                                                           : DV_MAX_WORKER_USERS_PER_UID;
 }
 
 /* Adds one that has no directory yet. Returns NULL when there is no number for it. */
@@ -453,8 +449,7 @@ static void find_lost(struct dvd_kernel_caches *caches, uint64_t now_us)
 {
     struct dvd_kernel_cache *cache, *next;
 
-    DL_FOREACH_SAFE(caches->trimmed_now, cache, next)
-    {
+    DL_FOREACH_SAFE (caches->trimmed_now, cache, next) {
         if (now_us - cache->trimmed_us >= DV_TRIM_LOST_US)
             move_to(caches, cache, TRIM_SOON, false);
     }
@@ -584,7 +579,7 @@ void dvd_kernel_caches_open(struct dvd_kernel_caches *caches)
     if (caches->fd < 0)
         open_caches(caches);
     if (!caches->trim_timer && sd_event_add_time_relative(caches->event, &caches->trim_timer, CLOCK_MONOTONIC,
-                                                           DV_TRIM_LOOK_US, DV_S, on_trim, caches) < 0)
+                                                          DV_TRIM_LOOK_US, DV_S, on_trim, caches) < 0)
         dv_warning("compiled kernels will not be kept within cache-size: no timer");
 }
 

@@ -20,10 +20,10 @@ struct dvd_kernel_cache;
 struct dvd_kernel_caches {
     sd_event *event;
     const struct dvd_config *config;
-    bool has_users; /* workers run as users of their own; false: as divvyd's user */
+    bool has_users;                    /* workers run as users of their own; false: as divvyd's user */
     void (*request_trim)(void *owner); /* a directory is to be trimmed: see dvd_kernel_cache_next_trim */
     void *owner;
-    int fd; /* directory of all tenants' directories, -1: none */
+    int fd;                         /* directory of all tenants' directories, -1: none */
     struct dvd_kernel_cache *table; /* hash table by name */
     struct dvd_cache_owner *owners; /* hash table by number: users of programs */
     struct dvd_worker_users users;
@@ -33,7 +33,7 @@ struct dvd_kernel_caches {
      * those that have not been measured since divvyd started; and those that are being trimmed. */
     struct dvd_kernel_cache *trim_soon, *trim_later, *trimmed_now;
     uint64_t last_trim; /* number of the last request */
-    uint64_t bytes;      /* of all directories that were measured */
+    uint64_t bytes;     /* of all directories that were measured */
     sd_event_source *trim_timer;
 };
 

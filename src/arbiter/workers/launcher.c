@@ -55,8 +55,7 @@ static _Noreturn void run(int fd, dvd_launcher_become *become, const void *argum
     _exit(0);
 }
 
-int dvd_launcher_start(struct dvd_launcher *launcher, dvd_launcher_become *become, const void *argument,
-                      bool of_system)
+int dvd_launcher_start(struct dvd_launcher *launcher, dvd_launcher_become *become, const void *argument, bool of_system)
 {
     struct timeval patience = {.tv_sec = DV_LAUNCH_TIMEOUT_US / DV_S};
     int pair[2];

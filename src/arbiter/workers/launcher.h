@@ -17,7 +17,7 @@ typedef void dvd_launcher_become(const void *argument, int socket_fd, int log_fd
 
 /* Returns 0 or a negative errno. */
 int dvd_launcher_start(struct dvd_launcher *launcher, dvd_launcher_become *become, const void *argument,
-                      bool of_system);
+                       bool of_system);
 /* Starts one, a child of this process. Returns its pidfd, or a negative errno. */
 int dvd_launcher_launch(const struct dvd_launcher *launcher, int socket_fd, int log_fd, pid_t *pid);
 void dvd_launcher_stop(struct dvd_launcher *launcher);

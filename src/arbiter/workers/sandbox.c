@@ -45,8 +45,7 @@ static bool escape(char *into, size_t bytes, const char *name)
 
     for (; *name; name++) {
         bool plain = isalnum((unsigned char)*name) || strchr("._@+-", *name);
-        int more = snprintf(into + used, bytes - used, plain ? "%c" : "%%%02x",
-                            plain ? *name : (unsigned char)*name);
+        int more = snprintf(into + used, bytes - used, plain ? "%c" : "%%%02x", plain ? *name : (unsigned char)*name);
         if (more < 0 || (size_t)more >= bytes - used)
             return false;
         used += (size_t)more;
@@ -80,8 +79,8 @@ static void use_cache(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandb
     dvd_kernel_cache_enter(&sandboxes->caches, cache);
 }
 
-int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, const char *tenant, const char *user,
-                      char *text, size_t bytes)
+int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, const char *tenant,
+                      const char *user, char *text, size_t bytes)
 {
     if (sandboxes->cgroups.why_not[0]) {
         dv_text_copy(text, bytes, sandboxes->cgroups.why_not);
@@ -118,8 +117,7 @@ static void add_ioctl(struct dv_sandbox_settings *settings, struct dv_sandbox_io
         if (settings->ioctls[i].mask == request.mask && settings->ioctls[i].bits == request.bits)
             return;
     if (settings->ioctl_count == DV_SANDBOX_IOCTLS_MAX)
-        dv_warning("too many ioctls for the sandbox of a worker: those with the bits 0x%x are left out",
-                   request.bits);
+        dv_warning("too many ioctls for the sandbox of a worker: those with the bits 0x%x are left out", request.bits);
     else
         settings->ioctls[settings->ioctl_count++] = request;
 }
@@ -128,8 +126,7 @@ static void add_ioctl(struct dv_sandbox_settings *settings, struct dv_sandbox_io
 static void add_needs(struct dvd_sandboxes *sandboxes, struct dv_sandbox_settings *settings)
 {
     const struct dvd_config_file *file = sandboxes->config->file;
-    size_t paths = dvd_vendors_list_libraries(sandboxes->icd_directory, settings->paths,
-                                             sizeof settings->paths);
+    size_t paths = dvd_vendors_list_libraries(sandboxes->icd_directory, settings->paths, sizeof settings->paths);
     size_t calls = 0;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++) {
@@ -249,8 +246,7 @@ void dvd_sandbox_restore(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sa
 
 bool dvd_sandbox_starved(const struct dvd_sandboxes *sandboxes, const struct dvd_sandbox *sandbox)
 {
-    return sandbox->is_bounded &&
-           dvd_cgroups_starved(&sandboxes->cgroups, kind_of(sandbox)) > sandbox->starved_before;
+    return sandbox->is_bounded && dvd_cgroups_starved(&sandboxes->cgroups, kind_of(sandbox)) > sandbox->starved_before;
 }
 
 void dvd_sandbox_leave(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox)
@@ -289,13 +285,14 @@ static void open_cgroups(struct dvd_sandboxes *sandboxes)
     /* by default in the system's daemon, whose tenants do not trust each other */
     bool usual = !sandboxes->config->of_user && !sandboxes->config->tenants_cgroup;
     bool scoped = sandboxes->scope[0] && !(file && file->worker_cgroup);
-    const struct dvd_cgroups_wish wish = {
-        .memory = memory || usual ? sandboxes->config->worker_memory_bytes : 0,
-        .processes = processes || usual ? sandboxes->config->worker_processes : 0,
-        .memory_if_possible = !memory,
-        .processes_if_possible = !processes,
-        .cgroup = scoped ? sandboxes->scope : file ? file->worker_cgroup : NULL,
-        .member = scoped ? sandboxes->launcher_pid : 0};
+    const struct dvd_cgroups_wish wish = {.memory = memory || usual ? sandboxes->config->worker_memory_bytes : 0,
+                                          .processes = processes || usual ? sandboxes->config->worker_processes : 0,
+                                          .memory_if_possible = !memory,
+                                          .processes_if_possible = !processes,
+                                          .cgroup = scoped ? sandboxes->scope
+                                                    : file ? file->worker_cgroup
+                                                           : NULL,
+                                          .member = scoped ? sandboxes->launcher_pid : 0};
 
     bool elsewhere = dvd_cgroups_open(cgroups, &dvd_cgroups_kernel, &wish);
     if (cgroups->why_not[0])
@@ -368,8 +365,7 @@ static bool has_users(const struct dvd_sandboxes *sandboxes)
     FILE *map = fopen("/proc/self/uid_map", "re");
 
     while (map && !found && fscanf(map, "%lu %lu %lu", &first, &outside, &count) == 3)
-        found = sandboxes->config->worker_uid_first >= first &&
-                sandboxes->config->worker_uid_last - first < count;
+        found = sandboxes->config->worker_uid_first >= first && sandboxes->config->worker_uid_last - first < count;
     if (map)
         fclose(map);
     return found;

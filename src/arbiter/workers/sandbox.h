@@ -28,22 +28,22 @@ struct dvd_sandboxes {
     pid_t launcher_pid; /* stays in the scope of workers */
     const struct dvd_sandbox_events *events;
     void *owner;
-    bool off;           /* the kernel refused to make sandboxes at the last probe */
-    bool probe_unsandboxed; /* it has just refused: the next probe runs without one */
-    char root[DV_RUNDIR_BYTES + 8]; /* where workers assemble their view of the files */
-    struct dv_sandbox_settings usual;           /* common to all */
-    char scope[DV_SCOPE_BYTES];     /* the cgroup that systemd has made for workers; empty: none */
+    bool off;                         /* the kernel refused to make sandboxes at the last probe */
+    bool probe_unsandboxed;           /* it has just refused: the next probe runs without one */
+    char root[DV_RUNDIR_BYTES + 8];   /* where workers assemble their view of the files */
+    struct dv_sandbox_settings usual; /* common to all */
+    char scope[DV_SCOPE_BYTES];       /* the cgroup that systemd has made for workers; empty: none */
     struct dvd_kernel_caches caches;
     struct dvd_cgroups cgroups;
 };
 
 /* The sandbox of one session's worker. The owner embeds it in its record of the session. */
 struct dvd_sandbox {
-    char *name;                      /* of its directory and cgroup; NULL: the tenant's name is too long for one */
-    uid_t uid;                       /* of its program */
-    struct dvd_kernel_cache *cache;  /* NULL: none */
-    bool is_bounded;                 /* its worker is in a cgroup of divvyd's, or should be */
-    uint64_t starved_before;         /* workers of its kind that the kernel had killed for lack of memory */
+    char *name;                     /* of its directory and cgroup; NULL: the tenant's name is too long for one */
+    uid_t uid;                      /* of its program */
+    struct dvd_kernel_cache *cache; /* NULL: none */
+    bool is_bounded;                /* its worker is in a cgroup of divvyd's, or should be */
+    uint64_t starved_before;        /* workers of its kind that the kernel had killed for lack of memory */
 };
 
 struct dvd_sandbox_processes {
@@ -60,8 +60,8 @@ void dvd_sandboxes_apply_config(struct dvd_sandboxes *sandboxes);
 void dvd_sandbox_init(struct dvd_sandbox *sandbox, const char *tenant, bool is_program, uid_t uid);
 /* Finds the user that a session's worker will run as. Returns 0, or a negative errno with the reason; -ENOTSUP: no
  * worker can be started. */
-int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, const char *tenant, const char *user,
-                      char *text, size_t bytes);
+int dvd_sandbox_admit(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox, const char *tenant,
+                      const char *user, char *text, size_t bytes);
 /* Fills the sandbox of a session's worker, or of the probe (NULL). Returns the descriptor of the directory for
  * compiled kernels, which the caller closes, or -1: it has none. */
 int dvd_sandbox_fill(struct dvd_sandboxes *sandboxes, struct dvd_sandbox *sandbox,

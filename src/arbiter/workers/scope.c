@@ -41,8 +41,7 @@ static int start_scope(sd_bus *bus, const char *unit, pid_t member, bool oom_pol
 {
     sd_bus_message *m = NULL;
 
-    int error = sd_bus_message_new_method_call(bus, &m, MANAGER, MANAGER_PATH, MANAGER_INTERFACE,
-                                               "StartTransientUnit");
+    int error = sd_bus_message_new_method_call(bus, &m, MANAGER, MANAGER_PATH, MANAGER_INTERFACE, "StartTransientUnit");
     if (error >= 0)
         error = sd_bus_message_append(m, "ss", unit, "fail");
     if (error >= 0)
@@ -62,8 +61,7 @@ static int find_cgroup(sd_bus *bus, const char *unit, char *path, size_t bytes)
     const char *object;
     char *group = NULL;
 
-    int error = sd_bus_call_method(bus, MANAGER, MANAGER_PATH, MANAGER_INTERFACE, "GetUnit", NULL, &answer, "s",
-                                   unit);
+    int error = sd_bus_call_method(bus, MANAGER, MANAGER_PATH, MANAGER_INTERFACE, "GetUnit", NULL, &answer, "s", unit);
     if (error >= 0)
         error = sd_bus_message_read(answer, "o", &object);
     if (error >= 0)

@@ -43,8 +43,7 @@ static void show_line(struct dvd_worker_log *log)
 {
     if (log->length > 0 && may_show(log)) {
         if (log->dropped)
-            dv_warning("%s: %llu lines were dropped: it wrote too many", log->name,
-                       (unsigned long long)log->dropped);
+            dv_warning("%s: %llu lines were dropped: it wrote too many", log->name, (unsigned long long)log->dropped);
         log->dropped = 0;
         log->line[log->length] = '\0';
         dv_text_clean(log->line, sizeof log->line);

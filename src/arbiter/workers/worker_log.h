@@ -14,14 +14,14 @@
 #define DV_WORKER_LINE_BYTES 1024
 
 struct dvd_worker_log {
-    int fd; /* -1: none */
+    int fd;        /* -1: none */
     char name[32]; /* of the writer */
     sd_event_source *io;
     char line[DV_WORKER_LINE_BYTES]; /* the received part of the next one */
     size_t length;
-    bool skipping;       /* the rest of a line that was too long */
+    bool skipping;                        /* the rest of a line that was too long */
     struct dv_log_bucket own, *of_tenant; /* NULL: it is no tenant's */
-    uint64_t dropped; /* lines since the last that was shown */
+    uint64_t dropped;                     /* lines since the last that was shown */
 };
 
 /* `name` is the writer's; `of_tenant` counts the lines of all its tenant's workers, and outlives the

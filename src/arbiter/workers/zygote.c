@@ -60,12 +60,18 @@ static bool begins_with_one_of(const char *entry, const char *const *beginnings)
  * not. */
 static bool is_for_workers(const char *entry)
 {
-    static const char *const ours[] = {
-        "PATH=",  "LANG=",  "LC_",       "TZ=",        "LD_",      "POCL_",  "CUDA_", "NVIDIA_",
-        "HSA_",   "ROC",    "AMD_",      "GPU_",       "HIP_",     "NEO",    "ZE_",   "ONEAPI_",
-        "SYCL_",  "IGC_",   "MESA_",     "RUSTICL_",   "GALLIUM_", "CL_",    "OCL_",  "OMP_",
-        "ASAN_",  "UBSAN_", "TSAN_",     "LSAN_",      "MALLOC_",  "GLIBC_", "DIVVY_VENDOR_",
-        "HOME=",  "XDG_CACHE_HOME=", "DIVVY_TEST_", NULL};
+    static const char *const ours[] = {"PATH=",         "LANG=",    "LC_",
+                                       "TZ=",           "LD_",      "POCL_",
+                                       "CUDA_",         "NVIDIA_",  "HSA_",
+                                       "ROC",           "AMD_",     "GPU_",
+                                       "HIP_",          "NEO",      "ZE_",
+                                       "ONEAPI_",       "SYCL_",    "IGC_",
+                                       "MESA_",         "RUSTICL_", "GALLIUM_",
+                                       "CL_",           "OCL_",     "OMP_",
+                                       "ASAN_",         "UBSAN_",   "TSAN_",
+                                       "LSAN_",         "MALLOC_",  "GLIBC_",
+                                       "DIVVY_VENDOR_", "HOME=",    "XDG_CACHE_HOME=",
+                                       "DIVVY_TEST_",   NULL};
     static const char *const not_ours[] = {"OCL_ICD_", NULL};
 
     return begins_with_one_of(entry, ours) && !begins_with_one_of(entry, not_ours);
@@ -97,8 +103,8 @@ static char **build_environment(const struct dvd_zygote *zygote)
 static void exec_zygote(const void *argument, int socket_fd, int log_fd)
 {
     const struct dvd_zygote *zygote = argument;
-    char *const arguments[] = {(char *)"divvy-worker",
-                               (char *)(zygote->of_user ? "--zygote" : "--system-zygote"), NULL};
+    char *const arguments[] = {(char *)"divvy-worker", (char *)(zygote->of_user ? "--zygote" : "--system-zygote"),
+                               NULL};
     char *const *environment = build_environment(zygote);
     sigset_t none;
 
@@ -157,8 +163,8 @@ static void schedule_restart(struct dvd_zygote *zygote)
     if (zygote->pause_us > DV_ZYGOTE_PAUSE_MAX_US)
         zygote->pause_us = DV_ZYGOTE_PAUSE_MAX_US;
     zygote->restart_timer = sd_event_source_disable_unref(zygote->restart_timer);
-    int error = sd_event_add_time_relative(zygote->event, &zygote->restart_timer, CLOCK_MONOTONIC,
-                                           pause_us, 1 * DV_MS, on_restart, zygote);
+    int error = sd_event_add_time_relative(zygote->event, &zygote->restart_timer, CLOCK_MONOTONIC, pause_us, 1 * DV_MS,
+                                           on_restart, zygote);
     if (error < 0)
         dv_error("cannot restart the zygote: %s", strerror(-error));
 }
@@ -409,8 +415,8 @@ static void look_again(struct dvd_zygote *zygote)
     sd_event_source **timer = &zygote->restart_timer; /* the zygote runs, so this timer is free */
 
     *timer = sd_event_source_disable_unref(*timer);
-    int error = sd_event_add_time_relative(zygote->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US,
-                                           1 * DV_MS, on_look_again, zygote);
+    int error = sd_event_add_time_relative(zygote->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US, 1 * DV_MS,
+                                           on_look_again, zygote);
     if (error < 0) {
         dv_error("cannot look for devices later, looking now: %s", strerror(-error));
         zygote->events->look_again(zygote->owner);
@@ -422,8 +428,9 @@ static void log_devices(const struct dvd_devices *devices)
     for (uint32_t i = 0; i < devices->count; i++)
         dv_info("device %u: %s (%s)", i, devices->reports[i].name, devices->reports[i].platform_name);
     if (devices->found > devices->count)
-        dv_warning("the vendors offer %u devices, and divvyd serves the first %u: the others are not offered to programs",
-                   devices->found, devices->count);
+        dv_warning(
+            "the vendors offer %u devices, and divvyd serves the first %u: the others are not offered to programs",
+            devices->found, devices->count);
     if (devices->count == 0)
         dv_warning("no device: %s", devices->text);
 }
@@ -468,7 +475,7 @@ static void take_answer(struct dvd_zygote *zygote, int *pidfd)
         return;
     case DV_ZYGOTE_TRIMMED:
         dvd_kernel_cache_trimmed(&zygote->sandboxes->caches, answer->session, answer->status,
-                               (uint64_t)answer->trimmed_kib << 10);
+                                 (uint64_t)answer->trimmed_kib << 10);
         return;
     default:
         dv_error("unknown event %u from the zygote: ignored", answer->event);
@@ -480,8 +487,8 @@ static bool receive_answer(struct dvd_zygote *zygote)
 {
     DV_AUTO_CLOSE int pidfd = -1;
     int fd_count;
-    ssize_t length = dv_fd_receive(zygote->fd, &zygote->answer, sizeof zygote->answer, &pidfd, 1,
-                                   &fd_count, MSG_DONTWAIT);
+    ssize_t length =
+        dv_fd_receive(zygote->fd, &zygote->answer, sizeof zygote->answer, &pidfd, 1, &fd_count, MSG_DONTWAIT);
 
     if (fd_count == 0)
         pidfd = -1;
@@ -493,9 +500,8 @@ static bool receive_answer(struct dvd_zygote *zygote)
             signal_zygote(zygote, SIGTERM);
         return false;
     }
-    if (length < (ssize_t)offsetof(struct dv_zygote_answer, devices) ||
-        zygote->answer.magic != DV_WIRE_MAGIC || zygote->answer.device_count > DV_MAX_DEVICES ||
-        (size_t)length != dv_zygote_answer_bytes(&zygote->answer)) {
+    if (length < (ssize_t)offsetof(struct dv_zygote_answer, devices) || zygote->answer.magic != DV_WIRE_MAGIC ||
+        zygote->answer.device_count > DV_MAX_DEVICES || (size_t)length != dv_zygote_answer_bytes(&zygote->answer)) {
         dv_error("a message of %zd bytes is no zygote message: ignored", length);
         return true;
     }
@@ -635,8 +641,7 @@ int dvd_zygote_adopt(struct dvd_zygote *zygote, pid_t pid, int *pidfd, int *sock
 {
     struct pollfd ended = {.fd = *pidfd, .events = POLLIN};
 
-    if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) ||
-        poll(&ended, 1, 0) != 0)
+    if (pid <= 0 || *pidfd < 0 || *socket_fd < 0 || *log_fd < 0 || !is_pidfd(*pidfd) || poll(&ended, 1, 0) != 0)
         return -ESRCH;
     int error = dvd_worker_log_adopt(&zygote->log, zygote->event, log_fd);
     if (error == 0)
@@ -667,8 +672,7 @@ void dvd_zygote_fini(struct dvd_zygote *zygote)
         zygote->pid = 0;
     }
     dv_close_fd(&zygote->pidfd);
-    DL_FOREACH_SAFE(zygote->requests, request, next)
-    {
+    DL_FOREACH_SAFE (zygote->requests, request, next) {
         DL_DELETE(zygote->requests, request);
         free(request);
     }

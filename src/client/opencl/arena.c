@@ -10,8 +10,8 @@
 
 #include "src/wire/session/shm.h"
 
-#define SMALLEST_SHIFT 8                /* 256 bytes */
-#define SMALL_CLASSES 4                 /* up to 2 KiB */
+#define SMALLEST_SHIFT 8 /* 256 bytes */
+#define SMALL_CLASSES 4  /* up to 2 KiB */
 static_assert(DV_ARENA_SMALL_MAX == UINT64_C(1) << (SMALLEST_SHIFT + SMALL_CLASSES - 1), "classes");
 #define SLAB_BYTES (UINT64_C(1) << 20)
 
@@ -20,7 +20,7 @@ struct dvc_extent {
     RB_ENTRY(dvc_extent) size;
     struct dvc_extent *next; /* in a small class's free list */
     uint64_t offset, bytes;
-    uint64_t warm; /* of a free one: about how much is still backed by memory */
+    uint64_t warm;   /* of a free one: about how much is still backed by memory */
     int small_class; /* -1: whole pages */
     bool is_free;
 };
@@ -112,9 +112,9 @@ static struct dvc_extent *join(struct dvc_arena *arena, struct dvc_extent *a, st
 
 static void put_pages(struct dvc_arena *arena, struct dvc_extent *extent)
 {
-    uint64_t most = arena->largest < DV_ARENA_WARM_MIN  ? DV_ARENA_WARM_MIN
+    uint64_t most = arena->largest < DV_ARENA_WARM_MIN   ? DV_ARENA_WARM_MIN
                     : arena->largest > DV_ARENA_WARM_MAX ? DV_ARENA_WARM_MAX
-                                                          : arena->largest;
+                                                         : arena->largest;
 
     extent->is_free = true;
     if (arena->warm_bytes + extent->bytes > most)
@@ -155,10 +155,10 @@ static bool refill_class(struct dvc_arena *arena, int class)
     for (uint64_t i = count; i-- > 0;) {
         struct dvc_extent *extent = &slab->blocks[i];
         *extent = (struct dvc_extent){.next = arena->small_free[class],
-                                     .offset = base + i * block,
-                                     .bytes = block,
-                                     .small_class = class,
-                                     .is_free = true};
+                                      .offset = base + i * block,
+                                      .bytes = block,
+                                      .small_class = class,
+                                      .is_free = true};
         RB_INSERT(dvc_offset_tree, &arena->by_offset, extent);
         arena->small_free[class] = extent;
     }
@@ -177,7 +177,7 @@ uint64_t dvc_arena_alloc(struct dvc_arena *arena, uint64_t bytes)
     if (bytes <= DV_ARENA_SMALL_MAX) {
         int class = 0;
         while ((UINT64_C(1) << (SMALLEST_SHIFT + class)) < bytes)
-            class++;
+            class ++;
         if (arena->small_free[class] || refill_class(arena, class)) {
             extent = arena->small_free[class];
             arena->small_free[class] = extent->next;

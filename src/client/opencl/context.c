@@ -6,8 +6,8 @@
 
 /* ---- contexts ---- */
 
-static cl_int check_context_properties(const cl_context_properties *properties,
-                                       struct dvc_platform **platform, size_t *count)
+static cl_int check_context_properties(const cl_context_properties *properties, struct dvc_platform **platform,
+                                       size_t *count)
 {
     *count = 0;
     if (!properties)
@@ -34,8 +34,7 @@ static cl_int check_context_properties(const cl_context_properties *properties,
 
 /* divvyd does not let the session use a device. OpenCL has an error code for that and no words: those go
  * to the context's function and to the log, if there is one. */
-static void tell_why(struct dvc_session *s,
-                     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+static void tell_why(struct dvc_session *s, void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                      void *user)
 {
     const cl_int code = CL_DEVICE_NOT_AVAILABLE;
@@ -63,9 +62,8 @@ static void free_context(struct dvc_context *context)
     dvc_object_free(&context->object);
 }
 
-static struct dvc_context *make_context(const cl_context_properties *properties,
-                                       size_t property_count, cl_uint count,
-                                       struct dvc_device *const *devices, cl_int *error)
+static struct dvc_context *make_context(const cl_context_properties *properties, size_t property_count, cl_uint count,
+                                        struct dvc_device *const *devices, cl_int *error)
 {
     struct dvc_session *s = dvc_session_get();
     struct dvw_create_context message = {.device_count = count};
@@ -90,10 +88,8 @@ static struct dvc_context *make_context(const cl_context_properties *properties,
     for (cl_uint i = 0; i < count; i++)
         ids[i] = devices[i]->object.id;
     *error = CL_OUT_OF_HOST_MEMORY;
-    if (context->devices && context->device_handles && (context->properties || !property_count) &&
-        dvc_helper_start(s))
-        *error = dvc_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4,
-                         NULL, 0, NULL);
+    if (context->devices && context->device_handles && (context->properties || !property_count) && dvc_helper_start(s))
+        *error = dvc_call(s, DVW_OP_CREATE_CONTEXT, &message.head, sizeof message, ids, count * 4, NULL, 0, NULL);
     if (*error != CL_SUCCESS) {
         free_context(context);
         return NULL;
@@ -117,10 +113,10 @@ static struct dvc_context *make_context(const cl_context_properties *properties,
     return context;
 }
 
-cl_context CL_API_CALL dvc_clCreateContext(
-    const cl_context_properties *properties, cl_uint num_devices, const cl_device_id *devices,
-    void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
-    cl_int *errcode_ret)
+cl_context CL_API_CALL dvc_clCreateContext(const cl_context_properties *properties, cl_uint num_devices,
+                                           const cl_device_id *devices,
+                                           void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *),
+                                           void *user_data, cl_int *errcode_ret)
 {
     struct dvc_device *list[DV_MAX_DEVICES];
     struct dvc_platform *platform = NULL;
@@ -145,8 +141,7 @@ cl_context CL_API_CALL dvc_clCreateContext(
         if (!twice)
             list[count++] = device;
     }
-    if (error == CL_SUCCESS && pfn_notify &&
-        !(dvc_callbacks_start() && (spare = malloc(sizeof *spare))))
+    if (error == CL_SUCCESS && pfn_notify && !(dvc_callbacks_start() && (spare = malloc(sizeof *spare))))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         context = make_context(properties, property_count, count, list, &error);
@@ -164,10 +159,10 @@ cl_context CL_API_CALL dvc_clCreateContext(
     return (cl_context)context;
 }
 
-cl_context CL_API_CALL dvc_clCreateContextFromType(
-    const cl_context_properties *properties, cl_device_type device_type,
-    void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data,
-    cl_int *errcode_ret)
+cl_context CL_API_CALL dvc_clCreateContextFromType(const cl_context_properties *properties, cl_device_type device_type,
+                                                   void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t,
+                                                                                 void *),
+                                                   void *user_data, cl_int *errcode_ret)
 {
     struct dvc_platform *platform = NULL;
     cl_device_id devices[DV_MAX_DEVICES];
@@ -178,8 +173,7 @@ cl_context CL_API_CALL dvc_clCreateContextFromType(
     if (error == CL_SUCCESS && !pfn_notify && user_data)
         error = CL_INVALID_VALUE;
     if (error == CL_SUCCESS)
-        error = dvc_clGetDeviceIDs((cl_platform_id)platform, device_type, DV_MAX_DEVICES, devices,
-                                   &count);
+        error = dvc_clGetDeviceIDs((cl_platform_id)platform, device_type, DV_MAX_DEVICES, devices, &count);
     if (error == CL_SUCCESS)
         return dvc_clCreateContext(properties, count, devices, pfn_notify, user_data, errcode_ret);
     if (errcode_ret)
@@ -235,8 +229,7 @@ cl_int dvc_context_release(struct dvc_context *context)
 }
 
 cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
-                                                      void(CL_CALLBACK *pfn_notify)(cl_context,
-                                                                                    void *),
+                                                      void(CL_CALLBACK *pfn_notify)(cl_context, void *),
                                                       void *user_data)
 {
     struct dvc_context *c = dvc_context_of(context);
@@ -256,10 +249,8 @@ cl_int CL_API_CALL dvc_clSetContextDestructorCallback(cl_context context,
 
 /* ---- queues ---- */
 
-static struct dvc_queue *make_queue(cl_context context, cl_device_id device,
-                                   cl_command_queue_properties properties,
-                                   const cl_queue_properties *list, size_t list_count,
-                                   cl_int *error)
+static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
+                                    const cl_queue_properties *list, size_t list_count, cl_int *error)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_device *d = dvc_device_of(device);
@@ -298,8 +289,7 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device,
         queue->property_list = malloc(list_count * sizeof *list);
     *error = CL_OUT_OF_HOST_MEMORY;
     if (queue->property_list || !list_count)
-        *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset,
-                         sizeof offset, NULL);
+        *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset, sizeof offset, NULL);
     if (*error == CL_DEVICE_NOT_AVAILABLE && dvc_session_check(s)) {
         tell_why(s, c->notify, c->notify_user);
         *error = CL_OUT_OF_RESOURCES; /* of what a queue may answer */
@@ -321,16 +311,13 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device,
 
 static cl_int check_queue_properties(cl_command_queue_properties properties)
 {
-    if (properties & ~(cl_command_queue_properties)(QUEUE_PROPERTIES | CL_QUEUE_ON_DEVICE |
-                                                    CL_QUEUE_ON_DEVICE_DEFAULT))
+    if (properties & ~(cl_command_queue_properties)(QUEUE_PROPERTIES | CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT))
         return CL_INVALID_VALUE;
-    return properties & ~(cl_command_queue_properties)QUEUE_PROPERTIES ? CL_INVALID_QUEUE_PROPERTIES
-                                                                       : CL_SUCCESS;
+    return properties & ~(cl_command_queue_properties)QUEUE_PROPERTIES ? CL_INVALID_QUEUE_PROPERTIES : CL_SUCCESS;
 }
 
 cl_command_queue CL_API_CALL dvc_clCreateCommandQueue(cl_context context, cl_device_id device,
-                                                      cl_command_queue_properties properties,
-                                                      cl_int *errcode_ret)
+                                                      cl_command_queue_properties properties, cl_int *errcode_ret)
 {
     struct dvc_queue *queue = NULL;
     cl_int error = check_queue_properties(properties);
@@ -344,9 +331,9 @@ cl_command_queue CL_API_CALL dvc_clCreateCommandQueue(cl_context context, cl_dev
     return (cl_command_queue)queue;
 }
 
-cl_command_queue CL_API_CALL
-dvc_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
-                                       const cl_queue_properties *properties, cl_int *errcode_ret)
+cl_command_queue CL_API_CALL dvc_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
+                                                                    const cl_queue_properties *properties,
+                                                                    cl_int *errcode_ret)
 {
     struct dvc_queue *queue = NULL;
     cl_command_queue_properties flags = 0;
@@ -370,10 +357,8 @@ dvc_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device,
     return (cl_command_queue)queue;
 }
 
-cl_int CL_API_CALL dvc_clSetCommandQueueProperty(cl_command_queue command_queue,
-                                                 cl_command_queue_properties properties,
-                                                 cl_bool enable,
-                                                 cl_command_queue_properties *old_properties)
+cl_int CL_API_CALL dvc_clSetCommandQueueProperty(cl_command_queue command_queue, cl_command_queue_properties properties,
+                                                 cl_bool enable, cl_command_queue_properties *old_properties)
 {
     return dvc_queue_of(command_queue) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
 }

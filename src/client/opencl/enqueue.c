@@ -11,8 +11,7 @@
 bool dvc_waits_pending(cl_uint count, const cl_event *list)
 {
     for (cl_uint i = 0; i < count; i++)
-        if (atomic_load_explicit(&dvc_event_of(list[i])->slot->status, memory_order_acquire) !=
-            CL_COMPLETE)
+        if (atomic_load_explicit(&dvc_event_of(list[i])->slot->status, memory_order_acquire) != CL_COMPLETE)
             return true;
     return false;
 }
@@ -46,8 +45,7 @@ void dvc_queue_wait(struct dvc_queue *queue, uint64_t number)
         if (atomic_load(&slot->completed) >= number || !dvc_session_alive(s))
             break;
         uint64_t at = atomic_load(&slot->wake_at);
-        while ((at == 0 || at > number) &&
-               !atomic_compare_exchange_weak(&slot->wake_at, &at, number))
+        while ((at == 0 || at > number) && !atomic_compare_exchange_weak(&slot->wake_at, &at, number))
             ;
         if (atomic_load(&slot->completed) >= number) /* the worker may have looked before */
             break;
@@ -56,9 +54,9 @@ void dvc_queue_wait(struct dvc_queue *queue, uint64_t number)
     atomic_fetch_sub(&slot->waiters, 1);
 }
 
-cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message,
-                         size_t bytes, const void *tail, size_t tail_bytes, cl_uint wait_count,
-                         const cl_event *waits, struct dvc_event *event)
+cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
+                          const void *tail, size_t tail_bytes, cl_uint wait_count, const cl_event *waits,
+                          struct dvc_event *event)
 {
     struct dvc_session *s = queue->object.session;
     uint32_t few[16];
@@ -110,9 +108,9 @@ cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_
     return CL_SUCCESS;
 }
 
-cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
-                  const void *tail, size_t tail_bytes, cl_command_type command, cl_uint wait_count,
-                  const cl_event *waits, cl_event *event)
+cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes, const void *tail,
+                   size_t tail_bytes, cl_command_type command, cl_uint wait_count, const cl_event *waits,
+                   cl_event *event)
 {
     struct dvc_event *made = NULL;
 
@@ -121,8 +119,7 @@ cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *m
     if (event && !(made = dvc_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
     pthread_mutex_lock(&queue->lock);
-    cl_int error = dvc_enqueue_locked(queue, op, message, bytes, tail, tail_bytes, wait_count, waits,
-                                     made);
+    cl_int error = dvc_enqueue_locked(queue, op, message, bytes, tail, tail_bytes, wait_count, waits, made);
     pthread_mutex_unlock(&queue->lock);
     if (error == CL_SUCCESS && event)
         *event = (cl_event)made;
@@ -135,8 +132,8 @@ cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *m
 
 /* ---- markers and barriers ---- */
 
-static cl_int enqueue_marker(cl_command_queue command_queue, bool barrier, cl_uint count,
-                             const cl_event *list, cl_event *event)
+static cl_int enqueue_marker(cl_command_queue command_queue, bool barrier, cl_uint count, const cl_event *list,
+                             cl_event *event)
 {
     struct dvc_queue *queue = dvc_queue_of(command_queue);
     struct dvw_marker message = {.barrier = barrier, .explicit = count > 0};
@@ -147,20 +144,17 @@ static cl_int enqueue_marker(cl_command_queue command_queue, bool barrier, cl_ui
     if (error != CL_SUCCESS)
         return error;
     return dvc_enqueue(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
-                      barrier ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, count, list, event);
+                       barrier ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, count, list, event);
 }
 
-cl_int CL_API_CALL dvc_clEnqueueMarkerWithWaitList(cl_command_queue command_queue,
-                                                   cl_uint num_events_in_wait_list,
+cl_int CL_API_CALL dvc_clEnqueueMarkerWithWaitList(cl_command_queue command_queue, cl_uint num_events_in_wait_list,
                                                    const cl_event *event_wait_list, cl_event *event)
 {
     return enqueue_marker(command_queue, false, num_events_in_wait_list, event_wait_list, event);
 }
 
-cl_int CL_API_CALL dvc_clEnqueueBarrierWithWaitList(cl_command_queue command_queue,
-                                                    cl_uint num_events_in_wait_list,
-                                                    const cl_event *event_wait_list,
-                                                    cl_event *event)
+cl_int CL_API_CALL dvc_clEnqueueBarrierWithWaitList(cl_command_queue command_queue, cl_uint num_events_in_wait_list,
+                                                    const cl_event *event_wait_list, cl_event *event)
 {
     return enqueue_marker(command_queue, true, num_events_in_wait_list, event_wait_list, event);
 }
@@ -228,8 +222,8 @@ cl_int CL_API_CALL dvc_clFinish(cl_command_queue command_queue)
 
 /* ---- checks ---- */
 
-cl_int dvc_check_ndrange(struct dvc_queue *queue, struct dvc_kernel *kernel, cl_uint dims,
-                        const size_t *offset, const size_t *global, const size_t *local)
+cl_int dvc_check_ndrange(struct dvc_queue *queue, struct dvc_kernel *kernel, cl_uint dims, const size_t *offset,
+                         const size_t *global, const size_t *local)
 {
     size_t group = 1;
 
@@ -297,8 +291,8 @@ static struct dvc_mem *root_of(struct dvc_mem *mem, size_t *start)
     return mem;
 }
 
-cl_int dvc_check_copy_buffer(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
-                            size_t src_offset, size_t dst_offset, size_t size)
+cl_int dvc_check_copy_buffer(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst, size_t src_offset,
+                             size_t dst_offset, size_t size)
 {
     size_t src_start, dst_start;
 
@@ -340,8 +334,7 @@ static bool row_meets_box(size_t from, size_t bytes, const struct dvc_region *r,
 }
 
 /* Boxes of one root buffer. */
-static bool boxes_overlap(const struct dvc_region *a, size_t a_root, const struct dvc_region *b,
-                          size_t b_root)
+static bool boxes_overlap(const struct dvc_region *a, size_t a_root, const struct dvc_region *b, size_t b_root)
 {
     size_t a0 = first_byte(a, a_root), b0 = first_byte(b, b_root);
 
@@ -355,9 +348,9 @@ static bool boxes_overlap(const struct dvc_region *a, size_t a_root, const struc
 }
 
 cl_int dvc_check_copy_buffer_rect(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
-                                 const size_t *src_origin, const size_t *dst_origin,
-                                 const size_t *region, size_t src_row_pitch, size_t src_slice_pitch,
-                                 size_t dst_row_pitch, size_t dst_slice_pitch)
+                                  const size_t *src_origin, const size_t *dst_origin, const size_t *region,
+                                  size_t src_row_pitch, size_t src_slice_pitch, size_t dst_row_pitch,
+                                  size_t dst_slice_pitch)
 {
     static const size_t zero[3];
     struct dvc_region a, b;
@@ -367,11 +360,9 @@ cl_int dvc_check_copy_buffer_rect(struct dvc_queue *queue, struct dvc_mem *src, 
         return CL_INVALID_CONTEXT;
     if (!src_origin || !dst_origin || !region)
         return CL_INVALID_VALUE;
-    cl_int error = dvc_region_rect(&a, src, src_origin, zero, region, src_row_pitch, src_slice_pitch,
-                                  0, 0);
+    cl_int error = dvc_region_rect(&a, src, src_origin, zero, region, src_row_pitch, src_slice_pitch, 0, 0);
     if (error == CL_SUCCESS)
-        error = dvc_region_rect(&b, dst, dst_origin, zero, region, dst_row_pitch, dst_slice_pitch, 0,
-                               0);
+        error = dvc_region_rect(&b, dst, dst_origin, zero, region, dst_row_pitch, dst_slice_pitch, 0, 0);
     if (error != CL_SUCCESS)
         return error;
     if (check_alignment(queue, src) || check_alignment(queue, dst))
@@ -383,8 +374,8 @@ cl_int dvc_check_copy_buffer_rect(struct dvc_queue *queue, struct dvc_mem *src, 
     return boxes_overlap(&a, src_start, &b, dst_start) ? CL_MEM_COPY_OVERLAP : CL_SUCCESS;
 }
 
-cl_int dvc_check_copy_image(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst,
-                           const size_t *src_origin, const size_t *dst_origin, const size_t *region)
+cl_int dvc_check_copy_image(struct dvc_queue *queue, struct dvc_mem *src, struct dvc_mem *dst, const size_t *src_origin,
+                            const size_t *dst_origin, const size_t *region)
 {
     if (src->context != queue->context || dst->context != queue->context)
         return CL_INVALID_CONTEXT;
@@ -395,15 +386,13 @@ cl_int dvc_check_copy_image(struct dvc_queue *queue, struct dvc_mem *src, struct
     if (error == CL_SUCCESS)
         error = dvc_check_image_box(dst, dst_origin, region);
     if (error == CL_SUCCESS && src == dst && overlap(src_origin[0], dst_origin[0], region[0]) &&
-        overlap(src_origin[1], dst_origin[1], region[1]) &&
-        overlap(src_origin[2], dst_origin[2], region[2]))
+        overlap(src_origin[1], dst_origin[1], region[1]) && overlap(src_origin[2], dst_origin[2], region[2]))
         error = CL_MEM_COPY_OVERLAP;
     return error;
 }
 
-static cl_int check_image_and_buffer(struct dvc_queue *queue, struct dvc_mem *image,
-                                     struct dvc_mem *buffer, const size_t *origin,
-                                     const size_t *region, size_t offset)
+static cl_int check_image_and_buffer(struct dvc_queue *queue, struct dvc_mem *image, struct dvc_mem *buffer,
+                                     const size_t *origin, const size_t *region, size_t offset)
 {
     if (image->context != queue->context || buffer->context != queue->context)
         return CL_INVALID_CONTEXT;
@@ -415,22 +404,20 @@ static cl_int check_image_and_buffer(struct dvc_queue *queue, struct dvc_mem *im
     return check_alignment(queue, buffer);
 }
 
-cl_int dvc_check_copy_image_to_buffer(struct dvc_queue *queue, struct dvc_mem *image,
-                                     struct dvc_mem *buffer, const size_t *origin,
-                                     const size_t *region, size_t offset)
+cl_int dvc_check_copy_image_to_buffer(struct dvc_queue *queue, struct dvc_mem *image, struct dvc_mem *buffer,
+                                      const size_t *origin, const size_t *region, size_t offset)
 {
     return check_image_and_buffer(queue, image, buffer, origin, region, offset);
 }
 
-cl_int dvc_check_copy_buffer_to_image(struct dvc_queue *queue, struct dvc_mem *buffer,
-                                     struct dvc_mem *image, size_t offset, const size_t *origin,
-                                     const size_t *region)
+cl_int dvc_check_copy_buffer_to_image(struct dvc_queue *queue, struct dvc_mem *buffer, struct dvc_mem *image,
+                                      size_t offset, const size_t *origin, const size_t *region)
 {
     return check_image_and_buffer(queue, image, buffer, origin, region, offset);
 }
 
-cl_int dvc_check_fill_buffer(struct dvc_queue *queue, struct dvc_mem *buffer, const void *pattern,
-                            size_t pattern_size, size_t offset, size_t size)
+cl_int dvc_check_fill_buffer(struct dvc_queue *queue, struct dvc_mem *buffer, const void *pattern, size_t pattern_size,
+                             size_t offset, size_t size)
 {
     if (buffer->context != queue->context)
         return CL_INVALID_CONTEXT;
@@ -440,8 +427,8 @@ cl_int dvc_check_fill_buffer(struct dvc_queue *queue, struct dvc_mem *buffer, co
     return check_alignment(queue, buffer);
 }
 
-cl_int dvc_check_fill_image(struct dvc_queue *queue, struct dvc_mem *image, const void *color,
-                           const size_t *origin, const size_t *region)
+cl_int dvc_check_fill_image(struct dvc_queue *queue, struct dvc_mem *image, const void *color, const size_t *origin,
+                            const size_t *region)
 {
     if (image->context != queue->context)
         return CL_INVALID_CONTEXT;
@@ -450,12 +437,10 @@ cl_int dvc_check_fill_image(struct dvc_queue *queue, struct dvc_mem *image, cons
     return dvc_check_image_box(image, origin, region);
 }
 
-cl_int dvc_check_migrate(struct dvc_queue *queue, cl_uint count, const cl_mem *list,
-                        cl_mem_migration_flags flags)
+cl_int dvc_check_migrate(struct dvc_queue *queue, cl_uint count, const cl_mem *list, cl_mem_migration_flags flags)
 {
     if (count == 0 || !list || count > 4096 ||
-        flags & ~(cl_mem_migration_flags)(CL_MIGRATE_MEM_OBJECT_HOST |
-                                          CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED))
+        flags & ~(cl_mem_migration_flags)(CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED))
         return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < count; i++) {
         struct dvc_mem *mem = dvc_mem_of(list[i]);

@@ -27,8 +27,7 @@ static void connect_parts(void)
 /* ---- functions by name ---- */
 
 /* Whatever a program does, this comes first. */
-static cl_int CL_API_CALL icd_get_platform_ids(cl_uint num_entries, cl_platform_id *platforms,
-                                               cl_uint *num_platforms)
+static cl_int CL_API_CALL icd_get_platform_ids(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -54,19 +53,17 @@ void *CL_API_CALL dvc_clGetExtensionFunctionAddress(const char *func_name)
     return extension_function(func_name);
 }
 
-void *CL_API_CALL dvc_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
-                                                               const char *func_name)
+void *CL_API_CALL dvc_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char *func_name)
 {
     return dvc_platform_of(platform) ? extension_function(func_name) : NULL;
 }
 
-cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel kernel,
-                                     cl_uint num_events_in_wait_list,
+cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel kernel, cl_uint num_events_in_wait_list,
                                      const cl_event *event_wait_list, cl_event *event)
 {
     const size_t one = 1;
-    cl_int error = dvc_clEnqueueNDRangeKernel(command_queue, kernel, 1, NULL, &one, &one,
-                                              num_events_in_wait_list, event_wait_list, event);
+    cl_int error = dvc_clEnqueueNDRangeKernel(command_queue, kernel, 1, NULL, &one, &one, num_events_in_wait_list,
+                                              event_wait_list, event);
     if (error == CL_SUCCESS && event)
         ((struct dvc_event *)*event)->command = CL_COMMAND_TASK;
     return error;
@@ -83,8 +80,7 @@ EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *func_name)
     return extension_function(func_name);
 }
 
-EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms,
-                                                 cl_uint *num_platforms)
+EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
 {
     return icd_get_platform_ids(num_entries, platforms, num_platforms);
 }

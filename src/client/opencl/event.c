@@ -6,8 +6,7 @@
 
 #define SPIN_NS (20 * DV_NS_PER_US)
 
-struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue *queue,
-                                 cl_command_type command)
+struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue *queue, cl_command_type command)
 {
     struct dvc_session *s = context->object.session;
     struct dvc_event *event = dvc_session_alive(s) ? dvc_object_create(DV_KIND_EVENT, s) : NULL;
@@ -17,8 +16,7 @@ struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue
     event->context = context;
     event->queue = queue;
     event->command = command;
-    event->slot =
-        (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id - 1);
+    event->slot = (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id - 1);
     pthread_mutex_init(&event->lock, NULL);
     dvc_object_use(&context->object);
     atomic_store(&event->slot->notify, 0);
@@ -44,8 +42,7 @@ static void event_destroy(struct dvc_event *event)
     if (!queue && !event->user_set) { /* nobody can set it any more: the worker lets it go */
         struct dvw_set_user_event message = {.event = event->object.id,
                                              .status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST};
-        dvc_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL,
-                0);
+        dvc_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
     }
     dvc_object_free(&event->object);
     if (queue)
@@ -203,8 +200,7 @@ cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_r
     }
     if (event) {
         struct dvw_create_user_event message = {.event = event->object.id, .context = c->object.id};
-        error = dvc_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message,
-                        NULL, 0);
+        error = dvc_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message, NULL, 0);
         dvc_object_keep_record(&event->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
             dvc_event_release(event);
@@ -231,8 +227,7 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
     if (was_set)
         return CL_INVALID_OPERATION;
     struct dvw_set_user_event message = {.event = e->object.id, .status = execution_status};
-    cl_int error = dvc_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message,
-                           NULL, 0);
+    cl_int error = dvc_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
     if (error == CL_SUCCESS)
         wait_final(e); /* so that a query that follows sees what was set */
     return error;
@@ -277,25 +272,21 @@ void dvc_event_fire_callbacks(struct dvc_event *event)
 }
 
 cl_int CL_API_CALL dvc_clSetEventCallback(cl_event event, cl_int command_exec_callback_type,
-                                          void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *),
-                                          void *user_data)
+                                          void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *), void *user_data)
 {
     struct dvc_event *e = dvc_event_of(event);
 
     if (!e)
         return CL_INVALID_EVENT;
-    if (!pfn_notify || command_exec_callback_type < CL_COMPLETE ||
-        command_exec_callback_type > CL_SUBMITTED)
+    if (!pfn_notify || command_exec_callback_type < CL_COMPLETE || command_exec_callback_type > CL_SUBMITTED)
         return CL_INVALID_VALUE;
     if (atomic_load_explicit(&e->object.session->forked, memory_order_relaxed))
         return CL_OUT_OF_RESOURCES;
     struct dvc_event_callback *c = dvc_callbacks_start() ? malloc(sizeof *c) : NULL;
     if (!c)
         return CL_OUT_OF_HOST_MEMORY;
-    *c = (struct dvc_event_callback){.event = e,
-                                    .when = command_exec_callback_type,
-                                    .function = pfn_notify,
-                                    .user = user_data};
+    *c = (struct dvc_event_callback){
+        .event = e, .when = command_exec_callback_type, .function = pfn_notify, .user = user_data};
     pthread_mutex_lock(&e->lock);
     struct dvc_event_callback **end = &e->callbacks;
     while (*end)

@@ -27,11 +27,9 @@ void dvc_host_stamp(struct dvc_event *event, cl_ulong start)
     atomic_store(&event->slot->end_ns, dvc_queue_time(event->queue));
 }
 
-void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last,
-                      cl_int status)
+void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last, cl_int status)
 {
-    struct dvw_host_done message = {
-        .queue = queue_id, .first = first, .last = last, .status = status};
+    struct dvw_host_done message = {.queue = queue_id, .first = first, .last = last, .status = status};
     dvc_send(s, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
 }
 
@@ -48,8 +46,8 @@ static void note_done(struct dvc_session *s, const struct dvc_host_job *job, cl_
 {
     uint32_t queue_id = job->queue->object.id;
 
-    if (s->done.queue_id != queue_id || s->done.last + 1 != job->number ||
-        s->done.bytes > DONE_TOGETHER_BYTES || s->done.last - s->done.first + 1 >= DONE_TOGETHER)
+    if (s->done.queue_id != queue_id || s->done.last + 1 != job->number || s->done.bytes > DONE_TOGETHER_BYTES ||
+        s->done.last - s->done.first + 1 >= DONE_TOGETHER)
         dvc_host_flush(s);
     if (status != CL_SUCCESS) {
         dvc_host_flush(s);
@@ -161,12 +159,12 @@ cl_int dvc_host_enqueue(const struct dvc_transfer *t)
     if (!job)
         return CL_OUT_OF_HOST_MEMORY;
     *job = (struct dvc_host_job){.queue = queue,
-                                .mem = t->mem,
-                                .event = t->event,
-                                .number = queue->enqueued + 1,
-                                .direction = t->direction,
-                                .region = *t->region,
-                                .host = t->host};
+                                 .mem = t->mem,
+                                 .event = t->event,
+                                 .number = queue->enqueued + 1,
+                                 .direction = t->direction,
+                                 .region = *t->region,
+                                 .host = t->host};
     dvc_object_use(&queue->object);
     dvc_object_use(&t->mem->object);
     if (t->event)
@@ -176,7 +174,7 @@ cl_int dvc_host_enqueue(const struct dvc_transfer *t)
     s->host_jobs_end = &job->next;
     pthread_mutex_unlock(&s->host_lock);
     cl_int error = dvc_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, t->wait_count,
-                                     t->waits, t->event);
+                                      t->waits, t->event);
     /* the worker never heard of it; the caller still has its objects */
     if (error != CL_SUCCESS && unlist_job(s, job))
         free_job(job);

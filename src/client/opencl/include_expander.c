@@ -13,7 +13,7 @@
 #include "src/client/opencl/objects.h"
 
 #define DEPTH_MOST 64
-#define ONCE_MOST 1024 /* files that say they want to be included once */
+#define ONCE_MOST 1024    /* files that say they want to be included once */
 #define BRANCHES_MOST 256 /* of conditions, one within another */
 
 /* A file, whatever name leads to it. */
@@ -40,7 +40,7 @@ struct expansion {
     size_t branch_count;
     unsigned last_branch;
     bool in_comment;
-    bool any; /* something was included */
+    bool any;    /* something was included */
     bool failed; /* too long, or no memory */
 };
 
@@ -79,8 +79,7 @@ static char *read_file(struct expansion *e, struct file *file)
     DV_AUTO_CLOSE int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
 
-    if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) ||
-        (uint64_t)info.st_size > DV_MAX_PROGRAM_BYTES)
+    if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > DV_MAX_PROGRAM_BYTES)
         return NULL;
     char *text = malloc((size_t)info.st_size + 1);
     ssize_t length = text ? read(fd, text, (size_t)info.st_size) : -1;
@@ -130,13 +129,12 @@ static char *find_file(struct expansion *e, const char *name, bool quoted, struc
         memcpy(file->path, name, strlen(name) + 1);
         return read_file(e, file);
     }
-    if (beside && snprintf(file->path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside),
-                           beside, name) < PATH_MAX &&
+    if (beside &&
+        snprintf(file->path, PATH_MAX, "%.*s%s", (int)(strrchr(beside, '/') + 1 - beside), beside, name) < PATH_MAX &&
         (text = read_file(e, file)))
         return text;
     for (const char *at = e->options; (at = next_directory(e->options, at, directory));)
-        if (snprintf(file->path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX &&
-            (text = read_file(e, file)))
+        if (snprintf(file->path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX && (text = read_file(e, file)))
             return text;
     return NULL;
 }
@@ -233,9 +231,8 @@ static void put_text(struct expansion *e, const char *text, const struct file *f
     if (there)
         return;
     if (once < ONCE_MOST)
-        append(e, guard, (size_t)snprintf(guard, sizeof guard,
-                                          "\n#ifndef DIVVY_ONCE_%zu\n#define DIVVY_ONCE_%zu\n", once,
-                                          once));
+        append(e, guard,
+               (size_t)snprintf(guard, sizeof guard, "\n#ifndef DIVVY_ONCE_%zu\n#define DIVVY_ONCE_%zu\n", once, once));
     append_place(e, 1, file->path);
     expand(e, text, file, depth + 1);
     e->branch_count = branch_count;
@@ -244,8 +241,7 @@ static void put_text(struct expansion *e, const char *text, const struct file *f
 }
 
 /* Puts a file in where a line includes it. Returns whether it does. */
-static bool put_in(struct expansion *e, const char *line, size_t length, const struct file *of,
-                   int depth)
+static bool put_in(struct expansion *e, const char *line, size_t length, const struct file *of, int depth)
 {
     char name[PATH_MAX];
     bool quoted;
@@ -333,7 +329,7 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
 }
 
 cl_int dvc_source_with_includes(const char *source, const char *options, const char *const *headers,
-                               size_t header_count, char **expanded)
+                                size_t header_count, char **expanded)
 {
     struct expansion *e = calloc(1, sizeof *e);
 

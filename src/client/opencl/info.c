@@ -21,15 +21,11 @@ cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_re
     return dvc_info_bytes(text, strlen(text) + 1, room, into, bytes_ret);
 }
 
-cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device,
-                cl_uint param, const void *input, size_t input_bytes, size_t room, void *into,
-                size_t *bytes_ret)
+cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device, cl_uint param,
+                 const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret)
 {
-    struct dvw_query message = {.function = function,
-                                .object = object,
-                                .device = device,
-                                .param = param,
-                                .input_bytes = (uint32_t)input_bytes};
+    struct dvw_query message = {
+        .function = function, .object = object, .device = device, .param = param, .input_bytes = (uint32_t)input_bytes};
     size_t bytes = 0;
 
     if (input_bytes > DV_MAX_RECORD_BYTES / 2)
@@ -39,8 +35,7 @@ cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint
         room = 0;
     if (room > most)
         room = most;
-    cl_int error = dvc_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into,
-                           room, &bytes);
+    cl_int error = dvc_call(s, DVW_OP_QUERY, &message.head, sizeof message, input, input_bytes, into, room, &bytes);
     if (error != CL_SUCCESS)
         return error;
     if (into && bytes > room)
@@ -49,4 +44,3 @@ cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint
         *bytes_ret = bytes;
     return CL_SUCCESS;
 }
-

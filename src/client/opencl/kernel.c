@@ -14,8 +14,7 @@ static void read_required_local(struct dvc_kernel *kernel)
     const char *found = strstr(kernel->attributes, "reqd_work_group_size");
     unsigned long size[3];
 
-    if (found && sscanf(found, "reqd_work_group_size ( %lu , %lu , %lu", &size[0], &size[1],
-                        &size[2]) == 3)
+    if (found && sscanf(found, "reqd_work_group_size ( %lu , %lu , %lu", &size[0], &size[1], &size[2]) == 3)
         for (int i = 0; i < 3; i++)
             kernel->required_local[i] = size[i];
 }
@@ -73,11 +72,10 @@ static void kernel_destroy(struct dvc_kernel *kernel)
 static struct dvc_kernel *make_kernel(struct dvc_program *program, const char *name, cl_int *error)
 {
     struct dvc_session *s = program->object.session;
-    struct dvw_create_kernel message = {.program = program->object.id,
-                                        .name_bytes = (uint32_t)strlen(name)};
+    struct dvw_create_kernel message = {.program = program->object.id, .name_bytes = (uint32_t)strlen(name)};
     size_t room = sizeof(struct dv_wire_kernel) + 64 * sizeof(struct dv_wire_argument), bytes = 0;
-    DV_AUTO_FREE uint8_t *answer = malloc(
-        sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument));
+    DV_AUTO_FREE uint8_t *answer =
+        malloc(sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument));
     struct dvc_kernel *kernel = answer ? new_kernel(program, name) : NULL;
 
     if (!kernel) {
@@ -89,13 +87,12 @@ static struct dvc_kernel *make_kernel(struct dvc_program *program, const char *n
         *error = CL_INVALID_KERNEL_NAME;
     } else {
         room = sizeof(struct dv_wire_kernel) + DV_MAX_ARGUMENTS * sizeof(struct dv_wire_argument);
-        *error = dvc_call(s, DVW_OP_CREATE_KERNEL, &message.head, sizeof message, name, strlen(name),
-                         answer, room, &bytes);
+        *error =
+            dvc_call(s, DVW_OP_CREATE_KERNEL, &message.head, sizeof message, name, strlen(name), answer, room, &bytes);
     }
     const struct dv_wire_kernel *facts = (const void *)answer;
-    if (*error == CL_SUCCESS &&
-        (bytes < sizeof *facts || facts->argument_count > DV_MAX_ARGUMENTS ||
-         bytes < sizeof *facts + facts->argument_count * sizeof(struct dv_wire_argument)))
+    if (*error == CL_SUCCESS && (bytes < sizeof *facts || facts->argument_count > DV_MAX_ARGUMENTS ||
+                                 bytes < sizeof *facts + facts->argument_count * sizeof(struct dv_wire_argument)))
         *error = CL_OUT_OF_RESOURCES;
     if (*error != CL_SUCCESS) {
         kernel_destroy(kernel);
@@ -112,8 +109,7 @@ static struct dvc_kernel *make_kernel(struct dvc_program *program, const char *n
     return kernel;
 }
 
-cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_name,
-                                         cl_int *errcode_ret)
+cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_name, cl_int *errcode_ret)
 {
     struct dvc_program *p = dvc_program_of(program);
     struct dvc_kernel *kernel = NULL;
@@ -132,8 +128,8 @@ cl_kernel CL_API_CALL dvc_clCreateKernel(cl_program program, const char *kernel_
     return (cl_kernel)kernel;
 }
 
-cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_kernels,
-                                                cl_kernel *kernels, cl_uint *num_kernels_ret)
+cl_int CL_API_CALL dvc_clCreateKernelsInProgram(cl_program program, cl_uint num_kernels, cl_kernel *kernels,
+                                                cl_uint *num_kernels_ret)
 {
     struct dvc_program *p = dvc_program_of(program);
     cl_int error = CL_SUCCESS;
@@ -178,8 +174,8 @@ cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode
         error = CL_OUT_OF_HOST_MEMORY;
         if (keep_signature(kernel, source->attributes, strlen(source->attributes), source->arguments,
                            source->argument_count))
-            error = dvc_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head,
-                            sizeof message, NULL, 0, NULL, 0, NULL);
+            error = dvc_call(source->object.session, DVW_OP_CLONE_KERNEL, &message.head, sizeof message, NULL, 0, NULL,
+                             0, NULL);
         if (error == CL_SUCCESS)
             memcpy(kernel->is_set, source->is_set, source->argument_count);
         kernel->has_info = source->has_info;
@@ -221,9 +217,8 @@ static size_t type_bytes(const char *type)
     static const struct {
         const char *name;
         size_t bytes;
-    } scalars[] = {{"char", 1},  {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2},
-                   {"int", 4},   {"uint", 4},  {"float", 4}, {"long", 8},   {"ulong", 8},
-                   {"double", 8}};
+    } scalars[] = {{"char", 1}, {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2},  {"int", 4},
+                   {"uint", 4}, {"float", 4}, {"long", 8},  {"ulong", 8},  {"double", 8}};
     for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++) {
         size_t length = strlen(scalars[i].name);
         if (strncmp(type, scalars[i].name, length) != 0)
@@ -267,8 +262,7 @@ static cl_int as_mem(struct dvc_kernel *kernel, struct argument *a, size_t size,
     return CL_SUCCESS;
 }
 
-static cl_int as_sampler(struct dvc_kernel *kernel, struct argument *a, size_t size,
-                         const void *value)
+static cl_int as_sampler(struct dvc_kernel *kernel, struct argument *a, size_t size, const void *value)
 {
     if (!value)
         return CL_INVALID_SAMPLER;
@@ -323,8 +317,8 @@ static cl_int as_image(struct dvc_kernel *kernel, struct argument *a, size_t siz
     return as_mem(kernel, a, size, value);
 }
 
-static cl_int by_signature(struct dvc_kernel *kernel, const struct dv_wire_argument *info,
-                           struct argument *a, size_t size, const void *value)
+static cl_int by_signature(struct dvc_kernel *kernel, const struct dv_wire_argument *info, struct argument *a,
+                           size_t size, const void *value)
 {
     switch (dv_argument_form_of(info)) {
     case DV_ARGUMENT_LOCAL:
@@ -349,8 +343,7 @@ static cl_int by_signature(struct dvc_kernel *kernel, const struct dv_wire_argum
     return as_value(a, size, value);
 }
 
-cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size,
-                                      const void *arg_value)
+cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
     struct argument a = {.value = NULL};
@@ -369,8 +362,7 @@ cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_
         error = by_signature(k, &k->arguments[arg_index], &a, arg_size, arg_value);
     if (error != CL_SUCCESS)
         return error;
-    error = dvc_send(k->object.session, DVW_OP_SET_ARGUMENT, &a.message.head, sizeof a.message,
-                    a.value, a.value_bytes);
+    error = dvc_send(k->object.session, DVW_OP_SET_ARGUMENT, &a.message.head, sizeof a.message, a.value, a.value_bytes);
     if (error == CL_SUCCESS)
         k->is_set[arg_index] = true;
     return error;
@@ -378,9 +370,8 @@ cl_int CL_API_CALL dvc_clSetKernelArg(cl_kernel kernel, cl_uint arg_index, size_
 
 /* ---- information ---- */
 
-cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
-                                          cl_kernel_arg_info param_name, size_t param_value_size,
-                                          void *param_value, size_t *param_value_size_ret)
+cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index, cl_kernel_arg_info param_name,
+                                          size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
 
@@ -396,14 +387,11 @@ cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index,
     cl_kernel_arg_type_qualifier qualifier = info->type_qualifier;
     switch (param_name) {
     case CL_KERNEL_ARG_ADDRESS_QUALIFIER:
-        return dvc_info_bytes(&address, sizeof address, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&address, sizeof address, param_value_size, param_value, param_value_size_ret);
     case CL_KERNEL_ARG_ACCESS_QUALIFIER:
-        return dvc_info_bytes(&access, sizeof access, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&access, sizeof access, param_value_size, param_value, param_value_size_ret);
     case CL_KERNEL_ARG_TYPE_QUALIFIER:
-        return dvc_info_bytes(&qualifier, sizeof qualifier, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&qualifier, sizeof qualifier, param_value_size, param_value, param_value_size_ret);
     case CL_KERNEL_ARG_TYPE_NAME:
         return dvc_info_text(info->type_name, param_value_size, param_value, param_value_size_ret);
     case CL_KERNEL_ARG_NAME:
@@ -431,9 +419,8 @@ static cl_int device_of_kernel(struct dvc_kernel *kernel, cl_device_id device, u
 }
 
 cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
-                                                cl_kernel_work_group_info param_name,
-                                                size_t param_value_size, void *param_value,
-                                                size_t *param_value_size_ret)
+                                                cl_kernel_work_group_info param_name, size_t param_value_size,
+                                                void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
     uint32_t id;
@@ -443,14 +430,13 @@ cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id d
     cl_int error = device_of_kernel(k, device, &id);
     if (error != CL_SUCCESS)
         return error;
-    return dvc_query(k->object.session, DVW_QUERY_clGetKernelWorkGroupInfo, k->object.id, id,
-                    param_name, NULL, 0, param_value_size, param_value, param_value_size_ret);
+    return dvc_query(k->object.session, DVW_QUERY_clGetKernelWorkGroupInfo, k->object.id, id, param_name, NULL, 0,
+                     param_value_size, param_value, param_value_size_ret);
 }
 
 cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id device,
-                                               cl_kernel_sub_group_info param_name,
-                                               size_t input_value_size, const void *input_value,
-                                               size_t param_value_size, void *param_value,
+                                               cl_kernel_sub_group_info param_name, size_t input_value_size,
+                                               const void *input_value, size_t param_value_size, void *param_value,
                                                size_t *param_value_size_ret)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
@@ -463,18 +449,15 @@ cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id de
         return error;
     if (input_value_size && !input_value)
         return CL_INVALID_VALUE;
-    return dvc_query(k->object.session, DVW_QUERY_clGetKernelSubGroupInfo, k->object.id, id,
-                    param_name, input_value, input_value ? input_value_size : 0, param_value_size,
-                    param_value, param_value_size_ret);
+    return dvc_query(k->object.session, DVW_QUERY_clGetKernelSubGroupInfo, k->object.id, id, param_name, input_value,
+                     input_value ? input_value_size : 0, param_value_size, param_value, param_value_size_ret);
 }
 
 cl_int CL_API_CALL dvc_clGetKernelSubGroupInfoKHR(cl_kernel in_kernel, cl_device_id in_device,
-                                                  cl_kernel_sub_group_info param_name,
-                                                  size_t input_value_size, const void *input_value,
-                                                  size_t param_value_size, void *param_value,
+                                                  cl_kernel_sub_group_info param_name, size_t input_value_size,
+                                                  const void *input_value, size_t param_value_size, void *param_value,
                                                   size_t *param_value_size_ret)
 {
-    return dvc_clGetKernelSubGroupInfo(in_kernel, in_device, param_name, input_value_size,
-                                       input_value, param_value_size, param_value,
-                                       param_value_size_ret);
+    return dvc_clGetKernelSubGroupInfo(in_kernel, in_device, param_name, input_value_size, input_value,
+                                       param_value_size, param_value, param_value_size_ret);
 }

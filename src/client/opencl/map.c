@@ -11,8 +11,8 @@ static void list_map(struct dvc_mem *mem, struct dvc_map *map)
     pthread_mutex_unlock(&mem->lock);
 }
 
-static struct dvc_map *add_map(struct dvc_mem *mem, void *pointer, cl_map_flags flags,
-                              const struct dvc_region *region, uint64_t arena)
+static struct dvc_map *add_map(struct dvc_mem *mem, void *pointer, cl_map_flags flags, const struct dvc_region *region,
+                               uint64_t arena)
 {
     struct dvc_map *map = calloc(1, sizeof *map);
     struct dvc_region *copy = malloc(sizeof *copy);
@@ -50,8 +50,8 @@ static void free_map(struct dvc_map *map)
 }
 
 /* A command that moves no bytes: done when it is ready. */
-static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t free_block,
-                   bool blocking, cl_uint count, const cl_event *list, cl_event *event_ret)
+static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t free_block, bool blocking, cl_uint count,
+                   const cl_event *list, cl_event *event_ret)
 {
     struct dvw_marker message = {.arena = free_block};
     struct dvc_event *event = NULL;
@@ -70,12 +70,10 @@ static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t fr
         if (blocking)
             dvc_flush_output(queue->object.session);
     } else {
-        error = dvc_enqueue_locked(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0,
-                                  count, list, event);
+        error = dvc_enqueue_locked(queue, DVW_OP_MARKER, &message.head, sizeof message, NULL, 0, count, list, event);
         pthread_mutex_unlock(&queue->lock);
         if (error == CL_SUCCESS && blocking)
-            error = dvc_event_wait(event) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
-                                             : CL_SUCCESS;
+            error = dvc_event_wait(event) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : CL_SUCCESS;
     }
     if (error == CL_SUCCESS && event_ret)
         *event_ret = (cl_event)event;
@@ -86,8 +84,8 @@ static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t fr
 
 /* The device's bytes into a block of the arena, or from it back. */
 static cl_int move_block(struct dvc_queue *queue, cl_command_type command, struct dvc_mem *mem,
-                         enum dv_direction direction, const struct dvc_region *r, uint64_t block,
-                         bool blocking, cl_uint count, const cl_event *list, cl_event *event_ret)
+                         enum dv_direction direction, const struct dvc_region *r, uint64_t block, bool blocking,
+                         cl_uint count, const cl_event *list, cl_event *event_ret)
 {
     struct dvw_transfer m;
     cl_event event = NULL;
@@ -95,12 +93,11 @@ static cl_int move_block(struct dvc_queue *queue, cl_command_type command, struc
     dvc_fill_transfer(&m, mem, direction, r);
     m.arena = block;
     m.free_after = direction == DV_TO_DEVICE;
-    cl_int error = dvc_enqueue(queue, DVW_OP_TRANSFER, &m.head, sizeof m, NULL, 0, command, count,
-                              list, event_ret || blocking ? &event : NULL);
+    cl_int error = dvc_enqueue(queue, DVW_OP_TRANSFER, &m.head, sizeof m, NULL, 0, command, count, list,
+                               event_ret || blocking ? &event : NULL);
     if (error == CL_SUCCESS && blocking)
-        error = dvc_event_wait((struct dvc_event *)event) < 0
-                    ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
-                    : CL_SUCCESS;
+        error =
+            dvc_event_wait((struct dvc_event *)event) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : CL_SUCCESS;
     if (error == CL_SUCCESS && event_ret)
         *event_ret = event;
     else if (event)
@@ -108,9 +105,9 @@ static cl_int move_block(struct dvc_queue *queue, cl_command_type command, struc
     return error;
 }
 
-static cl_int map_region(struct dvc_queue *queue, struct dvc_mem *mem, cl_command_type command,
-                         struct dvc_region *r, cl_map_flags flags, bool blocking, cl_uint count,
-                         const cl_event *list, cl_event *event, void **pointer)
+static cl_int map_region(struct dvc_queue *queue, struct dvc_mem *mem, cl_command_type command, struct dvc_region *r,
+                         cl_map_flags flags, bool blocking, cl_uint count, const cl_event *list, cl_event *event,
+                         void **pointer)
 {
     struct dvc_session *s = queue->object.session;
     bool wants_content = !(flags & CL_MAP_WRITE_INVALIDATE_REGION);
@@ -138,17 +135,16 @@ static cl_int map_region(struct dvc_queue *queue, struct dvc_mem *mem, cl_comman
         error = mark(queue, command, 0, blocking, count, list, event);
     else if (mem->host_ptr)
         error = dvc_transfer(&(struct dvc_transfer){.queue = queue,
-                .direction = DV_FROM_DEVICE,
-                .mem = mem,
-                .region = r,
-                .host = mem->host_ptr,
-                .blocking = blocking,
-                .wait_count = count,
-                .waits = list},
-                command, event);
+                                                    .direction = DV_FROM_DEVICE,
+                                                    .mem = mem,
+                                                    .region = r,
+                                                    .host = mem->host_ptr,
+                                                    .blocking = blocking,
+                                                    .wait_count = count,
+                                                    .waits = list},
+                             command, event);
     else
-        error = move_block(queue, command, mem, DV_FROM_DEVICE, r, block, blocking, count, list,
-                           event);
+        error = move_block(queue, command, mem, DV_FROM_DEVICE, r, block, blocking, count, list, event);
     if (error != CL_SUCCESS) {
         free_map(take_map(mem, *pointer));
         if (block)
@@ -157,13 +153,12 @@ static cl_int map_region(struct dvc_queue *queue, struct dvc_mem *mem, cl_comman
     return error;
 }
 
-static cl_int check_map(struct dvc_queue *queue, struct dvc_mem *mem, cl_map_flags flags,
-                        cl_uint count, const cl_event *list)
+static cl_int check_map(struct dvc_queue *queue, struct dvc_mem *mem, cl_map_flags flags, cl_uint count,
+                        const cl_event *list)
 {
     const cl_map_flags known = CL_MAP_READ | CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
 
-    if (flags & ~known || ((flags & CL_MAP_WRITE_INVALIDATE_REGION) &&
-                           (flags & (CL_MAP_READ | CL_MAP_WRITE))))
+    if (flags & ~known || ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && (flags & (CL_MAP_READ | CL_MAP_WRITE))))
         return CL_INVALID_VALUE;
     cl_mem_flags forbidden = 0;
     if (flags & CL_MAP_READ)
@@ -173,11 +168,10 @@ static cl_int check_map(struct dvc_queue *queue, struct dvc_mem *mem, cl_map_fla
     return dvc_check_transfer(queue, mem, forbidden, queue, count, list);
 }
 
-void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem buffer,
-                                         cl_bool blocking_map, cl_map_flags map_flags, size_t offset,
-                                         size_t size, cl_uint num_events_in_wait_list,
-                                         const cl_event *event_wait_list, cl_event *event,
-                                         cl_int *errcode_ret)
+void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_map,
+                                         cl_map_flags map_flags, size_t offset, size_t size,
+                                         cl_uint num_events_in_wait_list, const cl_event *event_wait_list,
+                                         cl_event *event, cl_int *errcode_ret)
 {
     struct dvc_queue *queue = dvc_queue_of(command_queue);
     struct dvc_mem *mem = dvc_buffer_of(buffer);
@@ -196,21 +190,19 @@ void *CL_API_CALL dvc_clEnqueueMapBuffer(cl_command_queue command_queue, cl_mem 
     if (error == CL_SUCCESS) {
         if (mem->host_ptr)
             region.host_offset = offset;
-        error = map_region(queue, mem, CL_COMMAND_MAP_BUFFER, &region, map_flags, blocking_map,
-                           num_events_in_wait_list, event_wait_list, event, &pointer);
+        error = map_region(queue, mem, CL_COMMAND_MAP_BUFFER, &region, map_flags, blocking_map, num_events_in_wait_list,
+                           event_wait_list, event, &pointer);
     }
     if (errcode_ret)
         *errcode_ret = error;
     return error == CL_SUCCESS ? pointer : NULL;
 }
 
-void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem image,
-                                        cl_bool blocking_map, cl_map_flags map_flags,
-                                        const size_t *origin, const size_t *region,
+void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem image, cl_bool blocking_map,
+                                        cl_map_flags map_flags, const size_t *origin, const size_t *region,
                                         size_t *image_row_pitch, size_t *image_slice_pitch,
-                                        cl_uint num_events_in_wait_list,
-                                        const cl_event *event_wait_list, cl_event *event,
-                                        cl_int *errcode_ret)
+                                        cl_uint num_events_in_wait_list, const cl_event *event_wait_list,
+                                        cl_event *event, cl_int *errcode_ret)
 {
     struct dvc_queue *queue = dvc_queue_of(command_queue);
     struct dvc_mem *mem = dvc_image_of(image);
@@ -225,8 +217,7 @@ void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem i
     else
         error = check_map(queue, mem, map_flags, num_events_in_wait_list, event_wait_list);
     bool sliced = mem && mem->desc.image_type != CL_MEM_OBJECT_IMAGE2D &&
-                  mem->desc.image_type != CL_MEM_OBJECT_IMAGE1D &&
-                  mem->desc.image_type != CL_MEM_OBJECT_IMAGE1D_BUFFER;
+                  mem->desc.image_type != CL_MEM_OBJECT_IMAGE1D && mem->desc.image_type != CL_MEM_OBJECT_IMAGE1D_BUFFER;
     if (error == CL_SUCCESS && (!image_row_pitch || (sliced && !image_slice_pitch)))
         error = CL_INVALID_VALUE;
     if (error == CL_SUCCESS)
@@ -236,17 +227,17 @@ void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem i
             bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
             box.host_row_pitch = lines ? mem->slice_pitch : mem->row_pitch;
             box.host_slice_pitch = mem->slice_pitch;
-            box.host_offset = origin[0] * mem->element_bytes + origin[1] * box.host_row_pitch +
-                              origin[2] * mem->slice_pitch;
+            box.host_offset =
+                origin[0] * mem->element_bytes + origin[1] * box.host_row_pitch + origin[2] * mem->slice_pitch;
         }
-        error = map_region(queue, mem, CL_COMMAND_MAP_IMAGE, &box, map_flags, blocking_map,
-                           num_events_in_wait_list, event_wait_list, event, &pointer);
+        error = map_region(queue, mem, CL_COMMAND_MAP_IMAGE, &box, map_flags, blocking_map, num_events_in_wait_list,
+                           event_wait_list, event, &pointer);
     }
     if (error == CL_SUCCESS) {
         bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
         *image_row_pitch = mem->host_ptr ? mem->row_pitch : box.row_bytes;
         if (image_slice_pitch)
-            *image_slice_pitch = !sliced        ? 0
+            *image_slice_pitch = !sliced         ? 0
                                  : mem->host_ptr ? mem->slice_pitch
                                  : lines         ? box.row_bytes
                                                  : box.row_bytes * region[1];
@@ -256,9 +247,9 @@ void *CL_API_CALL dvc_clEnqueueMapImage(cl_command_queue command_queue, cl_mem i
     return error == CL_SUCCESS ? pointer : NULL;
 }
 
-cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, cl_mem memobj,
-                                               void *mapped_ptr, cl_uint num_events_in_wait_list,
-                                               const cl_event *event_wait_list, cl_event *event)
+cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, cl_mem memobj, void *mapped_ptr,
+                                               cl_uint num_events_in_wait_list, const cl_event *event_wait_list,
+                                               cl_event *event)
 {
     struct dvc_queue *queue = dvc_queue_of(command_queue);
     struct dvc_mem *mem = dvc_mem_of(memobj);
@@ -280,20 +271,20 @@ cl_int CL_API_CALL dvc_clEnqueueUnmapMemObject(cl_command_queue command_queue, c
     bool wrote = map->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION);
     if (wrote && mem->host_ptr)
         error = dvc_transfer(&(struct dvc_transfer){.queue = queue,
-                .direction = DV_TO_DEVICE,
-                .mem = mem,
-                .region = map->region,
-                .host = mem->host_ptr,
-                .blocking = false,
-                .wait_count = num_events_in_wait_list,
-                .waits = event_wait_list},
-                CL_COMMAND_UNMAP_MEM_OBJECT, event);
+                                                    .direction = DV_TO_DEVICE,
+                                                    .mem = mem,
+                                                    .region = map->region,
+                                                    .host = mem->host_ptr,
+                                                    .blocking = false,
+                                                    .wait_count = num_events_in_wait_list,
+                                                    .waits = event_wait_list},
+                             CL_COMMAND_UNMAP_MEM_OBJECT, event);
     else if (wrote && map->arena)
-        error = move_block(queue, CL_COMMAND_UNMAP_MEM_OBJECT, mem, DV_TO_DEVICE, map->region,
-                           map->arena, false, num_events_in_wait_list, event_wait_list, event);
+        error = move_block(queue, CL_COMMAND_UNMAP_MEM_OBJECT, mem, DV_TO_DEVICE, map->region, map->arena, false,
+                           num_events_in_wait_list, event_wait_list, event);
     else
-        error = mark(queue, CL_COMMAND_UNMAP_MEM_OBJECT, map->arena, false, num_events_in_wait_list,
-                     event_wait_list, event);
+        error = mark(queue, CL_COMMAND_UNMAP_MEM_OBJECT, map->arena, false, num_events_in_wait_list, event_wait_list,
+                     event);
     if (error == CL_SUCCESS)
         free_map(map);
     else

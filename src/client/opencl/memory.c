@@ -21,8 +21,7 @@ static bool more_than_one(cl_mem_flags bits)
 
 static cl_int check_flags(cl_mem_flags flags, const void *host_ptr)
 {
-    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS |
-                                CL_MEM_KERNEL_READ_AND_WRITE) ||
+    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS | CL_MEM_KERNEL_READ_AND_WRITE) ||
         more_than_one(flags & DEVICE_ACCESS) || more_than_one(flags & HOST_ACCESS) ||
         (flags & CL_MEM_USE_HOST_PTR && flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
         return CL_INVALID_VALUE;
@@ -42,8 +41,7 @@ static cl_int keep_properties(struct dvc_mem *mem, const cl_mem_properties *prop
     return mem->properties ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
-static struct dvc_mem *new_mem(struct dvc_context *context, cl_mem_object_type type,
-                              cl_mem_flags flags)
+static struct dvc_mem *new_mem(struct dvc_context *context, cl_mem_object_type type, cl_mem_flags flags)
 {
     struct dvc_mem *mem = dvc_object_create(DV_KIND_MEM, context->object.session);
 
@@ -123,8 +121,8 @@ static bool take_credit(struct dvc_session *s, uint32_t device, uint64_t bytes)
 
 /* A call that takes memory of the tenant's quota. What the application has released counts until the
  * worker has let it go. */
-static cl_int call_for_memory(struct dvc_session *s, uint16_t op, struct dv_call_head *head,
-                              size_t bytes, void *answer, size_t answer_bytes)
+static cl_int call_for_memory(struct dvc_session *s, uint16_t op, struct dv_call_head *head, size_t bytes, void *answer,
+                              size_t answer_bytes)
 {
     bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
     cl_int error = dvc_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
@@ -152,10 +150,8 @@ static cl_int claim(struct dvc_context *context, uint64_t bytes, uint32_t *claim
 static cl_int create_storage(struct dvc_mem *mem, const void *host_ptr)
 {
     struct dvc_session *s = mem->object.session;
-    struct dvw_create_buffer message = {.id = mem->object.id,
-                                        .context = mem->context->object.id,
-                                        .flags = mem->flags,
-                                        .size = mem->size};
+    struct dvw_create_buffer message = {
+        .id = mem->object.id, .context = mem->context->object.id, .flags = mem->flags, .size = mem->size};
     bool unified = mem->context->unified;
 
     if (unified || host_ptr) {
@@ -182,8 +178,8 @@ static cl_int create_storage(struct dvc_mem *mem, const void *host_ptr)
     return error;
 }
 
-static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties,
-                            cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
+static cl_mem create_buffer(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size,
+                            void *host_ptr, cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_mem *mem = NULL;
@@ -215,14 +211,13 @@ static cl_mem create_buffer(cl_context context, const cl_mem_properties *propert
     return (cl_mem)mem;
 }
 
-cl_mem CL_API_CALL dvc_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size,
-                                      void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL dvc_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host_ptr,
+                                      cl_int *errcode_ret)
 {
     return create_buffer(context, NULL, flags, size, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL dvc_clCreateBufferWithProperties(cl_context context,
-                                                    const cl_mem_properties *properties,
+cl_mem CL_API_CALL dvc_clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties,
                                                     cl_mem_flags flags, size_t size, void *host_ptr,
                                                     cl_int *errcode_ret)
 {
@@ -233,8 +228,8 @@ static cl_int check_sub_flags(const struct dvc_mem *parent, cl_mem_flags *flags)
 {
     cl_mem_flags of = parent->flags;
 
-    if (*flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_ACCESS) ||
-        more_than_one(*flags & DEVICE_ACCESS) || more_than_one(*flags & HOST_ACCESS) ||
+    if (*flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_ACCESS) || more_than_one(*flags & DEVICE_ACCESS) ||
+        more_than_one(*flags & HOST_ACCESS) ||
         (of & CL_MEM_WRITE_ONLY && *flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY)) ||
         (of & CL_MEM_READ_ONLY && *flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY)) ||
         (of & CL_MEM_HOST_WRITE_ONLY && *flags & CL_MEM_HOST_READ_ONLY) ||
@@ -258,8 +253,7 @@ static bool aligned_for_some(const struct dvc_context *context, size_t origin)
     return false;
 }
 
-cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
-                                         cl_buffer_create_type buffer_create_type,
+cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type buffer_create_type,
                                          const void *buffer_create_info, cl_int *errcode_ret)
 {
     struct dvc_mem *parent = dvc_buffer_of(buffer);
@@ -273,8 +267,7 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
         error = CL_INVALID_VALUE;
     else
         error = check_sub_flags(parent, &flags);
-    if (error == CL_SUCCESS &&
-        (region->origin > parent->size || region->size > parent->size - region->origin))
+    if (error == CL_SUCCESS && (region->origin > parent->size || region->size > parent->size - region->origin))
         error = CL_INVALID_VALUE;
     if (error == CL_SUCCESS && region->size == 0)
         error = CL_INVALID_BUFFER_SIZE;
@@ -294,8 +287,7 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags,
                                                 .flags = flags,
                                                 .origin = region->origin,
                                                 .size = region->size};
-        error = dvc_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message,
-                        NULL, 0);
+        error = dvc_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message, NULL, 0);
         dvc_object_keep_record(&mem->object, &message, sizeof message);
     }
     if (error != CL_SUCCESS && mem) {
@@ -319,13 +311,12 @@ static size_t or_one(size_t value)
     return value ? value : 1;
 }
 
-static cl_int check_image_desc(const cl_image_desc *desc, const cl_image_format *format,
-                               const void *host_ptr, size_t *row_pitch, size_t *slice_pitch)
+static cl_int check_image_desc(const cl_image_desc *desc, const cl_image_format *format, const void *host_ptr,
+                               size_t *row_pitch, size_t *slice_pitch)
 {
     size_t row = desc->image_width * pixel_bytes(format);
     bool lines = desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
-    bool sliced = desc->image_type == CL_MEM_OBJECT_IMAGE3D ||
-                  desc->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY || lines;
+    bool sliced = desc->image_type == CL_MEM_OBJECT_IMAGE3D || desc->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY || lines;
 
     if (desc->num_mip_levels || desc->num_samples || desc->image_width == 0)
         return CL_INVALID_IMAGE_DESCRIPTOR;
@@ -342,16 +333,16 @@ static cl_int check_image_desc(const cl_image_desc *desc, const cl_image_format 
 }
 
 /* The application's pixels, tightly packed in the arena. */
-static uint64_t pack_pixels(struct dvc_session *s, const struct dvc_mem *mem, const void *host_ptr,
-                            size_t row_pitch, size_t slice_pitch)
+static uint64_t pack_pixels(struct dvc_session *s, const struct dvc_mem *mem, const void *host_ptr, size_t row_pitch,
+                            size_t slice_pitch)
 {
     bool lines = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     bool two = mem->type == CL_MEM_OBJECT_IMAGE2D || mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
                mem->type == CL_MEM_OBJECT_IMAGE3D;
     struct dvc_region r = {.shape = DV_SHAPE_IMAGE,
-                          .size = {mem->desc.image_width, 1, 1},
-                          .host_row_pitch = lines ? slice_pitch : row_pitch,
-                          .host_slice_pitch = slice_pitch};
+                           .size = {mem->desc.image_width, 1, 1},
+                           .host_row_pitch = lines ? slice_pitch : row_pitch,
+                           .host_slice_pitch = slice_pitch};
     if (two)
         r.size[1] = mem->desc.image_height;
     if (lines)
@@ -362,8 +353,7 @@ static uint64_t pack_pixels(struct dvc_session *s, const struct dvc_mem *mem, co
         r.size[2] = mem->desc.image_array_size;
     if (__builtin_mul_overflow(mem->desc.image_width, pixel_bytes(&mem->format), &r.row_bytes) ||
         __builtin_mul_overflow(r.row_bytes, r.size[1], &r.bytes) ||
-        __builtin_mul_overflow(r.bytes, r.size[2], &r.bytes) ||
-        r.bytes > mem->context->max_alloc_bytes)
+        __builtin_mul_overflow(r.bytes, r.size[2], &r.bytes) || r.bytes > mem->context->max_alloc_bytes)
         return 0; /* larger than any image, and perhaps than the application's memory */
     uint64_t block = dvc_arena_alloc(&s->arena, r.bytes);
     if (block)
@@ -394,8 +384,7 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
         return CL_OUT_OF_RESOURCES;
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
-    cl_int error = call_for_memory(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, facts,
-                                   sizeof facts);
+    cl_int error = call_for_memory(s, DVW_OP_CREATE_IMAGE, &message.head, sizeof message, facts, sizeof facts);
     if (message.data && dvc_session_alive(s))
         dvc_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)
@@ -410,9 +399,9 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
     return CL_SUCCESS;
 }
 
-static cl_mem create_image(cl_context context, const cl_mem_properties *properties,
-                           cl_mem_flags flags, const cl_image_format *format,
-                           const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
+static cl_mem create_image(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags,
+                           const cl_image_format *format, const cl_image_desc *desc, void *host_ptr,
+                           cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_mem *mem = NULL, *parent = NULL;
@@ -448,14 +437,12 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
         mem->format = *format;
         mem->desc = *desc;
         /* dimensions that the type has not read as 0 */
-        if (desc->image_type == CL_MEM_OBJECT_IMAGE1D ||
-            desc->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
+        if (desc->image_type == CL_MEM_OBJECT_IMAGE1D || desc->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
             desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY)
             mem->desc.image_height = 0;
         if (desc->image_type != CL_MEM_OBJECT_IMAGE3D)
             mem->desc.image_depth = 0;
-        if (desc->image_type != CL_MEM_OBJECT_IMAGE1D_ARRAY &&
-            desc->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY)
+        if (desc->image_type != CL_MEM_OBJECT_IMAGE1D_ARRAY && desc->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY)
             mem->desc.image_array_size = 0;
         if (parent) {
             mem->parent = parent;
@@ -473,23 +460,17 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
     return (cl_mem)mem;
 }
 
-cl_mem CL_API_CALL dvc_clCreateImage(cl_context context, cl_mem_flags flags,
-                                     const cl_image_format *image_format,
-                                     const cl_image_desc *image_desc, void *host_ptr,
-                                     cl_int *errcode_ret)
+cl_mem CL_API_CALL dvc_clCreateImage(cl_context context, cl_mem_flags flags, const cl_image_format *image_format,
+                                     const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret)
 {
     return create_image(context, NULL, flags, image_format, image_desc, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL dvc_clCreateImageWithProperties(cl_context context,
-                                                   const cl_mem_properties *properties,
-                                                   cl_mem_flags flags,
-                                                   const cl_image_format *image_format,
-                                                   const cl_image_desc *image_desc, void *host_ptr,
-                                                   cl_int *errcode_ret)
+cl_mem CL_API_CALL dvc_clCreateImageWithProperties(cl_context context, const cl_mem_properties *properties,
+                                                   cl_mem_flags flags, const cl_image_format *image_format,
+                                                   const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret)
 {
-    return create_image(context, properties, flags, image_format, image_desc, host_ptr,
-                        errcode_ret);
+    return create_image(context, properties, flags, image_format, image_desc, host_ptr, errcode_ret);
 }
 
 /* The functions before OpenCL 1.2 have an error of their own for wrong sizes. */
@@ -506,9 +487,8 @@ static cl_mem create_image_old(cl_context context, cl_mem_flags flags, const cl_
     return image;
 }
 
-cl_mem CL_API_CALL dvc_clCreateImage2D(cl_context context, cl_mem_flags flags,
-                                       const cl_image_format *image_format, size_t image_width,
-                                       size_t image_height, size_t image_row_pitch, void *host_ptr,
+cl_mem CL_API_CALL dvc_clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *image_format,
+                                       size_t image_width, size_t image_height, size_t image_row_pitch, void *host_ptr,
                                        cl_int *errcode_ret)
 {
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
@@ -520,11 +500,10 @@ cl_mem CL_API_CALL dvc_clCreateImage2D(cl_context context, cl_mem_flags flags,
     return create_image_old(context, flags, image_format, &desc, host_ptr, errcode_ret);
 }
 
-cl_mem CL_API_CALL dvc_clCreateImage3D(cl_context context, cl_mem_flags flags,
-                                       const cl_image_format *image_format, size_t image_width,
-                                       size_t image_height, size_t image_depth,
-                                       size_t image_row_pitch, size_t image_slice_pitch,
-                                       void *host_ptr, cl_int *errcode_ret)
+cl_mem CL_API_CALL dvc_clCreateImage3D(cl_context context, cl_mem_flags flags, const cl_image_format *image_format,
+                                       size_t image_width, size_t image_height, size_t image_depth,
+                                       size_t image_row_pitch, size_t image_slice_pitch, void *host_ptr,
+                                       cl_int *errcode_ret)
 {
     cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
                           .image_width = image_width,
@@ -537,10 +516,8 @@ cl_mem CL_API_CALL dvc_clCreateImage3D(cl_context context, cl_mem_flags flags,
     return create_image_old(context, flags, image_format, &desc, host_ptr, errcode_ret);
 }
 
-cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags,
-                                                  cl_mem_object_type image_type,
-                                                  cl_uint num_entries,
-                                                  cl_image_format *image_formats,
+cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type image_type,
+                                                  cl_uint num_entries, cl_image_format *image_formats,
                                                   cl_uint *num_image_formats)
 {
     struct dvc_context *c = dvc_context_of(context);
@@ -552,11 +529,10 @@ cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_fla
         return CL_INVALID_CONTEXT;
     if (num_entries == 0 && image_formats)
         return CL_INVALID_VALUE;
-    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS |
-                                CL_MEM_KERNEL_READ_AND_WRITE))
+    if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS | CL_MEM_KERNEL_READ_AND_WRITE))
         return CL_INVALID_VALUE;
-    cl_int error = dvc_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0,
-                            image_type, &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
+    cl_int error = dvc_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0, image_type,
+                             &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
     if (error != CL_SUCCESS)
         return error;
     cl_uint count = (cl_uint)(bytes / sizeof list[0]);
@@ -610,8 +586,7 @@ static void mem_released(struct dvc_mem *mem)
     if (!mem->parent)
         atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
     atomic_store(&mem->releasing, true); /* before it is known whether the worker is there */
-    if (dvc_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) !=
-        CL_SUCCESS)
+    if (dvc_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) != CL_SUCCESS)
         dvc_mem_gone(mem);
 }
 
@@ -669,8 +644,8 @@ void dvc_mem_gone(struct dvc_mem *mem)
     dv_futex_wake(&s->gone, INT_MAX);
 }
 
-cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(
-    cl_mem memobj, void(CL_CALLBACK *pfn_notify)(cl_mem, void *), void *user_data)
+cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(cl_mem memobj, void(CL_CALLBACK *pfn_notify)(cl_mem, void *),
+                                                        void *user_data)
 {
     struct dvc_mem *mem = dvc_mem_of(memobj);
 
@@ -690,9 +665,8 @@ cl_int CL_API_CALL dvc_clSetMemObjectDestructorCallback(
 
 /* ---- samplers ---- */
 
-static cl_sampler create_sampler(cl_context context, cl_bool normalized,
-                                 cl_addressing_mode addressing, cl_filter_mode filter,
-                                 const cl_sampler_properties *properties, size_t property_count,
+static cl_sampler create_sampler(cl_context context, cl_bool normalized, cl_addressing_mode addressing,
+                                 cl_filter_mode filter, const cl_sampler_properties *properties, size_t property_count,
                                  cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
@@ -701,9 +675,8 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
 
     if (!c)
         error = CL_INVALID_CONTEXT;
-    else if (normalized > CL_TRUE || addressing < CL_ADDRESS_NONE ||
-             addressing > CL_ADDRESS_MIRRORED_REPEAT || filter < CL_FILTER_NEAREST ||
-             filter > CL_FILTER_LINEAR)
+    else if (normalized > CL_TRUE || addressing < CL_ADDRESS_NONE || addressing > CL_ADDRESS_MIRRORED_REPEAT ||
+             filter < CL_FILTER_NEAREST || filter > CL_FILTER_LINEAR)
         error = CL_INVALID_VALUE;
     else if (!(sampler = dvc_object_create(DV_KIND_SAMPLER, c->object.session)))
         error = CL_OUT_OF_HOST_MEMORY;
@@ -721,8 +694,8 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
                                              .normalized = normalized,
                                              .addressing = addressing,
                                              .filter = filter};
-        error = dvc_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message,
-                        NULL, 0, NULL, 0, NULL);
+        error =
+            dvc_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message, NULL, 0, NULL, 0, NULL);
         dvc_object_keep_record(&sampler->object, &message, sizeof message);
     }
     if (error == CL_SUCCESS) {
@@ -742,17 +715,15 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized,
 }
 
 cl_sampler CL_API_CALL dvc_clCreateSampler(cl_context context, cl_bool normalized_coords,
-                                           cl_addressing_mode addressing_mode,
-                                           cl_filter_mode filter_mode, cl_int *errcode_ret)
+                                           cl_addressing_mode addressing_mode, cl_filter_mode filter_mode,
+                                           cl_int *errcode_ret)
 {
-    return create_sampler(context, normalized_coords, addressing_mode, filter_mode, NULL, 0,
-                          errcode_ret);
+    return create_sampler(context, normalized_coords, addressing_mode, filter_mode, NULL, 0, errcode_ret);
 }
 
-cl_sampler CL_API_CALL
-dvc_clCreateSamplerWithProperties(cl_context context,
-                                  const cl_sampler_properties *sampler_properties,
-                                  cl_int *errcode_ret)
+cl_sampler CL_API_CALL dvc_clCreateSamplerWithProperties(cl_context context,
+                                                         const cl_sampler_properties *sampler_properties,
+                                                         cl_int *errcode_ret)
 {
     cl_bool normalized = CL_TRUE;
     cl_addressing_mode addressing = CL_ADDRESS_CLAMP;

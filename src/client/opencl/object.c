@@ -63,8 +63,7 @@ static bool rests_enough(enum dv_object_kind kind, struct dvc_object *object)
     if (kind == DV_KIND_EVENT)
         return atomic_load(&((struct dvc_event *)object)->slot->status) <= 0;
     if (kind == DV_KIND_QUEUE)
-        return atomic_load(&((struct dvc_queue *)object)->slot->completed) >=
-               ((struct dvc_queue *)object)->enqueued;
+        return atomic_load(&((struct dvc_queue *)object)->slot->completed) >= ((struct dvc_queue *)object)->enqueued;
     return true;
 }
 
@@ -155,8 +154,7 @@ void *dvc_object_find(enum dv_object_kind kind, const void *handle)
     size_t offset = (size_t)((const char *)handle - s->base);
 
     if (!s->base || (const char *)handle < s->base ||
-        offset >= atomic_load_explicit(&s->used, memory_order_relaxed) * s->object_bytes ||
-        offset % s->object_bytes)
+        offset >= atomic_load_explicit(&s->used, memory_order_relaxed) * s->object_bytes || offset % s->object_bytes)
         return NULL;
     struct dvc_object *object = (struct dvc_object *)(s->base + offset);
     return atomic_load_explicit(&object->kind, memory_order_acquire) == kind ? object : NULL;

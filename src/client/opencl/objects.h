@@ -83,7 +83,7 @@ struct dvc_device {
     size_t partition_count;
     cl_device_type type;
     bool unified;
-    uint32_t index; /* in the session's list; of a sub-device, its parent's */
+    uint32_t index;  /* in the session's list; of a sub-device, its parent's */
     uint32_t number; /* as `divvy devices` shows it */
     cl_ulong max_alloc_bytes;
     cl_uint base_align; /* bytes */
@@ -120,7 +120,7 @@ struct dvc_context {
     struct dvc_context_error *_Atomic spare_error; /* told of when there is no memory for another */
     struct dvc_context_callback *_Atomic destructors;
     struct dvc_job finishing;
-    bool unified;       /* all its devices compute in host memory */
+    bool unified; /* all its devices compute in host memory */
     cl_ulong max_alloc_bytes;
     cl_uint base_align;
 };
@@ -135,7 +135,7 @@ struct dvc_queue {
     struct dv_shm_queue *slot;
     pthread_mutex_t lock;
     _Atomic uint64_t enqueued; /* number of the last command; changes with the lock held */
-    uint64_t gated_until; /* the last command with a wait list that was not complete */
+    uint64_t gated_until;      /* the last command with a wait list that was not complete */
     uint64_t clock_offset_ns;
     bool in_order;
     _Atomic uint64_t last_write; /* number of the last command when a write was last enqueued */
@@ -206,8 +206,8 @@ struct dvc_program {
     char *kernel_names;
     size_t kernel_count;
     bool built;
-    bool expanded; /* the worker has its source with included files in it */
-    bool linked; /* from programs compiled apart: their options decide, not its own */
+    bool expanded;            /* the worker has its source with included files in it */
+    bool linked;              /* from programs compiled apart: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
     void *build_record;
     bool told_sizes; /* of its binaries: */
@@ -248,10 +248,10 @@ struct dvc_event {
     struct dvc_event_callback *callbacks;
 };
 
-#define DV_DEFINE_OF(name, kind_)                                                                  \
-    static inline struct dvc_##name *dvc_##name##_of(const void *handle)                             \
-    {                                                                                              \
-        return dvc_object_find(kind_, handle);                                                      \
+#define DV_DEFINE_OF(name, kind_)                                                                                      \
+    static inline struct dvc_##name *dvc_##name##_of(const void *handle)                                               \
+    {                                                                                                                  \
+        return dvc_object_find(kind_, handle);                                                                         \
     }
 DV_DEFINE_OF(platform, DV_KIND_PLATFORM)
 DV_DEFINE_OF(device, DV_KIND_DEVICE)
@@ -274,9 +274,9 @@ static inline struct dvc_mem *dvc_image_of(const void *handle)
     return mem && mem->type != CL_MEM_OBJECT_BUFFER ? mem : NULL;
 }
 
-#define DV_DECLARE_REFERENCES(name)                                                                \
-    cl_int dvc_##name##_retain(struct dvc_##name *o);                                                \
-    cl_int dvc_##name##_release(struct dvc_##name *o);                                               \
+#define DV_DECLARE_REFERENCES(name)                                                                                    \
+    cl_int dvc_##name##_retain(struct dvc_##name *o);                                                                  \
+    cl_int dvc_##name##_release(struct dvc_##name *o);                                                                 \
     void dvc_##name##_unuse(struct dvc_##name *o);
 DV_DECLARE_REFERENCES(device)
 DV_DECLARE_REFERENCES(context)
@@ -297,9 +297,8 @@ static inline cl_ulong dvc_queue_time(const struct dvc_queue *queue)
 cl_int dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
 cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
 /* Asks the vendor through the worker. */
-cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device,
-                cl_uint param, const void *input, size_t input_bytes, size_t room, void *into,
-                size_t *bytes_ret);
+cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device, cl_uint param,
+                 const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret);
 /* ---- platform.c ---- */
 cl_int dvc_platforms_init(struct dvc_session *s);
 /* The numbers of the devices that the program knows, in its order. False: it knows none so far. */
@@ -320,6 +319,6 @@ bool dvc_program_tells_arguments(const struct dvc_program *program);
 /* The source with the files that it includes from the options' directories put in (include_expander.c), or
  * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
 cl_int dvc_source_with_includes(const char *source, const char *options, const char *const *headers,
-                               size_t header_count, char **expanded);
+                                size_t header_count, char **expanded);
 
 #endif

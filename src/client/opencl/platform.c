@@ -87,8 +87,8 @@ static bool learn_limits(struct dvc_session *s, struct dvc_device *device)
     };
 
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0,
-                     limits[i].bytes, limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
+        if (dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0, limits[i].bytes,
+                      limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
             return false;
     device->non_uniform = non_uniform;
     return true;
@@ -124,8 +124,7 @@ bool dvc_platforms_list(char *list, size_t bytes)
 
     list[0] = '\0';
     for (cl_uint i = 0; i < known.device_count && used < bytes; i++)
-        used += (size_t)snprintf(list + used, bytes - used, "%s%u", i ? "," : "",
-                                 known.devices[i]->number);
+        used += (size_t)snprintf(list + used, bytes - used, "%s%u", i ? "," : "", known.devices[i]->number);
     return known.device_count > 0;
 }
 
@@ -138,8 +137,7 @@ cl_int dvc_platforms_init(struct dvc_session *s)
 
     if (!list)
         return CL_OUT_OF_HOST_MEMORY;
-    cl_int error = dvc_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list, most,
-                           &bytes);
+    cl_int error = dvc_call(s, DVW_OP_LIST_DEVICES, &message.head, sizeof message, NULL, 0, list, most, &bytes);
     if (error != CL_SUCCESS)
         return error;
     size_t count = bytes / sizeof list[0];
@@ -169,8 +167,7 @@ void dvc_platforms_after_fork(void)
 
 /* ---- platforms ---- */
 
-cl_int CL_API_CALL dvc_clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms,
-                                        cl_uint *num_platforms)
+cl_int CL_API_CALL dvc_clGetPlatformIDs(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
 {
     if ((num_entries == 0 && platforms) || (!platforms && !num_platforms))
         return CL_INVALID_VALUE;
@@ -183,15 +180,12 @@ cl_int CL_API_CALL dvc_clGetPlatformIDs(cl_uint num_entries, cl_platform_id *pla
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type,
-                                      cl_uint num_entries, cl_device_id *devices,
-                                      cl_uint *num_devices)
+cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type, cl_uint num_entries,
+                                      cl_device_id *devices, cl_uint *num_devices)
 {
     const cl_device_type all = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU |
                                CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
-    struct dvc_platform *p = platform ? dvc_platform_of(platform)
-                            : known.platform_count ? known.platforms[0]
-                                                   : NULL;
+    struct dvc_platform *p = platform ? dvc_platform_of(platform) : known.platform_count ? known.platforms[0] : NULL;
     cl_uint found = 0;
 
     if (!p)
@@ -225,8 +219,7 @@ cl_int CL_API_CALL dvc_clGetDeviceIDs(cl_platform_id platform, cl_device_type de
 static bool is_offered(const char *name, size_t length)
 {
     for (size_t i = 0; i < sizeof offered_extensions / sizeof offered_extensions[0]; i++)
-        if (strlen(offered_extensions[i]) == length &&
-            memcmp(offered_extensions[i], name, length) == 0)
+        if (strlen(offered_extensions[i]) == length && memcmp(offered_extensions[i], name, length) == 0)
             return true;
     return false;
 }
@@ -277,8 +270,7 @@ static void adjust(struct dvc_device *device, struct dvc_device_answer *answer)
 }
 
 /* The vendor's answer, asked for once. */
-static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_device_info param,
-                                              cl_int *error)
+static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_device_info param, cl_int *error)
 {
     struct dvc_device_answer *answer;
     size_t bytes = 0;
@@ -296,18 +288,16 @@ static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_dev
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
     }
-    *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096,
-                      answer->value, &bytes);
+    *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096, answer->value, &bytes);
     if (*error == CL_INVALID_VALUE &&
-        dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL,
-                 &bytes) == CL_SUCCESS &&
+        dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL, &bytes) == CL_SUCCESS &&
         bytes > 4096 && bytes < (1 << 20)) { /* longer than expected */
         struct dvc_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
         *error = CL_OUT_OF_HOST_MEMORY;
         if (larger) {
             answer = larger;
-            *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0,
-                              bytes, answer->value, &bytes);
+            *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, bytes, answer->value,
+                               &bytes);
         }
     }
     if (*error != CL_SUCCESS) {
@@ -325,16 +315,14 @@ static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_dev
     return answer;
 }
 
-#define ANSWER(type_, value_)                                                                      \
-    do {                                                                                           \
-        type_ own = (value_);                                                                      \
-        return dvc_info_bytes(&own, sizeof own, param_value_size, param_value,                      \
-                             param_value_size_ret);                                                \
+#define ANSWER(type_, value_)                                                                                          \
+    do {                                                                                                               \
+        type_ own = (value_);                                                                                          \
+        return dvc_info_bytes(&own, sizeof own, param_value_size, param_value, param_value_size_ret);                  \
     } while (0)
 
-cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param_name,
-                                       size_t param_value_size, void *param_value,
-                                       size_t *param_value_size_ret)
+cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param_name, size_t param_value_size,
+                                       void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_device *d = dvc_device_of(device);
     cl_int error = CL_SUCCESS;
@@ -351,8 +339,8 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
     case CL_DEVICE_REFERENCE_COUNT:
         ANSWER(cl_uint, d->parent ? dvc_object_refs(&d->object) : 1);
     case CL_DEVICE_PARTITION_TYPE:
-        return dvc_info_bytes(d->partition, d->partition_count * sizeof *d->partition,
-                             param_value_size, param_value, param_value_size_ret);
+        return dvc_info_bytes(d->partition, d->partition_count * sizeof *d->partition, param_value_size, param_value,
+                              param_value_size_ret);
     case CL_DEVICE_NAME:
         if (d->name[0])
             return dvc_info_text(d->name, param_value_size, param_value, param_value_size_ret);
@@ -362,8 +350,7 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
     case CL_DEVICE_SVM_CAPABILITIES:
         ANSWER(cl_device_svm_capabilities, 0);
     case CL_DEVICE_QUEUE_ON_HOST_PROPERTIES: /* out-of-order queues are kept by divvy */
-        ANSWER(cl_command_queue_properties,
-               CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE);
+        ANSWER(cl_command_queue_properties, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE);
     case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES:
         ANSWER(cl_command_queue_properties, 0);
     case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
@@ -384,8 +371,7 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
     struct dvc_device_answer *answer = vendor_answer(d, param_name, &error);
     if (!answer)
         return error;
-    return dvc_info_bytes(answer->value, answer->bytes, param_value_size, param_value,
-                         param_value_size_ret);
+    return dvc_info_bytes(answer->value, answer->bytes, param_value_size, param_value, param_value_size_ret);
 }
 
 /* ---- sub-devices ---- */
@@ -466,18 +452,17 @@ static cl_int send_partition(struct dvc_device *device, const struct partition *
     size_t ids_bytes = id_count * sizeof partition->wire.ids[0];
     uint8_t tail[sizeof partition->wire];
 
-    *message = (struct dvw_create_sub_devices){.device = device->object.id,
-                                               .property_count = (uint32_t)partition->count,
-                                               .id_count = id_count};
+    *message = (struct dvw_create_sub_devices){
+        .device = device->object.id, .property_count = (uint32_t)partition->count, .id_count = id_count};
     memcpy(tail, partition->wire.properties, properties_bytes);
     memcpy(tail + properties_bytes, partition->wire.ids, ids_bytes);
     return dvc_call(device->object.session, DVW_OP_CREATE_SUB_DEVICES, &message->head, sizeof *message, tail,
-                   properties_bytes + ids_bytes, answered, sizeof *answered, NULL);
+                    properties_bytes + ids_bytes, answered, sizeof *answered, NULL);
 }
 
 /* The record of a part, which the worker does not know yet. */
 static struct dvc_device *new_sub_device(struct dvc_device *parent, const cl_device_partition_property *properties,
-                                        size_t count)
+                                         size_t count)
 {
     struct dvc_device *device = dvc_object_create(DV_KIND_DEVICE, parent->object.session);
 
@@ -538,10 +523,8 @@ static cl_int make_sub_devices(struct dvc_device *parent, const cl_device_partit
     return error;
 }
 
-cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device,
-                                          const cl_device_partition_property *properties,
-                                          cl_uint num_devices, cl_device_id *out_devices,
-                                          cl_uint *num_devices_ret)
+cl_int CL_API_CALL dvc_clCreateSubDevices(cl_device_id in_device, const cl_device_partition_property *properties,
+                                          cl_uint num_devices, cl_device_id *out_devices, cl_uint *num_devices_ret)
 {
     struct dvc_device *device = dvc_device_of(in_device);
     struct dvw_create_sub_devices message;

@@ -11,7 +11,7 @@
 #define ARGUMENT_INFO "-cl-kernel-arg-info"
 
 static struct dvc_program *new_program(struct dvc_context *context, cl_uint device_count,
-                                      struct dvc_device *const *devices)
+                                       struct dvc_device *const *devices)
 {
     struct dvc_program *program = dvc_object_create(DV_KIND_PROGRAM, context->object.session);
 
@@ -94,10 +94,9 @@ static cl_int why_not(struct dvc_session *s)
     return dvc_session_alive(s) ? CL_OUT_OF_HOST_MEMORY : CL_OUT_OF_RESOURCES;
 }
 
-static struct dvc_program *make_program(struct dvc_context *context, enum dv_program_form form,
-                                       const void *data, size_t bytes, cl_uint device_count,
-                                       struct dvc_device *const *devices, bool name_devices,
-                                       cl_int *error)
+static struct dvc_program *make_program(struct dvc_context *context, enum dv_program_form form, const void *data,
+                                        size_t bytes, cl_uint device_count, struct dvc_device *const *devices,
+                                        bool name_devices, cl_int *error)
 {
     struct dvc_session *s = context->object.session;
     struct dvc_program *program = new_program(context, device_count, devices);
@@ -117,8 +116,8 @@ static struct dvc_program *make_program(struct dvc_context *context, enum dv_pro
     message.data = put_bulk(s, data, bytes);
     *error = why_not(s);
     if (message.data && bytes <= DV_MAX_PROGRAM_BYTES)
-        *error = dvc_call(s, DVW_OP_CREATE_PROGRAM, &message.head, sizeof message, ids,
-                         message.device_count * 4, NULL, 0, NULL);
+        *error = dvc_call(s, DVW_OP_CREATE_PROGRAM, &message.head, sizeof message, ids, message.device_count * 4, NULL,
+                          0, NULL);
     if (message.data && dvc_session_alive(s))
         dvc_arena_free(&s->arena, message.data);
     if (*error != CL_SUCCESS) {
@@ -129,9 +128,8 @@ static struct dvc_program *make_program(struct dvc_context *context, enum dv_pro
     return program;
 }
 
-cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint count,
-                                                     const char **strings, const size_t *lengths,
-                                                     cl_int *errcode_ret)
+cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint count, const char **strings,
+                                                     const size_t *lengths, cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_program *program = NULL;
@@ -158,8 +156,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint
         }
         if (source) {
             source[total] = '\0';
-            program = make_program(c, DV_PROGRAM_SOURCE, source, total, c->device_count, c->devices,
-                                   false, &error);
+            program = make_program(c, DV_PROGRAM_SOURCE, source, total, c->device_count, c->devices, false, &error);
         } else {
             error = CL_OUT_OF_HOST_MEMORY;
         }
@@ -174,8 +171,8 @@ cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint
 }
 
 /* Devices of a list that must belong to the context; NULL when one does not. */
-static cl_int read_devices(const struct dvc_context *context, cl_uint count,
-                           const cl_device_id *list, struct dvc_device **devices)
+static cl_int read_devices(const struct dvc_context *context, cl_uint count, const cl_device_id *list,
+                           struct dvc_device **devices)
 {
     for (cl_uint i = 0; i < count; i++) {
         bool belongs = false;
@@ -189,10 +186,9 @@ static cl_int read_devices(const struct dvc_context *context, cl_uint count,
 }
 
 cl_program CL_API_CALL dvc_clCreateProgramWithBinary(cl_context context, cl_uint num_devices,
-                                                     const cl_device_id *device_list,
-                                                     const size_t *lengths,
-                                                     const unsigned char **binaries,
-                                                     cl_int *binary_status, cl_int *errcode_ret)
+                                                     const cl_device_id *device_list, const size_t *lengths,
+                                                     const unsigned char **binaries, cl_int *binary_status,
+                                                     cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_device *devices[DV_MAX_DEVICES];
@@ -202,8 +198,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBinary(cl_context context, cl_uint
 
     if (!c)
         error = CL_INVALID_CONTEXT;
-    else if (num_devices == 0 || num_devices > DV_MAX_DEVICES || !device_list || !lengths ||
-             !binaries)
+    else if (num_devices == 0 || num_devices > DV_MAX_DEVICES || !device_list || !lengths || !binaries)
         error = CL_INVALID_VALUE;
     else
         error = read_devices(c, num_devices, device_list, devices);
@@ -226,8 +221,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBinary(cl_context context, cl_uint
         }
         error = CL_OUT_OF_HOST_MEMORY;
         if (data)
-            program = make_program(c, DV_PROGRAM_BINARY, data, total, num_devices, devices, true,
-                                   &error);
+            program = make_program(c, DV_PROGRAM_BINARY, data, total, num_devices, devices, true, &error);
         for (cl_uint i = 0; error != CL_SUCCESS && binary_status && i < num_devices; i++)
             binary_status[i] = CL_INVALID_BINARY;
     }
@@ -237,8 +231,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBinary(cl_context context, cl_uint
 }
 
 cl_program CL_API_CALL dvc_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_devices,
-                                                             const cl_device_id *device_list,
-                                                             const char *kernel_names,
+                                                             const cl_device_id *device_list, const char *kernel_names,
                                                              cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
@@ -253,15 +246,14 @@ cl_program CL_API_CALL dvc_clCreateProgramWithBuiltInKernels(cl_context context,
     else
         error = read_devices(c, num_devices, device_list, devices);
     if (error == CL_SUCCESS)
-        program = make_program(c, DV_PROGRAM_BUILT_IN, kernel_names, strlen(kernel_names),
-                               num_devices, devices, true, &error);
+        program = make_program(c, DV_PROGRAM_BUILT_IN, kernel_names, strlen(kernel_names), num_devices, devices, true,
+                               &error);
     if (errcode_ret)
         *errcode_ret = error;
     return (cl_program)program;
 }
 
-cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void *il, size_t length,
-                                                 cl_int *errcode_ret)
+cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void *il, size_t length, cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_program *program = NULL;
@@ -275,8 +267,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void 
     else if (!(copy = malloc(length)))
         error = CL_OUT_OF_HOST_MEMORY;
     else
-        program = make_program(c, DV_PROGRAM_IL, il, length, c->device_count, c->devices, false,
-                               &error);
+        program = make_program(c, DV_PROGRAM_IL, il, length, c->device_count, c->devices, false, &error);
     if (program) {
         memcpy(copy, il, length);
         program->il = copy;
@@ -367,15 +358,13 @@ static cl_int send_source(struct dvc_program *program, const struct build *b, co
 {
     struct dvc_session *s = program->object.session;
     struct dvw_release release = {.kind = DV_KIND_PROGRAM, .id = program->object.id};
-    struct dvw_create_program create = {.id = program->object.id,
-                                        .context = program->context->object.id,
-                                        .form = DV_PROGRAM_SOURCE};
+    struct dvw_create_program create = {
+        .id = program->object.id, .context = program->context->object.id, .form = DV_PROGRAM_SOURCE};
 
     if (b->action == DV_LINK || !program->source || !strstr(program->source, "include"))
         return CL_SUCCESS;
     DV_AUTO_FREE char *text = NULL;
-    cl_int error =
-        dvc_source_with_includes(program->source, options, b->names, b->other_count, &text);
+    cl_int error = dvc_source_with_includes(program->source, options, b->names, b->other_count, &text);
     if (error != CL_SUCCESS || (!text && !program->expanded))
         return error;
     const char *source = text ? text : program->source;
@@ -470,8 +459,8 @@ static cl_int run_build(const struct build *b)
                                         .data = put_bulk(s, data, data_bytes)};
     if (!message.data)
         return why_not(s);
-    error = dvc_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX,
-                    &bytes);
+    error =
+        dvc_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX, &bytes);
     if (dvc_session_alive(s))
         dvc_arena_free(&s->arena, message.data);
     keep_build_record(program, &message);
@@ -501,8 +490,7 @@ static cl_int note_options(struct dvc_program *program, const struct build *b)
 }
 
 /* The application is told once the build has been tried, whatever came of it. */
-static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl_program, void *),
-                             void *user)
+static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl_program, void *), void *user)
 {
     struct build_done *done = NULL;
 
@@ -526,8 +514,8 @@ static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl
     return error;
 }
 
-static cl_int check_device_list(const struct dvc_program *program, cl_uint count,
-                                const cl_device_id *list, struct dvc_device **devices)
+static cl_int check_device_list(const struct dvc_program *program, cl_uint count, const cl_device_id *list,
+                                struct dvc_device **devices)
 {
     if ((count == 0) != (list == NULL) || count > DV_MAX_DEVICES)
         return CL_INVALID_VALUE;
@@ -542,9 +530,8 @@ static cl_int check_device_list(const struct dvc_program *program, cl_uint count
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL dvc_clBuildProgram(cl_program program, cl_uint num_devices,
-                                      const cl_device_id *device_list, const char *options,
-                                      void(CL_CALLBACK *pfn_notify)(cl_program, void *),
+cl_int CL_API_CALL dvc_clBuildProgram(cl_program program, cl_uint num_devices, const cl_device_id *device_list,
+                                      const char *options, void(CL_CALLBACK *pfn_notify)(cl_program, void *),
                                       void *user_data)
 {
     struct dvc_program *p = dvc_program_of(program);
@@ -568,20 +555,17 @@ cl_int CL_API_CALL dvc_clBuildProgram(cl_program program, cl_uint num_devices,
     return build_and_tell(&b, pfn_notify, user_data);
 }
 
-cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
-                                        const cl_device_id *device_list, const char *options,
-                                        cl_uint num_input_headers, const cl_program *input_headers,
+cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices, const cl_device_id *device_list,
+                                        const char *options, cl_uint num_input_headers, const cl_program *input_headers,
                                         const char **header_include_names,
-                                        void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                        void *user_data)
+                                        void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data)
 {
     struct dvc_program *p = dvc_program_of(program);
     struct dvc_device *devices[DV_MAX_DEVICES];
 
     if (!p)
         return CL_INVALID_PROGRAM;
-    if ((!pfn_notify && user_data) ||
-        (num_input_headers == 0) != (input_headers == NULL) ||
+    if ((!pfn_notify && user_data) || (num_input_headers == 0) != (input_headers == NULL) ||
         (num_input_headers == 0) != (header_include_names == NULL) || num_input_headers > 4096)
         return CL_INVALID_VALUE;
     cl_int error = check_device_list(p, num_devices, device_list, devices);
@@ -589,8 +573,7 @@ cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
         return error;
     if (atomic_load(&p->kernels) || (!p->source && !p->il))
         return CL_INVALID_OPERATION;
-    DV_AUTO_FREE struct dvc_program **others =
-        calloc(num_input_headers ? num_input_headers : 1, sizeof *others);
+    DV_AUTO_FREE struct dvc_program **others = calloc(num_input_headers ? num_input_headers : 1, sizeof *others);
     if (!others)
         return CL_OUT_OF_HOST_MEMORY;
     for (cl_uint i = 0; i < num_input_headers; i++) {
@@ -612,12 +595,11 @@ cl_int CL_API_CALL dvc_clCompileProgram(cl_program program, cl_uint num_devices,
     return build_and_tell(&b, pfn_notify, user_data);
 }
 
-cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices,
-                                         const cl_device_id *device_list, const char *options,
-                                         cl_uint num_input_programs,
+cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices, const cl_device_id *device_list,
+                                         const char *options, cl_uint num_input_programs,
                                          const cl_program *input_programs,
-                                         void(CL_CALLBACK *pfn_notify)(cl_program, void *),
-                                         void *user_data, cl_int *errcode_ret)
+                                         void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data,
+                                         cl_int *errcode_ret)
 {
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_device *devices[DV_MAX_DEVICES];
@@ -627,9 +609,8 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
 
     if (!c)
         error = CL_INVALID_CONTEXT;
-    else if ((num_devices == 0) != (device_list == NULL) || num_devices > DV_MAX_DEVICES ||
-             num_input_programs == 0 || !input_programs || num_input_programs > 4096 ||
-             (!pfn_notify && user_data))
+    else if ((num_devices == 0) != (device_list == NULL) || num_devices > DV_MAX_DEVICES || num_input_programs == 0 ||
+             !input_programs || num_input_programs > 4096 || (!pfn_notify && user_data))
         error = CL_INVALID_VALUE;
     else
         error = read_devices(c, num_devices, device_list, devices);
@@ -641,8 +622,7 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
             error = CL_INVALID_PROGRAM;
     }
     if (error == CL_SUCCESS) {
-        program = num_devices ? new_program(c, num_devices, devices)
-                              : new_program(c, c->device_count, c->devices);
+        program = num_devices ? new_program(c, num_devices, devices) : new_program(c, c->device_count, c->devices);
         error = program ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
     }
     if (error == CL_SUCCESS) {
@@ -669,14 +649,13 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
 
 /* ---- information ---- */
 
-static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size_t room, void *into,
-                               size_t *bytes_ret)
+static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size_t room, void *into, size_t *bytes_ret)
 {
     struct dvc_session *s = p->object.session;
     size_t sizes[DV_MAX_DEVICES] = {0}, bytes = 0;
 
-    cl_int error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARY_SIZES,
-                            NULL, 0, sizeof sizes, sizes, &bytes);
+    cl_int error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARY_SIZES, NULL, 0,
+                             sizeof sizes, sizes, &bytes);
     if (error != CL_SUCCESS)
         return error;
     size_t count = bytes / sizeof sizes[0];
@@ -703,8 +682,8 @@ static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size
     DV_AUTO_FREE uint8_t *data = malloc(total ? total : 1);
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;
-    error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARIES, NULL, 0,
-                     total, data, &bytes);
+    error =
+        dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARIES, NULL, 0, total, data, &bytes);
     if (error != CL_SUCCESS || bytes != total)
         return error != CL_SUCCESS ? error : CL_OUT_OF_RESOURCES;
     unsigned char **pointers = into;
@@ -716,9 +695,8 @@ static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info param_name,
-                                        size_t param_value_size, void *param_value,
-                                        size_t *param_value_size_ret)
+cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info param_name, size_t param_value_size,
+                                        void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_program *p = dvc_program_of(program);
 
@@ -729,22 +707,19 @@ cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info para
     cl_bool none = CL_FALSE;
     switch (param_name) {
     case CL_PROGRAM_REFERENCE_COUNT:
-        return dvc_info_bytes(&refs, sizeof refs, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&refs, sizeof refs, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_CONTEXT:
-        return dvc_info_bytes(&context, sizeof context, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&context, sizeof context, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_NUM_DEVICES:
         return dvc_info_bytes(&p->device_count, sizeof p->device_count, param_value_size, param_value,
-                             param_value_size_ret);
+                              param_value_size_ret);
     case CL_PROGRAM_DEVICES:
-        return dvc_info_bytes(p->devices, p->device_count * sizeof(cl_device_id), param_value_size,
-                             param_value, param_value_size_ret);
+        return dvc_info_bytes(p->devices, p->device_count * sizeof(cl_device_id), param_value_size, param_value,
+                              param_value_size_ret);
     case CL_PROGRAM_SOURCE:
         return dvc_info_text(p->source, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_IL:
-        return dvc_info_bytes(p->il, p->il_bytes, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(p->il, p->il_bytes, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_BINARY_SIZES:
     case CL_PROGRAM_BINARIES:
         return program_binaries(p, param_name, param_value_size, param_value, param_value_size_ret);
@@ -752,24 +727,21 @@ cl_int CL_API_CALL dvc_clGetProgramInfo(cl_program program, cl_program_info para
         if (!p->built)
             return CL_INVALID_PROGRAM_EXECUTABLE;
         return dvc_info_bytes(&p->kernel_count, sizeof p->kernel_count, param_value_size, param_value,
-                             param_value_size_ret);
+                              param_value_size_ret);
     case CL_PROGRAM_KERNEL_NAMES:
         if (!p->built)
             return CL_INVALID_PROGRAM_EXECUTABLE;
         return dvc_info_text(p->kernel_names, param_value_size, param_value, param_value_size_ret);
     case CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT:
     case CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
-        return dvc_info_bytes(&none, sizeof none, param_value_size, param_value,
-                             param_value_size_ret);
+        return dvc_info_bytes(&none, sizeof none, param_value_size, param_value, param_value_size_ret);
     default:
         return CL_INVALID_VALUE;
     }
 }
 
-cl_int CL_API_CALL dvc_clGetProgramBuildInfo(cl_program program, cl_device_id device,
-                                             cl_program_build_info param_name,
-                                             size_t param_value_size, void *param_value,
-                                             size_t *param_value_size_ret)
+cl_int CL_API_CALL dvc_clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info param_name,
+                                             size_t param_value_size, void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_program *p = dvc_program_of(program);
     struct dvc_device *d = dvc_device_of(device);
@@ -782,8 +754,7 @@ cl_int CL_API_CALL dvc_clGetProgramBuildInfo(cl_program program, cl_device_id de
     if (!d || index == p->device_count)
         return CL_INVALID_DEVICE;
     if (param_name == CL_PROGRAM_BUILD_OPTIONS)
-        return dvc_info_text(p->builds[index].options, param_value_size, param_value,
-                            param_value_size_ret);
-    return dvc_query(p->object.session, DVW_QUERY_clGetProgramBuildInfo, p->object.id, d->object.id,
-                    param_name, NULL, 0, param_value_size, param_value, param_value_size_ret);
+        return dvc_info_text(p->builds[index].options, param_value_size, param_value, param_value_size_ret);
+    return dvc_query(p->object.session, DVW_QUERY_clGetProgramBuildInfo, p->object.id, d->object.id, param_name, NULL,
+                     0, param_value_size, param_value, param_value_size_ret);
 }

@@ -15,8 +15,8 @@ bool dvc_has_storage(const struct dvc_mem *mem)
     return mem->arena != 0 && mem->type == CL_MEM_OBJECT_BUFFER;
 }
 
-void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem,
-                          enum dv_direction direction, const struct dvc_region *r)
+void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem, enum dv_direction direction,
+                       const struct dvc_region *r)
 {
     memset(m, 0, sizeof *m);
     m->mem = mem->object.id;
@@ -32,9 +32,8 @@ void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem,
 }
 
 /* A transfer beside the queue's order, for a command that is ready to run. */
-static cl_int send_lane(struct dvc_queue *queue, const struct dvc_mem *mem,
-                        enum dv_direction direction, const struct dvc_region *r, uint64_t arena,
-                        struct dvc_event *event)
+static cl_int send_lane(struct dvc_queue *queue, const struct dvc_mem *mem, enum dv_direction direction,
+                        const struct dvc_region *r, uint64_t arena, struct dvc_event *event)
 {
     struct dvc_session *s = queue->object.session;
     struct dvw_transfer m;
@@ -149,8 +148,8 @@ static cl_int pump(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_directi
     return error;
 }
 
-cl_int dvc_move(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction,
-                   const struct dvc_region *r, uint8_t *host)
+cl_int dvc_move(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction, const struct dvc_region *r,
+                uint8_t *host)
 {
     if (!dvc_has_storage(mem))
         return pump(queue, mem, direction, r, host);

@@ -7,11 +7,8 @@ cl_int dvc_region_linear(struct dvc_region *r, struct dvc_mem *mem, size_t offse
 {
     if (offset > mem->size || size > mem->size - offset)
         return CL_INVALID_VALUE;
-    *r = (struct dvc_region){.shape = DV_SHAPE_LINEAR,
-                            .origin = {offset, 0, 0},
-                            .size = {size, 1, 1},
-                            .row_bytes = size,
-                            .bytes = size};
+    *r = (struct dvc_region){
+        .shape = DV_SHAPE_LINEAR, .origin = {offset, 0, 0}, .size = {size, 1, 1}, .row_bytes = size, .bytes = size};
     return CL_SUCCESS;
 }
 
@@ -40,31 +37,29 @@ static cl_int fix_pitches(const size_t *region, size_t *row_pitch, size_t *slice
 }
 
 cl_int dvc_region_rect(struct dvc_region *r, struct dvc_mem *mem, const size_t *buffer_origin,
-                      const size_t *host_origin, const size_t *region, size_t row_pitch,
-                      size_t slice_pitch, size_t host_row_pitch, size_t host_slice_pitch)
+                       const size_t *host_origin, const size_t *region, size_t row_pitch, size_t slice_pitch,
+                       size_t host_row_pitch, size_t host_slice_pitch)
 {
     if (!buffer_origin || !host_origin || !region || !region[0] || !region[1] || !region[2])
         return CL_INVALID_VALUE;
     if (too_large(buffer_origin) || too_large(host_origin) || too_large(region))
         return CL_INVALID_VALUE;
-    if (fix_pitches(region, &row_pitch, &slice_pitch) ||
-        fix_pitches(region, &host_row_pitch, &host_slice_pitch))
+    if (fix_pitches(region, &row_pitch, &slice_pitch) || fix_pitches(region, &host_row_pitch, &host_slice_pitch))
         return CL_INVALID_VALUE;
     unsigned __int128 last = (unsigned __int128)(buffer_origin[2] + region[2] - 1) * slice_pitch +
-                             (unsigned __int128)(buffer_origin[1] + region[1] - 1) * row_pitch +
-                             buffer_origin[0] + region[0];
+                             (unsigned __int128)(buffer_origin[1] + region[1] - 1) * row_pitch + buffer_origin[0] +
+                             region[0];
     if (last > mem->size)
         return CL_INVALID_VALUE;
-    *r = (struct dvc_region){
-        .shape = DV_SHAPE_RECT,
-        .row_pitch = row_pitch,
-        .slice_pitch = slice_pitch,
-        .host_offset = host_origin[2] * host_slice_pitch + host_origin[1] * host_row_pitch +
-                       host_origin[0],
-        .host_row_pitch = host_row_pitch,
-        .host_slice_pitch = host_slice_pitch,
-        .row_bytes = region[0],
-        .bytes = region[0] * region[1] * region[2]};
+    *r = (struct dvc_region){.shape = DV_SHAPE_RECT,
+                             .row_pitch = row_pitch,
+                             .slice_pitch = slice_pitch,
+                             .host_offset =
+                                 host_origin[2] * host_slice_pitch + host_origin[1] * host_row_pitch + host_origin[0],
+                             .host_row_pitch = host_row_pitch,
+                             .host_slice_pitch = host_slice_pitch,
+                             .row_bytes = region[0],
+                             .bytes = region[0] * region[1] * region[2]};
     memcpy(r->origin, buffer_origin, sizeof r->origin);
     memcpy(r->size, region, sizeof r->size);
     return CL_SUCCESS;
@@ -108,8 +103,8 @@ cl_int dvc_check_image_box(const struct dvc_mem *mem, const size_t *origin, cons
     return CL_SUCCESS;
 }
 
-cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t *origin,
-                       const size_t *region, size_t host_row_pitch, size_t host_slice_pitch)
+cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t *origin, const size_t *region,
+                        size_t host_row_pitch, size_t host_slice_pitch)
 {
     cl_int error = dvc_check_image_box(mem, origin, region);
     if (error != CL_SUCCESS)
@@ -117,8 +112,8 @@ cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t 
     if (host_row_pitch > COORDINATE_MOST || host_slice_pitch > COORDINATE_MOST)
         return CL_INVALID_VALUE;
     size_t row = region[0] * mem->element_bytes;
-    bool sliced = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY ||
-                  mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY || mem->type == CL_MEM_OBJECT_IMAGE3D;
+    bool sliced = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY || mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||
+                  mem->type == CL_MEM_OBJECT_IMAGE3D;
     if (host_row_pitch == 0)
         host_row_pitch = row;
     if (host_row_pitch < row || (host_slice_pitch && !sliced))
@@ -138,10 +133,10 @@ cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t 
             return CL_INVALID_VALUE;
     }
     *r = (struct dvc_region){.shape = DV_SHAPE_IMAGE,
-                            .host_row_pitch = host_row_pitch,
-                            .host_slice_pitch = host_slice_pitch,
-                            .row_bytes = row,
-                            .bytes = row * region[1] * region[2]};
+                             .host_row_pitch = host_row_pitch,
+                             .host_slice_pitch = host_slice_pitch,
+                             .row_bytes = row,
+                             .bytes = row * region[1] * region[2]};
     memcpy(r->origin, origin, sizeof r->origin);
     memcpy(r->size, region, sizeof r->size);
     return CL_SUCCESS;
@@ -151,24 +146,21 @@ size_t dvc_region_host_span(const struct dvc_region *r)
 {
     if (r->shape == DV_SHAPE_LINEAR)
         return r->bytes;
-    return (r->size[2] - 1) * r->host_slice_pitch + (r->size[1] - 1) * r->host_row_pitch +
-           r->row_bytes;
+    return (r->size[2] - 1) * r->host_slice_pitch + (r->size[1] - 1) * r->host_row_pitch + r->row_bytes;
 }
 
-static void copy_box(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t *from,
-                     size_t from_row, size_t from_slice, const struct dvc_region *r)
+static void copy_box(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t *from, size_t from_row,
+                     size_t from_slice, const struct dvc_region *r)
 {
     size_t slice_bytes = r->row_bytes * r->size[1];
 
-    if (to_row == r->row_bytes && from_row == r->row_bytes && to_slice == slice_bytes &&
-        from_slice == slice_bytes) {
+    if (to_row == r->row_bytes && from_row == r->row_bytes && to_slice == slice_bytes && from_slice == slice_bytes) {
         memcpy(to, from, r->bytes);
         return;
     }
     for (size_t z = 0; z < r->size[2]; z++)
         for (size_t y = 0; y < r->size[1]; y++)
-            memcpy(to + z * to_slice + y * to_row, from + z * from_slice + y * from_row,
-                   r->row_bytes);
+            memcpy(to + z * to_slice + y * to_row, from + z * from_slice + y * from_row, r->row_bytes);
 }
 
 void dvc_region_pack(const struct dvc_region *r, void *packed, const void *host)
@@ -177,8 +169,7 @@ void dvc_region_pack(const struct dvc_region *r, void *packed, const void *host)
     if (r->shape == DV_SHAPE_LINEAR)
         memcpy(packed, from, r->bytes);
     else
-        copy_box(packed, r->row_bytes, r->row_bytes * r->size[1], from, r->host_row_pitch,
-                 r->host_slice_pitch, r);
+        copy_box(packed, r->row_bytes, r->row_bytes * r->size[1], from, r->host_row_pitch, r->host_slice_pitch, r);
 }
 
 void dvc_region_unpack(const struct dvc_region *r, const void *packed, void *host)
@@ -187,8 +178,7 @@ void dvc_region_unpack(const struct dvc_region *r, const void *packed, void *hos
     if (r->shape == DV_SHAPE_LINEAR)
         memcpy(to, packed, r->bytes);
     else
-        copy_box(to, r->host_row_pitch, r->host_slice_pitch, packed, r->row_bytes,
-                 r->row_bytes * r->size[1], r);
+        copy_box(to, r->host_row_pitch, r->host_slice_pitch, packed, r->row_bytes, r->row_bytes * r->size[1], r);
 }
 
 static size_t storage_offset(const struct dvc_region *r)
@@ -212,6 +202,6 @@ void dvc_region_from_storage(const struct dvc_region *r, const uint8_t *storage,
     if (r->shape == DV_SHAPE_LINEAR)
         memcpy(to, storage + r->origin[0], r->bytes);
     else
-        copy_box(to, r->host_row_pitch, r->host_slice_pitch, storage + storage_offset(r),
-                 r->row_pitch, r->slice_pitch, r);
+        copy_box(to, r->host_row_pitch, r->host_slice_pitch, storage + storage_offset(r), r->row_pitch, r->slice_pitch,
+                 r);
 }

@@ -17,10 +17,10 @@ struct dvc_region {
 
 cl_int dvc_region_linear(struct dvc_region *r, struct dvc_mem *mem, size_t offset, size_t size);
 cl_int dvc_region_rect(struct dvc_region *r, struct dvc_mem *mem, const size_t *buffer_origin,
-                      const size_t *host_origin, const size_t *region, size_t row_pitch,
-                      size_t slice_pitch, size_t host_row_pitch, size_t host_slice_pitch);
-cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t *origin,
-                       const size_t *region, size_t host_row_pitch, size_t host_slice_pitch);
+                       const size_t *host_origin, const size_t *region, size_t row_pitch, size_t slice_pitch,
+                       size_t host_row_pitch, size_t host_slice_pitch);
+cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t *origin, const size_t *region,
+                        size_t host_row_pitch, size_t host_slice_pitch);
 cl_int dvc_check_image_box(const struct dvc_mem *mem, const size_t *origin, const size_t *region);
 /* The bytes of application memory from the box's first to its last. */
 size_t dvc_region_host_span(const struct dvc_region *r);

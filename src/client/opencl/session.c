@@ -85,8 +85,7 @@ void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t se
         if (takes_output)
             until = dv_timespec(dv_now() + OUTPUT_PAUSE_NS);
         if (syscall(SYS_futex_waitv, both, 2, 0, takes_output ? &until : NULL, CLOCK_MONOTONIC) < 0 &&
-            errno != EAGAIN && errno != EINTR &&
-            errno != ETIMEDOUT) /* an old kernel, or a filter of system calls */
+            errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) /* an old kernel, or a filter of system calls */
             atomic_store(&no_waitv, true);
         else
             goto woken;
@@ -193,9 +192,9 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
     ssize_t bytes = dv_fd_receive(fd, welcome, sizeof *welcome, shm_fd, 1, &received, 0);
     if (bytes <= 0)
         return bytes < 0 ? (int)bytes : -ECONNRESET;
-    if (bytes != sizeof *welcome || welcome->magic != DV_WIRE_MAGIC ||
-        welcome->status != DV_WELCOME_OK || received != 1 || welcome->version != DV_WIRE_VERSION ||
-        welcome->shm_bytes < DV_SHM_BYTES_MIN || welcome->shm_bytes > DV_SHM_BYTES_MAX)
+    if (bytes != sizeof *welcome || welcome->magic != DV_WIRE_MAGIC || welcome->status != DV_WELCOME_OK ||
+        received != 1 || welcome->version != DV_WIRE_VERSION || welcome->shm_bytes < DV_SHM_BYTES_MIN ||
+        welcome->shm_bytes > DV_SHM_BYTES_MAX)
         return -EPROTO;
     struct stat facts;
     const int sealed = F_SEAL_SHRINK | F_SEAL_GROW; /* nobody takes pages away under a mapping */
@@ -230,8 +229,7 @@ static bool hear_daemon(int *fd)
 
     if (*fd < 0 || poll(&poller, 1, 0) <= 0)
         return true;
-    ssize_t bytes =
-        dv_fd_receive(*fd, &second, sizeof second, &shm_fd, 1, &received, MSG_DONTWAIT);
+    ssize_t bytes = dv_fd_receive(*fd, &second, sizeof second, &shm_fd, 1, &received, MSG_DONTWAIT);
     if (received > 0)
         close(shm_fd);
     if (bytes <= 0)
@@ -324,8 +322,7 @@ static struct dvc_session *open_session(void)
     struct dvc_session *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->shm = mmap(NULL, welcome.shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                  shm_fd, 0);
+    s->shm = mmap(NULL, welcome.shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, shm_fd, 0);
     if (s->shm == MAP_FAILED) {
         free(s);
         return NULL;
@@ -394,8 +391,8 @@ void *dvc_ring_room(struct dvc_session *s, size_t bytes)
     }
 }
 
-cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes,
-               const void *tail, size_t tail_bytes)
+cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes, const void *tail,
+                size_t tail_bytes)
 {
     uint64_t total = dv_record_align(bytes + tail_bytes);
 
@@ -433,8 +430,7 @@ cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply)
     }
     for (;;) {
         uint32_t state = DV_REPLY_PENDING;
-        if (!atomic_compare_exchange_strong(&reply->state, &state, DV_REPLY_SLEEPING) &&
-            state == DV_REPLY_DONE)
+        if (!atomic_compare_exchange_strong(&reply->state, &state, DV_REPLY_SLEEPING) && state == DV_REPLY_DONE)
             return CL_SUCCESS;
         if (!dvc_session_alive(s))
             return CL_OUT_OF_RESOURCES;
@@ -442,9 +438,8 @@ cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply)
     }
 }
 
-cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
-               const void *tail, size_t tail_bytes, void *answer, size_t capacity,
-               size_t *answer_bytes)
+cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes, const void *tail,
+                size_t tail_bytes, void *answer, size_t capacity, size_t *answer_bytes)
 {
     if (!dvc_session_alive(s))
         return CL_OUT_OF_RESOURCES;

@@ -39,7 +39,7 @@ struct dvc_session {
         uint32_t queue_id; /* 0: none */
         uint64_t first, last;
         size_t bytes;
-    } done; /* host commands finished, not yet told; the helper's own */
+    } done;              /* host commands finished, not yet told; the helper's own */
     bool helper_started; /* with host_lock */
     pthread_mutex_t output_lock;
     _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not let go yet */
@@ -75,11 +75,10 @@ bool dvc_session_check(struct dvc_session *s);
 void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t seen);
 
 /* How a message goes out. Lengths in bytes; the records must fit DV_MAX_RECORD_BYTES. */
-cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes,
-               const void *tail, size_t tail_bytes);
-cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes,
-               const void *tail, size_t tail_bytes, void *answer, size_t capacity,
-               size_t *answer_bytes);
+cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes, const void *tail,
+                size_t tail_bytes);
+cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes, const void *tail,
+                size_t tail_bytes, void *answer, size_t capacity, size_t *answer_bytes);
 /* The part of a send that needs the ring's lock held: room for a record, or NULL when dead. */
 void *dvc_ring_room(struct dvc_session *s, size_t bytes);
 cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply);

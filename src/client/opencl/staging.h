@@ -16,7 +16,7 @@ struct dvc_staging {
     uint64_t head, tail;   /* bytes ever given out and reclaimed */
     uint32_t first, count; /* blocks under way, a ring */
     struct {
-        uint64_t flag; /* offset of its flag */
+        uint64_t flag;  /* offset of its flag */
         uint64_t bytes; /* with flag and what was skipped at the end */
     } blocks[DV_STAGING_BLOCKS];
 };

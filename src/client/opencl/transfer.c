@@ -6,9 +6,9 @@
  * helper moves the bytes. */
 #include "src/client/opencl/transfer.h"
 
-#define DIRECT_MAX ((size_t)1 << 20)  /* a non-blocking call copies no more than this by itself */
-#define INLINE_MAX ((size_t)1 << 10)  /* travels in the ring */
-#define STAGE_MAX ((size_t)2 << 20)   /* waits in the arena */
+#define DIRECT_MAX ((size_t)1 << 20)          /* a non-blocking call copies no more than this by itself */
+#define INLINE_MAX ((size_t)1 << 10)          /* travels in the ring */
+#define STAGE_MAX ((size_t)2 << 20)           /* waits in the arena */
 #define STAGE_BLOCKING_MAX ((size_t)64 << 10) /* a caller that waits anyway stages no more */
 /* Of writes that follow each other in a busy queue this many are captured; the others wait for the
  * helper, which then copies them all in one go and only once. */
@@ -17,8 +17,8 @@
 #define DEPENDENCY_LOOK_NS (5 * DV_NS_PER_MS)
 
 enum way {
-    MOVE_NOW,       /* everything before is complete */
-    CAPTURE,        /* copy the bytes now; the device gets them when the command is ready */
+    MOVE_NOW, /* everything before is complete */
+    CAPTURE,  /* copy the bytes now; the device gets them when the command is ready */
     LEAVE_TO_HELPER,
     AWAIT_QUEUE,    /* then move, or run as a host command if others have enqueued meanwhile */
     RUN_WHEN_READY, /* a host command that the caller runs */
@@ -129,8 +129,8 @@ static cl_int enqueue_own(const struct dvc_transfer *t, struct own_command *own)
     own->reply = dvc_arena_pointer(s, own->block);
     atomic_store(&own->reply->state, DV_REPLY_PENDING);
     own->end = t->event ? t->event : dvc_event_create(t->queue->context, t->queue, 0);
-    return own->end ? dvc_enqueue_locked(t->queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0,
-                                        t->wait_count, t->waits, own->end)
+    return own->end ? dvc_enqueue_locked(t->queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, t->wait_count,
+                                         t->waits, own->end)
                     : CL_OUT_OF_HOST_MEMORY;
 }
 

@@ -27,16 +27,16 @@ cl_int dvc_transfer(struct dvc_transfer *t, cl_command_type command, cl_event *e
 #define DV_NO_WRITE (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS)
 /* forbidden: flags that the object must not have. */
 cl_int dvc_check_transfer(struct dvc_queue *queue, struct dvc_mem *mem, cl_mem_flags forbidden, const void *host,
-                         cl_uint wait_count, const cl_event *waits);
+                          cl_uint wait_count, const cl_event *waits);
 
 /* ---- pump.c ---- */
 /* Whether the object's bytes are in the arena. */
 bool dvc_has_storage(const struct dvc_mem *mem);
 void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem, enum dv_direction direction,
-                      const struct dvc_region *r);
+                       const struct dvc_region *r);
 /* Moves the bytes now, for a command that is ready. */
 cl_int dvc_move(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction, const struct dvc_region *r,
-               uint8_t *host);
+                uint8_t *host);
 
 /* ---- host_commands.c ---- */
 /* Enqueues it for the helper. The queue's lock is held. */

@@ -10,14 +10,12 @@ static void tell_context(struct dvc_job *job)
 {
     struct dvc_context_error *error = (struct dvc_context_error *)job;
 
-    error->context->notify(error->text, &error->code, sizeof error->code,
-                           error->context->notify_user);
+    error->context->notify(error->text, &error->code, sizeof error->code, error->context->notify_user);
     dvc_context_unuse(error->context);
     free(error);
 }
 
-static void context_failed(struct dvc_context *context, cl_int code, const char *what,
-                           const char *why)
+static void context_failed(struct dvc_context *context, cl_int code, const char *what, const char *why)
 {
     struct dvc_context_error *error = NULL;
 
@@ -88,8 +86,8 @@ static void mem_gone(struct dvc_session *s, uint32_t mem_id)
 }
 
 const struct dvc_upcall_handlers dvc_upcalls = {.event_ended = event_ended,
-                                              .host_ready = dvc_host_ready,
-                                              .mem_gone = mem_gone,
-                                              .command_failed = command_failed,
-                                              .all_served = dvc_host_flush,
-                                              .worker_lost = worker_lost};
+                                                .host_ready = dvc_host_ready,
+                                                .mem_gone = mem_gone,
+                                                .command_failed = command_failed,
+                                                .all_served = dvc_host_flush,
+                                                .worker_lost = worker_lost};

@@ -41,10 +41,10 @@ enum dv_lease_flag {
 struct dv_lease_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;      /* enum dv_lease_type */
-    uint32_t device;    /* index in the session's list */
-    uint32_t flags;     /* enum dv_lease_flag */
-    uint64_t serial;    /* of the grant; JOIN and its answers: the client's number of the question */
+    uint16_t type;       /* enum dv_lease_type */
+    uint32_t device;     /* index in the session's list */
+    uint32_t flags;      /* enum dv_lease_flag */
+    uint64_t serial;     /* of the grant; JOIN and its answers: the client's number of the question */
     uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted */
     uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, never trusted */
     uint64_t p90_ns;     /* 90th percentile of bursts */

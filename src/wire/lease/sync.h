@@ -22,10 +22,10 @@ enum dv_sync_type {
 };
 
 enum dv_sync_flag {
-    DV_SYNC_HOLDS = 1,  /* has the device, by the grant `serial` */
-    DV_SYNC_WAITS = 2,  /* wants it */
-    DV_SYNC_BRINGS = 4, /* holds it and brings memory in */
-    DV_SYNC_AHEAD = 8,  /* place_bytes were asked for before a grant */
+    DV_SYNC_HOLDS = 1,    /* has the device, by the grant `serial` */
+    DV_SYNC_WAITS = 2,    /* wants it */
+    DV_SYNC_BRINGS = 4,   /* holds it and brings memory in */
+    DV_SYNC_AHEAD = 8,    /* place_bytes were asked for before a grant */
     DV_SYNC_IN_LINE = 16, /* it waits in line for them (memory.h) */
 };
 

@@ -42,9 +42,9 @@ static_assert(sizeof(struct dv_state_share) == 16, "wire");
 
 /* A device whose time is shared out. */
 struct dv_state_device {
-    uint64_t grants;     /* serial of the last one */
-    uint64_t fair_clock; /* of its policy */
-    uint64_t slice_ns;   /* as set by an operator; 0: learned */
+    uint64_t grants;                   /* serial of the last one */
+    uint64_t fair_clock;               /* of its policy */
+    uint64_t slice_ns;                 /* as set by an operator; 0: learned */
     char policy[DV_STATE_POLICY_NAME]; /* the same; empty: as configured */
 };
 static_assert(sizeof(struct dv_state_device) == 40, "wire");
@@ -57,15 +57,13 @@ struct dv_state_header {
     _Atomic uint64_t last_session;
     uint64_t zygote_identity; /* of its program, environment and drivers: changes with any of them */
     int32_t zygote_pid;
-    uint32_t unsandboxed; /* 1: sandboxes were found to be impossible */
+    uint32_t unsandboxed;   /* 1: sandboxes were found to be impossible */
     uint32_t devices_found; /* also those for which there was no room */
     uint32_t reserved;      /* zero */
     struct dv_state_device devices[DV_MAX_DEVICES];
     struct dv_device_report reports[DV_MAX_DEVICES];
 };
-static_assert(sizeof(struct dv_state_header) ==
-                  88 + DV_MAX_DEVICES * (40 + sizeof(struct dv_device_report)),
-              "wire");
+static_assert(sizeof(struct dv_state_header) == 88 + DV_MAX_DEVICES * (40 + sizeof(struct dv_device_report)), "wire");
 
 struct dv_state_tenant {
     _Atomic uint32_t used;
@@ -73,12 +71,12 @@ struct dv_state_tenant {
     char name[DV_STATE_TENANT_NAME];
     struct dv_state_share share; /* its terms */
     uint32_t may_request_ppm, may_weight, may_class;
-    uint32_t memory_ppm; /* quota: a part of each device, */
+    uint32_t memory_ppm;   /* quota: a part of each device, */
     uint64_t memory_bytes; /* or bytes; both 0: all of it */
     uint64_t host_bytes;
-    uint64_t left_at; /* since when it has no session; 0: it has */
-    struct dv_state_share wish; /* what its sessions, or an operator, asked for on all devices */
-    uint32_t wishes;            /* which parts of it were asked for: enum dv_state_wish */
+    uint64_t left_at;              /* since when it has no session; 0: it has */
+    struct dv_state_share wish;    /* what its sessions, or an operator, asked for on all devices */
+    uint32_t wishes;               /* which parts of it were asked for: enum dv_state_wish */
     uint32_t memory_request_ppm;   /* memory that others do not take from it: a part of each device, */
     uint64_t memory_request_bytes; /* or bytes; both 0: nothing */
 };
@@ -93,9 +91,9 @@ enum dv_state_wish {
 
 struct dv_state_tenant_device {
     _Atomic uint32_t used;
-    uint32_t tenant; /* index of its record */
-    uint32_t device; /* in the list of devices */
-    uint32_t in_demand; /* 1: one of its sessions waits or holds */
+    uint32_t tenant;             /* index of its record */
+    uint32_t device;             /* in the list of devices */
+    uint32_t in_demand;          /* 1: one of its sessions waits or holds */
     struct dv_state_share share; /* the request counts only if it is promised */
     uint32_t promised;           /* 1: a session uses the device, so the request is kept */
     uint32_t reserved;           /* zero */
@@ -120,8 +118,8 @@ struct dv_state_session {
     uint32_t device_count;
     uint8_t devices[DV_MAX_DEVICES]; /* in the list of devices */
     uint64_t shm_bytes;
-    uint64_t started;    /* by the calendar, in seconds */
-    uint64_t started_us; /* CLOCK_MONOTONIC */
+    uint64_t started;     /* by the calendar, in seconds */
+    uint64_t started_us;  /* CLOCK_MONOTONIC */
     uint64_t leased_mask; /* of its list: devices whose time was shared out when it began */
     char command[DV_MAX_COMMAND_NAME];
 };
@@ -147,9 +145,9 @@ static_assert(sizeof(struct dv_state_lease) == 128, "wire");
 
 #define DV_STATE_TENANTS_AT UINT64_C(0x10000)
 #define DV_STATE_TENANT_DEVICES_AT (DV_STATE_TENANTS_AT + DV_STATE_TENANTS * sizeof(struct dv_state_tenant))
-#define DV_STATE_SESSIONS_AT (DV_STATE_TENANT_DEVICES_AT + DV_STATE_TENANT_DEVICES * sizeof(struct dv_state_tenant_device))
-#define DV_STATE_LEASES_AT \
-    (DV_STATE_SESSIONS_AT + DV_STATE_SESSIONS * sizeof(struct dv_state_session))
+#define DV_STATE_SESSIONS_AT                                                                                           \
+    (DV_STATE_TENANT_DEVICES_AT + DV_STATE_TENANT_DEVICES * sizeof(struct dv_state_tenant_device))
+#define DV_STATE_LEASES_AT (DV_STATE_SESSIONS_AT + DV_STATE_SESSIONS * sizeof(struct dv_state_session))
 #define DV_STATE_BYTES (DV_STATE_LEASES_AT + DV_STATE_LEASES * sizeof(struct dv_state_lease))
 static_assert(sizeof(struct dv_state_header) <= DV_STATE_TENANTS_AT, "wire");
 

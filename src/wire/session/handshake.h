@@ -13,12 +13,12 @@
 #define DV_WIRE_VERSION 2
 #define DV_WIRE_VERSION_OLDEST 1
 
-#define DV_SHARE_WHOLE 1000000   /* shares of a device's time are parts per million */
+#define DV_SHARE_WHOLE 1000000 /* shares of a device's time are parts per million */
 
-#define DV_MAX_DEVICES 64        /* devices that divvyd knows, and offers to one session */
-#define DV_MAX_DEVICES_1 16      /* the same in version 1 */
-#define DV_MAX_DEVICE_NAME 128   /* bytes, the ending NUL included */
-#define DV_DEVICE_UUID_BYTES 40  /* 36 digits and dashes, and a NUL */
+#define DV_MAX_DEVICES 64       /* devices that divvyd knows, and offers to one session */
+#define DV_MAX_DEVICES_1 16     /* the same in version 1 */
+#define DV_MAX_DEVICE_NAME 128  /* bytes, the ending NUL included */
+#define DV_DEVICE_UUID_BYTES 40 /* 36 digits and dashes, and a NUL */
 #define DV_DEVICE_PCI_BYTES 24
 #define DV_MAX_DEVICE_CHOICE 512 /* devices that a program names, NUL included */
 #define DV_MAX_MESSAGE_TEXT 512  /* a refusal in words, NUL included */
@@ -50,7 +50,7 @@ struct dv_hello {
     uint32_t limit;
     uint16_t weight;
     uint16_t class;
-    uint32_t flags;          /* enum dv_hello_flag; zero in version 1, which ends here */
+    uint32_t flags; /* enum dv_hello_flag; zero in version 1, which ends here */
     /* Which of the machine's devices the session is to have: numbers, UUIDs, PCI addresses or patterns for
      * names, as `divvy devices` shows them, with commas between them. Empty: all. */
     char devices[DV_MAX_DEVICE_CHOICE];
@@ -86,12 +86,12 @@ static_assert(sizeof(struct dv_welcome) == 24 + DV_MAX_MESSAGE_TEXT, "wire");
 
 /* The probe's report to divvyd on one vendor device. */
 struct dv_device_report {
-    uint32_t platform;        /* index of the vendor platform */
-    uint32_t device;          /* index within it */
-    uint64_t type;            /* vendor's device type bits */
-    uint64_t memory_bytes;    /* global memory */
+    uint32_t platform;     /* index of the vendor platform */
+    uint32_t device;       /* index within it */
+    uint64_t type;         /* vendor's device type bits */
+    uint64_t memory_bytes; /* global memory */
     uint32_t compute_units;
-    uint32_t host_unified;    /* 1: the device computes in host memory */
+    uint32_t host_unified; /* 1: the device computes in host memory */
     char name[DV_MAX_DEVICE_NAME];
     char vendor[DV_MAX_DEVICE_NAME];
     char version[DV_MAX_DEVICE_NAME];
@@ -99,8 +99,8 @@ struct dv_device_report {
     char platform_name[DV_MAX_DEVICE_NAME];
     char uuid[DV_DEVICE_UUID_BYTES]; /* 8-4-4-4-12 digits; empty: the vendor does not say */
     char pci[DV_DEVICE_PCI_BYTES];   /* its address on the bus, as DV_PCI_FORMAT; likewise */
-    uint32_t copy_engines; /* that copy while it computes; 0: none, or the vendor does not say */
-    uint32_t reserved;     /* zero */
+    uint32_t copy_engines;           /* that copy while it computes; 0: none, or the vendor does not say */
+    uint32_t reserved;               /* zero */
 };
 static_assert(sizeof(struct dv_device_report) == 104 + 5 * DV_MAX_DEVICE_NAME, "wire");
 #define DV_PCI_FORMAT "%04x:%02x:%02x.%x" /* domain, bus, device, function */
@@ -112,17 +112,17 @@ enum dv_pinned { DV_PINNED_AUTO = 0, DV_PINNED_YES = 1, DV_PINNED_NO = 2 };
 struct dv_device_grant {
     uint32_t platform;
     uint32_t device;
-    uint32_t unified;    /* enum dv_unified */
-    uint32_t present_as; /* enum dv_present_as */
-    uint32_t leased;     /* 1: its time is shared out by leases */
-    uint32_t swapped;    /* 1: memory that does not fit goes to the host */
-    uint64_t memory_bytes;      /* what the tenant may allocate on it; 0: as much as the vendor has */
-    uint64_t capacity_bytes;    /* its memory for all tenants; 0: as much as the vendor says */
-    uint64_t per_context_bytes; /* assumed cost of each context */
-    uint32_t scrubbed;          /* 1: fresh memory is filled with zeros before a program sees it */
-    uint32_t number;            /* as `divvy devices` shows it */
-    uint32_t pinned;            /* enum dv_pinned: where evicted bytes go in host memory */
-    uint32_t reserved;          /* zero */
+    uint32_t unified;              /* enum dv_unified */
+    uint32_t present_as;           /* enum dv_present_as */
+    uint32_t leased;               /* 1: its time is shared out by leases */
+    uint32_t swapped;              /* 1: memory that does not fit goes to the host */
+    uint64_t memory_bytes;         /* what the tenant may allocate on it; 0: as much as the vendor has */
+    uint64_t capacity_bytes;       /* its memory for all tenants; 0: as much as the vendor says */
+    uint64_t per_context_bytes;    /* assumed cost of each context */
+    uint32_t scrubbed;             /* 1: fresh memory is filled with zeros before a program sees it */
+    uint32_t number;               /* as `divvy devices` shows it */
+    uint32_t pinned;               /* enum dv_pinned: where evicted bytes go in host memory */
+    uint32_t reserved;             /* zero */
     char name[DV_MAX_DEVICE_NAME]; /* shown instead of the vendor's name unless empty */
 };
 static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire");
@@ -141,18 +141,18 @@ struct dv_sandbox_ioctl {
 /* The sandbox that a worker or probe enters before it touches the vendor (src/worker/core/sandbox.h).
  * paths and calls are lists of strings, each with its NUL, and end with an empty one. */
 struct dv_sandbox_settings {
-    uint32_t on;   /* 0: no sandbox, only its user, groups and limits */
-    uint32_t uid;  /* user of the worker; DV_SANDBOX_SAME_USER: that of the zygote */
+    uint32_t on;  /* 0: no sandbox, only its user, groups and limits */
+    uint32_t uid; /* user of the worker; DV_SANDBOX_SAME_USER: that of the zygote */
     uint32_t gid;
     uint32_t group_count; /* at most DV_SANDBOX_GROUPS_MAX */
     uint32_t groups[DV_SANDBOX_GROUPS_MAX];
     char root[DV_SANDBOX_ROOT_BYTES];   /* directory in which its view of the files is built */
     char paths[DV_SANDBOX_PATHS_BYTES]; /* files it sees besides those of every worker */
     char calls[DV_SANDBOX_CALLS_BYTES]; /* system calls it may make besides those of every worker */
-    uint64_t file_bytes;             /* no file that it writes becomes longer */
-    uint64_t processes;              /* processes and threads of its user, where that is a worker user */
-    uint32_t ioctl_count;            /* at most DV_SANDBOX_IOCTLS_MAX */
-    uint32_t reserved;               /* zero */
+    uint64_t file_bytes;                /* no file that it writes becomes longer */
+    uint64_t processes;                 /* processes and threads of its user, where that is a worker user */
+    uint32_t ioctl_count;               /* at most DV_SANDBOX_IOCTLS_MAX */
+    uint32_t reserved;                  /* zero */
     struct dv_sandbox_ioctl ioctls[DV_SANDBOX_IOCTLS_MAX]; /* besides those of every worker */
 };
 #define DV_SANDBOX_SAME_USER UINT32_MAX
@@ -160,8 +160,8 @@ struct dv_sandbox_settings {
  * not handle. Where a signal from outside would end it, it exits with this plus the number. */
 #define DV_SANDBOX_SIGNAL_BASE 128
 static_assert(sizeof(struct dv_sandbox_settings) == 48 + DV_SANDBOX_ROOT_BYTES + DV_SANDBOX_PATHS_BYTES +
-                                            DV_SANDBOX_CALLS_BYTES + 24 +
-                                            DV_SANDBOX_IOCTLS_MAX * sizeof(struct dv_sandbox_ioctl),
+                                                        DV_SANDBOX_CALLS_BYTES + 24 +
+                                                        DV_SANDBOX_IOCTLS_MAX * sizeof(struct dv_sandbox_ioctl),
               "wire");
 
 enum dv_zygote_op {
@@ -193,16 +193,15 @@ static_assert(sizeof(struct dv_zygote_request) ==
 
 static inline size_t dv_zygote_request_bytes(const struct dv_zygote_request *request)
 {
-    return offsetof(struct dv_zygote_request, devices) +
-           request->device_count * sizeof request->devices[0];
+    return offsetof(struct dv_zygote_request, devices) + request->device_count * sizeof request->devices[0];
 }
 
 enum dv_zygote_event {
-    DV_ZYGOTE_FORKED = 1, /* one descriptor: the worker's pidfd */
-    DV_ZYGOTE_FAILED = 2, /* status: negative errno */
-    DV_ZYGOTE_EXITED = 3, /* status: as from waitpid(2) */
-    DV_ZYGOTE_PROBED = 4, /* the device list; empty with text when nothing was found */
-    DV_ZYGOTE_TRIMMED = 5,  /* a directory was trimmed or removed; status: 0 or a negative errno */
+    DV_ZYGOTE_FORKED = 1,  /* one descriptor: the worker's pidfd */
+    DV_ZYGOTE_FAILED = 2,  /* status: negative errno */
+    DV_ZYGOTE_EXITED = 3,  /* status: as from waitpid(2) */
+    DV_ZYGOTE_PROBED = 4,  /* the device list; empty with text when nothing was found */
+    DV_ZYGOTE_TRIMMED = 5, /* a directory was trimmed or removed; status: 0 or a negative errno */
 };
 
 /* zygote -> divvyd */
@@ -213,9 +212,9 @@ struct dv_zygote_answer {
     int32_t pid;
     int32_t status;
     uint32_t device_count;
-    uint32_t unsandboxed; /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a sandbox, and text says why */
+    uint32_t unsandboxed;   /* DV_ZYGOTE_PROBED: 1: the kernel refuses to make a sandbox, and text says why */
     uint32_t devices_found; /* DV_ZYGOTE_PROBED: those beyond DV_MAX_DEVICES are not reported */
-    uint32_t trimmed_kib;     /* DV_ZYGOTE_TRIMMED: what is left in the directory */
+    uint32_t trimmed_kib;   /* DV_ZYGOTE_TRIMMED: what is left in the directory */
     char text[DV_MAX_MESSAGE_TEXT];
     struct dv_device_report devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };
@@ -225,8 +224,7 @@ static_assert(sizeof(struct dv_zygote_answer) ==
 
 static inline size_t dv_zygote_answer_bytes(const struct dv_zygote_answer *answer)
 {
-    return offsetof(struct dv_zygote_answer, devices) +
-           answer->device_count * sizeof answer->devices[0];
+    return offsetof(struct dv_zygote_answer, devices) + answer->device_count * sizeof answer->devices[0];
 }
 
 #endif

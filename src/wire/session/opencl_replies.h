@@ -47,10 +47,10 @@ enum dv_object_kind {
 /* One device of the session, as list_devices answers. */
 struct dv_wire_device {
     uint32_t id;
-    uint32_t platform;    /* devices with equal numbers share a platform */
-    uint64_t type;        /* as presented */
-    uint32_t unified;     /* 1: buffers live in the arena */
-    uint32_t number;      /* as `divvy devices` shows it */
+    uint32_t platform; /* devices with equal numbers share a platform */
+    uint64_t type;     /* as presented */
+    uint32_t unified;  /* 1: buffers live in the arena */
+    uint32_t number;   /* as `divvy devices` shows it */
     uint64_t max_alloc_bytes;
     uint64_t clock_offset_ns; /* device clock minus CLOCK_MONOTONIC, modulo 2^64 */
     uint32_t base_align;      /* bytes */

@@ -105,8 +105,8 @@ static inline int dv_ring_peek(struct dv_ring_reader *r, struct dv_record *recor
         if (available > DV_SHM_RING_BYTES || available < sizeof *record || r->head % DV_RECORD_ALIGN)
             return -EPROTO;
         memcpy(record, r->data + at, sizeof *record);
-        if (record->bytes < sizeof *record || record->bytes % DV_RECORD_ALIGN ||
-            record->bytes > available || record->bytes > DV_SHM_RING_BYTES - at)
+        if (record->bytes < sizeof *record || record->bytes % DV_RECORD_ALIGN || record->bytes > available ||
+            record->bytes > DV_SHM_RING_BYTES - at)
             return -EPROTO;
         if (record->op != 0)
             return record->bytes <= DV_MAX_RECORD_BYTES ? 0 : -EPROTO;

@@ -85,12 +85,12 @@ struct dv_shm_header {
     uint8_t pad1[32];
 
     /* written by the worker */
-    _Atomic uint64_t ring_head;    /* bytes of the command ring ever consumed */
-    _Atomic uint64_t upcall_tail;  /* upcalls ever posted */
-    _Atomic uint64_t output_tail;  /* output bytes ever posted */
+    _Atomic uint64_t ring_head;     /* bytes of the command ring ever consumed */
+    _Atomic uint64_t upcall_tail;   /* upcalls ever posted */
+    _Atomic uint64_t output_tail;   /* output bytes ever posted */
     _Atomic uint32_t worker_asleep; /* futex: 1 while the worker sleeps for commands */
-    _Atomic uint32_t worker_state; /* futex; enum dv_worker_state */
-    _Atomic uint64_t output_made;  /* output bytes ever made; those that are not posted come later */
+    _Atomic uint32_t worker_state;  /* futex; enum dv_worker_state */
+    _Atomic uint64_t output_made;   /* output bytes ever made; those that are not posted come later */
     uint8_t pad2[24];
 
     _Atomic uint32_t worker_life; /* futex: thread id of the worker; the kernel adds DV_LIFE_DIED */
@@ -106,18 +106,17 @@ struct dv_shm_header {
     /* Bytes of objects that may be created on each device without asking: the worker adds, both take.
      * The worker keeps its own books. */
     _Atomic uint64_t credit[DV_SHM_CREDITS]; /* of the first; see dv_shm_credit */
-    _Atomic uint64_t reserved_bytes; /* all that the worker has reserved at divvyd, as it says */
-    _Atomic uint64_t placed_bytes;   /* all that it has on devices, as it says */
-    _Atomic uint64_t moved_bytes;    /* copied to devices and back for lack of room, so far */
-    _Atomic uint64_t moving_ns;      /* the time that took */
+    _Atomic uint64_t reserved_bytes;         /* all that the worker has reserved at divvyd, as it says */
+    _Atomic uint64_t placed_bytes;           /* all that it has on devices, as it says */
+    _Atomic uint64_t moved_bytes;            /* copied to devices and back for lack of room, so far */
+    _Atomic uint64_t moving_ns;              /* the time that took */
     /* from version 2 on */
     _Atomic uint64_t credit_more[DV_SHM_CREDITS_MORE]; /* of the other devices */
 };
 
 static inline _Atomic uint64_t *dv_shm_credit(struct dv_shm_header *header, uint32_t device)
 {
-    return device < DV_SHM_CREDITS ? &header->credit[device]
-                                   : &header->credit_more[device - DV_SHM_CREDITS];
+    return device < DV_SHM_CREDITS ? &header->credit[device] : &header->credit_more[device - DV_SHM_CREDITS];
 }
 static_assert(offsetof(struct dv_shm_header, ring_tail) == 64, "wire");
 static_assert(offsetof(struct dv_shm_header, ring_head) == 128, "wire");

@@ -45,9 +45,9 @@ struct trim {
     int top_fd;
     dev_t device;
     struct list files, directories; /* a directory comes before those in it */
-    uint64_t bytes; /* of all that is left */
-    bool lifted;    /* a directory was moved to the top */
-    char path[PATH_MAX]; /* of the directory that is read, from the top, with a slash at its end */
+    uint64_t bytes;                 /* of all that is left */
+    bool lifted;                    /* a directory was moved to the top */
+    char path[PATH_MAX];            /* of the directory that is read, from the top, with a slash at its end */
     size_t path_length;
 };
 
@@ -72,8 +72,7 @@ static bool note(struct trim *trim, struct list *list, const char *name, const s
     }
     if (asprintf(&path, "%.*s%s", (int)trim->path_length, trim->path, name) < 0)
         return false;
-    list->found[list->count++] =
-        (struct found){.path = path, .bytes = bytes_of(info), .changed = info->st_mtime};
+    list->found[list->count++] = (struct found){.path = path, .bytes = bytes_of(info), .changed = info->st_mtime};
     trim->bytes += bytes_of(info);
     return true;
 }
@@ -96,8 +95,7 @@ static void lift(struct trim *trim, int parent_fd, const char *name)
 
 static void walk(struct trim *trim, int fd, int depth, bool doomed);
 
-static void enter(struct trim *trim, int parent_fd, const char *name, const struct stat *info,
-                  int depth, bool doomed)
+static void enter(struct trim *trim, int parent_fd, const char *name, const struct stat *info, int depth, bool doomed)
 {
     size_t length = trim->path_length, more = strlen(name);
 
@@ -117,8 +115,8 @@ static void enter(struct trim *trim, int parent_fd, const char *name, const stru
     size_t mine = trim->directories.count - 1; /* unless doomed */
     walk(trim, fd, depth + 1, doomed);
     trim->path_length = length;
-    if ((doomed || time(NULL) - info->st_mtime > EMPTY_FOR_S) &&
-        unlinkat(parent_fd, name, AT_REMOVEDIR) == 0 && !doomed) { /* fails when it is not empty */
+    if ((doomed || time(NULL) - info->st_mtime > EMPTY_FOR_S) && unlinkat(parent_fd, name, AT_REMOVEDIR) == 0 &&
+        !doomed) { /* fails when it is not empty */
         trim->bytes -= trim->directories.found[mine].bytes;
         trim->directories.found[mine].bytes = 0;
     }
@@ -134,8 +132,8 @@ static void walk(struct trim *trim, int fd, int depth, bool doomed)
         close(fd);
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-            fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || info.st_dev != trim->device)
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
+            info.st_dev != trim->device)
             continue;
         if (S_ISDIR(info.st_mode))
             enter(trim, fd, name, &info, depth, doomed);

@@ -98,9 +98,13 @@ static void hurry(struct dvk_runtime *runtime, struct dvk_gate *gate, bool on)
 int dvk_gates_start(struct dvk_runtime *runtime)
 {
     const struct dvk_worker_start *start = runtime->start;
-    struct dv_lease_callbacks callbacks = {
-        .granted = granted, .recalled = changed, .look = look, .call_back = call_back,
-        .placed = placed, .evict = evict, .user = runtime};
+    struct dv_lease_callbacks callbacks = {.granted = granted,
+                                           .recalled = changed,
+                                           .look = look,
+                                           .call_back = call_back,
+                                           .placed = placed,
+                                           .evict = evict,
+                                           .user = runtime};
     bool any = false;
 
     for (uint32_t i = 0; i < start->device_count; i++) {
@@ -188,8 +192,8 @@ void dvk_gates_before_sleep(struct dvk_runtime *runtime)
 {
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
         struct dvk_gate *gate = &runtime->gates[i];
-        if (gate->in_flight == 0 || gate->closes || gate->bringing ||
-            !TAILQ_EMPTY(&gate->waiting) || !dv_lease_pauses(runtime->lease, i))
+        if (gate->in_flight == 0 || gate->closes || gate->bringing || !TAILQ_EMPTY(&gate->waiting) ||
+            !dv_lease_pauses(runtime->lease, i))
             continue;
         atomic_store(&gate->closes_with_more, false);
         dvk_gate_close(gate);
@@ -253,7 +257,7 @@ void dvk_gate_drained(struct dvk_runtime *runtime, struct dvk_gate *gate)
     if (!TAILQ_EMPTY(&gate->waiting)) /* also when the main thread is about to sleep */
         atomic_store(&runtime->gates_changed, true);
     if (brings_memory(runtime, gate))
-        return; /* after giving back now, its memory would be brought in once more */
+        return;             /* after giving back now, its memory would be brought in once more */
     gate->bringing = false; /* under the next grant room is asked for anew */
     dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
 }

@@ -17,8 +17,7 @@ struct dvk_edge {
     bool listed;    /* from a wait list: failure spreads */
 };
 
-int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner,
-                  void *shm)
+int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner, void *shm)
 {
     *graph = (struct dvk_graph){.backend = backend, .owner = owner, .shm = shm};
     TAILQ_INIT(&graph->ready);
@@ -32,8 +31,7 @@ void dvk_graph_fini(struct dvk_graph *graph)
     free(graph->queues);
 }
 
-int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot,
-                        bool in_order)
+int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot, bool in_order)
 {
     if (slot >= DV_SHM_QUEUE_COUNT)
         return -EINVAL;
@@ -165,8 +163,7 @@ static void add_edge(struct dvk_node *from, struct dvk_node *to, bool on_submit,
         to->doomed = true; /* out of memory: the command fails rather than run too early */
         return;
     }
-    *edge = (struct dvk_edge){
-        .next = from->successors, .to = to, .on_submit = on_submit, .listed = listed};
+    *edge = (struct dvk_edge){.next = from->successors, .to = to, .on_submit = on_submit, .listed = listed};
     from->successors = edge;
     to->blocked_by++;
 }
@@ -191,8 +188,7 @@ static void depend(struct dvk_node *node, struct dvk_node *dep, bool listed)
     if (dep->state == DV_NODE_DONE) {
         if (listed && dep->status < 0)
             node->doomed = true;
-    } else if (both_on_device && dep->state == DV_NODE_SUBMITTED &&
-               (dep->reports || dep->stream == node->stream)) {
+    } else if (both_on_device && dep->state == DV_NODE_SUBMITTED && (dep->reports || dep->stream == node->stream)) {
         if (dep->reports && (listed || dep->stream != node->stream))
             keep_dep(node, dep);
     } else if (both_on_device && dep->state == DV_NODE_BLOCKED) {
@@ -212,8 +208,7 @@ static void arrange_early_start(struct dvk_node *node, struct dvk_node *before)
 {
     struct dvk_node *none = NULL;
 
-    if (node->by_helper && node->blocked_by == 1 && !node->doomed &&
-        before->runs_on == DV_RUNS_ON_DEVICE)
+    if (node->by_helper && node->blocked_by == 1 && !node->doomed && before->runs_on == DV_RUNS_ON_DEVICE)
         atomic_compare_exchange_strong(&before->next_ready, &none, node);
 }
 
@@ -265,8 +260,7 @@ static bool must_report(const struct dvk_node *node)
     }
     if (node->passed_gate && node->stream->unreported_ns + node->cost_ns >= REPORT_EVERY_NS)
         return true;
-    return node->stream->unreported >= DV_MAX_UNREPORTED ||
-           (!next_is_here && !node->graph->backend->more_coming(node));
+    return node->stream->unreported >= DV_MAX_UNREPORTED || (!next_is_here && !node->graph->backend->more_coming(node));
 }
 
 /* ---- progress ---- */
@@ -470,8 +464,7 @@ static void pump(struct dvk_graph *graph)
     while ((node = TAILQ_FIRST(&graph->ready))) {
         TAILQ_REMOVE(&graph->ready, node, in_ready);
         if (node->doomed) {
-            end_without_running(node,
-                                node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
+            end_without_running(node, node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
         } else if (node->runs_on == DV_RUNS_ON_DEVICE) {
             if (passes_gate(node))
                 submit(node);
@@ -502,8 +495,7 @@ void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate)
     }
 }
 
-void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits,
-                  uint32_t wait_count)
+void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits, uint32_t wait_count)
 {
     struct dvk_graph_queue *queue = node->queue;
 
@@ -576,8 +568,7 @@ int dvk_graph_add_user_event(struct dvk_graph *graph, struct dvk_node *node)
 bool dvk_graph_is_ready(const struct dvk_node *node)
 {
     return node->runs_on == DV_RUNS_ON_HOST && !node->ended_early &&
-           (node->state == DV_NODE_SUBMITTED ||
-            (node->state == DV_NODE_BLOCKED && atomic_load(&node->ready_told)));
+           (node->state == DV_NODE_SUBMITTED || (node->state == DV_NODE_BLOCKED && atomic_load(&node->ready_told)));
 }
 
 void dvk_graph_finish(struct dvk_graph *graph, struct dvk_node *node, int32_t status)
@@ -697,8 +688,7 @@ void dvk_graph_reap(struct dvk_graph *graph)
     pump(graph);
 }
 
-static bool fence_stream(struct dvk_graph *graph, struct dvk_graph_queue *queue,
-                         struct dvk_stream *stream)
+static bool fence_stream(struct dvk_graph *graph, struct dvk_graph_queue *queue, struct dvk_stream *stream)
 {
     struct dvk_node *last = TAILQ_LAST(&stream->flight, dv_node_list);
 

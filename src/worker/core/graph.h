@@ -18,9 +18,9 @@
 #define DV_STATUS_DEPENDENCY_FAILED (-14)
 
 enum dvk_runs_on {
-    DV_RUNS_ON_DEVICE,  /* the vendor runs it */
-    DV_RUNS_ON_HOST,    /* the client runs it when told to */
-    DV_RUNS_NOWHERE, /* nothing to run: done when its dependencies are */
+    DV_RUNS_ON_DEVICE, /* the vendor runs it */
+    DV_RUNS_ON_HOST,   /* the client runs it when told to */
+    DV_RUNS_NOWHERE,   /* nothing to run: done when its dependencies are */
 };
 
 enum dvk_node_state { DV_NODE_BLOCKED, DV_NODE_SUBMITTED, DV_NODE_DONE };
@@ -39,26 +39,26 @@ TAILQ_HEAD(dv_node_list, dvk_node);
 struct dvk_gate {
     uint32_t device;
     struct dv_node_list waiting;
-    uint32_t in_flight;    /* submitted, not known to be complete */
-    uint64_t in_flight_ns; /* how long those take in all, as expected */
-    uint64_t ends_ns;      /* when they are expected to be complete */
-    uint64_t now_ns;       /* when a command was last let through; may be a little late */
-    uint64_t since_clock_ns; /* the work let through since the clock was read for it */
-    uint64_t look_ns;      /* when the next one may be let through; 0: not before something ends */
+    uint32_t in_flight;        /* submitted, not known to be complete */
+    uint64_t in_flight_ns;     /* how long those take in all, as expected */
+    uint64_t ends_ns;          /* when they are expected to be complete */
+    uint64_t now_ns;           /* when a command was last let through; may be a little late */
+    uint64_t since_clock_ns;   /* the work let through since the clock was read for it */
+    uint64_t look_ns;          /* when the next one may be let through; 0: not before something ends */
     struct dvk_stream *stream; /* of all in flight; NULL: of several */
-    struct dvk_node *last;  /* the one submitted last, whose end is the end of all; NULL: none is */
+    struct dvk_node *last;     /* the one submitted last, whose end is the end of all; NULL: none is */
     /* The node whose report means that nothing is in flight, and no command may follow under this grant;
      * NULL: none. The thread that submits sets it. The thread that reports the node changes it to
      * DV_GATE_CLOSED and gives the device back. The thread that submits clears it before it lets another
      * command through, unless the other thread was first. */
     struct dvk_node *_Atomic closing;
-    struct dvk_node *closes; /* the same, for the thread that submits alone */
+    struct dvk_node *closes;       /* the same, for the thread that submits alone */
     _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
-    uint64_t fenced;       /* serial of the grant at whose end a fence was asked for */
-    bool bringing;         /* memory for the next command is on its way: the slice does not run */
-    bool full;             /* enough is with the vendor; more follows when half of it is done */
-    bool hurried;          /* another session waits for the device: the last end is to be noticed */
-    uint64_t serial;        /* of the grant under which the last one was submitted */
+    uint64_t fenced;               /* serial of the grant at whose end a fence was asked for */
+    bool bringing;                 /* memory for the next command is on its way: the slice does not run */
+    bool full;                     /* enough is with the vendor; more follows when half of it is done */
+    bool hurried;                  /* another session waits for the device: the last end is to be noticed */
+    uint64_t serial;               /* of the grant under which the last one was submitted */
 };
 
 /* A queue of the vendor that runs commands in the order submitted. */
@@ -74,8 +74,8 @@ struct dvk_graph_queue {
     struct dvk_gate *gate; /* NULL: the device is not gated */
     struct dv_shm_queue *slot;
     struct dv_node_list active; /* not done, in the order enqueued */
-    uint32_t detached;            /* not done, beside the queue's order */
-    struct dvk_node *barrier;      /* the last one of an out-of-order queue, or NULL */
+    uint32_t detached;          /* not done, beside the queue's order */
+    struct dvk_node *barrier;   /* the last one of an out-of-order queue, or NULL */
     uint64_t last_number;
     struct dvk_stream main;
     struct dvk_stream lane; /* beside the queue's order, for host commands' own transfers */
@@ -95,25 +95,25 @@ struct dvk_node {
     struct dvk_edge *successors;
     struct dvk_node **deps; /* submitted before it, to be awaited by the vendor */
     uint32_t dep_count;
-    uint64_t number;  /* within the queue */
-    uint64_t arrival; /* within the session */
+    uint64_t number;       /* within the queue */
+    uint64_t arrival;      /* within the session */
     uint64_t cost_ns;      /* expected; gated nodes only */
     uint64_t submitted_ns; /* gated nodes only */
     uint64_t reported_ns;  /* when the vendor finished it, if it reports */
-    uint32_t event;   /* slot + 1, or 0 */
+    uint32_t event;        /* slot + 1, or 0 */
     uint32_t refs;
     uint32_t blocked_by;
     enum dvk_runs_on runs_on;
     enum dvk_node_state state;
-    bool detached;     /* not part of the queue's order */
-    bool fence;        /* stands for all that was submitted to its stream before */
-    bool everything;   /* waits for all earlier commands of an out-of-order queue */
-    bool barrier;      /* later commands of an out-of-order queue wait for it */
-    bool by_helper;    /* host command of the client's helper, which keeps their order */
-    bool reports;      /* its completion will be reported by dvk_graph_report */
-    bool doomed;       /* it will not run: an awaited event failed, or `failure` says why */
+    bool detached;   /* not part of the queue's order */
+    bool fence;      /* stands for all that was submitted to its stream before */
+    bool everything; /* waits for all earlier commands of an out-of-order queue */
+    bool barrier;    /* later commands of an out-of-order queue wait for it */
+    bool by_helper;  /* host command of the client's helper, which keeps their order */
+    bool reports;    /* its completion will be reported by dvk_graph_report */
+    bool doomed;     /* it will not run: an awaited event failed, or `failure` says why */
     bool in_blocked_list;
-    bool passed_gate; /* counted among its gate's in flight */
+    bool passed_gate;   /* counted among its gate's in flight */
     _Atomic bool ended; /* the vendor has finished it; what it printed may still be on its way */
     /* A host command that the client was told to run when the one before it was reported, ahead of the
      * main thread. Its end, too, can be known before the main thread has reaped that one. */
@@ -180,23 +180,20 @@ struct dvk_graph {
     uint32_t queue_capacity;
     struct dvk_graph_queue **queues; /* all, for fencing before sleep */
     uint32_t queue_count;
-    _Atomic(struct dvk_node *) done;    /* reported, not yet reaped: a stack */
-    _Atomic uint32_t attention;        /* above 0: work waits for the main thread to reap */
-    _Atomic bool asleep;               /* the main thread is, or is about to be */
+    _Atomic(struct dvk_node *) done; /* reported, not yet reaped: a stack */
+    _Atomic uint32_t attention;      /* above 0: work waits for the main thread to reap */
+    _Atomic bool asleep;             /* the main thread is, or is about to be */
 };
 
-int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner,
-                  void *shm);
+int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner, void *shm);
 void dvk_graph_fini(struct dvk_graph *graph);
 
-int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot,
-                        bool in_order);
+int dvk_graph_queue_init(struct dvk_graph *graph, struct dvk_graph_queue *queue, uint32_t slot, bool in_order);
 /* The queue must have no active node. */
 void dvk_graph_queue_fini(struct dvk_graph *graph, struct dvk_graph_queue *queue);
 
 /* Adds a command; it may be submitted at once. waits: event slots + 1. */
-void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits,
-                  uint32_t wait_count);
+void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits, uint32_t wait_count);
 /* A user event: a node that completes by dvk_graph_finish only. */
 int dvk_graph_add_user_event(struct dvk_graph *graph, struct dvk_node *node);
 

@@ -27,13 +27,12 @@ int dvk_guard_init(struct dvk_guard *guard, int fd, uint64_t bytes)
     /* with pages larger than the arena's, ends of objects cannot be told apart */
     bool guarded = sysconf(_SC_PAGESIZE) == DV_PAGE;
 
-    uint8_t *all = mmap(NULL, all_bytes(guard), PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *all = mmap(NULL, all_bytes(guard), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED)
         return -errno;
     guard->view = all + FENCE_BYTES;
-    if (mmap(guard->view, bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (mmap(guard->view, bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+             fd, 0) == MAP_FAILED) {
         int error = errno;
         munmap(all, all_bytes(guard));
         return -error;

@@ -28,7 +28,7 @@ struct dvk_guard {
     uint16_t *counts; /* objects on each page; NULL: nothing is guarded */
     int64_t ranges;   /* of open pages */
     struct {
-        uint64_t first, end; /* pages */
+        uint64_t first, end;         /* pages */
     } lingering[DV_GUARD_LINGERING]; /* still counted; a ring */
     uint32_t oldest, lingering_count;
 };

@@ -27,11 +27,8 @@ void dvk_accounts_start(struct dvk_runtime *runtime)
     pthread_mutex_init(&runtime->accounts_lock, NULL);
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
         uint64_t part = runtime->start->devices[i].memory_bytes / CREDIT_PART;
-        runtime->accounts[i].credit_most = part < CREDIT_LEAST  ? CREDIT_LEAST
-                                           : part > CREDIT_MOST ? CREDIT_MOST
-                                                                : part;
-        atomic_store(dv_shm_credit(runtime->header, i),
-                     is_managed(runtime, i) ? 0 : DV_CREDIT_UNLIMITED);
+        runtime->accounts[i].credit_most = part < CREDIT_LEAST ? CREDIT_LEAST : part > CREDIT_MOST ? CREDIT_MOST : part;
+        atomic_store(dv_shm_credit(runtime->header, i), is_managed(runtime, i) ? 0 : DV_CREDIT_UNLIMITED);
     }
 }
 

@@ -88,8 +88,7 @@ static void tell_how_much(struct dvk_runtime *runtime)
     if (ioctl(output.read_fd, FIONREAD, &in_pipe) < 0)
         in_pipe = 0;
     atomic_store_explicit(&runtime->header->output_made,
-                          output.tail + (output.kept_end - output.kept_at) + (uint64_t)in_pipe,
-                          memory_order_release);
+                          output.tail + (output.kept_end - output.kept_at) + (uint64_t)in_pipe, memory_order_release);
 }
 
 /* Moves kept output into the ring. */

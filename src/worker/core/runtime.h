@@ -32,7 +32,7 @@ struct dvk_runtime {
     uint64_t upcall_tail;
     struct dv_upcall *overflow; /* posted while the ring was full */
     size_t overflow_count, overflow_capacity;
-    struct dv_lease *lease;      /* NULL: no device of the session is leased */
+    struct dv_lease *lease; /* NULL: no device of the session is leased */
     struct dvk_gate gates[DV_MAX_DEVICES];
     struct dvk_account accounts[DV_MAX_DEVICES];
     pthread_mutex_t accounts_lock; /* objects end on threads of the vendor's */
@@ -40,12 +40,12 @@ struct dvk_runtime {
      * grant, the lease's thread. */
     pthread_mutex_t submitting;
     bool lease_thread_submits;
-    unsigned lease_thread_left;  /* commands that it may still submit */
-    bool shares_a_device;        /* holds one that other tenants use as well */
-    bool fence_due;              /* a lease is over: the last of its commands must be reported */
-    _Atomic bool gates_changed;  /* a lease was granted or recalled; set by the lease's thread */
+    unsigned lease_thread_left;        /* commands that it may still submit */
+    bool shares_a_device;              /* holds one that other tenants use as well */
+    bool fence_due;                    /* a lease is over: the last of its commands must be reported */
+    _Atomic bool gates_changed;        /* a lease was granted or recalled; set by the lease's thread */
     const struct dvk_runtime_api *ops; /* the executing part */
-    void *api;                        /* its own state */
+    void *api;                         /* its own state */
 };
 
 /* The part that executes an API. */

@@ -31,15 +31,29 @@
 /* Files that every vendor's driver may see; those missing on a machine are left out. Programs and
  * libraries, because PoCL runs a linker when it compiles; the processors, to count them. */
 static const char *const usual_paths[] = {
-    "/usr",           "/bin",           "/sbin",
-    "/lib",           "/lib32",         "/lib64",
-    "/libx32",        "/etc/ld.so.cache", "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL",
-    "/etc/localtime", "/sys/devices/system", "/sys/bus/pci/devices/0000:00:00.0/vendor", "/dev/null",
-    "/dev/zero",      "/dev/full",      "/dev/random",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/OpenCL",
+    "/etc/localtime",
+    "/sys/devices/system",
+    "/sys/bus/pci/devices/0000:00:00.0/vendor",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
     "/dev/urandom",
     /* the only files of /proc about the machine: PoCL and hwloc read them */
-    "/proc/cpuinfo",  "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
 };
 
 /* The kernel's /proc has no way to show its own processes and these few files alone, so it is mounted
@@ -83,9 +97,8 @@ static bool is_list(const char *list, size_t bytes)
 
 bool dvk_sandbox_is_sound(const struct dv_sandbox_settings *sandbox)
 {
-    return sandbox->group_count <= DV_SANDBOX_GROUPS_MAX &&
-           sandbox->ioctl_count <= DV_SANDBOX_IOCTLS_MAX && sandbox->root[0] == '/' &&
-           memchr(sandbox->root, '\0', sizeof sandbox->root) &&
+    return sandbox->group_count <= DV_SANDBOX_GROUPS_MAX && sandbox->ioctl_count <= DV_SANDBOX_IOCTLS_MAX &&
+           sandbox->root[0] == '/' && memchr(sandbox->root, '\0', sizeof sandbox->root) &&
            is_list(sandbox->paths, sizeof sandbox->paths) && is_list(sandbox->calls, sizeof sandbox->calls);
 }
 
@@ -153,8 +166,9 @@ int dvk_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text
      * cannot give it one), nor a file of cgroups. So the unit can forbid those namespaces to all of divvyd. */
     if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET) < 0) {
         status = -errno;
-        snprintf(text, bytes, "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
-                              "for that, or sandbox: no",
+        snprintf(text, bytes,
+                 "cannot make namespaces for a worker: %s; divvyd needs CAP_SYS_ADMIN "
+                 "for that, or sandbox: no",
                  strerror(-status));
     }
     return status;
@@ -164,8 +178,7 @@ int dvk_sandbox_leave_host(const struct dv_sandbox_settings *sandbox, char *text
 
 static int make_parents(struct view *view)
 {
-    for (char *slash = strchr(view->path + strlen(view->root) + 1, '/'); slash;
-         slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(view->path + strlen(view->root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         int status = mkdir(view->path, 0755) < 0 && errno != EEXIST ? -errno : 0;
         *slash = '/';
@@ -178,17 +191,15 @@ static int make_parents(struct view *view)
 /* Also makes everything read-only that is mounted below the path. */
 static int make_read_only(const char *path, bool is_device)
 {
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
-                                                (is_device ? MOUNT_ATTR_NOEXEC : 0)};
+    struct mount_attr attributes = {.attr_set =
+                                        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | (is_device ? MOUNT_ATTR_NOEXEC : 0)};
 
-    if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
-                sizeof attributes) == 0)
+    if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes, sizeof attributes) == 0)
         return 0;
     if (errno != ENOSYS)
         return -errno;
     /* Linux before 5.12: the top one only; mounts below it have their own permissions */
-    return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno
-                                                                                            : 0;
+    return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID, NULL) < 0 ? -errno : 0;
 }
 
 static int set_place(struct view *view, const char *path)
@@ -236,8 +247,7 @@ static int show(struct view *view, const char *path)
     return 0;
 }
 
-static int show_fresh(struct view *view, const char *path, const char *type, unsigned long flags,
-                      const char *options)
+static int show_fresh(struct view *view, const char *path, const char *type, unsigned long flags, const char *options)
 {
     int status = set_place(view, path);
 
@@ -263,9 +273,8 @@ static int show_cache(struct view *view, int cache_fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", cache_fd);
     ssize_t length = readlink(link, source, sizeof source - 1);
     source[length < 0 ? 0 : length] = '\0';
-    if ((mkdir(view->path, 0755) < 0 && errno != EEXIST) ||
-        mount(source, view->path, NULL, MS_BIND, NULL) < 0 || fstat(cache_fd, &wanted) < 0 ||
-        stat(view->path, &found) < 0)
+    if ((mkdir(view->path, 0755) < 0 && errno != EEXIST) || mount(source, view->path, NULL, MS_BIND, NULL) < 0 ||
+        fstat(cache_fd, &wanted) < 0 || stat(view->path, &found) < 0)
         return failed(view, "cannot show", "the directory for compiled kernels");
     if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino) {
         errno = ESTALE;
@@ -335,9 +344,8 @@ static int change_view(struct view *view, const struct dv_sandbox_settings *sand
     int status = put_view_together(view, sandbox, cache_fd);
     if (status < 0)
         return status;
-    if (chdir(view->root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
-        umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ||
-        mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+    if (chdir(view->root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+        chdir("/") < 0 || mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
         return failed(view, "cannot change the root directory to", view->root);
     return 0;
 }
@@ -400,8 +408,8 @@ static int drop_rights(const struct view *view, const struct dv_sandbox_settings
         errno = EPERM;
         return failed(view, "cannot give up", "the worker's rights");
     }
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0)
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_DUMPABLE, 0) < 0)
         return failed(view, "cannot give up", "the worker's rights for good");
     return 0;
 }
@@ -455,8 +463,8 @@ static int enter_without_sandbox(const struct view *view, const struct dv_sandbo
     }
     if (cache_fd < 0) {
         errno = ENOENT;
-        status = failed(view, "a worker without a sandbox has no place for compiled kernels, see divvyd's log:",
-                        "its directory");
+        status = failed(
+            view, "a worker without a sandbox has no place for compiled kernels, see divvyd's log:", "its directory");
     } else if (fchdir(cache_fd) < 0) {
         status = failed(view, "cannot change to", "the directory for compiled kernels");
     }

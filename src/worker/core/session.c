@@ -47,23 +47,20 @@ static void *watch_tenant(void *argument)
 
 _Noreturn void dvk_runtime_abandon(struct dvk_runtime *runtime, const char *reason)
 {
-    dv_warning("session %llu ended: its client %s",
-               (unsigned long long)runtime->start->session, reason);
+    dv_warning("session %llu ended: its client %s", (unsigned long long)runtime->start->session, reason);
     _exit(3);
 }
 
 void *dvk_runtime_arena(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
 {
-    if (offset < DV_SHM_ARENA_OFFSET || offset > runtime->shm_bytes ||
-        bytes > runtime->shm_bytes - offset)
+    if (offset < DV_SHM_ARENA_OFFSET || offset > runtime->shm_bytes || bytes > runtime->shm_bytes - offset)
         return NULL;
     return runtime->shm + offset;
 }
 
 void *dvk_runtime_lend(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
 {
-    return dvk_runtime_arena(runtime, offset, bytes) ? dvk_guard_open(&runtime->guard, offset, bytes)
-                                                    : NULL;
+    return dvk_runtime_arena(runtime, offset, bytes) ? dvk_guard_open(&runtime->guard, offset, bytes) : NULL;
 }
 
 void dvk_runtime_take_back(struct dvk_runtime *runtime, uint64_t offset, uint64_t bytes)
@@ -101,8 +98,7 @@ static bool flush_overflow(struct dvk_runtime *runtime)
         moved++;
     if (moved) {
         runtime->overflow_count -= moved;
-        memmove(runtime->overflow, runtime->overflow + moved,
-                runtime->overflow_count * sizeof *runtime->overflow);
+        memmove(runtime->overflow, runtime->overflow + moved, runtime->overflow_count * sizeof *runtime->overflow);
     }
     return moved > 0;
 }
@@ -151,8 +147,7 @@ static uint64_t gates_timeout(const struct dvk_runtime *runtime)
 
 static bool may_sleep(struct dvk_runtime *runtime, const _Atomic bool *over)
 {
-    bool wanted = over ? atomic_load(over)
-                       : atomic_load(&runtime->header->ring_tail) != runtime->ring.head;
+    bool wanted = over ? atomic_load(over) : atomic_load(&runtime->header->ring_tail) != runtime->ring.head;
 
     return !wanted && !atomic_load(&runtime->graph.done) && !atomic_load(&runtime->gates_changed);
 }
@@ -305,17 +300,15 @@ int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dv
     runtime.shm_bytes = start->shm_bytes;
     if (start->shm_bytes < DV_SHM_BYTES_MIN || start->shm_bytes > DV_SHM_BYTES_MAX)
         return 1;
-    runtime.shm = mmap(NULL, start->shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                       start->shm_fd, 0);
+    runtime.shm = mmap(NULL, start->shm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, start->shm_fd, 0);
     if (runtime.shm == MAP_FAILED) {
-        dv_error("cannot map the session's memory (%llu bytes): %m",
-                 (unsigned long long)start->shm_bytes);
+        dv_error("cannot map the session's memory (%llu bytes): %m", (unsigned long long)start->shm_bytes);
         return 1;
     }
     int guarded = dvk_guard_init(&runtime.guard, start->shm_fd, start->shm_bytes);
     if (guarded < 0) {
-        dv_error("cannot map the session's memory objects (%llu bytes): %s",
-                 (unsigned long long)start->shm_bytes, strerror(-guarded));
+        dv_error("cannot map the session's memory objects (%llu bytes): %s", (unsigned long long)start->shm_bytes,
+                 strerror(-guarded));
         return 1;
     }
     close(start->shm_fd);
@@ -331,8 +324,7 @@ int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dv
         return 1;
     }
 
-    if (pthread_create(&watcher, NULL, watch_tenant, &runtime) != 0 ||
-        dvk_output_start(&runtime) < 0) {
+    if (pthread_create(&watcher, NULL, watch_tenant, &runtime) != 0 || dvk_output_start(&runtime) < 0) {
         fail_start(&runtime, "the worker could not start its threads");
         return 1;
     }

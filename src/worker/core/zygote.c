@@ -55,8 +55,8 @@ struct zygote {
 static bool send_answer(struct zygote *zygote, int pidfd)
 {
     zygote->answer.magic = DV_WIRE_MAGIC;
-    int error = dv_fd_send(zygote->socket_fd, &zygote->answer,
-                           dv_zygote_answer_bytes(&zygote->answer), &pidfd, pidfd >= 0 ? 1 : 0);
+    int error = dv_fd_send(zygote->socket_fd, &zygote->answer, dv_zygote_answer_bytes(&zygote->answer), &pidfd,
+                           pidfd >= 0 ? 1 : 0);
     if (error < 0 && error != -EPIPE)
         dv_error("cannot answer divvyd: %s", strerror(-error));
     return error >= 0;
@@ -64,8 +64,7 @@ static bool send_answer(struct zygote *zygote, int pidfd)
 
 static void answer_failure(struct zygote *zygote, uint64_t session, int error, const char *text)
 {
-    zygote->answer =
-        (struct dv_zygote_answer){.event = DV_ZYGOTE_FAILED, .session = session, .status = error};
+    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_FAILED, .session = session, .status = error};
     snprintf(zygote->answer.text, sizeof zygote->answer.text, "%s", text);
     send_answer(zygote, -1);
 }
@@ -152,23 +151,21 @@ static pid_t fork_child(const struct dv_sandbox_settings *sandbox, char *text, s
     if (between > 0)
         waitpid(between, NULL, 0);
     if (report.pid < 0)
-        snprintf(text, bytes, "%s",
-                 report.text[0] ? report.text : "the process that makes a worker's sandbox failed");
+        snprintf(text, bytes, "%s", report.text[0] ? report.text : "the process that makes a worker's sandbox failed");
     return report.pid;
 }
 
-static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_request *request,
-                                 const int *fds)
+static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
 {
     char name[16]; /* as long as the kernel keeps */
     struct dvk_worker_start start = {.session = request->session,
-                                    .shm_bytes = request->shm_bytes,
-                                    .shm_fd = fds[FD_SHM],
-                                    .control_fd = fds[FD_CONTROL],
-                                    .tenant_pidfd = fds[FD_TENANT],
-                                    .sandbox = &request->sandbox,
-                                    .cache_fd = fds[FD_CACHE],
-                                    .device_count = request->device_count};
+                                     .shm_bytes = request->shm_bytes,
+                                     .shm_fd = fds[FD_SHM],
+                                     .control_fd = fds[FD_CONTROL],
+                                     .tenant_pidfd = fds[FD_TENANT],
+                                     .sandbox = &request->sandbox,
+                                     .cache_fd = fds[FD_CACHE],
+                                     .device_count = request->device_count};
 
     dup2(fds[FD_LOG], STDERR_FILENO);
     dup2(fds[FD_LOG], STDOUT_FILENO);
@@ -198,8 +195,8 @@ static _Noreturn void run_probe(struct zygote *zygote, const struct dv_sandbox_s
         answer->unsandboxed = sandbox->on && dvk_sandbox_is_refused(answer->status);
         _exit(send_answer(zygote, -1) ? PROBE_HAS_ANSWERED : 1);
     }
-    int count = zygote->api->probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found, answer->text,
-                                   sizeof answer->text);
+    int count =
+        zygote->api->probe(answer->devices, DV_MAX_DEVICES, &answer->devices_found, answer->text, sizeof answer->text);
     answer->status = count < 0 ? count : 0;
     answer->device_count = count < 0 ? 0 : (uint32_t)count;
     if (count <= 0 && !answer->text[0])
@@ -221,8 +218,7 @@ static bool reserve_child(struct zygote *zygote)
     return true;
 }
 
-static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *request,
-                        const int *fds)
+static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *request, const int *fds)
 {
     char text[DV_MAX_MESSAGE_TEXT - 64] = "";
 
@@ -248,8 +244,7 @@ static void fork_worker(struct zygote *zygote, const struct dv_zygote_request *r
         answer_failure(zygote, request->session, error, text);
         return;
     }
-    zygote->answer = (struct dv_zygote_answer){
-        .event = DV_ZYGOTE_FORKED, .session = request->session, .pid = pid};
+    zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_FORKED, .session = request->session, .pid = pid};
     send_answer(zygote, pidfd);
     close(pidfd);
 }
@@ -307,8 +302,7 @@ static int remove_directory(const struct dv_sandbox_settings *sandbox, int direc
     if (pid < 0)
         return -errno;
     waitpid(pid, NULL, 0);
-    if (fstat(directory_fd, &wanted) < 0 ||
-        fstatat(parent_fd, sandbox->paths, &found, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstat(directory_fd, &wanted) < 0 || fstatat(parent_fd, sandbox->paths, &found, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (wanted.st_dev != found.st_dev || wanted.st_ino != found.st_ino)
         return -ESTALE;
@@ -355,8 +349,7 @@ static bool serve_request(struct zygote *zygote)
     struct dv_zygote_request request = {0};
     int fds[FD_COUNT] = {-1, -1, -1, -1, -1};
     int fd_count;
-    ssize_t length =
-        dv_fd_receive(zygote->socket_fd, &request, sizeof request, fds, FD_COUNT, &fd_count, 0);
+    ssize_t length = dv_fd_receive(zygote->socket_fd, &request, sizeof request, fds, FD_COUNT, &fd_count, 0);
 
     if (length == 0 || length == -ECONNRESET)
         return false;
@@ -364,9 +357,8 @@ static bool serve_request(struct zygote *zygote)
         dv_error("cannot read a request: %s", strerror((int)-length));
         return length == -EMSGSIZE;
     }
-    if (length < (ssize_t)offsetof(struct dv_zygote_request, devices) ||
-        request.magic != DV_WIRE_MAGIC || request.device_count > DV_MAX_DEVICES ||
-        (size_t)length != dv_zygote_request_bytes(&request))
+    if (length < (ssize_t)offsetof(struct dv_zygote_request, devices) || request.magic != DV_WIRE_MAGIC ||
+        request.device_count > DV_MAX_DEVICES || (size_t)length != dv_zygote_request_bytes(&request))
         dv_error("ignored an invalid request of %zd bytes", length);
     else if (!dvk_sandbox_is_sound(&request.sandbox) || !may_be(zygote, &request.sandbox))
         answer_failure(zygote, request.session, -EPROTO, "invalid sandbox settings");
@@ -398,8 +390,7 @@ static void tell_probe_end(struct zygote *zygote, int status)
         snprintf(text, sizeof text, "the vendor's driver crashed (SIG%s) while listing its devices",
                  sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
     else
-        snprintf(text, sizeof text,
-                 "the vendor's driver ended the process (code %d) while listing its devices",
+        snprintf(text, sizeof text, "the vendor's driver ended the process (code %d) while listing its devices",
                  WEXITSTATUS(status));
     answer_probe_failure(zygote, text, false);
 }
@@ -409,10 +400,8 @@ static void tell_worker_end(struct zygote *zygote, pid_t pid, int status)
     for (size_t i = 0; i < zygote->child_count; i++) {
         if (zygote->children[i].pid != pid)
             continue;
-        zygote->answer = (struct dv_zygote_answer){.event = DV_ZYGOTE_EXITED,
-                                                   .session = zygote->children[i].session,
-                                                   .pid = pid,
-                                                   .status = status};
+        zygote->answer = (struct dv_zygote_answer){
+            .event = DV_ZYGOTE_EXITED, .session = zygote->children[i].session, .pid = pid, .status = status};
         zygote->children[i] = zygote->children[--zygote->child_count];
         send_answer(zygote, -1);
         return;

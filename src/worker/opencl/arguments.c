@@ -6,8 +6,7 @@
 
 struct dvk_arguments *dvk_arguments_new(uint32_t count)
 {
-    struct dvk_arguments *arguments =
-        calloc(1, sizeof *arguments + count * sizeof arguments->list[0]);
+    struct dvk_arguments *arguments = calloc(1, sizeof *arguments + count * sizeof arguments->list[0]);
     if (arguments) {
         arguments->refs = 1;
         arguments->count = count;
@@ -96,8 +95,7 @@ cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments
     for (uint32_t i = 0; i < arguments->count; i++) {
         const struct dvk_argument *argument = &arguments->list[i];
         uint64_t made = argument->mem ? argument->mem->made : 0;
-        if (kernel->applied[i] == argument->version && argument->form &&
-            kernel->applied_made[i] == made)
+        if (kernel->applied[i] == argument->version && argument->form && kernel->applied_made[i] == made)
             continue;
         cl_int error = apply_argument(kernel->vendor, i, argument);
         kernel->applied[i] = error == CL_SUCCESS ? argument->version : 0;

@@ -20,8 +20,7 @@ static struct dvk_room *room_of(const struct dvk_mem *root)
 
 static void *map(uint64_t bytes)
 {
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (memory == MAP_FAILED)
         return NULL;
@@ -39,8 +38,8 @@ static void *pin(const struct dvk_context *context, cl_command_queue queue, uint
         *pinned = NULL;
         return NULL;
     }
-    void *memory = clEnqueueMapBuffer(queue, *pinned, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0, NULL,
-                                      NULL, &error);
+    void *memory =
+        clEnqueueMapBuffer(queue, *pinned, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0, NULL, NULL, &error);
     if (error == CL_SUCCESS)
         return memory;
     clReleaseMemObject(*pinned);
@@ -61,8 +60,7 @@ static uint64_t copying_ns(const struct dvk_mem *root, cl_command_queue queue, v
 
     for (int i = 0; i <= TRIES; i++) {
         uint64_t began = dv_now();
-        if (clEnqueueReadBuffer(queue, root->vendor, CL_TRUE, 0, TRIED_BYTES, memory, 0, NULL, NULL) !=
-            CL_SUCCESS)
+        if (clEnqueueReadBuffer(queue, root->vendor, CL_TRUE, 0, TRIED_BYTES, memory, 0, NULL, NULL) != CL_SUCCESS)
             return 0;
         uint64_t took = dv_now() - began;
         if (i > 0 && took < best)
@@ -93,7 +91,8 @@ static bool should_pin(const struct dvk_mem *root, cl_command_queue queue)
     if (!queue || room->pinned == DV_PINNED_NO || root->backing_bytes < MAP_FROM ||
         root->backing_bytes > PINNED_MOST - room->pinned_bytes)
         return false;
-    if (room->pinned == DV_PINNED_AUTO && root->residence >= DVK_RESIDENT && !root->is_image && root->bytes >= TRIED_BYTES)
+    if (room->pinned == DV_PINNED_AUTO && root->residence >= DVK_RESIDENT && !root->is_image &&
+        root->bytes >= TRIED_BYTES)
         room->pinned = pinning_gains(root, queue) ? DV_PINNED_YES : DV_PINNED_NO;
     return room->pinned == DV_PINNED_YES;
 }

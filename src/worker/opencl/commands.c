@@ -41,8 +41,7 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
 }
 
 /* Until the vendor has them, the application may release what it gave us. */
-bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
-                               uint32_t count)
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids, uint32_t count)
 {
     c->listed = calloc(count ? count : 1, sizeof *c->listed);
     if (!c->listed)
@@ -141,8 +140,7 @@ static void before_visible(struct dvk_node *node)
     if (c->flag)
         atomic_store_explicit(c->flag, 0, memory_order_release);
     if (c->free_after)
-        dvk_runtime_upcall(c->worker->runtime,
-                          &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, true);
+        dvk_runtime_upcall(c->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = c->free_after}, true);
 }
 
 static void notify(struct dvk_graph *graph, uint32_t slot)
@@ -177,8 +175,7 @@ static int32_t open_lane(struct dvk_queue *queue)
 {
     cl_int error = CL_SUCCESS;
     if (!queue->lane)
-        queue->lane =
-            clCreateCommandQueue(queue->context->vendor, queue->device->vendor, 0, &error);
+        queue->lane = clCreateCommandQueue(queue->context->vendor, queue->device->vendor, 0, &error);
     return error;
 }
 
@@ -219,8 +216,7 @@ static int32_t submit(struct dvk_node *node)
             (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + node->event - 1;
         atomic_store(&slot->status, CL_SUBMITTED);
     }
-    if (node->reports &&
-        clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
+    if (node->reports && clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
         /* no callback to be had: wait for it here, late but right */
         cl_int status = CL_COMPLETE;
         clWaitForEvents(1, &c->event);
@@ -237,10 +233,8 @@ static void turn(struct dvk_node *node)
 
     if (m->by_helper) {
         dvk_runtime_upcall(c->worker->runtime,
-                          &(struct dv_upcall){.kind = DV_UPCALL_TURN,
-                                              .a = head_of(c)->queue,
-                                              .b = node->number},
-                          true);
+                           &(struct dv_upcall){.kind = DV_UPCALL_TURN, .a = head_of(c)->queue, .b = node->number},
+                           true);
         return;
     }
     dvk_send_reply(dvk_find_reply(c->worker, m->reply, 0), CL_SUCCESS);
@@ -253,23 +247,18 @@ static void failed(struct dvk_node *node, int32_t status)
     struct dvk_command *c = command_of(node);
 
     if (node->by_helper && node->doomed) /* the client still keeps what it would have moved */
-        dvk_runtime_upcall(c->worker->runtime,
-                          &(struct dv_upcall){.kind = DV_UPCALL_TURN,
-                                              .a = head_of(c)->queue,
-                                              .b = node->number,
-                                              .c = 1},
-                          true);
+        dvk_runtime_upcall(
+            c->worker->runtime,
+            &(struct dv_upcall){.kind = DV_UPCALL_TURN, .a = head_of(c)->queue, .b = node->number, .c = 1}, true);
     if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
         return;
     if (c->worker->failures < FAILURES_LOGGED)
-        dv_warning("%s failed after it was accepted: error %d%s", c->info ? c->info->name : "fence",
-                   status,
+        dv_warning("%s failed after it was accepted: error %d%s", c->info ? c->info->name : "fence", status,
                    ++c->worker->failures == FAILURES_LOGGED ? "; more such failures are not logged" : "");
-    dvk_runtime_upcall(c->worker->runtime,
-                      &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
-                                          .a = c->queue->context->id,
-                                          .b = (uint64_t)(int64_t)status},
-                      true);
+    dvk_runtime_upcall(
+        c->worker->runtime,
+        &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT, .a = c->queue->context->id, .b = (uint64_t)(int64_t)status},
+        true);
 }
 
 /* A command that waits at the gate may refer to those it follows, and need the room of what they used. */
@@ -326,8 +315,7 @@ static bool more_coming(const struct dvk_node *node)
             continue;
         }
         if (next.record.op >= DVW_OP_COUNT || next.record.op == DVW_OP_HOST ||
-            c->worker->messages[next.record.op].style != DVK_STYLE_QUEUE ||
-            next.record.bytes < sizeof next)
+            c->worker->messages[next.record.op].style != DVK_STYLE_QUEUE || next.record.bytes < sizeof next)
             return false;
         memcpy(&next, ahead.data + (ahead.head & DV_RING_MASK), sizeof next);
         return next.queue == head_of(c)->queue;
@@ -337,8 +325,7 @@ static bool more_coming(const struct dvk_node *node)
 
 static struct dvk_runtime *runtime_of(struct dvk_gate *gate)
 {
-    return (struct dvk_runtime *)((char *)(gate - gate->device) -
-                                 offsetof(struct dvk_runtime, gates));
+    return (struct dvk_runtime *)((char *)(gate - gate->device) - offsetof(struct dvk_runtime, gates));
 }
 
 /* What is not known yet is taken for this, so that it runs with little behind it. */
@@ -473,9 +460,8 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, co
         c->node.failure = error;
         dv_warning("%s cannot run: error %d", info->name, error);
     }
-    dvk_graph_add(&runtime->graph, &c->node,
-                 (const uint32_t *)(c->record + record->bytes - waits_bytes(head)),
-                 head->wait_count);
+    dvk_graph_add(&runtime->graph, &c->node, (const uint32_t *)(c->record + record->bytes - waits_bytes(head)),
+                  head->wait_count);
 }
 
 /* ---- markers ---- */
@@ -497,14 +483,13 @@ int32_t dvk_submit_marker(struct dvk_worker *w, struct dvk_command *c)
     /* Without an event there is nothing to mark: the stream keeps the order anyway. */
     if (!c->node.reports && c->wait_count == 0)
         return CL_SUCCESS;
-    return clEnqueueMarkerWithWaitList(dvk_command_queue(c), c->wait_count, c->waits,
-                                       dvk_command_event(c));
+    return clEnqueueMarkerWithWaitList(dvk_command_queue(c), c->wait_count, c->waits, dvk_command_event(c));
 }
 
 /* ---- user events ---- */
 
-void dvk_on_create_user_event(struct dvk_worker *w, const struct dvw_create_user_event *m,
-                              const uint8_t *tail, size_t tail_bytes)
+void dvk_on_create_user_event(struct dvk_worker *w, const struct dvw_create_user_event *m, const uint8_t *tail,
+                              size_t tail_bytes)
 {
     struct dvk_command *c = calloc(1, sizeof *c);
 
@@ -512,13 +497,12 @@ void dvk_on_create_user_event(struct dvk_worker *w, const struct dvw_create_user
         return;
     c->worker = w;
     c->node.event = m->event;
-    if (m->event == 0 || m->event > DV_SHM_EVENT_COUNT ||
-        dvk_graph_add_user_event(&w->runtime->graph, &c->node) < 0)
+    if (m->event == 0 || m->event > DV_SHM_EVENT_COUNT || dvk_graph_add_user_event(&w->runtime->graph, &c->node) < 0)
         free(c);
 }
 
-void dvk_on_set_user_event(struct dvk_worker *w, const struct dvw_set_user_event *m,
-                           const uint8_t *tail, size_t tail_bytes)
+void dvk_on_set_user_event(struct dvk_worker *w, const struct dvw_set_user_event *m, const uint8_t *tail,
+                           size_t tail_bytes)
 {
     struct dvk_node *node = dvk_graph_event_node(&w->runtime->graph, m->event);
 

@@ -10,11 +10,10 @@ static void CL_CALLBACK context_error(const char *text, const void *info, size_t
 {
     struct dvk_context *context = user;
     dv_warning("vendor: %s", text ? text : "error");
-    dvk_runtime_upcall(context->worker->runtime,
-                      &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
-                                          .a = context->id,
-                                          .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
-                      true);
+    dvk_runtime_upcall(
+        context->worker->runtime,
+        &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT, .a = context->id, .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
+        true);
 }
 
 static struct dvk_context *new_context(struct dvk_worker *w)
@@ -45,8 +44,7 @@ static cl_int count_context(struct dvk_context *context)
         uint64_t bytes = runtime->start->devices[device].per_context_bytes;
         if (bytes == 0)
             continue;
-        if (dvk_account_claim(runtime, device, bytes) < 0 ||
-            !dvk_account_use(runtime, device, bytes, true))
+        if (dvk_account_claim(runtime, device, bytes) < 0 || !dvk_account_use(runtime, device, bytes, true))
             return CL_OUT_OF_RESOURCES;
         context->counted_bytes[i] = bytes;
     }
@@ -81,8 +79,7 @@ static void close_context(struct dvk_context *context)
         clReleaseContext(context->vendor);
     for (uint32_t i = 0; i < context->device_count; i++)
         if (context->counted_bytes[i])
-            dvk_account_drop(context->worker->runtime, context->devices[i]->index,
-                            context->counted_bytes[i]);
+            dvk_account_drop(context->worker->runtime, context->devices[i]->index, context->counted_bytes[i]);
     idle_context(context->worker, context);
 }
 
@@ -93,15 +90,14 @@ void dvk_context_unref(struct dvk_context *context)
         close_context(context);
 }
 
-int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m,
-                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_context *m, const uint8_t *tail,
+                              size_t tail_bytes, struct dvk_reply *reply)
 {
     cl_device_id devices[DV_MAX_DEVICES];
     struct dvk_context *context;
     cl_int error;
 
-    if (m->device_count == 0 || m->device_count > DV_MAX_DEVICES ||
-        tail_bytes / 4 < m->device_count)
+    if (m->device_count == 0 || m->device_count > DV_MAX_DEVICES || tail_bytes / 4 < m->device_count)
         return CL_INVALID_VALUE;
     context = new_context(w);
     if (!context)
@@ -120,14 +116,12 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
         }
         devices[i] = context->devices[i]->vendor;
     }
-    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                          (cl_context_properties)context->devices[0]->platform, 0};
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)context->devices[0]->platform, 0};
     error = join_context(context);
     if (error == CL_SUCCESS)
         error = count_context(context);
     if (error == CL_SUCCESS)
-        context->vendor =
-            clCreateContext(properties, m->device_count, devices, context_error, context, &error);
+        context->vendor = clCreateContext(properties, m->device_count, devices, context_error, context, &error);
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_CONTEXT, m->id, context);
     if (error != CL_SUCCESS) {
@@ -135,13 +129,12 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
         return error;
     }
     for (uint32_t i = 0; i < m->device_count; i++)
-        atomic_fetch_or(&w->runtime->header->device_mask,
-                        UINT64_C(1) << context->devices[i]->index);
+        atomic_fetch_or(&w->runtime->header->device_mask, UINT64_C(1) << context->devices[i]->index);
     return CL_SUCCESS;
 }
 
-int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue *m,
-                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue *m, const uint8_t *tail,
+                            size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
     struct dvk_device *device = dvk_find_device(w, m->device);
@@ -164,10 +157,9 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
     queue->profiling = m->profiling;
     /* The graph keeps out-of-order queues itself; the vendor's queue runs what it is given in the
      * order given, so a command never needs an event to follow its predecessor. */
-    queue->vendor = clCreateCommandQueue(context->vendor, device->vendor,
-                                         m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
-    if (error == CL_SUCCESS &&
-        dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
+    queue->vendor =
+        clCreateCommandQueue(context->vendor, device->vendor, m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
+    if (error == CL_SUCCESS && dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
         error = CL_OUT_OF_RESOURCES;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_QUEUE, m->id, queue);
@@ -199,8 +191,8 @@ void dvk_queue_close(struct dvk_worker *w, struct dvk_queue *queue)
 
 bool dvk_queue_is_idle(const struct dvk_queue *queue)
 {
-    return TAILQ_EMPTY(&queue->graph.active) && queue->graph.detached == 0 &&
-           TAILQ_EMPTY(&queue->graph.main.flight) && TAILQ_EMPTY(&queue->graph.lane.flight);
+    return TAILQ_EMPTY(&queue->graph.active) && queue->graph.detached == 0 && TAILQ_EMPTY(&queue->graph.main.flight) &&
+           TAILQ_EMPTY(&queue->graph.lane.flight);
 }
 
 void dvk_close_released_queues(struct dvk_worker *w)

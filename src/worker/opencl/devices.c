@@ -5,8 +5,8 @@
 #include "src/base/cleanup.h"
 #include "src/worker/opencl/executor.h"
 
-int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices *m,
-                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices *m, const uint8_t *tail,
+                            size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dv_wire_device list[DV_MAX_DEVICES];
 
@@ -15,13 +15,11 @@ int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices 
         struct dvk_device *device = w->devices[i];
         cl_ulong max_alloc = 0;
         cl_uint align_bits = 0;
-        clGetDeviceInfo(device->vendor, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof max_alloc, &max_alloc,
-                        NULL);
+        clGetDeviceInfo(device->vendor, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof max_alloc, &max_alloc, NULL);
         uint64_t quota = w->runtime->start->devices[i].memory_bytes;
         if (quota && max_alloc > quota)
             max_alloc = quota;
-        clGetDeviceInfo(device->vendor, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits,
-                        &align_bits, NULL);
+        clGetDeviceInfo(device->vendor, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align_bits, &align_bits, NULL);
         list[i] = (struct dv_wire_device){.id = i + 1,
                                           .platform = device->platform_index,
                                           .type = device->type,
@@ -30,15 +28,15 @@ int32_t dvk_on_list_devices(struct dvk_worker *w, const struct dvw_list_devices 
                                           .max_alloc_bytes = max_alloc,
                                           .base_align = align_bits / 8};
         snprintf(list[i].name, sizeof list[i].name, "%s", device->name);
-        clGetPlatformInfo(device->platform, CL_PLATFORM_NAME, sizeof list[i].platform_name - 1,
-                          list[i].platform_name, NULL);
+        clGetPlatformInfo(device->platform, CL_PLATFORM_NAME, sizeof list[i].platform_name - 1, list[i].platform_name,
+                          NULL);
     }
     dvk_reply_put(reply, list, w->device_count * sizeof list[0]);
     return CL_SUCCESS;
 }
 
-int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_sub_devices *m,
-                                  const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_sub_devices *m, const uint8_t *tail,
+                                  size_t tail_bytes, struct dvk_reply *reply)
 {
     enum { MOST = 64 };
     struct dvk_device *device = dvk_find_device(w, m->device);

@@ -18,9 +18,8 @@ static const uint64_t presented_type[] = {
     [DV_PRESENT_AS_ACCELERATOR] = CL_DEVICE_TYPE_ACCELERATOR,
 };
 
-static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
-                      const struct dv_device_report *report, cl_device_id vendor,
-                      cl_platform_id platform)
+static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant, const struct dv_device_report *report,
+                      cl_device_id vendor, cl_platform_id platform)
 {
     struct dvk_device *device = calloc(1, sizeof *device);
 
@@ -32,9 +31,8 @@ static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
                                   .index = w->device_count,
                                   .type = report->type,
                                   .scrubbed = grant->scrubbed == 1,
-                                  .unified = grant->unified == DV_UNIFIED_AUTO
-                                                 ? report->host_unified
-                                                 : grant->unified == DV_UNIFIED_YES};
+                                  .unified = grant->unified == DV_UNIFIED_AUTO ? report->host_unified
+                                                                               : grant->unified == DV_UNIFIED_YES};
     if (grant->present_as > DV_PRESENT_AS_IS && grant->present_as <= DV_PRESENT_AS_ACCELERATOR)
         device->type = presented_type[grant->present_as] | (report->type & CL_DEVICE_TYPE_DEFAULT);
     snprintf(device->name, sizeof device->name, "%.*s", DV_MAX_DEVICE_NAME - 1, grant->name);
@@ -57,8 +55,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
     runtime->api = w;
     w->messages = dvk_messages;
     uint32_t found;
-    int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, &found, text,
-                                   text_bytes);
+    int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, &found, text, text_bytes);
     for (uint32_t g = 0; g < runtime->start->device_count && g < DV_MAX_DEVICES; g++) {
         const struct dv_device_grant *grant = &runtime->start->devices[g];
         for (int i = 0; i < count; i++)
@@ -75,8 +72,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
     return 0;
 }
 
-static void answer(struct dvk_worker *w, const struct dvk_message_info *info, const uint8_t *record,
-                   size_t tail_bytes)
+static void answer(struct dvk_worker *w, const struct dvk_message_info *info, const uint8_t *record, size_t tail_bytes)
 {
     const struct dv_call_head *head = (const void *)record;
     struct dvk_reply reply = {.block = dvk_find_reply(w, head->reply, head->reply_bytes),

@@ -43,7 +43,7 @@ struct dvk_context {
     uint32_t id;
     uint32_t device_count;
     struct dvk_device *devices[DV_MAX_DEVICES];
-    cl_command_queue mover; /* for residency; NULL: not needed yet */
+    cl_command_queue mover;                 /* for residency; NULL: not needed yet */
     uint64_t counted_bytes[DV_MAX_DEVICES]; /* on each: what the vendor itself is taken to need */
 };
 
@@ -86,13 +86,13 @@ enum dvk_content {
 };
 
 struct dvk_mem {
-    uint32_t refs;  /* of this record: the table's, kernels' arguments', commands' */
-    uint32_t pins;  /* commands not yet handed to the vendor: keep the vendor's object */
-    bool released;  /* by the application */
+    uint32_t refs;       /* of this record: the table's, kernels' arguments', commands' */
+    uint32_t pins;       /* commands not yet handed to the vendor: keep the vendor's object */
+    bool released;       /* by the application */
     bool told_by_vendor; /* its end; otherwise by us when it is released */
     bool is_image;
-    cl_mem vendor;  /* NULL: creation failed */
-    cl_int error;   /* why */
+    cl_mem vendor; /* NULL: creation failed */
+    cl_int error;  /* why */
     uint32_t id;
     uint64_t bytes;
     uint64_t element_bytes;
@@ -112,10 +112,10 @@ struct dvk_mem {
     TAILQ_ENTRY(dvk_mem) in_resident; /* least recently used first */
     uint8_t *backing;                 /* its bytes in host memory, or NULL */
     uint64_t backing_bytes;
-    cl_mem pinned;     /* what the backing is mapped from, or NULL: ordinary memory */
-    uint64_t moved;    /* bytes of a move under way */
-    size_t region[3];  /* of an image */
-    uint32_t in_use;   /* commands admitted and not complete */
+    cl_mem pinned;    /* what the backing is mapped from, or NULL: ordinary memory */
+    uint64_t moved;   /* bytes of a move under way */
+    size_t region[3]; /* of an image */
+    uint32_t in_use;  /* commands admitted and not complete */
     enum dvk_residence residence;
     enum dvk_content content;
     bool wanted; /* by the command that is waited for */
@@ -146,15 +146,15 @@ enum dvk_question {
 /* A session on a device: its room there, and what it moves. */
 struct dvk_room {
     bool managed;
-    uint64_t capacity; /* of the device, for everybody */
-    uint32_t pinned;       /* enum dv_pinned: of evicted objects' host memory; AUTO: not tried yet */
-    uint64_t pinned_bytes; /* of that memory, what is pinned */
-    struct dvk_list wanted, set;    /* of what is being brought in: all of it, and what lacks */
-    struct dvk_list wanted_before;  /* while that is put together anew */
-    struct dvk_mem *partly_there;   /* was being brought in when that was interrupted; NULL: none */
+    uint64_t capacity;             /* of the device, for everybody */
+    uint32_t pinned;               /* enum dv_pinned: of evicted objects' host memory; AUTO: not tried yet */
+    uint64_t pinned_bytes;         /* of that memory, what is pinned */
+    struct dvk_list wanted, set;   /* of what is being brought in: all of it, and what lacks */
+    struct dvk_list wanted_before; /* while that is put together anew */
+    struct dvk_mem *partly_there;  /* was being brought in when that was interrupted; NULL: none */
     TAILQ_HEAD(, dvk_mem) resident;
-    uint64_t room;   /* granted by divvyd */
-    uint64_t placed; /* taken by objects */
+    uint64_t room;                /* granted by divvyd */
+    uint64_t placed;              /* taken by objects */
     struct dvk_command *bringing; /* whose objects are being brought, or NULL */
     uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
     enum dvk_phase phase;
@@ -164,7 +164,7 @@ struct dvk_room {
     uint64_t evict_id; /* the newest that is in it */
     /* what divvyd said, on the lease's thread */
     _Atomic uint64_t granted_in, evict_in;
-    _Atomic uint64_t evict_in_id;              /* at most the newest that is in evict_in */
+    _Atomic uint64_t evict_in_id;             /* at most the newest that is in evict_in */
     _Atomic uint64_t answered_id, no_room_id; /* of the newest question that was answered, and so */
 };
 
@@ -204,8 +204,8 @@ struct dvk_arguments {
 /* How long a kernel takes, as measured; outlives it as long as commands refer to it. */
 struct dvk_timing {
     uint32_t refs;
-    uint64_t cost_ns; /* 0: not known yet */
-    double items;     /* work items of the runs that it comes from */
+    uint64_t cost_ns;         /* 0: not known yet */
+    double items;             /* work items of the runs that it comes from */
     size_t local_sizes[8][3]; /* seen: the first run with a new one may compile */
     uint32_t local_count;
 };
@@ -223,8 +223,8 @@ struct dvk_kernel {
     bool may_print;
     struct dvk_arguments *arguments;
     uint64_t versions;
-    uint64_t *applied; /* version of each argument that the vendor's kernel has */
-    uint64_t *applied_made; /* and which making of a memory object */
+    uint64_t *applied;                /* version of each argument that the vendor's kernel has */
+    uint64_t *applied_made;           /* and which making of a memory object */
     struct dvk_parameter *parameters; /* one for each argument */
 };
 
@@ -240,7 +240,7 @@ struct dvk_command {
     cl_uint wait_count;
     cl_event *waits;
     struct dvk_mem *mems[DVK_KEPT];
-    uint32_t writes; /* of those: a bit for each that the command writes */
+    uint32_t writes;         /* of those: a bit for each that the command writes */
     struct dvk_mem **listed; /* those of a command that takes a list */
     uint32_t listed_count;
     struct dvk_kernel *kernel;
@@ -251,8 +251,8 @@ struct dvk_command {
     bool may_print;
     struct dvk_use *uses; /* managed objects */
     uint32_t use_count, use_capacity;
-    bool holds;      /* they stay on the device for it */
-    cl_int refused;  /* they cannot all be there: what the command fails with */
+    bool holds;             /* they stay on the device for it */
+    cl_int refused;         /* they cannot all be there: what the command fails with */
     uint64_t free_after;    /* arena offset to tell the client of, or 0 */
     _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
     alignas(8) uint8_t record[];
@@ -265,14 +265,14 @@ struct dvk_table {
 
 struct dvk_worker {
     struct dv_lease_work ran; /* what is being measured */
-    uint64_t other_cost_ns; /* of commands that are no kernels, lately; 0: not known */
+    uint64_t other_cost_ns;   /* of commands that are no kernels, lately; 0: not known */
     struct dvk_runtime *runtime;
     const struct dvk_message_info *messages; /* by op: the generated table */
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
     struct dvk_room rooms[DV_MAX_DEVICES];
-    uint64_t made; /* objects of the vendor's, for all managed objects */
+    uint64_t made;     /* objects of the vendor's, for all managed objects */
     uint32_t failures; /* commands that failed after they were accepted, as far as logged */
     uint8_t *scratch;
     size_t scratch_bytes;
@@ -369,18 +369,15 @@ cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments
 
 /* ---- commands.c ---- */
 bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id);
-static inline bool dvk_command_keep_buffer(struct dvk_worker *w, struct dvk_command *c, int at,
-                                           uint32_t id)
+static inline bool dvk_command_keep_buffer(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
 {
     return dvk_command_keep_mem(w, c, at, id) && !c->mems[at]->is_image;
 }
-static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_command *c, int at,
-                                          uint32_t id)
+static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
 {
     return dvk_command_keep_mem(w, c, at, id) && c->mems[at]->is_image;
 }
-bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
-                               uint32_t count);
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids, uint32_t count);
 /* The vendor's handles of the list kept, to be freed; NULL when memory is short. */
 cl_mem *dvk_command_mem_list(const struct dvk_command *c);
 static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
@@ -397,14 +394,13 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, co
 extern const struct dvk_graph_backend dvk_backend;
 
 /* ---- queries.c ---- */
-int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
-                          size_t capacity, void *value, size_t *bytes);
+int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input, size_t capacity,
+                          void *value, size_t *bytes);
 /* ---- vendor.c: the first two as in struct dvk_runtime_api ---- */
 int dvk_preload(void);
 int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
-int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
-                       cl_platform_id *platforms, int capacity, uint32_t *found_count, char *text,
-                       size_t text_bytes);
+int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices, cl_platform_id *platforms, int capacity,
+                       uint32_t *found_count, char *text, size_t text_bytes);
 uint64_t dvk_clock_offset(cl_command_queue profiling_queue);
 
 #endif

@@ -26,8 +26,8 @@ static void *image_pixels(struct dvk_worker *w, const struct dvw_create_image *m
     return bytes <= DV_SHM_BYTES_MAX ? dvk_runtime_arena(w->runtime, m->data, bytes) : NULL;
 }
 
-static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_image *m,
-                                 const struct dvk_mem *parent, void *pixels, cl_int *error)
+static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_image *m, const struct dvk_mem *parent,
+                                 void *pixels, cl_int *error)
 {
     const struct dvk_context *context = mem->make.context;
     cl_image_desc desc = mem->make.desc;
@@ -37,8 +37,7 @@ static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_im
     if (*error != CL_SUCCESS)
         return;
     desc.buffer = parent ? parent->vendor : NULL;
-    mem->vendor = clCreateImage(context->vendor,
-                                mem->make.flags | (pixels || zeros ? CL_MEM_COPY_HOST_PTR : 0),
+    mem->vendor = clCreateImage(context->vendor, mem->make.flags | (pixels || zeros ? CL_MEM_COPY_HOST_PTR : 0),
                                 &mem->make.format, &desc, zeros ? zeros : pixels, error);
     if (zeros)
         munmap(zeros, bytes);
@@ -111,8 +110,8 @@ static cl_int count_image(struct dvk_worker *w, struct dvk_mem *mem, const struc
     return CL_SUCCESS;
 }
 
-int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image *m,
-                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image *m, const uint8_t *tail,
+                            size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
     struct dvk_mem *parent = m->parent ? dvk_find_mem(w, m->parent) : NULL;

@@ -8,8 +8,7 @@
 #include "src/wire/session/opencl_arguments.h"
 #include "src/worker/opencl/executor.h"
 
-void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
-                         const uint8_t *tail, size_t tail_bytes)
+void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m, const uint8_t *tail, size_t tail_bytes)
 {
     struct dvk_kernel *kernel = dvk_find_kernel(w, m->kernel);
     struct dvk_argument argument = {.form = m->form, .size = m->size};
@@ -77,8 +76,7 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
 
     if (!list)
         return;
-    if (clGetKernelInfo(kernel, CL_KERNEL_ATTRIBUTES, sizeof attributes - 1, attributes, NULL) ==
-        CL_SUCCESS)
+    if (clGetKernelInfo(kernel, CL_KERNEL_ATTRIBUTES, sizeof attributes - 1, attributes, NULL) == CL_SUCCESS)
         copy_text(answer.attributes, sizeof answer.attributes, attributes);
     for (cl_uint i = 0; i < count; i++) {
         cl_kernel_arg_address_qualifier address = 0;
@@ -86,26 +84,23 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
         cl_kernel_arg_type_qualifier qualifier = 0;
         char text[4096] = "";
         list[i].address = list[i].access = DV_ARGUMENT_UNKNOWN;
-        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address,
-                               NULL) != CL_SUCCESS) {
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address, NULL) !=
+            CL_SUCCESS) {
             answer.has_info = 0;
             continue;
         }
         clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access, NULL);
-        clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof qualifier, &qualifier,
-                           NULL);
+        clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof qualifier, &qualifier, NULL);
         list[i].address = address;
         list[i].access = access;
         list[i].type_qualifier = qualifier;
         described->parameters[i].only_reads = address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
                                               access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
                                               qualifier & CL_KERNEL_ARG_TYPE_CONST;
-        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof text - 1, text, NULL) ==
-            CL_SUCCESS)
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof text - 1, text, NULL) == CL_SUCCESS)
             copy_text(list[i].type_name, sizeof list[i].type_name, text);
         memset(text, 0, sizeof text);
-        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_NAME, sizeof text - 1, text, NULL) ==
-            CL_SUCCESS)
+        if (clGetKernelArgInfo(kernel, i, CL_KERNEL_ARG_NAME, sizeof text - 1, text, NULL) == CL_SUCCESS)
             copy_text(list[i].name, sizeof list[i].name, text);
     }
     for (cl_uint i = 0; answer.has_info && i < count; i++) /* else the client has to guess */
@@ -134,8 +129,8 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
         for (cl_uint i = 0; arguments && kernel->arguments && i < count; i++)
             kernel->arguments->list[i].version = ++kernel->versions;
     }
-    if (error == CL_SUCCESS && (!kernel || !kernel->arguments || !kernel->applied ||
-                                !kernel->applied_made || !kernel->parameters))
+    if (error == CL_SUCCESS &&
+        (!kernel || !kernel->arguments || !kernel->applied || !kernel->applied_made || !kernel->parameters))
         error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_KERNEL, id, kernel);
@@ -154,8 +149,8 @@ static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, b
     return CL_SUCCESS;
 }
 
-int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kernel *m,
-                             const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kernel *m, const uint8_t *tail,
+                             size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_program *program = dvk_find_program(w, m->program);
     struct dvk_kernel *kernel;
@@ -177,8 +172,8 @@ int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kerne
     return error;
 }
 
-int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel *m,
-                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel *m, const uint8_t *tail,
+                            size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_kernel *source = dvk_find_kernel(w, m->source);
     struct dvk_kernel *kernel;
@@ -192,14 +187,12 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
         return error;
     error = keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
     if (error == CL_SUCCESS)
-        memcpy(kernel->parameters, source->parameters,
-               source->arguments->count * sizeof *source->parameters);
+        memcpy(kernel->parameters, source->parameters, source->arguments->count * sizeof *source->parameters);
     return error;
 }
 
 /* The command's time will count for the kernel, unless it may have been compiled in it. */
-static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel,
-                        const struct dvw_clEnqueueNDRangeKernel *m)
+static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const struct dvw_clEnqueueNDRangeKernel *m)
 {
     static const uint64_t none[3];
     const uint64_t *local = m->has_local_work_size ? m->local_work_size : none;
@@ -259,8 +252,6 @@ int32_t dvk_submit_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comma
     if (error != CL_SUCCESS)
         return error;
     return clEnqueueNDRangeKernel(dvk_command_queue(c), c->kernel->vendor, m->work_dim,
-                                  m->has_global_work_offset ? offset : NULL,
-                                  m->has_global_work_size ? global : NULL,
-                                  m->has_local_work_size ? local : NULL, c->wait_count, c->waits,
-                                  dvk_command_event(c));
+                                  m->has_global_work_offset ? offset : NULL, m->has_global_work_size ? global : NULL,
+                                  m->has_local_work_size ? local : NULL, c->wait_count, c->waits, dvk_command_event(c));
 }

@@ -9,8 +9,8 @@
 
 #define FREED_SOON_BYTES (UINT64_C(1) << 20)
 
-int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory *m,
-                            const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory *m, const uint8_t *tail,
+                            size_t tail_bytes, struct dvk_reply *reply)
 {
     const struct dvk_context *context = dvk_find_context(w, m->context);
 
@@ -18,9 +18,8 @@ int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory 
         return CL_INVALID_CONTEXT;
     if (m->bytes > DV_SHM_BYTES_MAX)
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
-    return dvk_account_claim(w->runtime, dvk_mem_home(context), m->bytes) < 0
-               ? CL_MEM_OBJECT_ALLOCATION_FAILURE
-               : CL_SUCCESS;
+    return dvk_account_claim(w->runtime, dvk_mem_home(context), m->bytes) < 0 ? CL_MEM_OBJECT_ALLOCATION_FAILURE
+                                                                              : CL_SUCCESS;
 }
 
 /* Nothing of the vendor's uses its bytes any more. */
@@ -37,8 +36,7 @@ static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
     take_back_storage(mem); /* before the client hears of it, and puts another object there */
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
     dvk_mem_uncount(mem); /* first: whoever hears of it may ask for the same bytes again */
-    dvk_runtime_upcall(mem->worker->runtime,
-                      &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     free(mem);
 }
 
@@ -49,8 +47,7 @@ static void tell_when_gone(struct dvk_mem *mem)
     if (!copy)
         return;
     *copy = *mem;
-    mem->told_by_vendor =
-        clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) == CL_SUCCESS;
+    mem->told_by_vendor = clSetMemObjectDestructorCallback(mem->vendor, mem_gone, copy) == CL_SUCCESS;
     if (!mem->told_by_vendor)
         free(copy);
 }
@@ -94,8 +91,7 @@ void *dvk_fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_int 
         *error = CL_INVALID_VALUE;
         return NULL;
     }
-    void *zeros =
-        mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *zeros = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (zeros == MAP_FAILED) {
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
@@ -104,22 +100,21 @@ void *dvk_fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_int 
 }
 
 /* An object that the vendor keeps for as long as it lives. */
-static void make_unmanaged_buffer(struct dvk_mem *mem, struct dvk_context *context, cl_mem_flags flags,
-                                  void *storage, bool initial, cl_int *error)
+static void make_unmanaged_buffer(struct dvk_mem *mem, struct dvk_context *context, cl_mem_flags flags, void *storage,
+                                  bool initial, cl_int *error)
 {
     void *zeros = storage ? NULL : dvk_fresh_zeros(context, mem->bytes, error);
 
     if (*error != CL_SUCCESS)
         return;
     flags |= initial || zeros ? CL_MEM_COPY_HOST_PTR : storage ? CL_MEM_USE_HOST_PTR : 0;
-    mem->vendor =
-        clCreateBuffer(context->vendor, flags, mem->bytes, zeros ? zeros : storage, error);
+    mem->vendor = clCreateBuffer(context->vendor, flags, mem->bytes, zeros ? zeros : storage, error);
     if (zeros)
         munmap(zeros, mem->bytes);
 }
 
-void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *m,
-                          const uint8_t *tail, size_t tail_bytes)
+void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *m, const uint8_t *tail,
+                          size_t tail_bytes)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
     struct dvk_mem *mem = dvk_mem_new(w, m->id);
@@ -139,8 +134,7 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     else if (dvk_is_managed(context) && (!storage || m->initial)) {
         dvk_mem_set_recipe(mem, (struct dvk_recipe){.context = context, .flags = flags});
         error = dvk_residency_add(mem, storage);
-    } else if (storage && !m->initial &&
-               !(storage = dvk_runtime_lend(w->runtime, m->arena, m->size))) {
+    } else if (storage && !m->initial && !(storage = dvk_runtime_lend(w->runtime, m->arena, m->size))) {
         error = CL_OUT_OF_HOST_MEMORY;
     } else {
         mem->lent = storage && !m->initial ? m->arena : 0;
@@ -148,12 +142,12 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
     }
     if (m->initial) /* a little memory is not worth waking anybody for */
         dvk_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
-                          m->size >= FREED_SOON_BYTES);
+                           m->size >= FREED_SOON_BYTES);
     dvk_mem_keep(w, mem, error);
 }
 
-void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_buffer *m,
-                              const uint8_t *tail, size_t tail_bytes)
+void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_buffer *m, const uint8_t *tail,
+                              size_t tail_bytes)
 {
     struct dvk_mem *parent = dvk_find_mem(w, m->parent);
     struct dvk_mem *mem = dvk_mem_new(w, m->id);
@@ -164,18 +158,15 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
     if (!mem)
         return;
     if (parent && !parent->error && parent->root && !parent->is_image && !parent->parent) {
-        dvk_mem_set_recipe(mem, (struct dvk_recipe){.context = parent->make.context,
-                                            .flags = flags,
-                                            .origin = m->origin,
-                                            .size = m->size});
+        dvk_mem_set_recipe(
+            mem,
+            (struct dvk_recipe){.context = parent->make.context, .flags = flags, .origin = m->origin, .size = m->size});
         mem->device = parent->device;
         mem->parent = parent;
-        error = m->origin > parent->bytes || m->size > parent->bytes - m->origin
-                    ? CL_INVALID_VALUE
-                    : dvk_residency_add(mem, NULL);
+        error = m->origin > parent->bytes || m->size > parent->bytes - m->origin ? CL_INVALID_VALUE
+                                                                                 : dvk_residency_add(mem, NULL);
     } else if (parent && parent->vendor && !parent->is_image) {
-        mem->vendor = clCreateSubBuffer(parent->vendor, flags, CL_BUFFER_CREATE_TYPE_REGION, &region,
-                                        &error);
+        mem->vendor = clCreateSubBuffer(parent->vendor, flags, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
     }
     dvk_mem_keep(w, mem, error);
 }
@@ -200,8 +191,7 @@ static void release_vendor_mem(struct dvk_mem *mem)
             take_back_storage(mem);
     }
     if (!told)
-        dvk_runtime_upcall(mem->worker->runtime,
-                          &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+        dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     mem->error = CL_INVALID_MEM_OBJECT;
 }
 

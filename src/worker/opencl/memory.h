@@ -5,8 +5,7 @@
 #include "src/worker/opencl/executor.h"
 
 /* What the host may do with an object is the client's business; our own transfers do it all. */
-#define DVK_DEVICE_FLAGS                                                                           \
-    (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY | CL_MEM_KERNEL_READ_AND_WRITE)
+#define DVK_DEVICE_FLAGS (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY | CL_MEM_KERNEL_READ_AND_WRITE)
 
 /* Puts the object in its table even when creation failed: commands that use it then fail with the
  * reason, as creation itself needed no answer. */

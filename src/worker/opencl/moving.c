@@ -18,8 +18,7 @@ static cl_mem make_image(const struct dvk_mem *mem, cl_mem parent, cl_int *error
     cl_image_desc desc = mem->make.desc;
 
     desc.buffer = parent;
-    return clCreateImage(mem->make.context->vendor, mem->make.flags, &mem->make.format, &desc, NULL,
-                         error);
+    return clCreateImage(mem->make.context->vendor, mem->make.flags, &mem->make.format, &desc, NULL, error);
 }
 
 /* Whether the vendor's object is made with its bytes in it: of a small one copying them in later would
@@ -46,12 +45,10 @@ cl_int dvk_make_vendor(struct dvk_mem *mem)
         mem->vendor = make_image(mem, parent, &error);
     } else if (mem->parent) {
         cl_buffer_region region = {.origin = mem->make.origin, .size = mem->make.size};
-        mem->vendor = clCreateSubBuffer(parent, mem->make.flags, CL_BUFFER_CREATE_TYPE_REGION,
-                                        &region, &error);
+        mem->vendor = clCreateSubBuffer(parent, mem->make.flags, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
     } else {
         bool filled = brings_bytes(mem);
-        mem->vendor = clCreateBuffer(mem->make.context->vendor,
-                                     mem->make.flags | (filled ? CL_MEM_COPY_HOST_PTR : 0),
+        mem->vendor = clCreateBuffer(mem->make.context->vendor, mem->make.flags | (filled ? CL_MEM_COPY_HOST_PTR : 0),
                                      mem->bytes, filled ? mem->backing : NULL, &error);
         if (filled)
             mem->moved = mem->bytes;
@@ -172,8 +169,7 @@ static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t
     size_t pattern = (root->moved | bytes) % sizeof zeros ? 1 : sizeof zeros; /* both are multiples */
 
     if (!root->is_image)
-        return clEnqueueFillBuffer(queue, root->vendor, zeros, pattern, root->moved, bytes, 0, NULL,
-                                   arrival);
+        return clEnqueueFillBuffer(queue, root->vendor, zeros, pattern, root->moved, bytes, 0, NULL, arrival);
     const size_t origin[3] = {0, 0, 0};
     return clEnqueueFillImage(queue, root->vendor, zeros, origin, root->region, 0, NULL, arrival);
 }
@@ -189,11 +185,11 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *a
         return CL_OUT_OF_RESOURCES;
     if (root->is_image) {
         const size_t zero[3] = {0, 0, 0};
-        error = out ? clEnqueueReadImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
-                                         root->backing, 0, NULL, arrival)
+        error = out ? clEnqueueReadImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0, root->backing, 0,
+                                         NULL, arrival)
                 : root->content == DVK_CONTENT_ON_HOST
-                    ? clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0,
-                                          root->backing, 0, NULL, arrival)
+                    ? clEnqueueWriteImage(queue, root->vendor, CL_FALSE, zero, root->region, 0, 0, root->backing, 0,
+                                          NULL, arrival)
                     : scrub(queue, root, root->bytes, arrival);
         if (error != CL_SUCCESS)
             return error;
@@ -205,11 +201,9 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *a
     if (bytes > *budget)
         bytes = *budget;
     uint8_t *host = root->backing ? root->backing + root->moved : NULL;
-    error = out ? clEnqueueReadBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
-                                      NULL, arrival)
+    error = out ? clEnqueueReadBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0, NULL, arrival)
             : root->content == DVK_CONTENT_ON_HOST
-                ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0,
-                                       NULL, arrival)
+                ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0, NULL, arrival)
                 : scrub(queue, root, bytes, arrival);
     if (error != CL_SUCCESS)
         return error; /* what is kept for later goes on from here */
@@ -261,9 +255,8 @@ static void begin_eviction(struct evictions *evictions, struct dvk_mem *root)
 {
     uint32_t count = evictions->count;
 
-    if (must_copy_out(root) &&
-        (!dvk_backing_need(root, mover(root->make.context)) ||
-         move(root, true, &evictions->budget, &evictions->arrivals[count]) != CL_SUCCESS)) {
+    if (must_copy_out(root) && (!dvk_backing_need(root, mover(root->make.context)) ||
+                                move(root, true, &evictions->budget, &evictions->arrivals[count]) != CL_SUCCESS)) {
         dvk_set_residence(root, DVK_STUCK); /* the host has no memory, or the vendor refuses */
         return;
     }

@@ -3,8 +3,8 @@
 
 #include "src/worker/opencl/executor.h"
 
-int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_sampler *m,
-                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_sampler *m, const uint8_t *tail,
+                              size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
     cl_int error;
@@ -15,8 +15,7 @@ int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_samp
     if (!sampler)
         return CL_OUT_OF_HOST_MEMORY;
     sampler->refs = 1;
-    sampler->vendor =
-        clCreateSampler(context->vendor, m->normalized, m->addressing, m->filter, &error);
+    sampler->vendor = clCreateSampler(context->vendor, m->normalized, m->addressing, m->filter, &error);
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_SAMPLER, m->id, sampler);
     if (error != CL_SUCCESS) {
@@ -66,8 +65,7 @@ static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void 
     }
 }
 
-void dvk_on_release(struct dvk_worker *w, const struct dvw_release *m, const uint8_t *tail,
-                    size_t tail_bytes)
+void dvk_on_release(struct dvk_worker *w, const struct dvw_release *m, const uint8_t *tail, size_t tail_bytes)
 {
     if (m->kind <= DV_KIND_NONE || m->kind >= DV_KIND_COUNT)
         return;

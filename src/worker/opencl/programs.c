@@ -9,9 +9,7 @@
 /* A private copy of bulk data that the client placed in the arena: it could still change there. */
 static uint8_t *copy_bulk(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
 {
-    const uint8_t *shared = bytes <= DV_MAX_PROGRAM_BYTES
-                                ? dvk_runtime_arena(w->runtime, offset, bytes)
-                                : NULL;
+    const uint8_t *shared = bytes <= DV_MAX_PROGRAM_BYTES ? dvk_runtime_arena(w->runtime, offset, bytes) : NULL;
     uint8_t *copy = shared ? malloc(bytes + 1) : NULL;
 
     if (copy) {
@@ -21,8 +19,8 @@ static uint8_t *copy_bulk(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
     return copy;
 }
 
-static bool read_devices(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes,
-                         uint32_t count, cl_device_id *devices)
+static bool read_devices(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes, uint32_t count,
+                         cl_device_id *devices)
 {
     if (count > DV_MAX_DEVICES || tail_bytes / 4 < count)
         return false;
@@ -38,8 +36,8 @@ static bool read_devices(struct dvk_worker *w, const uint8_t *tail, size_t tail_
 }
 
 /* data: for each device u64 length, the binary, padding to 8 bytes. */
-static cl_program from_binaries(struct dvk_context *context, const uint8_t *data, uint64_t bytes,
-                                uint32_t count, const cl_device_id *devices, cl_int *error)
+static cl_program from_binaries(struct dvk_context *context, const uint8_t *data, uint64_t bytes, uint32_t count,
+                                const cl_device_id *devices, cl_int *error)
 {
     const unsigned char *binaries[DV_MAX_DEVICES];
     size_t lengths[DV_MAX_DEVICES];
@@ -65,8 +63,8 @@ malformed:
     return NULL;
 }
 
-int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_program *m,
-                              const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_program *m, const uint8_t *tail,
+                              size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
     DV_AUTO_FREE uint8_t *data = copy_bulk(w, m->data, m->data_bytes);
@@ -96,8 +94,8 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
         vendor = clCreateProgramWithIL(context->vendor, data, m->data_bytes, &error);
         break;
     case DV_PROGRAM_BUILT_IN:
-        vendor = clCreateProgramWithBuiltInKernels(context->vendor, m->device_count, devices,
-                                                   (const char *)data, &error);
+        vendor =
+            clCreateProgramWithBuiltInKernels(context->vendor, m->device_count, devices, (const char *)data, &error);
         break;
     }
     if (error != CL_SUCCESS)
@@ -143,9 +141,8 @@ static cl_int put_kernel_names(cl_program program, cl_int build_status, struct d
         if (error != CL_SUCCESS)
             count = bytes = 0;
     }
-    struct dv_wire_build answer = {.build_status = build_status,
-                                   .kernel_count = (uint32_t)count,
-                                   .names_bytes = (uint32_t)bytes};
+    struct dv_wire_build answer = {
+        .build_status = build_status, .kernel_count = (uint32_t)count, .names_bytes = (uint32_t)bytes};
     dvk_reply_put(reply, &answer, sizeof answer);
     if (bytes)
         dvk_reply_put(reply, names, bytes);
@@ -153,8 +150,8 @@ static cl_int put_kernel_names(cl_program program, cl_int build_status, struct d
 }
 
 /* Programs given to compile (as headers) or link (as inputs), by id, behind the device ids. */
-static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes,
-                                 uint32_t skip, uint32_t count, bool *may_print)
+static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes, uint32_t skip,
+                                 uint32_t count, bool *may_print)
 {
     if (tail_bytes / 4 < (size_t)skip + count)
         return NULL;
@@ -194,8 +191,7 @@ static const char **read_header_names(const char *text, uint64_t bytes, uint32_t
 /* A vendor may hold a released kernel a moment longer than it takes us to learn that its last
  * command is complete, and refuses to build until then. The client has made sure that the
  * application has no kernel of the program left. */
-static cl_int build_when_free(cl_program program, cl_uint count, const cl_device_id *devices,
-                              const char *options)
+static cl_int build_when_free(cl_program program, cl_uint count, const cl_device_id *devices, const char *options)
 {
     cl_int error;
 
@@ -225,18 +221,17 @@ static void build(void *argument)
     struct build *b = argument;
 
     if (b->action == DV_LINK)
-        b->program = clLinkProgram(b->context, b->device_count, b->devices, b->options,
-                                   b->other_count, b->others, NULL, NULL, &b->error);
+        b->program = clLinkProgram(b->context, b->device_count, b->devices, b->options, b->other_count, b->others, NULL,
+                                   NULL, &b->error);
     else if (b->action == DV_BUILD)
         b->error = build_when_free(b->program, b->device_count, b->devices, b->options);
     else if (b->action == DV_COMPILE)
-        b->error = clCompileProgram(b->program, b->device_count, b->devices, b->options,
-                                    b->other_count, b->other_count ? b->others : NULL,
-                                    b->other_count ? b->names : NULL, NULL, NULL);
+        b->error = clCompileProgram(b->program, b->device_count, b->devices, b->options, b->other_count,
+                                    b->other_count ? b->others : NULL, b->other_count ? b->names : NULL, NULL, NULL);
 }
 
-int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_program *m,
-                             const uint8_t *tail, size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_program *m, const uint8_t *tail,
+                             size_t tail_bytes, struct dvk_reply *reply)
 {
     DV_AUTO_FREE char *data = (char *)copy_bulk(w, m->data, m->data_bytes);
     struct dvk_program *program = dvk_find_program(w, m->id);
@@ -250,15 +245,18 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     if (m->options_bytes > m->data_bytes || m->header_count > 4096)
         return CL_INVALID_VALUE;
     DV_AUTO_FREE char *options = strndup(data, m->options_bytes);
-    DV_AUTO_FREE cl_program *others =
-        read_programs(w, tail, tail_bytes, m->device_count, m->header_count, &may_print);
+    DV_AUTO_FREE cl_program *others = read_programs(w, tail, tail_bytes, m->device_count, m->header_count, &may_print);
     if (!options)
         return CL_OUT_OF_HOST_MEMORY;
     if (!others)
         return CL_INVALID_PROGRAM;
-    struct build b = {.action = m->action, .options = options, .others = others,
-                      .device_count = m->device_count, .other_count = m->header_count,
-                      .devices = m->device_count ? devices : NULL, .error = CL_INVALID_VALUE};
+    struct build b = {.action = m->action,
+                      .options = options,
+                      .others = others,
+                      .device_count = m->device_count,
+                      .other_count = m->header_count,
+                      .devices = m->device_count ? devices : NULL,
+                      .error = CL_INVALID_VALUE};
 
     if (program && strstr(options, "printf")) /* by another name in the source */
         program->may_print = true;
@@ -276,8 +274,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
                 clReleaseProgram(linked);
                 return CL_OUT_OF_HOST_MEMORY;
             }
-            *program =
-                (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
+            *program = (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
             return put_kernel_names(linked, b.error, reply);
         }
         return b.error;
@@ -287,8 +284,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     b.program = program->vendor;
     DV_AUTO_FREE const char **names = NULL;
     if (m->action == DV_COMPILE) {
-        names = read_header_names(data + m->options_bytes, m->data_bytes - m->options_bytes,
-                                  m->header_count);
+        names = read_header_names(data + m->options_bytes, m->data_bytes - m->options_bytes, m->header_count);
         if (!names)
             return CL_INVALID_VALUE;
         program->may_print |= may_print;

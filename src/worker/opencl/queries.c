@@ -7,8 +7,8 @@
 #include "src/worker/opencl/executor.h"
 
 /* All binaries of a program: for each device u64 length, the binary, padding to 8 bytes. */
-static int32_t program_binaries(struct dvk_worker *w, const struct dvw_query *m, size_t capacity,
-                                uint8_t *value, size_t *bytes)
+static int32_t program_binaries(struct dvk_worker *w, const struct dvw_query *m, size_t capacity, uint8_t *value,
+                                size_t *bytes)
 {
     struct dvk_program *program = dvk_find_program(w, m->object);
     size_t lengths[DV_MAX_DEVICES] = {0}, got = 0, total = 0;
@@ -32,12 +32,11 @@ static int32_t program_binaries(struct dvk_worker *w, const struct dvw_query *m,
         binaries[i] = lengths[i] ? value + at + 8 : NULL;
         at += 8 + dv_record_align(lengths[i]);
     }
-    return clGetProgramInfo(program->vendor, CL_PROGRAM_BINARIES, count * sizeof binaries[0],
-                            binaries, NULL);
+    return clGetProgramInfo(program->vendor, CL_PROGRAM_BINARIES, count * sizeof binaries[0], binaries, NULL);
 }
 
-static int32_t image_formats(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
-                             size_t capacity, void *value, size_t *bytes)
+static int32_t image_formats(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input, size_t capacity,
+                             void *value, size_t *bytes)
 {
     struct dvk_context *context = dvk_find_context(w, m->object);
     cl_uint count = 0;
@@ -49,14 +48,13 @@ static int32_t image_formats(struct dvk_worker *w, const struct dvw_query *m, co
         return CL_INVALID_VALUE;
     memcpy(&flags, input, sizeof flags);
     cl_uint room = (cl_uint)(capacity / sizeof(cl_image_format));
-    cl_int error = clGetSupportedImageFormats(context->vendor, flags, m->param, room,
-                                              room ? value : NULL, &count);
+    cl_int error = clGetSupportedImageFormats(context->vendor, flags, m->param, room, room ? value : NULL, &count);
     *bytes = count * sizeof(cl_image_format);
     return error;
 }
 
-int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
-                          size_t capacity, void *value, size_t *bytes)
+int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input, size_t capacity,
+                          void *value, size_t *bytes)
 {
     switch (m->function) {
     case DVW_QUERY_clGetSupportedImageFormats:
@@ -67,14 +65,13 @@ int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const
 }
 
 /* The tenant's quota is the device's memory, as far as it can see. */
-static void show_quota(struct dvk_worker *w, const struct dvw_query *m, struct dvk_reply *reply,
-                       size_t bytes)
+static void show_quota(struct dvk_worker *w, const struct dvw_query *m, struct dvk_reply *reply, size_t bytes)
 {
     const struct dvk_device *device = dvk_find_device(w, m->object);
     cl_ulong value;
 
-    if ((m->param != CL_DEVICE_GLOBAL_MEM_SIZE && m->param != CL_DEVICE_MAX_MEM_ALLOC_SIZE) ||
-        bytes != sizeof value || reply->capacity < sizeof value || !device)
+    if ((m->param != CL_DEVICE_GLOBAL_MEM_SIZE && m->param != CL_DEVICE_MAX_MEM_ALLOC_SIZE) || bytes != sizeof value ||
+        reply->capacity < sizeof value || !device)
         return;
     uint64_t quota = w->runtime->start->devices[device->index].memory_bytes;
     memcpy(&value, reply->data, sizeof value);
@@ -83,8 +80,8 @@ static void show_quota(struct dvk_worker *w, const struct dvw_query *m, struct d
     memcpy(reply->data, &value, sizeof value);
 }
 
-int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *tail,
-                     size_t tail_bytes, struct dvk_reply *reply)
+int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *tail, size_t tail_bytes,
+                     struct dvk_reply *reply)
 {
     size_t bytes = 0;
     int32_t error;

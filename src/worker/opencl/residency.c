@@ -29,9 +29,8 @@ void dvk_residency_start(struct dvk_worker *w)
 
     for (uint32_t i = 0; i < w->device_count; i++) {
         TAILQ_INIT(&w->rooms[i].resident);
-        w->rooms[i].managed =
-            !w->devices[i]->unified && runtime->lease && runtime->start->devices[i].leased &&
-            runtime->start->devices[i].swapped;
+        w->rooms[i].managed = !w->devices[i]->unified && runtime->lease && runtime->start->devices[i].leased &&
+                              runtime->start->devices[i].swapped;
         w->rooms[i].capacity = runtime->start->devices[i].capacity_bytes;
         w->rooms[i].pinned = runtime->start->devices[i].pinned;
     }
@@ -204,7 +203,7 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         return true;
     }
     if (w->runtime->gates[device].in_flight > 0)
-        return false; /* the objects that they use will be free */
+        return false;                       /* the objects that they use will be free */
     if (room->phase != DVK_BRINGS_QUEUED) { /* from now on it waits for others, as long as that can help */
         enter_phase(room, DVK_BRINGS_QUEUED);
         return true;
@@ -288,8 +287,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
         room->question = set.need > spare ? DVK_ASKED : DVK_NOTHING_ASKED;
         if (!room->started_ns)
             room->started_ns = dv_now();
-        room->place_id = dv_memory_place(w->runtime->lease, device,
-                                         set.need > spare ? next_part(room, &set, spare) : 0,
+        room->place_id = dv_memory_place(w->runtime->lease, device, set.need > spare ? next_part(room, &set, spare) : 0,
                                          room->phase == DVK_BRINGS_QUEUED);
     }
     if (set.head_need > spare && is_refused(room))
@@ -367,8 +365,7 @@ static void raise_to(_Atomic uint64_t *number, uint64_t id)
         ;
 }
 
-void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes,
-                          bool placed)
+void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes, bool placed)
 {
     struct dvk_room *room = &w->rooms[device];
 

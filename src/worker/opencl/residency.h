@@ -39,8 +39,7 @@ void dvk_residency_done(struct dvk_command *c);
 bool dvk_residency_work(struct dvk_worker *w);
 
 /* What somebody said on the lease's thread. */
-void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes,
-                          bool placed);
+void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
 void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes);
 
 #endif

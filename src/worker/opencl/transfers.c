@@ -17,8 +17,7 @@ int32_t dvk_submit_host(struct dvk_worker *w, struct dvk_command *c)
     return CL_INVALID_OPERATION; /* never goes to the vendor */
 }
 
-static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w,
-                                                      const struct dvw_host_done *m)
+static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w, const struct dvw_host_done *m)
 {
     struct dvk_queue *queue = dvk_find_queue(w, m->queue);
 
@@ -31,8 +30,7 @@ static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w,
 }
 
 /* The first host command of the range that has had its turn and is not finished. */
-static struct dvk_node *host_command_within(struct dvk_graph_queue *queue,
-                                           const struct dvw_host_done *m)
+static struct dvk_node *host_command_within(struct dvk_graph_queue *queue, const struct dvw_host_done *m)
 {
     struct dvk_node *node;
 
@@ -45,8 +43,7 @@ static struct dvk_node *host_command_within(struct dvk_graph_queue *queue,
     return NULL;
 }
 
-void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const uint8_t *tail,
-                      size_t tail_bytes)
+void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const uint8_t *tail, size_t tail_bytes)
 {
     struct dvk_graph_queue *queue = queue_with_host_command(w, m);
     struct dvk_node *node;
@@ -75,8 +72,7 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
     c->writes = m->direction != DV_FROM_DEVICE;
     /* First what must happen at the command's end however it ends: the client waits for it. */
     c->free_after = m->free_after ? m->arena : 0;
-    if (m->flag && (m->flag % sizeof(uint32_t) ||
-                    !(c->flag = dvk_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
+    if (m->flag && (m->flag % sizeof(uint32_t) || !(c->flag = dvk_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
         return CL_INVALID_VALUE;
     if (m->lane) {
         c->node.detached = true;
@@ -84,8 +80,7 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
     }
     if (!dvk_command_keep_mem(w, c, 0, m->mem))
         return CL_INVALID_MEM_OBJECT;
-    if ((m->shape == DV_SHAPE_IMAGE) != c->mems[0]->is_image || m->shape < DV_SHAPE_LINEAR ||
-        m->shape > DV_SHAPE_IMAGE)
+    if ((m->shape == DV_SHAPE_IMAGE) != c->mems[0]->is_image || m->shape < DV_SHAPE_LINEAR || m->shape > DV_SHAPE_IMAGE)
         return CL_INVALID_VALUE;
     uint64_t needed = packed_bytes(c->mems[0], m);
     if (m->bytes_inline ? needed > dvk_command_tail_bytes(c, sizeof *m)
@@ -109,24 +104,20 @@ int32_t dvk_submit_transfer(struct dvk_worker *w, struct dvk_command *c)
 
     switch (m->shape) {
     case DV_SHAPE_LINEAR:
-        return to_device ? clEnqueueWriteBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory,
-                                                c->wait_count, c->waits, event)
-                         : clEnqueueReadBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory,
-                                               c->wait_count, c->waits, event);
+        return to_device ? clEnqueueWriteBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory, c->wait_count,
+                                                c->waits, event)
+                         : clEnqueueReadBuffer(queue, mem, CL_FALSE, origin[0], m->bytes, memory, c->wait_count,
+                                               c->waits, event);
     case DV_SHAPE_RECT:
         return to_device
-                   ? clEnqueueWriteBufferRect(queue, mem, CL_FALSE, origin, zero, region,
-                                              m->row_pitch, m->slice_pitch, region[0],
-                                              region[0] * region[1], memory, c->wait_count,
-                                              c->waits, event)
-                   : clEnqueueReadBufferRect(queue, mem, CL_FALSE, origin, zero, region,
-                                             m->row_pitch, m->slice_pitch, region[0],
-                                             region[0] * region[1], memory, c->wait_count, c->waits,
-                                             event);
+                   ? clEnqueueWriteBufferRect(queue, mem, CL_FALSE, origin, zero, region, m->row_pitch, m->slice_pitch,
+                                              region[0], region[0] * region[1], memory, c->wait_count, c->waits, event)
+                   : clEnqueueReadBufferRect(queue, mem, CL_FALSE, origin, zero, region, m->row_pitch, m->slice_pitch,
+                                             region[0], region[0] * region[1], memory, c->wait_count, c->waits, event);
     default:
-        return to_device ? clEnqueueWriteImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory,
-                                               c->wait_count, c->waits, event)
-                         : clEnqueueReadImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory,
-                                              c->wait_count, c->waits, event);
+        return to_device ? clEnqueueWriteImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory, c->wait_count,
+                                               c->waits, event)
+                         : clEnqueueReadImage(queue, mem, CL_FALSE, origin, region, 0, 0, memory, c->wait_count,
+                                              c->waits, event);
     }
 }

@@ -98,8 +98,7 @@ static bool find_pci(cl_device_id device, const char *extensions, cl_uint addres
 
     memset(address, 0, 4 * sizeof address[0]);
     if (has_extension(extensions, "cl_khr_pci_bus_info"))
-        return clGetDeviceInfo(device, CL_DEVICE_PCI_BUS_INFO_KHR, 4 * sizeof address[0], address,
-                               NULL) == CL_SUCCESS;
+        return clGetDeviceInfo(device, CL_DEVICE_PCI_BUS_INFO_KHR, 4 * sizeof address[0], address, NULL) == CL_SUCCESS;
     if (has_extension(extensions, "cl_nv_device_attribute_query") &&
         clGetDeviceInfo(device, NV_PCI_BUS_ID, sizeof address[1], &address[1], NULL) == CL_SUCCESS &&
         clGetDeviceInfo(device, NV_PCI_SLOT_ID, sizeof slot, &slot, NULL) == CL_SUCCESS) {
@@ -110,8 +109,7 @@ static bool find_pci(cl_device_id device, const char *extensions, cl_uint addres
         return true;
     }
     if (has_extension(extensions, "cl_amd_device_attribute_query") &&
-        clGetDeviceInfo(device, AMD_TOPOLOGY, sizeof amd, &amd, NULL) == CL_SUCCESS &&
-        amd.type == AMD_TOPOLOGY_PCIE) {
+        clGetDeviceInfo(device, AMD_TOPOLOGY, sizeof amd, &amd, NULL) == CL_SUCCESS && amd.type == AMD_TOPOLOGY_PCIE) {
         address[1] = amd.bus;
         address[2] = amd.device;
         address[3] = amd.function;
@@ -144,13 +142,13 @@ static void report_identity(struct dv_device_report *report, cl_device_id device
     if (has_extension(extensions, "cl_khr_device_uuid"))
         report_uuid(report, device);
     if (find_pci(device, extensions, address))
-        snprintf(report->pci, sizeof report->pci, DV_PCI_FORMAT, address[0], address[1] & 0xff,
-                 address[2] & 0xff, address[3] & 7);
+        snprintf(report->pci, sizeof report->pci, DV_PCI_FORMAT, address[0], address[1] & 0xff, address[2] & 0xff,
+                 address[3] & 7);
     report->copy_engines = count_copy_engines(device, extensions);
 }
 
-static void report_device(struct dv_device_report *report, cl_platform_id platform,
-                          cl_device_id device, uint32_t platform_index, uint32_t device_index)
+static void report_device(struct dv_device_report *report, cl_platform_id platform, cl_device_id device,
+                          uint32_t platform_index, uint32_t device_index)
 {
     cl_device_type type = 0;
     cl_ulong memory = 0;
@@ -179,9 +177,8 @@ static void report_device(struct dv_device_report *report, cl_platform_id platfo
         snprintf(report->platform_name, sizeof report->platform_name, "%s", name);
 }
 
-int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
-                       cl_platform_id *platforms, int capacity, uint32_t *found_count, char *text,
-                       size_t text_bytes)
+int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices, cl_platform_id *platforms, int capacity,
+                       uint32_t *found_count, char *text, size_t text_bytes)
 {
     cl_platform_id found[DV_MAX_DEVICES];
     cl_uint platform_count = 0;
@@ -199,8 +196,7 @@ int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
     for (cl_uint p = 0; p < platform_count && p < DV_MAX_DEVICES; p++) {
         cl_device_id list[DV_MAX_DEVICES];
         cl_uint device_count = 0;
-        if (clGetDeviceIDs(found[p], CL_DEVICE_TYPE_ALL, DV_MAX_DEVICES, list, &device_count) !=
-            CL_SUCCESS)
+        if (clGetDeviceIDs(found[p], CL_DEVICE_TYPE_ALL, DV_MAX_DEVICES, list, &device_count) != CL_SUCCESS)
             continue;
         *found_count += device_count;
         for (cl_uint d = 0; d < device_count && d < DV_MAX_DEVICES && count < capacity; d++) {
@@ -217,8 +213,7 @@ int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices,
     return count ? count : -ENODEV;
 }
 
-int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text,
-                    size_t text_bytes)
+int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes)
 {
     return dvk_vendor_devices(reports, NULL, NULL, capacity, found, text, text_bytes);
 }
@@ -227,8 +222,7 @@ int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, c
  * (when a command was enqueued), so find which of the system's clocks the vendor's is. */
 uint64_t dvk_clock_offset(cl_command_queue queue)
 {
-    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME,
-                                       CLOCK_REALTIME};
+    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME, CLOCK_REALTIME};
     cl_event event;
     cl_ulong stamp = 0;
     uint64_t best = UINT64_MAX, offset = 0;

@@ -35,8 +35,7 @@ bool dvk_list_uses(struct dvk_command *c)
         all &= add_use(c, c->listed[i], c->info->writes_list);
     for (uint32_t i = 0; c->arguments && i < c->arguments->count; i++) {
         struct dvk_mem *mem = c->arguments->list[i].mem;
-        all &= add_use(c, mem, mem && !(mem->make.flags & CL_MEM_READ_ONLY) &&
-                                   !c->kernel->parameters[i].only_reads);
+        all &= add_use(c, mem, mem && !(mem->make.flags & CL_MEM_READ_ONLY) && !c->kernel->parameters[i].only_reads);
     }
     return all;
 }

@@ -38,9 +38,8 @@ static cl_device_type real_type(cl_device_type type)
     return real;
 }
 
-static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type,
-                                         cl_uint num_entries, cl_device_id *devices,
-                                         cl_uint *num_devices)
+static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, cl_uint num_entries,
+                                         cl_device_id *devices, cl_uint *num_devices)
 {
     if (type == CL_DEVICE_TYPE_CPU) {
         if (num_devices) {
@@ -51,8 +50,8 @@ static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type
     return target->clGetDeviceIDs(platform, real_type(type), num_entries, devices, num_devices);
 }
 
-static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info name, size_t size,
-                                          void *value, size_t *size_ret)
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info name, size_t size, void *value,
+                                          size_t *size_ret)
 {
     cl_int status = target->clGetDeviceInfo(device, name, size, value, size_ret);
     if (status == CL_SUCCESS && name == CL_DEVICE_TYPE && value) {
@@ -66,10 +65,10 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info na
     return status;
 }
 
-static cl_context CL_API_CALL create_context_from_type(
-    const cl_context_properties *properties, cl_device_type type,
-    void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *user_data,
-    cl_int *status)
+static cl_context CL_API_CALL create_context_from_type(const cl_context_properties *properties, cl_device_type type,
+                                                       void(CL_CALLBACK *notify)(const char *, const void *, size_t,
+                                                                                 void *),
+                                                       void *user_data, cl_int *status)
 {
     if (type == CL_DEVICE_TYPE_CPU) {
         if (status) {
@@ -80,14 +79,12 @@ static cl_context CL_API_CALL create_context_from_type(
     return target->clCreateContextFromType(properties, real_type(type), notify, user_data, status);
 }
 
-static cl_int CL_API_CALL enqueue_nd_range_kernel(
-    cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset,
-    const size_t *global, const size_t *local, cl_uint num_waits, const cl_event *waits,
-    cl_event *event)
+static cl_int CL_API_CALL enqueue_nd_range_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
+                                                  const size_t *offset, const size_t *global, const size_t *local,
+                                                  cl_uint num_waits, const cl_event *waits, cl_event *event)
 {
     atomic_fetch_add_explicit(launches, 1, memory_order_relaxed);
-    return target->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local,
-                                          num_waits, waits, event);
+    return target->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, num_waits, waits, event);
 }
 
 static cl_int CL_API_CALL enqueue_task(cl_command_queue queue, cl_kernel kernel, cl_uint num_waits,
@@ -115,8 +112,7 @@ static bool map_counter(const char *path)
     return true;
 }
 
-EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value,
-                                         size_t *size_ret)
+EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value, size_t *size_ret)
 {
     if (name != CL_LAYER_API_VERSION) {
         return CL_INVALID_VALUE;
@@ -135,8 +131,7 @@ EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *
 }
 
 EXPORT cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *target_dispatch,
-                                      cl_uint *num_entries_ret,
-                                      const cl_icd_dispatch **layer_dispatch)
+                                      cl_uint *num_entries_ret, const cl_icd_dispatch **layer_dispatch)
 {
     if (num_entries < sizeof(layer) / sizeof(void *)) {
         return CL_INVALID_VALUE;

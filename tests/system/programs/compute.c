@@ -10,11 +10,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-static const char *const source =
-    "kernel void advance(global uint *data, uint factor, uint add) {\n"
-    "    size_t i = get_global_id(0);\n"
-    "    data[i] = data[i] * factor + add;\n"
-    "}\n";
+static const char *const source = "kernel void advance(global uint *data, uint factor, uint add) {\n"
+                                  "    size_t i = get_global_id(0);\n"
+                                  "    data[i] = data[i] * factor + add;\n"
+                                  "}\n";
 
 static void need(cl_int error, const char *call)
 {
@@ -66,8 +65,7 @@ int main(int argc, char **argv)
     double end = dv_test_now_s() + seconds;
     unsigned long rounds = 0;
     do {
-        need(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, bytes, data, 0, NULL, NULL),
-             "clEnqueueWriteBuffer");
+        need(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, bytes, data, 0, NULL, NULL), "clEnqueueWriteBuffer");
         for (int step = 0; step < 4; step++) {
             cl_uint factor = (cl_uint)dv_test_random(&random) | 1;
             cl_uint add = (cl_uint)dv_test_random(&random);
@@ -82,15 +80,12 @@ int main(int argc, char **argv)
         }
         /* By turns a read and a map. */
         if (rounds % 2 == 0) {
-            need(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, bytes, data, 0, NULL, NULL),
-                 "clEnqueueReadBuffer");
+            need(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, bytes, data, 0, NULL, NULL), "clEnqueueReadBuffer");
         } else {
-            void *mapped = clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, bytes, 0,
-                                              NULL, NULL, &error);
+            void *mapped = clEnqueueMapBuffer(queue, buffer, CL_TRUE, CL_MAP_READ, 0, bytes, 0, NULL, NULL, &error);
             need(error, "clEnqueueMapBuffer");
             memcpy(data, mapped, bytes);
-            need(clEnqueueUnmapMemObject(queue, buffer, mapped, 0, NULL, NULL),
-                 "clEnqueueUnmapMemObject");
+            need(clEnqueueUnmapMemObject(queue, buffer, mapped, 0, NULL, NULL), "clEnqueueUnmapMemObject");
             need(clFinish(queue), "clFinish");
         }
         if (memcmp(data, expected, bytes) != 0) {

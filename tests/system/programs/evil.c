@@ -8,8 +8,8 @@
  *     evil jam WRITES           writes to its log so often, and keeps it locked
  *     evil group SIGNAL         slows its process group down and sends it the signal
  *
- * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own results is its own affair: exit
- * code 0 when all calls went well, 3 when one failed. */
+ * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own
+ * results is its own affair: exit code 0 when all calls went well, 3 when one failed. */
 #include "check.h"
 
 #include <signal.h>
@@ -145,8 +145,7 @@ static void run(struct evil *e, cl_kernel kernel)
 {
     size_t one = 1;
 
-    need(clEnqueueNDRangeKernel(e->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL),
-         "clEnqueueNDRangeKernel");
+    need(clEnqueueNDRangeKernel(e->queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL), "clEnqueueNDRangeKernel");
     need(clFinish(e->queue), "clFinish");
 }
 
@@ -154,8 +153,7 @@ static cl_ulong sent_so_far(struct evil *e)
 {
     cl_ulong sent = 0;
 
-    need(clEnqueueReadBuffer(e->queue, e->sent, CL_TRUE, 0, sizeof sent, &sent, 0, NULL, NULL),
-         "clEnqueueReadBuffer");
+    need(clEnqueueReadBuffer(e->queue, e->sent, CL_TRUE, 0, sizeof sent, &sent, 0, NULL, NULL), "clEnqueueReadBuffer");
     return sent;
 }
 
@@ -218,8 +216,8 @@ int main(int argc, char **argv)
         lie(&e, strtoull(argv[2], NULL, 0), strtod(argv[3], NULL));
     else if (strcmp(argv[1], "wild") == 0)
         wild(&e);
-    else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0 ||
-              strcmp(argv[1], "group") == 0 || strcmp(argv[1], "jam") == 0) &&
+    else if ((strcmp(argv[1], "hoard") == 0 || strcmp(argv[1], "breed") == 0 || strcmp(argv[1], "group") == 0 ||
+              strcmp(argv[1], "jam") == 0) &&
              argc > 2)
         so_much(&e, argv[1], argv[2]);
     else

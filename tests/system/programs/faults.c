@@ -102,17 +102,17 @@ static void begin(const char *name)
     atomic_store(&told_before_part, atomic_load(&told));
 }
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!note((call), #call))                                                                  \
-            goto out;                                                                              \
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        if (!note((call), #call))                                                                                      \
+            goto out;                                                                                                  \
     } while (0)
 /* For calls that give their error through a variable of that name. */
-#define MAKE(variable, call)                                                                       \
-    do {                                                                                           \
-        (variable) = (call);                                                                       \
-        if (!note(error, #call))                                                                   \
-            goto out;                                                                              \
+#define MAKE(variable, call)                                                                                           \
+    do {                                                                                                               \
+        (variable) = (call);                                                                                           \
+        if (!note(error, #call))                                                                                       \
+            goto out;                                                                                                  \
     } while (0)
 #define RIGHT(condition) right((condition), #condition)
 
@@ -199,8 +199,8 @@ static void close_scene(struct scene *s)
         if (queues[i])
             note(clReleaseCommandQueue(queues[i]), "clReleaseCommandQueue");
     /* Who lets its context go while it is told of its worker's end: that is for "parting". */
-    if (s->context && clGetSupportedImageFormats(s->context, CL_MEM_READ_WRITE,
-                                                 CL_MEM_OBJECT_IMAGE2D, 0, NULL, &count) < 0)
+    if (s->context &&
+        clGetSupportedImageFormats(s->context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D, 0, NULL, &count) < 0)
         dv_test_sleep_ms(PARTING_MS);
     if (s->context)
         note(clReleaseContext(s->context), "clReleaseContext");
@@ -218,8 +218,7 @@ static bool open_scene(struct scene *s)
     *s = (struct scene){0};
     TRY(clGetPlatformIDs(1, &s->platform, NULL));
     TRY(clGetDeviceIDs(s->platform, CL_DEVICE_TYPE_ALL, 1, &s->device, NULL));
-    const cl_context_properties of_platform[] = {CL_CONTEXT_PLATFORM,
-                                                 (cl_context_properties)s->platform, 0};
+    const cl_context_properties of_platform[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)s->platform, 0};
     MAKE(s->context, clCreateContext(of_platform, 1, &s->device, on_context_error, NULL, &error));
     MAKE(s->plain, clCreateCommandQueue(s->context, s->device, 0, &error));
     MAKE(s->queue, clCreateCommandQueue(s->context, s->device, profiling, &error));
@@ -257,8 +256,8 @@ static void ask(struct scene *s)
     RIGHT(sizes[0] > 0);
     TRY(clGetContextInfo(s->context, CL_CONTEXT_DEVICES, sizeof device, &device, NULL));
     RIGHT(device == s->device);
-    TRY(clGetSupportedImageFormats(s->context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D,
-                                   COUNT_OF(formats), formats, &number));
+    TRY(clGetSupportedImageFormats(s->context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D, COUNT_OF(formats), formats,
+                                   &number));
     RIGHT(number > 0);
     TRY(clGetProgramInfo(s->program, CL_PROGRAM_NUM_KERNELS, sizeof count, &count, NULL));
     RIGHT(count == KERNELS);
@@ -300,8 +299,8 @@ static void use_buffers(struct scene *s)
         }
 
     /* All in a row, the last one with an event. */
-    MAKE(half, clCreateSubBuffer(to, 0, CL_BUFFER_CREATE_TYPE_REGION,
-                                 &(cl_buffer_region){BYTES / 2, BYTES / 2}, &error));
+    MAKE(half,
+         clCreateSubBuffer(to, 0, CL_BUFFER_CREATE_TYPE_REGION, &(cl_buffer_region){BYTES / 2, BYTES / 2}, &error));
     memset(got, 0, sizeof got);
     TRY(keep_busy(s->plain, s->program));
     TRY(clEnqueueFillBuffer(s->plain, half, &value, sizeof value, 0, BYTES / 2, 0, NULL, NULL));
@@ -317,8 +316,7 @@ static void use_buffers(struct scene *s)
     TRY(clSetKernelArg(add, 2, sizeof shared, &shared));
     TRY(clEnqueueNDRangeKernel(s->plain, add, 1, NULL, &words, NULL, 0, NULL, NULL));
     TRY(clEnqueueCopyBuffer(s->plain, to, shared, 0, 0, BYTES, 0, NULL, NULL));
-    cl_uint *mapped = clEnqueueMapBuffer(s->plain, shared, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL,
-                                         NULL, &error);
+    cl_uint *mapped = clEnqueueMapBuffer(s->plain, shared, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL, NULL, &error);
     TRY(error);
     RIGHT(mapped == lent && lent[0] == 2000 && lent[WORDS - 1] == 2 * (1000 + WORDS - 1));
     TRY(clEnqueueUnmapMemObject(s->plain, shared, mapped, 0, NULL, NULL));
@@ -344,14 +342,14 @@ static void map_buffers(struct scene *s)
 
     MAKE(buffer, clCreateBuffer(s->context, CL_MEM_ALLOC_HOST_PTR, BYTES, NULL, &error));
     MAKE(inc, clCreateKernel(s->program, "inc", &error));
-    MAKE(mapped, clEnqueueMapBuffer(s->queue, buffer, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, 0,
-                                    BYTES, 0, NULL, NULL, &error));
+    MAKE(mapped, clEnqueueMapBuffer(s->queue, buffer, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, 0, BYTES, 0, NULL, NULL,
+                                    &error));
     count_from(mapped, WORDS, 0);
     TRY(clEnqueueUnmapMemObject(s->queue, buffer, mapped, 0, NULL, NULL));
     TRY(clSetKernelArg(inc, 0, sizeof buffer, &buffer));
     TRY(clEnqueueNDRangeKernel(s->queue, inc, 1, NULL, &words, NULL, 0, NULL, NULL));
-    MAKE(mapped, clEnqueueMapBuffer(s->queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                    BYTES, 0, NULL, &event, &error));
+    MAKE(mapped,
+         clEnqueueMapBuffer(s->queue, buffer, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 0, BYTES, 0, NULL, &event, &error));
     TRY(clWaitForEvents(1, &event));
     RIGHT(all_count_from(mapped, WORDS, 1));
     count_from(mapped, WORDS, 50);
@@ -368,8 +366,7 @@ out:
 static void use_rectangles(struct scene *s)
 {
     enum { SIDE = 32 }; /* of a square of words */
-    const size_t row = SIDE * 4, zero[3] = {0}, half[3] = {row / 2, SIDE / 2, 1},
-                 right_half[3] = {row / 2, 0, 0};
+    const size_t row = SIDE * 4, zero[3] = {0}, half[3] = {row / 2, SIDE / 2, 1}, right_half[3] = {row / 2, 0, 0};
     cl_mem from = NULL, to = NULL;
     cl_uint square[SIDE * SIDE], got[SIDE * SIDE], nothing = 0;
     cl_int error;
@@ -380,13 +377,11 @@ static void use_rectangles(struct scene *s)
     TRY(keep_busy(s->plain, s->program));
     TRY(clEnqueueFillBuffer(s->plain, from, &nothing, 4, 0, sizeof square, 0, NULL, NULL));
     TRY(clEnqueueFillBuffer(s->plain, to, &nothing, 4, 0, sizeof square, 0, NULL, NULL));
-    TRY(clEnqueueWriteBufferRect(s->plain, from, CL_FALSE, zero, zero, half, row, 0, row, 0, square,
-                                 0, NULL, NULL));
-    TRY(clEnqueueCopyBufferRect(s->plain, from, to, zero, right_half, half, row, 0, row, 0, 0, NULL,
-                                NULL));
+    TRY(clEnqueueWriteBufferRect(s->plain, from, CL_FALSE, zero, zero, half, row, 0, row, 0, square, 0, NULL, NULL));
+    TRY(clEnqueueCopyBufferRect(s->plain, from, to, zero, right_half, half, row, 0, row, 0, 0, NULL, NULL));
     memset(got, 0xff, sizeof got);
-    TRY(clEnqueueReadBufferRect(s->plain, to, CL_TRUE, right_half, right_half, half, row, 0, row, 0,
-                                got, 0, NULL, NULL));
+    TRY(clEnqueueReadBufferRect(s->plain, to, CL_TRUE, right_half, right_half, half, row, 0, row, 0, got, 0, NULL,
+                                NULL));
     bool same = true;
     for (size_t y = 0; y < SIDE / 2; y++)
         for (size_t x = 0; x < SIDE / 2; x++)
@@ -394,8 +389,7 @@ static void use_rectangles(struct scene *s)
     RIGHT(same);
     RIGHT(got[0] == 0xffffffff);
     /* The same once more while the queue is idle. */
-    TRY(clEnqueueWriteBufferRect(s->plain, from, CL_TRUE, zero, zero, half, row, 0, row, 0, square,
-                                 0, NULL, NULL));
+    TRY(clEnqueueWriteBufferRect(s->plain, from, CL_TRUE, zero, zero, half, row, 0, row, 0, square, 0, NULL, NULL));
     TRY(clEnqueueReadBuffer(s->plain, from, CL_TRUE, 0, sizeof got, got, 0, NULL, NULL));
     RIGHT(got[1] == 1 && got[SIDE] == SIDE && got[SIDE / 2] == 0);
 out:
@@ -488,13 +482,9 @@ static void use_images(struct scene *s)
 {
     enum { WIDE = 32, HIGH = 16, DEEP = 4 };
     const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-    const cl_image_desc plane = {.image_type = CL_MEM_OBJECT_IMAGE2D,
-                                 .image_width = WIDE,
-                                 .image_height = HIGH};
-    const cl_image_desc block = {.image_type = CL_MEM_OBJECT_IMAGE3D,
-                                 .image_width = WIDE,
-                                 .image_height = HIGH,
-                                 .image_depth = DEEP};
+    const cl_image_desc plane = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = WIDE, .image_height = HIGH};
+    const cl_image_desc block = {
+        .image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = WIDE, .image_height = HIGH, .image_depth = DEEP};
     const size_t zero[3] = {0}, all[3] = {WIDE, HIGH, 1}, cube[3] = {WIDE, HIGH, DEEP};
     cl_mem from = NULL, to = NULL, solid = NULL, buffer = NULL;
     cl_kernel copy = NULL, sampled = NULL;
@@ -504,8 +494,7 @@ static void use_images(struct scene *s)
     cl_int error;
 
     count_from(pixels, COUNT_OF(pixels), 5);
-    MAKE(from, clCreateImage(s->context, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, &format, &plane,
-                             pixels, &error));
+    MAKE(from, clCreateImage(s->context, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, &format, &plane, pixels, &error));
     MAKE(to, clCreateImage(s->context, 0, &format, &plane, NULL, &error));
     MAKE(solid, clCreateImage(s->context, 0, &format, &block, NULL, &error));
     MAKE(buffer, clCreateBuffer(s->context, 0, sizeof pixels, NULL, &error));
@@ -534,16 +523,15 @@ static void use_images(struct scene *s)
 
     TRY(clEnqueueFillImage(s->plain, solid, colour, zero, cube, 0, NULL, NULL));
     TRY(clEnqueueCopyImage(s->plain, to, solid, zero, (size_t[]){0, 0, 2}, all, 0, NULL, NULL));
-    TRY(clEnqueueCopyBufferToImage(s->plain, buffer, solid, 0, (size_t[]){0, 0, 3}, all, 0, NULL,
-                                   NULL));
+    TRY(clEnqueueCopyBufferToImage(s->plain, buffer, solid, 0, (size_t[]){0, 0, 3}, all, 0, NULL, NULL));
     memset(many, 0, sizeof many);
     TRY(clEnqueueReadImage(s->plain, solid, CL_TRUE, zero, cube, 0, 0, many, 0, NULL, NULL));
     RIGHT(all_are(many, 2 * WIDE * HIGH, 0x04030201));
     RIGHT(memcmp(many + 2 * WIDE * HIGH, pixels, sizeof pixels) == 0);
     RIGHT(memcmp(many + 3 * WIDE * HIGH, pixels, sizeof pixels) == 0);
 
-    cl_uint *mapped = clEnqueueMapImage(s->plain, to, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, zero, all,
-                                        &pitch, NULL, 0, NULL, NULL, &error);
+    cl_uint *mapped = clEnqueueMapImage(s->plain, to, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, zero, all, &pitch, NULL, 0,
+                                        NULL, NULL, &error);
     TRY(error);
     RIGHT(mapped[1] == 901);
     mapped[1] = 12345;
@@ -612,14 +600,13 @@ static void use_programs(struct scene *s)
     bytes = malloc(length ? length : 1);
     REQUIRE(bytes);
     TRY(clGetProgramInfo(linked, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL));
-    MAKE(binary, clCreateProgramWithBinary(s->context, 1, &s->device, &length,
-                                           (const unsigned char **)&bytes, NULL, &error));
+    MAKE(binary,
+         clCreateProgramWithBinary(s->context, 1, &s->device, &length, (const unsigned char **)&bytes, NULL, &error));
     TRY(clBuildProgram(binary, 1, &s->device, "", NULL, NULL));
     run_sum(s, binary);
     TRY(clCreateKernelsInProgram(s->program, COUNT_OF(kernels), kernels, &count));
     RIGHT(count == COUNT_OF(kernels) && kernels[0] && kernels[COUNT_OF(kernels) - 1]);
-    TRY(clGetKernelWorkGroupInfo(kernels[0], s->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof group,
-                                 &group, NULL));
+    TRY(clGetKernelWorkGroupInfo(kernels[0], s->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof group, &group, NULL));
     RIGHT(group > 0);
     MAKE(local, clCreateKernel(s->program, "localsize", &error));
     MAKE(buffer, clCreateBuffer(s->context, 0, sizeof got, NULL, &error));
@@ -636,10 +623,9 @@ static void use_programs(struct scene *s)
     TRY(clGetProgramBuildInfo(bad, s->device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL));
     RIGHT(error != CL_BUILD_PROGRAM_FAILURE || log[0] != '\0');
     RIGHT(!clCreateProgramWithIL(s->context, "none", 4, &error) && error < 0);
-    RIGHT(!clCreateProgramWithBuiltInKernels(s->context, 1, &s->device, "none", &error) &&
-          error < 0);
-    RIGHT(clGetKernelSubGroupInfo(kernels[0], s->device, CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE,
-                                  sizeof one, &one, sizeof group, &group, NULL) < 0);
+    RIGHT(!clCreateProgramWithBuiltInKernels(s->context, 1, &s->device, "none", &error) && error < 0);
+    RIGHT(clGetKernelSubGroupInfo(kernels[0], s->device, CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE, sizeof one, &one,
+                                  sizeof group, &group, NULL) < 0);
 out:
     finish(s->plain);
     free(bytes);
@@ -676,8 +662,7 @@ static void CL_CALLBACK on_context_gone(cl_context context, void *user)
 static void use_lists(struct scene *s)
 {
     enum { MANY = 20 };
-    const cl_queue_properties any_order[] = {CL_QUEUE_PROPERTIES,
-                                             CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0};
+    const cl_queue_properties any_order[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0};
     const cl_sampler_properties nearest[] = {CL_SAMPLER_FILTER_MODE, CL_FILTER_NEAREST, 0};
     const cl_mem_properties none[] = {0};
     static atomic_int built, memory_gone, context_gone; /* may be written after an error, too */
@@ -753,8 +738,7 @@ static void use_much_memory(struct scene *s)
         if (i % 2)
             MAKE(big[i], clCreateBuffer(s->context, 0, BIG_BYTES, NULL, &error));
         else
-            MAKE(big[i],
-                 clCreateBuffer(s->context, CL_MEM_COPY_HOST_PTR, BIG_BYTES, data, &error));
+            MAKE(big[i], clCreateBuffer(s->context, CL_MEM_COPY_HOST_PTR, BIG_BYTES, data, &error));
         if (i % 2)
             TRY(clEnqueueWriteBuffer(s->plain, big[i], CL_FALSE, 0, BIG_BYTES, data, 0, NULL, NULL));
         TRY(clFinish(s->plain)); /* `data` is used again */
@@ -811,11 +795,16 @@ static int broad(bool may_begin_anew)
     static const struct {
         const char *name;
         void (*run)(struct scene *);
-    } parts[] = {{"queries", ask},           {"buffers", use_buffers},
-                 {"maps", map_buffers},      {"rectangles", use_rectangles},
-                 {"events", use_events},     {"images", use_images},
-                 {"programs", use_programs}, {"lists", use_lists},
-                 {"memory", use_much_memory}, {"print", print}};
+    } parts[] = {{"queries", ask},
+                 {"buffers", use_buffers},
+                 {"maps", map_buffers},
+                 {"rectangles", use_rectangles},
+                 {"events", use_events},
+                 {"images", use_images},
+                 {"programs", use_programs},
+                 {"lists", use_lists},
+                 {"memory", use_much_memory},
+                 {"print", print}};
     struct scene scene;
     cl_platform_id platform;
 
@@ -973,8 +962,7 @@ static int hoard(void)
     dv_test_sleep_ms(1500); /* a holder that pauses gives the device back before that */
     printf("hoarding\n");
     fflush(stdout);
-    TRY(clGetKernelWorkGroupInfo(inc, scene.device, CL_KERNEL_WORK_GROUP_SIZE, sizeof group, &group,
-                                 NULL));
+    TRY(clGetKernelWorkGroupInfo(inc, scene.device, CL_KERNEL_WORK_GROUP_SIZE, sizeof group, &group, NULL));
 out:
     return 3;
 }
@@ -1008,8 +996,7 @@ static int parting(void)
             MAKE(contexts[i], clCreateContext(NULL, 1, &device, on_parting, NULL, &error));
         MAKE(program, clCreateProgramWithSource(contexts[0], 1, &text, NULL, &error));
         TRY(clBuildProgram(program, 1, &device, "", NULL, NULL));
-        RIGHT(!clCreateSampler(contexts[0], CL_FALSE, CL_ADDRESS_NONE, CL_FILTER_NEAREST, &error) &&
-              error < 0);
+        RIGHT(!clCreateSampler(contexts[0], CL_FALSE, CL_ADDRESS_NONE, CL_FILTER_NEAREST, &error) && error < 0);
         clReleaseProgram(program);
         usleep((useconds_t)session * 10); /* the two meet at another place each time */
         for (size_t i = 0; i < CONTEXTS; i++)

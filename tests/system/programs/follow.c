@@ -9,12 +9,11 @@
 
 #include <unistd.h>
 
-static const char *const source =
-    "kernel void slow(global uint *data, uint value) {\n"
-    "    uint x = value;\n"
-    "    for (uint i = 0; i < 40u; i++) x = x * 1664525u + 1013904223u;\n"
-    "    data[get_global_id(0)] = x;\n"
-    "}\n";
+static const char *const source = "kernel void slow(global uint *data, uint value) {\n"
+                                  "    uint x = value;\n"
+                                  "    for (uint i = 0; i < 40u; i++) x = x * 1664525u + 1013904223u;\n"
+                                  "    data[get_global_id(0)] = x;\n"
+                                  "}\n";
 
 static void need(cl_int error, const char *call)
 {
@@ -65,15 +64,14 @@ int main(int argc, char **argv)
         for (int i = 0; i < 2; i++) {
             value = round * 2 + (cl_uint)i;
             need(clSetKernelArg(kernels[i], 1, sizeof value, &value), "clSetKernelArg");
-            need(clEnqueueNDRangeKernel(queues[i], kernels[i], 1, NULL, &words, NULL, i,
-                                        i ? &events[0] : NULL, &events[i]),
+            need(clEnqueueNDRangeKernel(queues[i], kernels[i], 1, NULL, &words, NULL, i, i ? &events[0] : NULL,
+                                        &events[i]),
                  "clEnqueueNDRangeKernel");
             need(clFlush(queues[i]), "clFlush");
         }
         need(clWaitForEvents(1, &events[1]), "clWaitForEvents");
         for (int i = 0; i < 2; i++) {
-            need(clEnqueueReadBuffer(queues[i], buffers[i], CL_TRUE, bytes - 4, 4, &value, 0, NULL,
-                                     NULL),
+            need(clEnqueueReadBuffer(queues[i], buffers[i], CL_TRUE, bytes - 4, 4, &value, 0, NULL, NULL),
                  "clEnqueueReadBuffer");
             if (value != slow(round * 2 + (cl_uint)i))
                 return 1;

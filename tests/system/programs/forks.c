@@ -32,14 +32,11 @@ static void use_inherited(struct tenant *tenant, cl_event gate)
     cl_uint word = 0;
     cl_int error;
     size_t one = 1;
-    CHECK(clEnqueueReadBuffer(tenant->test.queue, tenant->buffer, CL_TRUE, 0, 4, &word, 0, NULL,
-                              NULL) < 0);
-    CHECK(clEnqueueWriteBuffer(tenant->test.queue, tenant->buffer, CL_TRUE, 0, 4, &word, 0, NULL,
-                               NULL) < 0);
+    CHECK(clEnqueueReadBuffer(tenant->test.queue, tenant->buffer, CL_TRUE, 0, 4, &word, 0, NULL, NULL) < 0);
+    CHECK(clEnqueueWriteBuffer(tenant->test.queue, tenant->buffer, CL_TRUE, 0, 4, &word, 0, NULL, NULL) < 0);
     CHECK(clFinish(tenant->test.queue) < 0);
     cl_event event = NULL;
-    error = clEnqueueNDRangeKernel(tenant->test.queue, tenant->kernel, 1, NULL, &one, &one, 0, NULL,
-                                   &event);
+    error = clEnqueueNDRangeKernel(tenant->test.queue, tenant->kernel, 1, NULL, &one, &one, 0, NULL, &event);
     if (error == CL_SUCCESS)
         CHECK(clWaitForEvents(1, &event) < 0);
     cl_mem buffer = clCreateBuffer(tenant->test.context, 0, 1 << 20, NULL, &error);
@@ -48,12 +45,10 @@ static void use_inherited(struct tenant *tenant, cl_event gate)
               clFinish(tenant->test.queue) < 0);
     const char *text = "kernel void other() {}\n";
     const cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
-    const cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 2, .image_height = 2};
+    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 2, .image_height = 2};
     CHECK(!clCreateProgramWithSource(tenant->test.context, 1, &text, NULL, &error) && error < 0);
     CHECK(clBuildProgram(tenant->program, 0, NULL, "-DOTHER", NULL, NULL) < 0);
-    CHECK(!clCreateImage(tenant->test.context, CL_MEM_COPY_HOST_PTR, &format, &desc, &word,
-                         &error) && error < 0);
+    CHECK(!clCreateImage(tenant->test.context, CL_MEM_COPY_HOST_PTR, &format, &desc, &word, &error) && error < 0);
     CHECK(clWaitForEvents(1, &gate) < 0);
     clSetUserEventStatus(gate, CL_COMPLETE); /* must not reach the parent's session */
     clReleaseMemObject(tenant->buffer);
@@ -84,8 +79,7 @@ int main(void)
     REQUIRE_CL(error);
     cl_uint pattern = 9;
     cl_event gated;
-    REQUIRE_CL(clEnqueueFillBuffer(tenant.test.ooo_queue, tenant.buffer, &pattern, 4, 0, 64, 1,
-                                   &gate, &gated));
+    REQUIRE_CL(clEnqueueFillBuffer(tenant.test.ooo_queue, tenant.buffer, &pattern, 4, 0, 64, 1, &gate, &gated));
     REQUIRE_CL(clFlush(tenant.test.ooo_queue));
     fflush(stdout);
     for (int round = 0; round < 3; round++) {

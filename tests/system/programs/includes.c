@@ -14,8 +14,7 @@ int main(int argc, char **argv)
     cl_int error, value = 0;
 
     snprintf(options, sizeof options, "-I %s -DOFFSET=2", argc > 1 ? argv[1] : ".");
-    cl_program program =
-        clCreateProgramWithSource(test.context, 1, (const char **)&source, NULL, &error);
+    cl_program program = clCreateProgramWithSource(test.context, 1, (const char **)&source, NULL, &error);
     REQUIRE_CL(error);
     error = clBuildProgram(program, 0, NULL, options, NULL, NULL);
     if (error != CL_SUCCESS) {

@@ -42,23 +42,20 @@ int main(int argc, char **argv)
     size_t big = (size_t)32 << 20;
     static unsigned char host[1 << 20];
     cl_mem mapped = dv_test_buffer(&tenant.test, CL_MEM_ALLOC_HOST_PTR, big, NULL);
-    unsigned char *pointer = clEnqueueMapBuffer(tenant.test.queue, mapped, CL_TRUE, CL_MAP_WRITE, 0,
-                                                big, 0, NULL, NULL, &error);
+    unsigned char *pointer =
+        clEnqueueMapBuffer(tenant.test.queue, mapped, CL_TRUE, CL_MAP_WRITE, 0, big, 0, NULL, NULL, &error);
     REQUIRE_CL(error);
     memset(pointer, 1, big);
     cl_mem plain = dv_test_buffer(&tenant.test, 0, sizeof host, NULL);
     cl_event gate = clCreateUserEvent(tenant.test.context, &error);
     REQUIRE_CL(error);
     cl_event gated, free_event;
-    REQUIRE_CL(clEnqueueWriteBuffer(tenant.test.ooo_queue, plain, CL_FALSE, 0, sizeof host, host, 1,
-                                    &gate, &gated));
-    REQUIRE_CL(clEnqueueReadBuffer(tenant.test.ooo_queue, plain, CL_FALSE, 0, sizeof host, host, 1,
-                                   &gated, NULL));
+    REQUIRE_CL(clEnqueueWriteBuffer(tenant.test.ooo_queue, plain, CL_FALSE, 0, sizeof host, host, 1, &gate, &gated));
+    REQUIRE_CL(clEnqueueReadBuffer(tenant.test.ooo_queue, plain, CL_FALSE, 0, sizeof host, host, 1, &gated, NULL));
     REQUIRE_CL(clSetEventCallback(gated, CL_COMPLETE, do_nothing, NULL));
     REQUIRE_CL(clFlush(tenant.test.ooo_queue));
     for (int i = 0; i < 50; i++)
-        REQUIRE_CL(clEnqueueReadBuffer(tenant.test.queue, plain, CL_FALSE, 0, sizeof host, host, 0,
-                                       NULL, &free_event));
+        REQUIRE_CL(clEnqueueReadBuffer(tenant.test.queue, plain, CL_FALSE, 0, sizeof host, host, 0, NULL, &free_event));
 
     if (strcmp(mode, "hold") == 0) {
         printf("ready\n");
@@ -78,8 +75,7 @@ int main(int argc, char **argv)
         cl_kernel kernel = dv_test_kernel(program, "spin");
         size_t one = 1;
         REQUIRE_CL(clSetKernelArg(kernel, 0, sizeof plain, &plain));
-        REQUIRE_CL(
-            clEnqueueNDRangeKernel(tenant.test.queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
+        REQUIRE_CL(clEnqueueNDRangeKernel(tenant.test.queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL));
         REQUIRE_CL(clFlush(tenant.test.queue));
         dv_test_sleep_ms(100);
         _exit(0);

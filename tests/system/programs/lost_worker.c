@@ -47,9 +47,8 @@ int main(int argc, char **argv)
     cl_int error;
     cl_mem buffer = dv_test_buffer(&test, 0, BYTES, NULL);
     cl_mem mapped_buffer = dv_test_buffer(&test, CL_MEM_ALLOC_HOST_PTR, BYTES, NULL);
-    unsigned char *mapped =
-        clEnqueueMapBuffer(test.queue, mapped_buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, BYTES,
-                           0, NULL, NULL, &error);
+    unsigned char *mapped = clEnqueueMapBuffer(test.queue, mapped_buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, BYTES,
+                                               0, NULL, NULL, &error);
     REQUIRE_CL(error);
     memset(mapped, 0x5c, BYTES);
     unsigned char *host = malloc(BYTES);
@@ -63,8 +62,8 @@ int main(int argc, char **argv)
     size_t one = 1;
     REQUIRE_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     REQUIRE_CL(clSetKernelArg(kernel, 1, sizeof rounds, &rounds));
-    REQUIRE_CL(clEnqueueNDRangeKernel(test.ooo_queue, kernel, 1, NULL, &one, &one,
-                                      rounds > 1 ? 0 : 1, rounds > 1 ? NULL : &gate, &pending));
+    REQUIRE_CL(clEnqueueNDRangeKernel(test.ooo_queue, kernel, 1, NULL, &one, &one, rounds > 1 ? 0 : 1,
+                                      rounds > 1 ? NULL : &gate, &pending));
     REQUIRE_CL(clSetEventCallback(pending, CL_COMPLETE, on_end, &seen));
     REQUIRE_CL(clFlush(test.ooo_queue));
     if (strcmp(mode, "write") == 0) {
@@ -82,8 +81,7 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "wait") == 0) {
         CHECK(clWaitForEvents(1, &pending) < 0);
     } else if (strcmp(mode, "read") == 0) {
-        CHECK(clEnqueueReadBuffer(test.ooo_queue, buffer, CL_TRUE, 0, BYTES, host, 1, &pending,
-                                  NULL) < 0);
+        CHECK(clEnqueueReadBuffer(test.ooo_queue, buffer, CL_TRUE, 0, BYTES, host, 1, &pending, NULL) < 0);
     } else if (strcmp(mode, "write") == 0) {
         CHECK(clEnqueueWriteBuffer(test.queue, buffer, CL_TRUE, 0, 4096, host, 0, NULL, NULL) < 0);
     } else {
@@ -120,8 +118,7 @@ int main(int argc, char **argv)
         CHECK(clBuildProgram(second, 1, &test.device, "", NULL, NULL) < 0);
         clReleaseProgram(second);
     }
-    void *again =
-        clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &error);
+    void *again = clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &error);
     CHECK(again == NULL && error < 0);
     cl_context context = clCreateContext(NULL, 1, &test.device, NULL, NULL, &error);
     /* A child has nothing of a session, be it the new one or the lost one. */

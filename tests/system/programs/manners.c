@@ -159,8 +159,7 @@ static void test_signals(void)
     CHECK(atomic_load(&child_signals) == 3);
     /* The library's own threads block what is the application's. */
     if (!CHECK(atomic_load(&strangers) == 0))
-        dv_test_detail("%d signals were handled on threads of the library",
-                       atomic_load(&strangers));
+        dv_test_detail("%d signals were handled on threads of the library", atomic_load(&strangers));
     CHECK(action_of(SIGUSR1).sa_handler == on_user && action_of(SIGALRM).sa_handler == on_alarm);
     CHECK(action_of(SIGCHLD).sa_handler == on_child && action_of(SIGSEGV).sa_handler == on_fault);
     tenant_close(&tenant);

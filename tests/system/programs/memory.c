@@ -31,14 +31,13 @@
 
 enum { SLOTS = 1024 };
 
-static const char *const source =
-    "kernel void fill(global uint *out, uint seed) {\n"
-    "    out[get_global_id(0)] = (uint)get_global_id(0) * 2654435761u + seed;\n"
-    "}\n"
-    "kernel void inc(global uint *out) { out[get_global_id(0)] += 1; }\n"
-    "kernel void sum(global uint *out, global const uint *in) {\n"
-    "    out[get_global_id(0)] += in[get_global_id(0)];\n"
-    "}\n";
+static const char *const source = "kernel void fill(global uint *out, uint seed) {\n"
+                                  "    out[get_global_id(0)] = (uint)get_global_id(0) * 2654435761u + seed;\n"
+                                  "}\n"
+                                  "kernel void inc(global uint *out) { out[get_global_id(0)] += 1; }\n"
+                                  "kernel void sum(global uint *out, global const uint *in) {\n"
+                                  "    out[get_global_id(0)] += in[get_global_id(0)];\n"
+                                  "}\n";
 
 static cl_context context;
 static cl_command_queue queue;
@@ -166,8 +165,7 @@ static cl_int bump_part(struct slot *s)
 static cl_int look_through_view(struct slot *s, size_t width)
 {
     cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = width, .buffer = s->mem};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = width, .buffer = s->mem};
     size_t origin[3] = {0, 0, 0}, region[3] = {1, 1, 1};
     uint32_t pixel;
     cl_int error;
@@ -183,9 +181,7 @@ static cl_int look_through_view(struct slot *s, size_t width)
 static cl_mem new_image(size_t width, size_t height, cl_int *error)
 {
     cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
-                          .image_width = width,
-                          .image_height = height};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = width, .image_height = height};
 
     return clCreateImage(context, 0, &format, &desc, NULL, error);
 }
@@ -202,8 +198,7 @@ static cl_int make_image(struct slot *s, size_t width, size_t height, cl_uint se
     s->height = height;
     s->mem = new_image(width, height, &error);
     if (error == CL_SUCCESS)
-        error = clEnqueueWriteImage(queue, s->mem, CL_TRUE, origin, region, 0, 0, pixels, 0, NULL,
-                                    NULL);
+        error = clEnqueueWriteImage(queue, s->mem, CL_TRUE, origin, region, 0, 0, pixels, 0, NULL, NULL);
     free(pixels);
     return error;
 }
@@ -277,8 +272,7 @@ static cl_int look(struct slot *s, long long *wrong)
 {
     cl_int error;
     size_t at = random_below(s->bytes / 4);
-    uint32_t *words = clEnqueueMapBuffer(queue, s->mem, CL_TRUE, CL_MAP_READ, 0, s->bytes, 0, NULL,
-                                         NULL, &error);
+    uint32_t *words = clEnqueueMapBuffer(queue, s->mem, CL_TRUE, CL_MAP_READ, 0, s->bytes, 0, NULL, NULL, &error);
     if (error != CL_SUCCESS)
         return error;
     if (words[at] != word(at, s->seed) + s->plus)

@@ -13,15 +13,14 @@
 #define OTHERS 6
 #define PAGE 4096
 
-static const char *const source =
-    "kernel void past(global uint *data, ulong words) {\n"
-    "    for (ulong i = 0; i < words; i++)\n"
-    "        data[i] = 0xdead;\n"
-    "}\n"
-    "kernel void before(global uint *data, ulong words) {\n"
-    "    for (ulong i = 1; i <= words; i++)\n"
-    "        *(data - i) = 0xdead;\n"
-    "}\n";
+static const char *const source = "kernel void past(global uint *data, ulong words) {\n"
+                                  "    for (ulong i = 0; i < words; i++)\n"
+                                  "        data[i] = 0xdead;\n"
+                                  "}\n"
+                                  "kernel void before(global uint *data, ulong words) {\n"
+                                  "    for (ulong i = 1; i <= words; i++)\n"
+                                  "        *(data - i) = 0xdead;\n"
+                                  "}\n";
 
 int main(int argc, char **argv)
 {
@@ -42,15 +41,14 @@ int main(int argc, char **argv)
         if (i == OTHERS / 2)
             target = dv_test_buffer(&test, CL_MEM_READ_WRITE, BYTES, NULL);
         others[i] = dv_test_buffer(&test, CL_MEM_READ_WRITE, BYTES, NULL);
-        seen[i] = clEnqueueMapBuffer(test.queue, others[i], CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                     BYTES, 0, NULL, NULL, &error);
+        seen[i] = clEnqueueMapBuffer(test.queue, others[i], CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, BYTES, 0, NULL,
+                                     NULL, &error);
         REQUIRE_CL(error);
         for (size_t k = 0; k < WORDS; k++)
             seen[i][k] = (cl_uint)k;
     }
     if (by_host) {
-        char *past = clEnqueueMapBuffer(test.queue, target, CL_TRUE, CL_MAP_WRITE, 0, BYTES, 0, NULL,
-                                        NULL, &error);
+        char *past = clEnqueueMapBuffer(test.queue, target, CL_TRUE, CL_MAP_WRITE, 0, BYTES, 0, NULL, NULL, &error);
         REQUIRE_CL(error);
         for (size_t at = (OTHERS + 2) * BYTES; at < words * sizeof(cl_uint); at += PAGE)
             past[at] = 1;

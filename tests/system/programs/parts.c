@@ -18,10 +18,9 @@ static double now(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const source =
-        "kernel void burn(global uint *data) { uint x = data[get_global_id(0)];\n"
-        "  for (uint i = 0; i < 300000; i++) x = x * 1664525 + 1013904223;\n"
-        "  data[get_global_id(0)] = x; }\n";
+    static const char *const source = "kernel void burn(global uint *data) { uint x = data[get_global_id(0)];\n"
+                                      "  for (uint i = 0; i < 300000; i++) x = x * 1664525 + 1013904223;\n"
+                                      "  data[get_global_id(0)] = x; }\n";
     enum { MOST = 16, WORDS = 64 };
     const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
     cl_platform_id platform;

@@ -29,8 +29,7 @@ static void need(cl_int error, const char *call)
 
 int main(int argc, char **argv)
 {
-    static const char *const source =
-        "kernel void add(global uint *data) { data[get_global_id(0)] += 7; }\n";
+    static const char *const source = "kernel void add(global uint *data) { data[get_global_id(0)] += 7; }\n";
     enum { MOST = 128, WORDS = 1024 };
     static cl_uint words[WORDS];
     cl_platform_id platform;
@@ -65,10 +64,8 @@ int main(int argc, char **argv)
     cl_uint rounds = 0;
     do {
         const size_t global = WORDS;
-        need(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL),
-             "clEnqueueNDRangeKernel");
-        need(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL),
-             "clEnqueueReadBuffer");
+        need(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL), "clEnqueueNDRangeKernel");
+        need(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof words, words, 0, NULL, NULL), "clEnqueueReadBuffer");
         if (words[0] != 7 * ++rounds || words[WORDS - 1] != 7 * rounds)
             return 1;
         if (rounds == 1) {

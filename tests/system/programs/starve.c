@@ -60,8 +60,7 @@ static void find_client(uintptr_t address)
 {
     Dl_info library;
 
-    if (!dladdr((void *)address, &library) || !library.dli_fname ||
-        !strstr(library.dli_fname, CLIENT))
+    if (!dladdr((void *)address, &library) || !library.dli_fname || !strstr(library.dli_fname, CLIENT))
         return;
     const ElfW(Ehdr) *file = library.dli_fbase;
     const ElfW(Phdr) *part = (const void *)((const char *)file + file->e_phoff);
@@ -149,13 +148,12 @@ EXPORT char *strndup(const char *text, size_t most)
     return fails(__builtin_return_address(0)) ? NULL : next(text, most);
 }
 
-EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*function)(void *), void *argument)
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
+                          void *argument)
 {
     static __typeof__(&pthread_create) next;
 
     if (!next)
         next = NEXT(pthread_create);
-    return fails(__builtin_return_address(0)) ? EAGAIN
-                                              : next(thread, attributes, function, argument);
+    return fails(__builtin_return_address(0)) ? EAGAIN : next(thread, attributes, function, argument);
 }

@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const source =
-    "kernel void turns(global uint *out, uint rounds) {\n"
-    "    uint x = get_global_id(0) + 1;\n"
-    "    for (uint i = 0; i < rounds; i++)\n"
-    "        x = x * 1664525u + 1013904223u;\n"
-    "    out[get_global_id(0)] = x;\n"
-    "}\n";
+static const char *const source = "kernel void turns(global uint *out, uint rounds) {\n"
+                                  "    uint x = get_global_id(0) + 1;\n"
+                                  "    for (uint i = 0; i < rounds; i++)\n"
+                                  "        x = x * 1664525u + 1013904223u;\n"
+                                  "    out[get_global_id(0)] = x;\n"
+                                  "}\n";
 
 enum { DEPTH = 8 };
 
@@ -58,8 +57,7 @@ int main(int argc, char **argv)
             REQUIRE_CL(clWaitForEvents(1, event));
             REQUIRE_CL(clReleaseEvent(*event));
         }
-        REQUIRE_CL(
-            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, 0, NULL, event));
+        REQUIRE_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, 0, NULL, event));
         count++;
     }
     printf("%lu\n", count);

@@ -156,13 +156,13 @@ void stage_start(struct stage *stage, uint32_t devices)
     dvd_ledger_set_terms(&stage->ledger, &terms);
     for (uint32_t i = 0; i < devices; i++) {
         stage->devices[i] = (struct dvd_device_terms){.is_shared_out = true,
-                                                     .policy = dv_policy_by_name("elastic"),
-                                                     .slots = 1,
-                                                     .moving_part_ppm = DV_MOVING_PART_PPM,
-                                                     .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
-                                                     .room_patience_ns = DV_ROOM_PATIENCE_NS,
-                                                     .capacity_bytes = 64 * MIB,
-                                                     .swaps = true};
+                                                      .policy = dv_policy_by_name("elastic"),
+                                                      .slots = 1,
+                                                      .moving_part_ppm = DV_MOVING_PART_PPM,
+                                                      .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
+                                                      .room_patience_ns = DV_ROOM_PATIENCE_NS,
+                                                      .capacity_bytes = 64 * MIB,
+                                                      .swaps = true};
         snprintf(stage->devices[i].name, sizeof stage->devices[i].name, "card %u", (unsigned)i);
     }
     stage_set_devices(stage, devices);
@@ -194,11 +194,10 @@ void stage_end(struct stage *stage)
 
 struct dvd_identity tenant_named(const char *name)
 {
-    struct dvd_identity identity = {
-        .terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
-                  .may_request_ppm = DV_PPM,
-                  .may_weight = DV_WEIGHT_MAX,
-                  .may_class = DV_CLASS_LATENCY}};
+    struct dvd_identity identity = {.terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
+                                              .may_request_ppm = DV_PPM,
+                                              .may_weight = DV_WEIGHT_MAX,
+                                              .may_class = DV_CLASS_LATENCY}};
 
     snprintf(identity.name, sizeof identity.name, "%s", name);
     return identity;

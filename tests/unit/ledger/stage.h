@@ -25,7 +25,7 @@ struct peer {
     unsigned overdue, unanswered, turned_away;
     char reason[512]; /* why it was turned away, or what it kept */
     dv_ns deadline;
-    char text[512];   /* of the last call that failed */
+    char text[512]; /* of the last call that failed */
 };
 
 struct stage {

@@ -157,8 +157,7 @@ static void sessions_of_one_tenant_share_its_part(void **state)
 
 static void messages_of_the_past_or_of_other_devices_are_ignored(void **state)
 {
-    struct dv_lease_message m = {
-        .magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION + 1, .type = DV_LEASE_WANT};
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION + 1, .type = DV_LEASE_WANT};
 
     (void)state;
     stage_start(&stage, 2);

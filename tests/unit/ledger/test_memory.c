@@ -40,8 +40,7 @@ static void a_reservation_within_the_quota_is_granted(void **state)
 
 static void messages_about_memory_are_checked(void **state)
 {
-    struct dv_memory_message m = {
-        .magic = DV_MEMORY_MAGIC, .version = 99, .type = DV_MEMORY_RESERVE, .bytes = MIB};
+    struct dv_memory_message m = {.magic = DV_MEMORY_MAGIC, .version = 99, .type = DV_MEMORY_RESERVE, .bytes = MIB};
 
     (void)state;
     stage_start(&stage, 1);

@@ -47,8 +47,8 @@ static struct dvd_tenant *restore_tenant(uint32_t index)
 {
     struct dv_state_tenant *record = dvd_state_at(&after.state.tenants, index);
     struct dvd_tenant_terms terms = {.may_request_ppm = record->may_request_ppm,
-                                    .may_weight = record->may_weight,
-                                    .may_class = (enum dv_class)record->may_class};
+                                     .may_weight = record->may_weight,
+                                     .may_class = (enum dv_class)record->may_class};
     struct dvd_share_change change = {.has_request = record->wishes & DV_STATE_WISH_REQUEST,
                                       .request_ppm = record->wish.request_ppm};
 
@@ -64,8 +64,7 @@ static void restore_on_device(struct dvd_tenant *tenant, uint32_t place)
     assert_non_null(record);
     assert_true(dvd_state_share_to(&record->share, &share));
     assert_true(dvd_device_restore(&after.ledger.devices[record->device]));
-    assert_int_equal(
-        dvd_tenant_restore_device(tenant, &after.ledger.devices[record->device], record, &share), 0);
+    assert_int_equal(dvd_tenant_restore_device(tenant, &after.ledger.devices[record->device], record, &share), 0);
 }
 
 static void restore_session(struct peer *peer, const struct peer *old, struct dvd_tenant *tenant, uint32_t session,

@@ -283,8 +283,7 @@ static void one_device_can_be_changed_alone(void **state)
     peer_begin(&stage, &a, "x");
     say_lease(&a, 0, DV_LEASE_JOIN, 1, 0);
     say_lease(&a, 1, DV_LEASE_JOIN, 2, 0);
-    assert_int_equal(
-        dvd_tenant_set(a.lessee.tenant, &stage.ledger.devices[1], &change, false, text, sizeof text), 0);
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, &stage.ledger.devices[1], &change, false, text, sizeof text), 0);
     assert_int_equal(a.lessee.leases[0]->tenant->share.weight, 1);
     assert_int_equal(a.lessee.leases[1]->tenant->share.weight, 7);
     assert_false(a.lessee.tenant->set_by_operator);

@@ -28,10 +28,8 @@ static const struct dvd_zygote_events *zygote(void)
 
 static struct dv_hello hello_of(uint32_t api)
 {
-    return (struct dv_hello){.magic = DV_WIRE_MAGIC,
-                             .version = DV_WIRE_VERSION,
-                             .version_oldest = DV_WIRE_VERSION_OLDEST,
-                             .api = api};
+    return (struct dv_hello){
+        .magic = DV_WIRE_MAGIC, .version = DV_WIRE_VERSION, .version_oldest = DV_WIRE_VERSION_OLDEST, .api = api};
 }
 
 static int connect_with(const struct dv_hello *hello, size_t bytes)
@@ -228,7 +226,7 @@ static void a_session_ends_with_its_worker(void **state)
     assert_string_equal(figures.state, "starting");
     assert_string_equal(dvd_session_device_name(session, 0), "device 0");
     end_worker(worker, SIGTERM);
-    assert_true(session->worker_gone); /* and the zygote will say how */
+    assert_true(session->worker_gone);                                       /* and the zygote will say how */
     zygote()->exited(stage.zygote.owner, session->lessee.id, worker + 1, 0); /* of another */
     assert_non_null(stage.sessions.all);
     zygote()->exited(stage.zygote.owner, session->lessee.id, worker, SIGTERM);

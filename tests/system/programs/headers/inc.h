@@ -1,2 +1,4 @@
 /* What faults.c includes in a program of its own. */
-kernel void inc(global uint *data) {}
+kernel void inc(global uint *data)
+{
+}
