@@ -1,5 +1,4 @@
-/* divvy-worker: the program behind the zygote and, forked from it, every worker. People never start
- * it; divvyd does. */
+/* divvy-worker: the program of the zygote and of every worker, which is forked from it. Only divvyd starts it. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

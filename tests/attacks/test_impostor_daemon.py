@@ -81,7 +81,7 @@ def test_a_named_directory_of_another_user_is_not_spoken_to(program, home):
         child.kill()
         child.wait()
     assert not os.path.exists(report), "a program has said hello to another user's daemon"
-    assert "neither root's nor this user's" in open(log).read()
+    assert "neither root nor this user owns it" in open(log).read()
 
 
 def test_a_directory_that_others_may_write_to_is_not_spoken_to(program, home):

@@ -69,8 +69,8 @@ def serve_as(directory, answer):
 @pytest.mark.parametrize("answer, words", [
     (lease.WELCOME.pack(lease.MAGIC, VERSION + 1, OTHER_VERSION, 0, 0, b"install the same release of both"),
      "install the same release of both"),
-    (lease.WELCOME.pack(lease.MAGIC, VERSION + 1, OK, 1, 1 << 30, b""), "is it of another release?"),
-    (b"what is this?", "is it of another release?"),
+    (lease.WELCOME.pack(lease.MAGIC, VERSION + 1, OK, 1, 1 << 30, b""), "is it from another release?"),
+    (b"what is this?", "is it from another release?"),
 ], ids=["refused", "newer", "nonsense"])
 def test_a_program_under_a_newer_daemon(tmp_path, answer, words):
     """It finds no device, goes on without, and the library's log says why."""

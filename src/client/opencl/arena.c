@@ -1,7 +1,7 @@
-/* The arena's allocator (see arena.h): extents kept outside the shared memory, where the other side
- * cannot spoil them. Small blocks come from power-of-two classes, large ones are whole pages found
- * best-fit and joined with free neighbours. Behind whole pages, slabs of small blocks included, comes
- * a guard page: the worker lets kernels access the pages of objects only. */
+/* The arena's allocator (see arena.h). Extents are kept outside the shared memory, where the worker cannot corrupt
+ * them. Small blocks come from power-of-two classes. Large ones are whole pages, found best-fit and joined with free
+ * neighbours. A guard page follows whole pages, including slabs of small blocks: the worker lets kernels access only
+ * the pages of objects. */
 #include "src/client/opencl/arena.h"
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@ struct dvc_extent {
     RB_ENTRY(dvc_extent) size;
     struct dvc_extent *next; /* in a small class's free list */
     uint64_t offset, bytes;
-    uint64_t warm;   /* of a free one: about how much is still backed by memory */
+    uint64_t warm;   /* if free: about how many bytes are still backed by memory */
     int small_class; /* -1: whole pages */
     bool is_free;
 };
@@ -127,7 +127,7 @@ static void put_pages(struct dvc_arena *arena, struct dvc_extent *extent)
     join(arena, extent, RB_NEXT(dvc_offset_tree, &arena->by_offset, extent));
 }
 
-/* Small blocks are made a slab at a time and stay what they are. */
+/* Small blocks are made a slab at a time and stay small blocks. */
 struct dvc_slab {
     struct dvc_slab *next;
     struct dvc_extent blocks[];
@@ -142,7 +142,7 @@ static bool refill_class(struct dvc_arena *arena, int class)
         return false;
     uint64_t base = pages->offset, count = SLAB_BYTES / block;
     struct dvc_slab *slab = NULL;
-    if (pages->bytes == SLAB_BYTES + DV_ARENA_GUARD_BYTES) /* or there was no memory to cut it from a larger one */
+    if (pages->bytes == SLAB_BYTES + DV_ARENA_GUARD_BYTES) /* else: no memory to split a larger extent */
         slab = calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
     if (!slab) {
         put_pages(arena, pages);
@@ -199,7 +199,7 @@ void dvc_arena_free(struct dvc_arena *arena, uint64_t offset)
     pthread_mutex_lock(&arena->lock);
     struct dvc_extent *extent = RB_FIND(dvc_offset_tree, &arena->by_offset, &wanted);
     if (!extent || extent->is_free) {
-        pthread_mutex_unlock(&arena->lock); /* the worker named a block that is none */
+        pthread_mutex_unlock(&arena->lock); /* the worker named an offset that is no allocated block */
         return;
     }
     if (extent->small_class >= 0) {

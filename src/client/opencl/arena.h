@@ -16,9 +16,9 @@ struct dvc_arena {
     pthread_mutex_t lock;
     uint8_t *shm;
     uint64_t end;                     /* of the shared memory */
-    uint64_t unused;                  /* nothing was ever allocated from here on */
+    uint64_t unused;                  /* nothing was ever allocated at or above this */
     uint64_t warm_bytes;              /* free but still backed by memory */
-    uint64_t largest;                 /* of the blocks so far */
+    uint64_t largest;                 /* largest block so far */
     struct dvc_offset_tree by_offset; /* all extents */
     struct dvc_size_tree by_size;     /* the free ones */
     struct dvc_extent *small_free[4];

@@ -22,8 +22,8 @@ bool dvc_log_enabled(void)
     return log_path != NULL;
 }
 
-/* Opens the file for each line: slow, but a guest holds no descriptor, and the application may
- * close all of them. */
+/* Opens the file for each line. That is slow, but the library keeps no descriptors, and the application can close
+ * any. */
 void dvc_log_call(const char *format, ...)
 {
     char line[1024];

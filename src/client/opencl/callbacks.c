@@ -1,5 +1,5 @@
-/* The callback thread runs the application's functions, which may take long or call OpenCL. It blocks all signals:
- * the application's handlers run on its own threads. */
+/* The callback thread runs the application's functions, which can take long or call OpenCL. It blocks all signals: the
+ * application's handlers run on the application's threads. */
 #include <signal.h>
 
 #include "src/client/opencl/session.h"

@@ -32,8 +32,8 @@ static cl_int check_context_properties(const cl_context_properties *properties, 
     return CL_SUCCESS;
 }
 
-/* divvyd does not let the session use a device. OpenCL has an error code for that and no words: those go
- * to the context's function and to the log, if there is one. */
+/* divvyd does not let the session use a device. OpenCL reports only an error code. The reason goes to the context's
+ * callback and to the log, if there is one. */
 static void tell_why(struct dvc_session *s, void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                      void *user)
 {
@@ -208,7 +208,7 @@ static void finish_context(struct dvc_job *job)
     context_destroy((struct dvc_context *)((char *)job - offsetof(struct dvc_context, finishing)));
 }
 
-/* Mostly on the helper's thread, which is not for the application's functions. */
+/* Usually runs on the helper thread, which must not call the application's functions. */
 void dvc_context_unuse(struct dvc_context *context)
 {
     if (atomic_fetch_sub(&context->object.count, DV_COUNT_USE) != DV_COUNT_USE)
@@ -292,7 +292,7 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_
         *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset, sizeof offset, NULL);
     if (*error == CL_DEVICE_NOT_AVAILABLE && dvc_session_check(s)) {
         tell_why(s, c->notify, c->notify_user);
-        *error = CL_OUT_OF_RESOURCES; /* of what a queue may answer */
+        *error = CL_OUT_OF_RESOURCES; /* an error that the function may return */
     }
     if (*error != CL_SUCCESS) {
         free(queue->property_list);

@@ -47,7 +47,7 @@ void dvc_queue_wait(struct dvc_queue *queue, uint64_t number)
         uint64_t at = atomic_load(&slot->wake_at);
         while ((at == 0 || at > number) && !atomic_compare_exchange_weak(&slot->wake_at, &at, number))
             ;
-        if (atomic_load(&slot->completed) >= number) /* the worker may have looked before */
+        if (atomic_load(&slot->completed) >= number) /* the worker may have read wake_at earlier */
             break;
         dvc_session_wait(s, &slot->progress, progress);
     }
@@ -70,7 +70,7 @@ cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_
     }
     for (cl_uint i = 0; i < wait_count; i++) {
         struct dvc_event *wait = dvc_event_of(waits[i]);
-        /* what is complete need not be waited for; a failed one must be told */
+        /* skip completed events; failed ones must reach the worker */
         if (atomic_load_explicit(&wait->slot->status, memory_order_acquire) != CL_COMPLETE)
             ids[id_count++] = wait->object.id;
     }
@@ -231,7 +231,7 @@ cl_int dvc_check_ndrange(struct dvc_queue *queue, struct dvc_kernel *kernel, cl_
         return CL_INVALID_CONTEXT;
     if (dims < 1 || dims > 3)
         return CL_INVALID_WORK_DIMENSION;
-    if (!global) /* since OpenCL 2.1 an empty range; no device served here takes one */
+    if (!global) /* an empty range since OpenCL 2.1; no supported device accepts it */
         return CL_INVALID_GLOBAL_WORK_SIZE;
     for (cl_uint i = 0; i < dims; i++) {
         if (global[i] == 0)
@@ -280,7 +280,7 @@ static cl_int check_alignment(struct dvc_queue *queue, struct dvc_mem *mem)
     return CL_SUCCESS;
 }
 
-/* The root buffer and where in it an object starts: sub-buffers of one parent may overlap. */
+/* The root buffer and the object's start in it: sub-buffers of one parent can overlap. */
 static struct dvc_mem *root_of(struct dvc_mem *mem, size_t *start)
 {
     *start = 0;

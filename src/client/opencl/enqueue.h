@@ -10,7 +10,7 @@ cl_int dvc_event_status(struct dvc_event *event);
 cl_int dvc_event_check_profiling(struct dvc_event *event);
 /* Waits for the event; returns its final status. */
 cl_int dvc_event_wait(struct dvc_event *event);
-/* A command that the client itself has finished at once. */
+/* Completes the event of a command that the client has finished itself. */
 void dvc_event_complete_here(struct dvc_event *event, cl_ulong start_ns);
 void dvc_event_fire_callbacks(struct dvc_event *event);
 cl_int dvc_check_waits(struct dvc_context *context, cl_uint count, const cl_event *list);
@@ -19,8 +19,7 @@ cl_int dvc_check_waits(struct dvc_context *context, cl_uint count, const cl_even
 cl_int dvc_enqueue(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes, const void *tail,
                    size_t tail_bytes, cl_command_type command, cl_uint wait_count, const cl_event *waits,
                    cl_event *event);
-/* The same with the queue's lock held; tells the command's number. The event, if wanted, was made
- * by the caller. */
+/* The same with the queue's lock held. The caller has created the event, if any; this sets its number. */
 cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_head *message, size_t bytes,
                           const void *tail, size_t tail_bytes, cl_uint wait_count, const cl_event *waits,
                           struct dvc_event *event);

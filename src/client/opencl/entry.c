@@ -1,5 +1,5 @@
-/* The way into the library: what the ICD loader looks for, functions by name, and the tables that connect the parts
- * of the client. */
+/* The library's entry points: the symbols that the ICD loader looks up, functions by name, and the tables that connect
+ * the client's parts. */
 #include <string.h>
 
 #include "src/client/opencl/enqueue.h"
@@ -26,7 +26,7 @@ static void connect_parts(void)
 
 /* ---- functions by name ---- */
 
-/* Whatever a program does, this comes first. */
+/* Every program calls this first. */
 static cl_int CL_API_CALL icd_get_platform_ids(cl_uint num_entries, cl_platform_id *platforms, cl_uint *num_platforms)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -69,7 +69,7 @@ cl_int CL_API_CALL dvc_clEnqueueTask(cl_command_queue command_queue, cl_kernel k
     return error;
 }
 
-/* ---- what the ICD loader looks for in the library ---- */
+/* ---- symbols that the ICD loader looks up ---- */
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -39,7 +39,7 @@ static void event_destroy(struct dvc_event *event)
     struct dvc_context *context = event->context;
     struct dvc_queue *queue = event->queue;
 
-    if (!queue && !event->user_set) { /* nobody can set it any more: the worker lets it go */
+    if (!queue && !event->user_set) { /* it can no longer be set: the worker must not wait for it */
         struct dvw_set_user_event message = {.event = event->object.id,
                                              .status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST};
         dvc_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
@@ -106,7 +106,7 @@ cl_int dvc_event_status(struct dvc_event *event)
     cl_int status = atomic_load_explicit(&event->slot->status, memory_order_acquire);
     if (status > 0 && event->queue && event->queue->in_order && event->number &&
         atomic_load(&event->queue->slot->completed) >= event->number)
-        status = wait_final(event); /* its queue is past it: a matter of moments */
+        status = wait_final(event); /* its queue has completed it: the status follows in moments */
     if (status > 0 && !dvc_session_check(s))
         return CL_OUT_OF_RESOURCES;
     if (status <= 0)
@@ -178,7 +178,7 @@ cl_int CL_API_CALL dvc_clWaitForEvents(cl_uint num_events, const cl_event *event
     }
     for (cl_uint i = 0; i < num_events; i++) {
         struct dvc_event *event = dvc_event_of(event_list[i]);
-        if (!event) /* somebody has released it meanwhile */
+        if (!event) /* another thread has released it meanwhile */
             result = CL_INVALID_EVENT;
         else if (dvc_event_wait(event) < 0)
             result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
@@ -229,7 +229,7 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
     struct dvw_set_user_event message = {.event = e->object.id, .status = execution_status};
     cl_int error = dvc_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
     if (error == CL_SUCCESS)
-        wait_final(e); /* so that a query that follows sees what was set */
+        wait_final(e); /* so that later queries see the new status */
     return error;
 }
 
@@ -257,7 +257,7 @@ void dvc_event_fire_callbacks(struct dvc_event *event)
             continue;
         }
         *link = c->next;
-        /* asked for a state on the way: it was passed; an error is told as such */
+        /* report an error, or the requested state, which has been passed */
         c->status = status < 0 ? status : c->when;
         c->next = NULL;
         *due_end = c;
@@ -267,7 +267,7 @@ void dvc_event_fire_callbacks(struct dvc_event *event)
     while (due) {
         struct dvc_event_callback *c = due;
         due = c->next;
-        dvc_callback_post(&c->job, run_callback); /* from here on it may be gone */
+        dvc_callback_post(&c->job, run_callback); /* c may be freed from here on */
     }
 }
 

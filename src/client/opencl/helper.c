@@ -32,7 +32,7 @@ static void serve_upcall(struct dvc_session *s, const struct dv_upcall *upcall)
     }
 }
 
-/* Returns whether there was any. */
+/* Returns whether there were any. */
 static bool serve_upcalls(struct dvc_session *s)
 {
     struct dv_shm_header *header = s->header;
@@ -42,8 +42,8 @@ static bool serve_upcalls(struct dvc_session *s)
 
     if (head == tail || tail - head > DV_SHM_UPCALL_COUNT)
         return false;
-    /* What the application's threads wrote before they sent a message came to us by way of the
-     * worker; this pairs with their release so that it holds within this process too. */
+    /* The application's threads write data before they send a message, and the worker answers with an upcall. This
+     * pairs with their release, so that the order holds within this process too. */
     atomic_load_explicit(&header->ring_tail, memory_order_acquire);
     while (head != tail) {
         struct dv_upcall upcall = ring[head & (DV_SHM_UPCALL_COUNT - 1)];

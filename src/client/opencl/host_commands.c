@@ -3,8 +3,8 @@
 
 #include "src/client/opencl/transfer.h"
 
-#define DONE_TOGETHER_BYTES ((size_t)512 << 10) /* of host commands told of in one message */
-#define DONE_TOGETHER 32u                       /* and how many of them */
+#define DONE_TOGETHER_BYTES ((size_t)512 << 10) /* bytes of host commands reported in one message */
+#define DONE_TOGETHER 32u                       /* and their maximum number */
 
 /* A host command for the helper. */
 struct dvc_host_job {
@@ -41,7 +41,7 @@ void dvc_host_flush(struct dvc_session *s)
     s->done.queue_id = 0;
 }
 
-/* Small commands that follow each other are told of together. */
+/* Consecutive small commands are reported together. */
 static void note_done(struct dvc_session *s, const struct dvc_host_job *job, cl_int status)
 {
     uint32_t queue_id = job->queue->object.id;
@@ -72,7 +72,7 @@ static void unlink_job(struct dvc_session *s, struct dvc_host_job **link)
         s->host_jobs_end = link;
 }
 
-/* Returns whether it was listed: otherwise somebody else has it. */
+/* Returns whether the job was listed. If not, another thread has taken it. */
 static bool unlist_job(struct dvc_session *s, const struct dvc_host_job *job)
 {
     struct dvc_host_job **link = &s->host_jobs;
@@ -175,7 +175,7 @@ cl_int dvc_host_enqueue(const struct dvc_transfer *t)
     pthread_mutex_unlock(&s->host_lock);
     cl_int error = dvc_enqueue_locked(queue, DVW_OP_HOST, &message.head, sizeof message, NULL, 0, t->wait_count,
                                       t->waits, t->event);
-    /* the worker never heard of it; the caller still has its objects */
+    /* the worker has not received it; the caller still has its objects */
     if (error != CL_SUCCESS && unlist_job(s, job))
         free_job(job);
     return error;

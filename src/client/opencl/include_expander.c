@@ -1,5 +1,5 @@
-/* Files that a program's source includes. The worker cannot see the application's files, so the client
- * reads them, with the application's own rights, and puts their text where they are included. */
+/* Files that a program's source includes. The worker cannot see the application's files, so the client reads them, with
+ * the application's own rights, and inserts their text where they are included. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,11 +12,11 @@
 #include "src/base/cleanup.h"
 #include "src/client/opencl/objects.h"
 
-#define DEPTH_MOST 64
-#define ONCE_MOST 1024    /* files that say they want to be included once */
-#define BRANCHES_MOST 256 /* of conditions, one within another */
+#define DEPTH_MAX 64
+#define ONCE_MAX 1024    /* files with #pragma once */
+#define BRANCHES_MAX 256 /* nested conditions */
 
-/* A file, whatever name leads to it. */
+/* A file, identified by device and inode number. */
 struct file {
     dev_t device;
     ino_t number;
@@ -28,15 +28,15 @@ struct expansion {
     char *text;
     size_t length, room;
     const char *options;        /* with -I and absolute directories */
-    const char *const *headers; /* names that the vendor is given by other means */
+    const char *const *headers; /* names that the vendor gets by other means */
     size_t header_count;
     struct {
         dev_t device;
         ino_t number;
-        unsigned branch; /* in which it has been put in */
-    } once[ONCE_MOST];
+        unsigned branch; /* in which it was inserted */
+    } once[ONCE_MAX];
     size_t once_count;
-    unsigned branches[BRANCHES_MOST]; /* of conditions that the present line is in, each with a number */
+    unsigned branches[BRANCHES_MAX]; /* numbers of the conditional branches around the current line */
     size_t branch_count;
     unsigned last_branch;
     bool in_comment;
@@ -65,7 +65,7 @@ static void append(struct expansion *e, const char *text, size_t length)
     e->text[e->length] = '\0';
 }
 
-/* Says to the compiler where the next line comes from. */
+/* Tells the compiler where the next line comes from. */
 static void append_place(struct expansion *e, int line, const char *path)
 {
     char text[PATH_MAX + 32];
@@ -94,7 +94,7 @@ static char *read_file(struct expansion *e, struct file *file)
     return text;
 }
 
-/* The next directory of the options' -I, from `at` on; returns where to look on, or NULL. */
+/* Finds the next -I directory in the options, from `at` on. Returns where to continue, or NULL. */
 static const char *next_directory(const char *options, const char *at, char directory[PATH_MAX])
 {
     while ((at = strstr(at, "-I"))) {
@@ -139,7 +139,7 @@ static char *find_file(struct expansion *e, const char *name, bool quoted, struc
     return NULL;
 }
 
-/* Takes the name out of a line such as #include "name"; quoted: it is in quotation marks. */
+/* Reads the name from a line such as #include "name"; quoted: it is in quotation marks. */
 static bool included_name(const char *line, size_t length, char name[PATH_MAX], bool *quoted)
 {
     const char *at = line, *end = line + length;
@@ -171,8 +171,7 @@ static bool same(const struct file *file, dev_t device, ino_t number)
     return file->device == device && file->number == number;
 }
 
-/* Whether the file is being read just now, so that whatever guards it from being included twice has been
- * defined. */
+/* Whether the file is being expanded, so that its include guard is already defined. */
 static bool is_open(const struct file *file)
 {
     for (const struct file *f = file->includer; f; f = f->includer)
@@ -181,25 +180,25 @@ static bool is_open(const struct file *file)
     return false;
 }
 
-/* The branch that the present line is in; 0: it is in none. */
+/* The innermost branch around the current line; 0: none. */
 static unsigned branch_of(const struct expansion *e)
 {
     size_t count = e->branch_count;
 
-    return count == 0 ? 0 : e->branches[(count < BRANCHES_MOST ? count : BRANCHES_MOST) - 1];
+    return count == 0 ? 0 : e->branches[(count < BRANCHES_MAX ? count : BRANCHES_MAX) - 1];
 }
 
-/* Whether what is in a branch is compiled wherever the present line is. */
+/* Whether the branch is compiled whenever the current line is. */
 static bool is_within(const struct expansion *e, unsigned branch)
 {
     bool found = branch == 0;
 
-    for (size_t i = 0; i < e->branch_count && i < BRANCHES_MOST; i++)
+    for (size_t i = 0; i < e->branch_count && i < BRANCHES_MAX; i++)
         found |= e->branches[i] == branch;
     return found;
 }
 
-/* The number of a file that wants to be put in once, or ONCE_MOST: too many do. *there: it surely is. */
+/* The number of a file with #pragma once, or ONCE_MAX if there are too many. *there: it is surely included already. */
 static size_t find_once(struct expansion *e, const struct file *file, bool *there)
 {
     size_t i = 0;
@@ -207,7 +206,7 @@ static size_t find_once(struct expansion *e, const struct file *file, bool *ther
     while (i < e->once_count && !same(file, e->once[i].device, e->once[i].number))
         i++;
     *there = i < e->once_count && is_within(e, e->once[i].branch);
-    if (i == ONCE_MOST || *there)
+    if (i == ONCE_MAX || *there)
         return i;
     if (i == e->once_count)
         e->once_count++;
@@ -219,34 +218,34 @@ static size_t find_once(struct expansion *e, const struct file *file, bool *ther
 
 static void expand(struct expansion *e, const char *text, const struct file *of, int depth);
 
-/* Puts the text of a file in. Whether it is there already may depend on conditions that only the compiler
- * knows: then the compiler decides. */
+/* Inserts the text of a file. Whether it is included already can depend on conditions that only the compiler knows.
+ * Then the compiler decides. */
 static void put_text(struct expansion *e, const char *text, const struct file *file, int depth)
 {
     size_t branch_count = e->branch_count;
     bool there = is_open(file);
-    size_t once = !there && strstr(text, "#pragma once") ? find_once(e, file, &there) : ONCE_MOST;
+    size_t once = !there && strstr(text, "#pragma once") ? find_once(e, file, &there) : ONCE_MAX;
     char guard[96];
 
     if (there)
         return;
-    if (once < ONCE_MOST)
+    if (once < ONCE_MAX)
         append(e, guard,
                (size_t)snprintf(guard, sizeof guard, "\n#ifndef DIVVY_ONCE_%zu\n#define DIVVY_ONCE_%zu\n", once, once));
     append_place(e, 1, file->path);
     expand(e, text, file, depth + 1);
     e->branch_count = branch_count;
-    if (once < ONCE_MOST)
+    if (once < ONCE_MAX)
         append(e, "\n#endif\n", strlen("\n#endif\n"));
 }
 
-/* Puts a file in where a line includes it. Returns whether it does. */
+/* Inserts a file if the line includes one. Returns whether it did. */
 static bool put_in(struct expansion *e, const char *line, size_t length, const struct file *of, int depth)
 {
     char name[PATH_MAX];
     bool quoted;
 
-    if (depth == DEPTH_MOST || !included_name(line, length, name, &quoted))
+    if (depth == DEPTH_MAX || !included_name(line, length, name, &quoted))
         return false;
     DV_AUTO_FREE struct file *file = calloc(1, sizeof *file);
     if (!file) {
@@ -273,13 +272,13 @@ static void pass_condition(struct expansion *e, const char *line)
     if (ends || strncmp(word, "el", 2) == 0)
         e->branch_count -= e->branch_count > 0;
     if (begins || strncmp(word, "el", 2) == 0) {
-        if (e->branch_count < BRANCHES_MOST)
+        if (e->branch_count < BRANCHES_MAX)
             e->branches[e->branch_count] = ++e->last_branch;
         e->branch_count++;
     }
 }
 
-/* What a line means for those after it: conditions, and comments that it begins or ends. */
+/* Tracks conditions, and comments that the line begins or ends. */
 static void pass_line(struct expansion *e, const char *line, size_t length)
 {
     const char *at = line, *end = line + length;
@@ -307,7 +306,7 @@ static void pass_line(struct expansion *e, const char *line, size_t length)
     }
 }
 
-/* of: the file that the text is of; NULL: it is the program's own. */
+/* of: the file that contains the text; NULL: the program's own source. */
 static void expand(struct expansion *e, const char *text, const struct file *of, int depth)
 {
     int number = 1;
@@ -317,7 +316,7 @@ static void expand(struct expansion *e, const char *text, const struct file *of,
         if (!e->in_comment && put_in(e, line, length, of, depth)) {
             append_place(e, number + 1, of ? of->path : "program");
             pass_line(e, line, length);
-            if (e->in_comment) /* which began behind the name */
+            if (e->in_comment) /* it began after the file name */
                 append(e, "/*", 2);
         } else {
             append(e, line, length);

@@ -30,7 +30,7 @@ cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint
 
     if (input_bytes > DV_MAX_RECORD_BYTES / 2)
         return CL_INVALID_VALUE;
-    const size_t most = (size_t)64 << 20; /* no answer is larger, whatever room the caller claims */
+    const size_t most = (size_t)64 << 20; /* no answer is larger, whatever size the caller claims */
     if (!into)
         room = 0;
     if (room > most)

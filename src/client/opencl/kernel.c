@@ -1,4 +1,4 @@
-/* Kernels: signatures came with their creation, so arguments are checked and sent without waiting. */
+/* Kernels. Their signatures arrive at creation, so arguments are checked and sent without waiting. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static struct dvc_kernel *new_kernel(struct dvc_program *program, const char *na
     return kernel;
 }
 
-/* False without memory for it. */
+/* Returns false when memory is short. */
 static bool keep_signature(struct dvc_kernel *kernel, const char *attributes, size_t attributes_most,
                            const struct dv_wire_argument *arguments, cl_uint count)
 {
@@ -47,7 +47,7 @@ static bool keep_signature(struct dvc_kernel *kernel, const char *attributes, si
     if (!kernel->attributes || !kernel->arguments || !kernel->is_set)
         return false;
     memcpy(kernel->arguments, arguments, count * sizeof *arguments);
-    for (cl_uint i = 0; i < count; i++) { /* the worker may have been overwritten by a kernel */
+    for (cl_uint i = 0; i < count; i++) { /* a kernel may have overwritten the worker's memory */
         kernel->arguments[i].type_name[sizeof arguments->type_name - 1] = '\0';
         kernel->arguments[i].name[sizeof arguments->name - 1] = '\0';
     }
@@ -211,7 +211,7 @@ cl_int dvc_kernel_release(struct dvc_kernel *kernel)
 
 /* ---- arguments ---- */
 
-/* The size of a value of an OpenCL C type, or 0 when its name does not tell. */
+/* The size of a value of an OpenCL C type, or 0 if the name is not known. */
 static size_t type_bytes(const char *type)
 {
     static const struct {
@@ -288,7 +288,7 @@ static cl_int as_value(struct argument *a, size_t size, const void *value)
     return CL_SUCCESS;
 }
 
-/* No signature (a program binary): eight bytes that are a live handle are taken for one. */
+/* Without a signature (a program binary), eight bytes that match a live handle count as that handle. */
 static cl_int guess(struct dvc_kernel *kernel, struct argument *a, size_t size, const void *value)
 {
     if (!value) {
@@ -401,7 +401,7 @@ cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index, c
     }
 }
 
-/* A device may be left out where the program has only one. */
+/* The device may be omitted if the program has only one. */
 static cl_int device_of_kernel(struct dvc_kernel *kernel, cl_device_id device, uint32_t *id)
 {
     struct dvc_device *d = device ? dvc_device_of(device) : NULL;

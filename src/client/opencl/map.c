@@ -49,7 +49,7 @@ static void free_map(struct dvc_map *map)
     free(map);
 }
 
-/* A command that moves no bytes: done when it is ready. */
+/* A command that moves no bytes. It completes when it is ready. */
 static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t free_block, bool blocking, cl_uint count,
                    const cl_event *list, cl_event *event_ret)
 {
@@ -61,7 +61,7 @@ static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t fr
         return CL_OUT_OF_RESOURCES;
     if ((event_ret || blocking) && !(event = dvc_event_create(queue->context, queue, command)))
         return CL_OUT_OF_HOST_MEMORY;
-    message.explicit = 1; /* a command like any other: no barrier for an out-of-order queue */
+    message.explicit = 1; /* an ordinary command, not a barrier in an out-of-order queue */
     pthread_mutex_lock(&queue->lock);
     if (!free_block && !dvc_waits_pending(count, list) && dvc_queue_idle(queue)) {
         if (event)
@@ -82,7 +82,7 @@ static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t fr
     return error;
 }
 
-/* The device's bytes into a block of the arena, or from it back. */
+/* Moves the device's bytes into a block of the arena, or back. */
 static cl_int move_block(struct dvc_queue *queue, cl_command_type command, struct dvc_mem *mem,
                          enum dv_direction direction, const struct dvc_region *r, uint64_t block, bool blocking,
                          cl_uint count, const cl_event *list, cl_event *event_ret)

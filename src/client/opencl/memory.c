@@ -1,4 +1,4 @@
-/* Memory objects and samplers: creation, their own information, their end. */
+/* Memory objects and samplers: creation, information, release. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static cl_int keep_properties(struct dvc_mem *mem, const cl_mem_properties *prop
     if (!properties)
         return CL_SUCCESS;
     if (properties[0] != 0)
-        return CL_INVALID_PROPERTY; /* none is known */
+        return CL_INVALID_PROPERTY; /* no property is supported */
     mem->properties = calloc(1, sizeof *properties);
     mem->property_count = 1;
     return mem->properties ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
@@ -55,7 +55,7 @@ static struct dvc_mem *new_mem(struct dvc_context *context, cl_mem_object_type t
     return mem;
 }
 
-/* For objects the worker has not heard of. */
+/* For objects that the worker does not know. */
 static void drop_mem(struct dvc_mem *mem)
 {
     struct dvc_context *context = mem->context;
@@ -71,10 +71,10 @@ static void drop_mem(struct dvc_mem *mem)
 
 /* ---- buffers ---- */
 
-/* A released buffer's memory comes back only when the worker has let it go. A program that creates
- * and releases in a loop must not run far ahead of that, but for how long a buffer is still needed
- * may be in its own hands (a user event), so it is never held up for long. */
-#define RELEASING_MOST (UINT64_C(512) << 20)
+/* A released buffer's memory is free only when the worker has released it too. A program that creates and releases
+ * buffers in a loop must not run far ahead of the worker. But the program can itself keep a buffer in use (a user
+ * event), so it never waits long. */
+#define RELEASING_MAX (UINT64_C(512) << 20)
 #define PATIENCE_NS (20 * DV_NS_PER_MS)
 #define LAST_PATIENCE_NS (2 * DV_NS_PER_S)
 
@@ -93,8 +93,8 @@ static void wait_for_releases(struct dvc_session *s, uint64_t down_to, dv_ns pat
 
 static uint64_t alloc_storage(struct dvc_session *s, uint64_t bytes)
 {
-    if (atomic_load_explicit(&s->releasing_bytes, memory_order_relaxed) > RELEASING_MOST)
-        wait_for_releases(s, RELEASING_MOST / 2, PATIENCE_NS);
+    if (atomic_load_explicit(&s->releasing_bytes, memory_order_relaxed) > RELEASING_MAX)
+        wait_for_releases(s, RELEASING_MAX / 2, PATIENCE_NS);
     bool releasing = atomic_load(&s->releasing_bytes) > 0;
     uint64_t block = dvc_arena_alloc(&s->arena, bytes);
     if (!block && releasing) {
@@ -104,7 +104,7 @@ static uint64_t alloc_storage(struct dvc_session *s, uint64_t bytes)
     return block;
 }
 
-/* Small objects are paid from the credit that stands in shared memory. */
+/* Small objects are charged to the credit in shared memory. */
 static bool take_credit(struct dvc_session *s, uint32_t device, uint64_t bytes)
 {
     _Atomic uint64_t *credit = dv_shm_credit(s->header, device);
@@ -119,12 +119,11 @@ static bool take_credit(struct dvc_session *s, uint32_t device, uint64_t bytes)
     return true;
 }
 
-/* A call that takes memory of the tenant's quota. What the application has released counts until the
- * worker has let it go. */
+/* A call that takes memory of the tenant's quota. Released objects count until the worker has freed them. */
 static cl_int call_for_memory(struct dvc_session *s, uint16_t op, struct dv_call_head *head, size_t bytes, void *answer,
                               size_t answer_bytes)
 {
-    bool releasing = atomic_load(&s->releasing_bytes) > 0; /* asked first: it may end meanwhile */
+    bool releasing = atomic_load(&s->releasing_bytes) > 0; /* read first: it can drop to 0 meanwhile */
     cl_int error = dvc_call(s, op, head, bytes, NULL, 0, answer, answer_bytes, NULL);
 
     if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && releasing) {
@@ -134,7 +133,7 @@ static cl_int call_for_memory(struct dvc_session *s, uint16_t op, struct dv_call
     return error;
 }
 
-/* Whether the tenant's quota has room for a buffer. */
+/* Reserves a buffer's bytes in the tenant's quota. */
 static cl_int claim(struct dvc_context *context, uint64_t bytes, uint32_t *claimed)
 {
     struct dvc_session *s = context->object.session;
@@ -167,7 +166,7 @@ static cl_int create_storage(struct dvc_mem *mem, const void *host_ptr)
         }
     }
     cl_int error = claim(mem->context, mem->size, &message.claimed);
-    if (error == CL_SUCCESS && host_ptr) /* now: the session may not have much more than it has claimed */
+    if (error == CL_SUCCESS && host_ptr) /* only now: a session may not use much more than it has reserved */
         memcpy(dvc_arena_pointer(s, message.arena), host_ptr, mem->size);
     if (error == CL_SUCCESS)
         error = dvc_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
@@ -380,7 +379,7 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
                                        .slice_pitch = d->image_slice_pitch};
     uint64_t facts[4] = {0};
 
-    if (!dvc_session_alive(s)) /* in a forked child the arena is not there */
+    if (!dvc_session_alive(s)) /* a forked child does not have the arena */
         return CL_OUT_OF_RESOURCES;
     if (host_ptr && !(message.data = pack_pixels(s, mem, host_ptr, row_pitch, slice_pitch)))
         return CL_MEM_OBJECT_ALLOCATION_FAILURE;
@@ -389,7 +388,7 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
         dvc_arena_free(&s->arena, message.data);
     if (error != CL_SUCCESS)
         return error;
-    if (facts[0] != pixel_bytes(&mem->format)) /* rows of the application's memory are reckoned by it */
+    if (facts[0] != pixel_bytes(&mem->format)) /* row sizes in the application's memory are computed from it */
         return CL_IMAGE_FORMAT_NOT_SUPPORTED;
     dvc_object_keep_record(&mem->object, &message, sizeof message);
     mem->element_bytes = facts[0];
@@ -436,7 +435,7 @@ static cl_mem create_image(cl_context context, const cl_mem_properties *properti
     if (error == CL_SUCCESS) {
         mem->format = *format;
         mem->desc = *desc;
-        /* dimensions that the type has not read as 0 */
+        /* dimensions that the type lacks read as 0 */
         if (desc->image_type == CL_MEM_OBJECT_IMAGE1D || desc->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER ||
             desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY)
             mem->desc.image_height = 0;
@@ -473,7 +472,7 @@ cl_mem CL_API_CALL dvc_clCreateImageWithProperties(cl_context context, const cl_
     return create_image(context, properties, flags, image_format, image_desc, host_ptr, errcode_ret);
 }
 
-/* The functions before OpenCL 1.2 have an error of their own for wrong sizes. */
+/* The functions from before OpenCL 1.2 return a different error for wrong sizes. */
 static cl_mem create_image_old(cl_context context, cl_mem_flags flags, const cl_image_format *format,
                                const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
 {
@@ -496,7 +495,7 @@ cl_mem CL_API_CALL dvc_clCreateImage2D(cl_context context, cl_mem_flags flags, c
                           .image_height = image_height,
                           .image_row_pitch = image_row_pitch};
     if (image_height == 0)
-        desc.image_width = 0; /* refused alike */
+        desc.image_width = 0; /* refused with the same error */
     return create_image_old(context, flags, image_format, &desc, host_ptr, errcode_ret);
 }
 
@@ -570,7 +569,7 @@ uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list)
     return ids;
 }
 
-/* ---- endings ---- */
+/* ---- release ---- */
 
 cl_int dvc_mem_retain(struct dvc_mem *mem)
 {
@@ -578,14 +577,14 @@ cl_int dvc_mem_retain(struct dvc_mem *mem)
     return CL_SUCCESS;
 }
 
-/* The worker is told; the rest follows when it has let the object go (dvc_mem_gone). */
+/* Tells the worker. dvc_mem_gone does the rest when the worker has released the object. */
 static void mem_released(struct dvc_mem *mem)
 {
     struct dvw_release message = {.kind = DV_KIND_MEM, .id = mem->object.id};
 
     if (!mem->parent)
         atomic_fetch_add(&mem->object.session->releasing_bytes, mem->size);
-    atomic_store(&mem->releasing, true); /* before it is known whether the worker is there */
+    atomic_store(&mem->releasing, true); /* before the send, which can find the worker gone */
     if (dvc_send(mem->object.session, DVW_OP_RELEASE, &message.head, sizeof message, NULL, 0) != CL_SUCCESS)
         dvc_mem_gone(mem);
 }
@@ -631,7 +630,7 @@ void dvc_mem_gone(struct dvc_mem *mem)
     struct dvc_session *s = mem->object.session;
 
     if (!atomic_exchange(&mem->releasing, false))
-        return; /* another thread was first, or the worker says so unasked */
+        return; /* another thread was first, or the worker reported it without a request */
     uint64_t bytes = mem->parent ? 0 : mem->size;
     if (!dvc_session_alive(mem->object.session))
         mem->arena_block = 0;
@@ -639,7 +638,7 @@ void dvc_mem_gone(struct dvc_mem *mem)
         dvc_callback_post(&mem->finishing, finish_mem);
     else
         finish_mem(&mem->finishing);
-    atomic_fetch_sub(&s->releasing_bytes, bytes); /* only now can others have it */
+    atomic_fetch_sub(&s->releasing_bytes, bytes); /* only now is the memory free */
     atomic_fetch_add(&s->gone, 1);
     dv_futex_wake(&s->gone, INT_MAX);
 }

@@ -1,6 +1,6 @@
-/* The records behind handles. Each kind has a stretch of address space of its own whose memory is
- * never given back, so that any pointer can be asked about safely and a handle that was released
- * still leads the loader to our dispatch table, which then says that it is invalid. */
+/* The records behind handles. Each kind has its own range of address space, which is never unmapped. So any pointer can
+ * be checked safely, and a released handle still leads the loader to divvy's dispatch table, whose functions report it
+ * as invalid. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ struct stretch {
     pthread_mutex_t lock;
 };
 
-#define REUSE_AFTER 64 /* freed objects that rest before one is used again */
+#define REUSE_AFTER 64 /* freed objects kept before one is reused */
 
 static struct stretch stretches[DV_KIND_COUNT] = {
     [DV_KIND_PLATFORM] = {ALIGNED(sizeof(struct dvc_platform)), 64},
@@ -41,7 +41,7 @@ static void make_stretches(void)
         struct stretch *s = &stretches[kind];
         pthread_mutex_init(&s->lock, NULL);
         void *memory = MAP_FAILED;
-        while (s->capacity >= 64) { /* less where the address space is limited */
+        while (s->capacity >= 64) { /* smaller where the address space is limited */
             memory = mmap(NULL, s->object_bytes * s->capacity, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (memory != MAP_FAILED)
@@ -54,8 +54,8 @@ static void make_stretches(void)
     }
 }
 
-/* An event or queue whose last command is still under way cannot be used again: the worker still
- * writes to the slot of the same number. */
+/* An event or queue whose last command still runs cannot be reused: the worker still writes to the slot of the same
+ * number. */
 static bool rests_enough(enum dv_object_kind kind, struct dvc_object *object)
 {
     if (!dvc_session_alive(object->session))

@@ -1,5 +1,5 @@
-/* The objects of the application: handles that it has are pointers to these records. Everything OpenCL must answer at
- * once is checked here; the worker checks all of it again. */
+/* The application's objects: its handles are pointers to these records. The client checks everything that OpenCL must
+ * report immediately; the worker checks all of it again. */
 #ifndef DV_CLIENT_OPENCL_OBJECTS_H
 #define DV_CLIENT_OPENCL_OBJECTS_H
 
@@ -18,12 +18,12 @@ extern const size_t dvc_platform_extensions_bytes;
 struct dvc_object {
     const struct _cl_icd_dispatch *dispatch; /* first, as the loader expects */
     _Atomic uint32_t kind;                   /* enum dv_object_kind; DV_KIND_NONE: not alive */
-    uint32_t id;                             /* the worker knows it by this */
+    uint32_t id;                             /* in messages to the worker */
     _Atomic uint64_t count;                  /* low half: the application's references; high half:
                                               * other objects' */
     struct dvc_session *session;
     struct dvc_object *next_free;
-    void *record; /* the message that made it, to make it again */
+    void *record; /* the message that created it, to create it again */
     uint32_t record_bytes;
 };
 
@@ -34,10 +34,10 @@ void dvc_object_set_dispatch(const struct _cl_icd_dispatch *given);
 void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session);
 /* Gives the memory of a dead object back; its handle is invalid from here on. */
 void dvc_object_free(struct dvc_object *object);
-/* The live object behind a handle of the kind, or NULL: any pointer may be asked about. */
+/* The live object of the kind behind a handle, or NULL. Any pointer may be passed. */
 void *dvc_object_find(enum dv_object_kind kind, const void *handle);
 void *dvc_object_by_id(enum dv_object_kind kind, uint32_t id);
-/* No object of the kind has had a larger one. */
+/* The largest id that an object of the kind has had. */
 uint32_t dvc_object_most_id(enum dv_object_kind kind);
 void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes);
 void dvc_object_after_fork(void);
@@ -50,7 +50,7 @@ static inline void dvc_object_use(struct dvc_object *object)
 {
     atomic_fetch_add(&object->count, DV_COUNT_USE);
 }
-/* The same for one that was found by its number: false when it is just being destroyed. */
+/* The same for an object found by its number. Returns false if it is being destroyed. */
 static inline bool dvc_object_try_use(struct dvc_object *object)
 {
     uint64_t count = atomic_load(&object->count);
@@ -88,7 +88,7 @@ struct dvc_device {
     cl_ulong max_alloc_bytes;
     cl_uint base_align; /* bytes */
     size_t max_group, max_items[16];
-    bool non_uniform; /* takes global sizes that local ones do not divide */
+    bool non_uniform; /* accepts global sizes that are not multiples of local ones */
     char name[128];
     pthread_mutex_t lock;
     struct dvc_device_answer *answers;
@@ -100,7 +100,7 @@ struct dvc_context_callback {
     void *user;
 };
 
-/* News for the function that a context was created with. */
+/* An error report for a context's callback. */
 struct dvc_context_error {
     struct dvc_job job; /* first */
     struct dvc_context *context;
@@ -117,7 +117,7 @@ struct dvc_context {
     size_t property_count;
     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
     void *notify_user;
-    struct dvc_context_error *_Atomic spare_error; /* told of when there is no memory for another */
+    struct dvc_context_error *_Atomic spare_error; /* used when there is no memory for another */
     struct dvc_context_callback *_Atomic destructors;
     struct dvc_job finishing;
     bool unified; /* all its devices compute in host memory */
@@ -175,7 +175,7 @@ struct dvc_mem {
     pthread_mutex_t lock;
     struct dvc_map *maps;
     struct dvc_mem_callback *destructors;
-    _Atomic bool releasing; /* the worker has been told to let it go, and has not yet said that it has */
+    _Atomic bool releasing; /* the worker was told to release it and has not yet confirmed */
     struct dvc_job finishing;
 };
 
@@ -206,11 +206,11 @@ struct dvc_program {
     char *kernel_names;
     size_t kernel_count;
     bool built;
-    bool expanded;            /* the worker has its source with included files in it */
-    bool linked;              /* from programs compiled apart: their options decide, not its own */
+    bool expanded;            /* the worker has the source with its includes expanded */
+    bool linked;              /* from separately compiled programs: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
     void *build_record;
-    bool told_sizes; /* of its binaries: */
+    bool told_sizes; /* the application has asked for the sizes of its binaries: */
     size_t binary_bytes[DV_MAX_DEVICES];
 };
 
@@ -242,7 +242,7 @@ struct dvc_event {
     struct dvc_queue *queue; /* NULL: a user event */
     struct dv_shm_event *slot;
     cl_command_type command;
-    uint64_t number; /* of its command in the queue; 0: was complete when made */
+    uint64_t number; /* of its command in the queue; 0: complete at creation */
     bool user_set;
     pthread_mutex_t lock;
     struct dvc_event_callback *callbacks;
@@ -287,7 +287,7 @@ DV_DECLARE_REFERENCES(program)
 DV_DECLARE_REFERENCES(kernel)
 DV_DECLARE_REFERENCES(event)
 
-/* Device times on the queue's clock. */
+/* The current time on the queue's device clock. */
 static inline cl_ulong dvc_queue_time(const struct dvc_queue *queue)
 {
     return dv_now() + queue->clock_offset_ns;
@@ -301,7 +301,7 @@ cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint
                  const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret);
 /* ---- platform.c ---- */
 cl_int dvc_platforms_init(struct dvc_session *s);
-/* The numbers of the devices that the program knows, in its order. False: it knows none so far. */
+/* Lists the numbers of the devices that the program knows, in its order. Returns false if it knows none yet. */
 bool dvc_platforms_list(char *list, size_t bytes);
 void dvc_platforms_after_fork(void);
 
@@ -309,15 +309,15 @@ void dvc_platforms_after_fork(void);
 void *dvc_mem_reported_host_ptr(const struct dvc_mem *mem);
 cl_uint dvc_mem_map_count(struct dvc_mem *mem);
 uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list);
-/* The worker has let the object go, if it was told to. */
+/* The worker has released the object, if it was told to. */
 void dvc_mem_gone(struct dvc_mem *mem);
 
 /* ---- program.c ---- */
 /* Whether the application itself asked for argument information when it built the program. */
 bool dvc_program_tells_arguments(const struct dvc_program *program);
 
-/* The source with the files that it includes from the options' directories put in (include_expander.c), or
- * NULL: it includes none. headers: names that are known to the compiler, or NULL. */
+/* Inserts the files that the source includes from the options' directories (include_expander.c). *expanded: NULL if it
+ * includes none. headers: names that the compiler knows, or NULL. */
 cl_int dvc_source_with_includes(const char *source, const char *options, const char *const *headers,
                                 size_t header_count, char **expanded);
 

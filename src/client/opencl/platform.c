@@ -1,5 +1,5 @@
-/* Platforms and devices. Each vendor platform that the session may use is one platform of divvy's;
- * what a device can do is the vendor's answer, what it is called and offers is ours. */
+/* Platforms and devices. Each vendor platform that the session may use becomes one divvy platform. The vendor answers
+ * for a device's capabilities, divvy for its name and the features offered. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "src/base/cleanup.h"
 #include "src/client/opencl/objects.h"
 
-/* Extensions that need nothing of us beyond the core functions, or whose functions we have. */
+/* Extensions that need no functions beyond the core, or whose functions divvy has. */
 static const char *const offered_extensions[] = {
     "cl_khr_byte_addressable_store",
     "cl_khr_global_int32_base_atomics",
@@ -43,8 +43,8 @@ const size_t dvc_platform_extensions_bytes = sizeof dvc_platform_extensions;
 
 #define MAX_PLATFORMS DV_MAX_DEVICES
 
-/* Beyond the counts there may be some of a session that failed while it began: the next one takes
- * them, because the worker numbers devices from 1. */
+/* A session that failed to start can leave entries beyond the counts. The next one reuses them, because the worker
+ * numbers devices from 1. */
 static struct {
     struct dvc_platform *platforms[MAX_PLATFORMS];
     cl_uint platform_count;
@@ -72,7 +72,7 @@ static struct dvc_platform *platform_for(struct dvc_session *s, const struct dv_
     return platform;
 }
 
-/* False without memory to ask. What a vendor does not tell is none. */
+/* Returns false when memory is short. Limits that the vendor does not report stay 0. */
 static bool learn_limits(struct dvc_session *s, struct dvc_device *device)
 {
     cl_bool non_uniform = CL_FALSE;
@@ -131,7 +131,7 @@ bool dvc_platforms_list(char *list, size_t bytes)
 cl_int dvc_platforms_init(struct dvc_session *s)
 {
     const size_t most = DV_MAX_DEVICES * sizeof(struct dv_wire_device);
-    DV_AUTO_FREE struct dv_wire_device *list = malloc(most); /* a guest's stack may be small */
+    DV_AUTO_FREE struct dv_wire_device *list = malloc(most); /* the application's stack may be small */
     struct dvw_list_devices message = {0};
     size_t bytes = 0;
 
@@ -153,7 +153,7 @@ cl_int dvc_platforms_init(struct dvc_session *s)
         known.platform_count = platforms;
         return error;
     }
-    /* After a session was lost the new one names its devices alike, so handles stay good. */
+    /* After a session is lost, the new one numbers its devices the same way, so handles stay valid. */
     for (cl_uint i = 0; i < count; i++)
         known.devices[i]->object.session = s;
     return CL_SUCCESS;
@@ -224,7 +224,7 @@ static bool is_offered(const char *name, size_t length)
     return false;
 }
 
-/* The vendor's list without what we do not have, in place. */
+/* Removes extensions that divvy does not have from the vendor's list, in place. */
 static size_t filter_extensions(char *list, size_t bytes)
 {
     size_t out = 0;
@@ -269,7 +269,7 @@ static void adjust(struct dvc_device *device, struct dvc_device_answer *answer)
     }
 }
 
-/* The vendor's answer, asked for once. */
+/* The vendor's answer, cached after the first query. */
 static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_device_info param, cl_int *error)
 {
     struct dvc_device_answer *answer;
@@ -349,7 +349,7 @@ cl_int CL_API_CALL dvc_clGetDeviceInfo(cl_device_id device, cl_device_info param
         ANSWER(cl_device_exec_capabilities, CL_EXEC_KERNEL);
     case CL_DEVICE_SVM_CAPABILITIES:
         ANSWER(cl_device_svm_capabilities, 0);
-    case CL_DEVICE_QUEUE_ON_HOST_PROPERTIES: /* out-of-order queues are kept by divvy */
+    case CL_DEVICE_QUEUE_ON_HOST_PROPERTIES: /* divvy implements out-of-order queues */
         ANSWER(cl_command_queue_properties, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE);
     case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES:
         ANSWER(cl_command_queue_properties, 0);
@@ -416,20 +416,20 @@ cl_int dvc_device_release(struct dvc_device *device)
     return CL_SUCCESS;
 }
 
-/* Of a list of properties with its end, and of the parts that it makes. */
+/* Maximum properties in a list with its terminator, and maximum sub-devices that it makes. */
 #define PROPERTIES_MAX 64
 #define SUB_DEVICES_MAX 64
 
-/* How a device is divided, as the worker is told. */
+/* How a device is divided, as sent to the worker. */
 struct partition {
-    size_t count; /* of properties, with the end */
+    size_t count; /* of properties, with the terminator */
     struct {
         uint64_t properties[PROPERTIES_MAX];
         uint32_t ids[SUB_DEVICES_MAX]; /* follow the properties directly, see send_partition */
     } wire;
 };
 
-/* Returns how many there are with the end; 0: too many. */
+/* Returns the number of properties with the terminator; 0: too many. */
 static size_t count_properties(const cl_device_partition_property *properties)
 {
     bool by_counts = properties[0] == CL_DEVICE_PARTITION_BY_COUNTS;
@@ -437,14 +437,14 @@ static size_t count_properties(const cl_device_partition_property *properties)
 
     if (properties[0] == 0)
         return 1;
-    /* by counts ends with a list end of its own, which is zero as well */
+    /* a list by counts has its own terminator, which is zero as well */
     while (properties[count] != (by_counts ? CL_DEVICE_PARTITION_BY_COUNTS_LIST_END : 0))
         if (++count + 2 > PROPERTIES_MAX)
             return 0;
     return count + (by_counts ? 2 : 1);
 }
 
-/* Asks the worker how many parts there are, or, with ids for them, to make them. */
+/* Asks the worker for the number of sub-devices or, with ids for them, to make them. */
 static cl_int send_partition(struct dvc_device *device, const struct partition *partition, cl_uint id_count,
                              struct dvw_create_sub_devices *message, cl_uint *answered)
 {
@@ -460,7 +460,7 @@ static cl_int send_partition(struct dvc_device *device, const struct partition *
                     properties_bytes + ids_bytes, answered, sizeof *answered, NULL);
 }
 
-/* The record of a part, which the worker does not know yet. */
+/* The record of a sub-device, which the worker does not know yet. */
 static struct dvc_device *new_sub_device(struct dvc_device *parent, const cl_device_partition_property *properties,
                                          size_t count)
 {
@@ -506,7 +506,7 @@ static cl_int make_sub_devices(struct dvc_device *parent, const cl_device_partit
     }
     if (error == CL_SUCCESS)
         error = send_partition(parent, partition, count, &message, &answered);
-    if (error == CL_SUCCESS && answered != count) /* not as many as it said before */
+    if (error == CL_SUCCESS && answered != count) /* not the number that it reported before */
         error = CL_OUT_OF_RESOURCES;
     for (i = 0; i < count && made[i]; i++) {
         if (error != CL_SUCCESS) {

@@ -78,7 +78,7 @@ cl_int dvc_program_release(struct dvc_program *program)
 
 /* ---- creation ---- */
 
-/* Returns 0 when there is no room, or no session any more: in a forked child its memory is not there. */
+/* Returns 0 when there is no room, or the session is dead: a forked child does not have its memory. */
 static uint64_t put_bulk(struct dvc_session *s, const void *data, size_t bytes)
 {
     if (!dvc_session_alive(s))
@@ -170,7 +170,7 @@ cl_program CL_API_CALL dvc_clCreateProgramWithSource(cl_context context, cl_uint
     return (cl_program)program;
 }
 
-/* Devices of a list that must belong to the context; NULL when one does not. */
+/* Reads a list of devices, which must all belong to the context. */
 static cl_int read_devices(const struct dvc_context *context, cl_uint count, const cl_device_id *list,
                            struct dvc_device **devices)
 {
@@ -282,8 +282,8 @@ cl_program CL_API_CALL dvc_clCreateProgramWithIL(cl_context context, const void 
 
 /* ---- building ---- */
 
-/* The worker has another working directory: relative include paths get the application's. Not where
- * the source includes nothing: the vendor's kernel cache goes by the text of the options. */
+/* The worker has another working directory, so relative include paths get the application's as a prefix. They stay
+ * relative if the source includes nothing: the vendor's kernel cache is keyed by the text of the options. */
 static char *absolute_options(const char *options, const char *source)
 {
     bool rewrite = !source || strstr(source, "include");
@@ -353,7 +353,7 @@ struct build {
     const char **names; /* of headers, or NULL */
 };
 
-/* The worker cannot see the application's files: what the source includes goes with it. */
+/* The worker cannot see the application's files: included files are sent with the source. */
 static cl_int send_source(struct dvc_program *program, const struct build *b, const char *options)
 {
     struct dvc_session *s = program->object.session;
@@ -377,11 +377,11 @@ static cl_int send_source(struct dvc_program *program, const struct build *b, co
         error = dvc_call(s, DVW_OP_CREATE_PROGRAM, &create.head, sizeof create, NULL, 0, NULL, 0, NULL);
     if (dvc_session_alive(s))
         dvc_arena_free(&s->arena, create.data);
-    program->expanded = text || error != CL_SUCCESS; /* what is lost is sent again */
+    program->expanded = text || error != CL_SUCCESS; /* after an error, send the source again */
     return error;
 }
 
-/* What the worker gets beside the message: the options, and the names of the headers, in one block. */
+/* Joins the options and the names of the headers in one block, which goes with the message. */
 static char *join_options(const struct build *b, const char *options, size_t *options_bytes, size_t *bytes)
 {
     const char *info = b->action == DV_LINK || strstr(options, ARGUMENT_INFO) ? "" : " " ARGUMENT_INFO;
@@ -411,7 +411,7 @@ static uint32_t *list_ids(const struct build *b, size_t *bytes)
     return ids;
 }
 
-/* Takes the names of the kernels out of the answer, which ends with a NUL. */
+/* Reads the names of the kernels from the answer, which ends with a NUL. */
 static cl_int take_kernel_names(struct dvc_program *program, const uint8_t *answer)
 {
     const struct dv_wire_build *facts = (const void *)answer;
@@ -489,7 +489,7 @@ static cl_int note_options(struct dvc_program *program, const struct build *b)
     return CL_SUCCESS;
 }
 
-/* The application is told once the build has been tried, whatever came of it. */
+/* Notifies the application once the build has been tried, whatever the result. */
 static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl_program, void *), void *user)
 {
     struct build_done *done = NULL;
@@ -500,7 +500,7 @@ static cl_int build_and_tell(const struct build *b, void(CL_CALLBACK *notify)(cl
     bool tried = error == CL_SUCCESS;
     if (tried)
         error = run_build(b);
-    if (b->action == DV_LINK) /* otherwise there is no program to tell of */
+    if (b->action == DV_LINK) /* other link errors leave no program to report */
         tried = error == CL_SUCCESS || error == CL_LINK_PROGRAM_FAILURE;
     if (!tried) {
         free(done);
@@ -636,9 +636,9 @@ cl_program CL_API_CALL dvc_clLinkProgram(cl_context context, cl_uint num_devices
                           .other_count = num_input_programs,
                           .others = inputs};
         error = build_and_tell(&b, pfn_notify, user_data);
-        /* a failed link gives no program, except that its log can be asked for */
+        /* a failed link keeps the program only for its log */
         if (error != CL_SUCCESS && error != CL_LINK_PROGRAM_FAILURE) {
-            program_released(program); /* the worker may have linked it all the same */
+            program_released(program); /* the worker may have linked it anyway */
             program = NULL;
         }
     }
@@ -675,7 +675,7 @@ static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size
         return CL_INVALID_VALUE;
     size_t total = 0;
     for (size_t i = 0; i < count; i++) {
-        if (p->told_sizes && sizes[i] > p->binary_bytes[i]) /* there is room for what was told before */
+        if (p->told_sizes && sizes[i] > p->binary_bytes[i]) /* the application has room for the size reported before */
             return CL_OUT_OF_RESOURCES;
         total += 8 + dv_record_align(sizes[i]);
     }

@@ -1,11 +1,11 @@
-/* Moving bytes for a command that nothing stands in the way of: through the arena in pieces, or to the storage that a
- * buffer shares with its device. */
+/* Moves the bytes of a command that is ready to run: through the arena in pieces, or in the storage that a buffer
+ * shares with its device. */
 #include <string.h>
 
 #include "src/client/opencl/transfer.h"
 
-/* Through the arena at a time, and how many of them under way: small enough to stay in the caches,
- * enough to hide the hand-overs. */
+/* Size of a piece, and number of pieces in flight: small enough to stay in the caches, enough to hide the
+ * hand-overs. */
 #define PIECE_MIN ((size_t)256 << 10)
 #define PIECE_MAX ((size_t)1 << 20)
 #define PIECES 4
@@ -31,7 +31,7 @@ void dvc_fill_transfer(struct dvw_transfer *m, const struct dvc_mem *mem, enum d
     }
 }
 
-/* A transfer beside the queue's order, for a command that is ready to run. */
+/* Sends a transfer outside the queue's order, for a command that is ready to run. */
 static cl_int send_lane(struct dvc_queue *queue, const struct dvc_mem *mem, enum dv_direction direction,
                         const struct dvc_region *r, uint64_t arena, struct dvc_event *event)
 {
@@ -95,7 +95,7 @@ static bool cut(struct cutter *c, struct dvc_region *piece)
     return true;
 }
 
-/* Through the arena, several pieces under way: some are copied while the device moves others. */
+/* Keeps several pieces in flight through the arena: some are copied while the device moves others. */
 static cl_int pump(struct dvc_queue *queue, struct dvc_mem *mem, enum dv_direction direction,
                    const struct dvc_region *r, uint8_t *host)
 {

@@ -13,21 +13,21 @@ cl_int dvc_region_linear(struct dvc_region *r, struct dvc_mem *mem, size_t offse
 }
 
 /* No coordinate or pitch is larger: sums and products of two of them cannot wrap. */
-#define COORDINATE_MOST ((size_t)1 << 46)
+#define COORDINATE_MAX ((size_t)1 << 46)
 
 static bool too_large(const size_t *three)
 {
-    return three[0] > COORDINATE_MOST || three[1] > COORDINATE_MOST || three[2] > COORDINATE_MOST;
+    return three[0] > COORDINATE_MAX || three[1] > COORDINATE_MAX || three[2] > COORDINATE_MAX;
 }
 
 static cl_int fix_pitches(const size_t *region, size_t *row_pitch, size_t *slice_pitch)
 {
     if (*row_pitch == 0)
         *row_pitch = region[0];
-    if (*row_pitch < region[0] || *row_pitch > COORDINATE_MOST || *slice_pitch > COORDINATE_MOST)
+    if (*row_pitch < region[0] || *row_pitch > COORDINATE_MAX || *slice_pitch > COORDINATE_MAX)
         return CL_INVALID_VALUE;
     unsigned __int128 slice = (unsigned __int128)region[1] * *row_pitch;
-    if (slice > COORDINATE_MOST)
+    if (slice > COORDINATE_MAX)
         return CL_INVALID_VALUE;
     if (*slice_pitch == 0)
         *slice_pitch = (size_t)slice;
@@ -109,7 +109,7 @@ cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t 
     cl_int error = dvc_check_image_box(mem, origin, region);
     if (error != CL_SUCCESS)
         return error;
-    if (host_row_pitch > COORDINATE_MOST || host_slice_pitch > COORDINATE_MOST)
+    if (host_row_pitch > COORDINATE_MAX || host_slice_pitch > COORDINATE_MAX)
         return CL_INVALID_VALUE;
     size_t row = region[0] * mem->element_bytes;
     bool sliced = mem->type == CL_MEM_OBJECT_IMAGE1D_ARRAY || mem->type == CL_MEM_OBJECT_IMAGE2D_ARRAY ||

@@ -1,4 +1,4 @@
-/* Boxes of bytes and pixels, and their way between memory layouts. */
+/* Boxes of bytes and pixels, and copies between memory layouts. */
 #ifndef DV_CLIENT_OPENCL_REGION_H
 #define DV_CLIENT_OPENCL_REGION_H
 
@@ -24,10 +24,10 @@ cl_int dvc_region_image(struct dvc_region *r, struct dvc_mem *mem, const size_t 
 cl_int dvc_check_image_box(const struct dvc_mem *mem, const size_t *origin, const size_t *region);
 /* The bytes of application memory from the box's first to its last. */
 size_t dvc_region_host_span(const struct dvc_region *r);
-/* Between packed memory and the application's. */
+/* Copy between packed memory and the application's. */
 void dvc_region_pack(const struct dvc_region *r, void *packed, const void *host);
 void dvc_region_unpack(const struct dvc_region *r, const void *packed, void *host);
-/* Between a buffer's own storage and the application's memory. */
+/* Copy between a buffer's own storage and the application's memory. */
 void dvc_region_to_storage(const struct dvc_region *r, uint8_t *storage, const void *host);
 void dvc_region_from_storage(const struct dvc_region *r, const uint8_t *storage, void *host);
 

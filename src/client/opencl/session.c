@@ -22,7 +22,7 @@
 static struct {
     pthread_mutex_t lock;
     struct dvc_session *session;
-    struct dvc_session *newest; /* of all there ever were */
+    struct dvc_session *newest; /* of all sessions of this process */
     bool fork_handled;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -44,7 +44,7 @@ bool dvc_session_check(struct dvc_session *s)
     if (!(atomic_load(&s->header->worker_life) & DV_LIFE_DIED))
         return true;
     atomic_store(&s->dead, true);
-    /* others sleep on words that nobody will change any more */
+    /* other threads sleep on words that the worker will not change any more */
     dv_futex_wake(&s->header->worker_life, INT_MAX);
     dv_futex_wake(&s->header->ring_waiting, INT_MAX);
     return false;
@@ -63,7 +63,7 @@ struct wait_entry {
 };
 #define WAIT_32_BITS 2u
 
-/* What the helper waits for may need a kernel's end, and that somebody takes what it prints. */
+/* The helper can wait for a kernel that needs room for its output, so the helper takes output while it waits. */
 #define OUTPUT_PAUSE_NS (20 * DV_NS_PER_MS)
 #define OUTPUT_LOOK_US 500
 
@@ -85,7 +85,7 @@ void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t se
         if (takes_output)
             until = dv_timespec(dv_now() + OUTPUT_PAUSE_NS);
         if (syscall(SYS_futex_waitv, both, 2, 0, takes_output ? &until : NULL, CLOCK_MONOTONIC) < 0 &&
-            errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) /* an old kernel, or a filter of system calls */
+            errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) /* an old kernel, or a system call filter */
             atomic_store(&no_waitv, true);
         else
             goto woken;
@@ -103,8 +103,8 @@ static int connect_to(const char *directory)
     return dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
 }
 
-/* The daemon named by the environment, or the system's, or the user's own. A negative errno when none
- * answers; -EPERM when one did that is not to be trusted. */
+/* The daemon named by the environment, or the system's, or the user's own. Returns a negative errno when none answers,
+ * and -EPERM when the one that answers is not trusted. */
 static int connect_somewhere(void)
 {
     char directory[DV_RUNDIR_BYTES];
@@ -164,7 +164,7 @@ static void wish_for_share(struct dv_hello *hello)
             hello->class = i + 1;
 }
 
-/* Handles of devices outlive a session, so its successor has to have the same devices. */
+/* Handles of devices outlive a session, so its successor must have the same devices. */
 static void wish_for_devices(struct dv_hello *hello)
 {
     const char *named = secure_getenv("DIVVY_DEVICES");
@@ -197,14 +197,14 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
         welcome->shm_bytes > DV_SHM_BYTES_MAX)
         return -EPROTO;
     struct stat facts;
-    const int sealed = F_SEAL_SHRINK | F_SEAL_GROW; /* nobody takes pages away under a mapping */
+    const int sealed = F_SEAL_SHRINK | F_SEAL_GROW; /* no process can remove mapped pages */
     if (fstat(*shm_fd, &facts) < 0 || (uint64_t)facts.st_size != welcome->shm_bytes ||
         (fcntl(*shm_fd, F_GET_SEALS) & sealed) != sealed)
         return -EPROTO;
     return 0;
 }
 
-/* A daemon that is restarted drops whom it has not welcomed, and its successor listens where it did. */
+/* A restarting divvyd drops sessions that it has not welcomed, and its successor listens on the same socket. */
 static int join_somewhere(struct dv_welcome *welcome, int *fd, int *shm_fd)
 {
     dv_ns start = dv_now();
@@ -220,7 +220,7 @@ static int join_somewhere(struct dv_welcome *welcome, int *fd, int *shm_fd)
     }
 }
 
-/* Returns false when the worker will not come. Whether it lives is known without a daemon, too. */
+/* Returns false when the worker will not start. Without a daemon, worker_life still tells if it died. */
 static bool hear_daemon(int *fd)
 {
     struct pollfd poller = {.fd = *fd, .events = POLLIN};
@@ -234,7 +234,7 @@ static bool hear_daemon(int *fd)
         close(shm_fd);
     if (bytes <= 0)
         dv_close_fd(fd);
-    /* a daemon that was restarted welcomes again */
+    /* a restarted daemon sends its welcome again */
     return bytes <= 0 || (bytes == sizeof second && second.status == DV_WELCOME_OK);
 }
 
@@ -266,13 +266,13 @@ static void make_locks(struct dvc_session *s)
 
 static void after_fork_in_child(void)
 {
-    /* The shared memory was not inherited; what belongs to the old session answers errors from
-     * here on, and a new context gets a session of its own. */
+    /* The child does not inherit the shared memory. Objects of the old session return errors from here on, and a new
+     * context gets a new session. */
     pthread_mutex_init(&process.lock, NULL);
     for (struct dvc_session *s = process.newest; s; s = s->earlier) {
         atomic_store(&s->dead, true);
         atomic_store(&s->forked, true);
-        make_locks(s); /* threads that the child has not may have held them */
+        make_locks(s); /* threads that the child lacks may have held them */
     }
     process.session = NULL;
     dvc_object_after_fork();
@@ -284,20 +284,19 @@ static const char *words_for(int error)
     switch (error) {
     case -ENOENT:
     case -ECONNREFUSED:
-        return "no divvyd runs that this program can reach";
+        return "this program cannot reach a divvyd";
     case -EPERM:
-        return "the daemon that answers is neither root's nor this user's, or others may write to its "
-               "directory; it is not used";
+        return "ignored a daemon: neither root nor this user owns it, or others can write to its directory";
     case -EACCES:
         return "divvyd does not let this user open sessions";
     case -EPROTO:
-        return "divvyd's answer is not understood; is it of another release?";
+        return "cannot understand divvyd's answer; is it from another release?";
     default:
         return strerrordesc_np(-error);
     }
 }
 
-/* A guest does not print, and OpenCL has no words: they go to the log, if there is one. */
+/* The library prints no messages, and OpenCL has only codes: the reason goes to the log, if there is one. */
 static void log_refusal(int error, const struct dv_welcome *welcome)
 {
     if (!dvc_log_enabled())
@@ -371,7 +370,7 @@ struct dvc_session *dvc_session_get(void)
 
 /* ---- sending ---- */
 
-/* With ring_lock, which is let go meanwhile: the helper may need it, and others wait for the helper. */
+/* Needs ring_lock, and unlocks it while it waits: the helper may need it, and other threads wait for the helper. */
 void *dvc_ring_room(struct dvc_session *s, size_t bytes)
 {
     for (;;) {
@@ -455,7 +454,7 @@ cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message
     if (error == CL_SUCCESS)
         error = dvc_wait_reply(s, reply);
     if (error != CL_SUCCESS)
-        return error; /* the worker may still write there: the block is given up with the session */
+        return error; /* the worker may still write there: the block is lost with the session */
     error = reply->status;
     uint64_t got = reply->bytes;
     if (answer)
@@ -467,7 +466,7 @@ cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message
     return error;
 }
 
-/* ---- what kernels printed ---- */
+/* ---- the output of kernels ---- */
 
 void dvc_flush_output(struct dvc_session *s)
 {
@@ -476,7 +475,7 @@ void dvc_flush_output(struct dvc_session *s)
     uint64_t made = atomic_load_explicit(&header->output_made, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&header->output_head, memory_order_relaxed);
 
-    if (made - taken > DV_OUTPUT_AHEAD_MAX) /* nonsense, or all of it is taken */
+    if (made - taken > DV_OUTPUT_AHEAD_MAX) /* invalid, or all output is taken */
         made = taken;
     if (atomic_load_explicit(&header->output_tail, memory_order_acquire) == taken && made == taken)
         return;
@@ -486,7 +485,7 @@ void dvc_flush_output(struct dvc_session *s)
         uint64_t tail = atomic_load(&header->output_tail);
         uint64_t at = head & (DV_SHM_OUTPUT_BYTES - 1);
         uint64_t part = tail - head;
-        if (part == 0 && head < made && dvc_session_check(s)) { /* the worker has kept some */
+        if (part == 0 && head < made && dvc_session_check(s)) { /* the worker still has some */
             usleep(OUTPUT_LOOK_US);
             continue;
         }
@@ -498,7 +497,7 @@ void dvc_flush_output(struct dvc_session *s)
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            written = (ssize_t)part; /* nobody to read it: as when the vendor's own write fails */
+            written = (ssize_t)part; /* it has no reader: drop it, as when the vendor's own write fails */
         atomic_store(&header->output_head, head + (uint64_t)written);
     }
     pthread_mutex_unlock(&s->output_lock);

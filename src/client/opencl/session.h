@@ -22,13 +22,13 @@
 struct dvc_host_job;
 
 struct dvc_session {
-    struct dvc_session *earlier; /* whose worker is gone; what the program still has points to it */
+    struct dvc_session *earlier; /* its worker is gone; old objects still point to it */
     uint8_t *shm;
     uint64_t shm_bytes;
     struct dv_shm_header *header;
     uint64_t id;
-    _Atomic bool dead;   /* the worker is gone, or we are a forked child */
-    _Atomic bool forked; /* we are a forked child: the shared memory is not there */
+    _Atomic bool dead;   /* the worker is gone, or this is a forked child */
+    _Atomic bool forked; /* this is a forked child, without the shared memory */
     pthread_mutex_t ring_lock;
     struct dv_ring_writer ring;
     struct dvc_arena arena;
@@ -39,18 +39,18 @@ struct dvc_session {
         uint32_t queue_id; /* 0: none */
         uint64_t first, last;
         size_t bytes;
-    } done;              /* host commands finished, not yet told; the helper's own */
+    } done;              /* host commands finished, not yet reported; only the helper uses it */
     bool helper_started; /* with host_lock */
     pthread_mutex_t output_lock;
-    _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not let go yet */
-    _Atomic uint32_t gone;            /* futex: counts buffers let go */
+    _Atomic uint64_t releasing_bytes; /* of released buffers that the worker has not freed yet */
+    _Atomic uint32_t gone;            /* futex: counts freed buffers */
     pthread_mutex_t staging_lock;
     struct dvc_staging staging;
 };
 
-/* What a session asks of the parts above it. */
+/* A session's calls to the parts above it. */
 struct dvc_session_events {
-    /* Fills in the numbers of the devices that the program knows, in its order. False: it knows none so far. */
+    /* Fills in the numbers of the devices that the program knows, in its order. Returns false if it knows none yet. */
     bool (*known_devices)(char *list, size_t bytes);
     /* A session is open. An error ends it. */
     cl_int (*opened)(struct dvc_session *s);
@@ -59,22 +59,22 @@ struct dvc_session_events {
 };
 void dvc_session_set_events(const struct dvc_session_events *given);
 
-/* The process's session, connecting if need be; NULL when no daemon serves us. */
+/* The process's session, connecting if needed; NULL when no daemon serves the process. */
 struct dvc_session *dvc_session_get(void);
-/* The present one without connecting, or NULL. */
+/* The current session without connecting, or NULL. */
 struct dvc_session *dvc_session_current(void);
 
 static inline bool dvc_session_alive(struct dvc_session *s)
 {
     return s && !atomic_load_explicit(&s->dead, memory_order_relaxed);
 }
-/* Looks whether the worker still lives; marks the session dead if not. */
+/* Checks whether the worker is alive; marks the session dead if not. */
 bool dvc_session_check(struct dvc_session *s);
 
-/* Sleeps until *word differs from seen or the worker is dead; may return early. */
+/* Sleeps until *word differs from seen or the worker is dead; can return early. */
 void dvc_session_wait(struct dvc_session *s, _Atomic uint32_t *word, uint32_t seen);
 
-/* How a message goes out. Lengths in bytes; the records must fit DV_MAX_RECORD_BYTES. */
+/* Send a message. Lengths are in bytes; records must fit DV_MAX_RECORD_BYTES. */
 cl_int dvc_send(struct dvc_session *s, uint16_t op, struct dv_record *message, size_t bytes, const void *tail,
                 size_t tail_bytes);
 cl_int dvc_call(struct dvc_session *s, uint16_t op, struct dv_call_head *message, size_t bytes, const void *tail,
@@ -97,8 +97,7 @@ void dvc_log_call(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* ---- the callback thread (callbacks.c) ---- */
 
-/* Work for the callback thread: part of what it is about, so that nothing that must be told of needs
- * memory when it happens. */
+/* Work for the callback thread. A job is part of the object that it reports on, so posting it needs no memory. */
 struct dvc_job {
     struct dvc_job *next;
     void (*run)(struct dvc_job *);
@@ -106,9 +105,9 @@ struct dvc_job {
 
 /* Starts a thread that blocks all signals. */
 bool dvc_thread_start(void *(*function)(void *), void *argument);
-/* Starts the callback thread, unless it runs: for all that may have something to post later. */
+/* Starts the callback thread, unless it runs. Called before registering anything to post later. */
 bool dvc_callbacks_start(void);
-/* Runs a job on the callback thread, so that application code never holds up the helper. */
+/* Runs a job on the callback thread, so that application code never blocks the helper. */
 void dvc_callback_post(struct dvc_job *job, void (*run)(struct dvc_job *));
 void dvc_callbacks_after_fork(void);
 

@@ -1,6 +1,6 @@
-/* Where captured writes wait: a stretch of the arena used round and round, so that it stays warm.
- * The worker clears a block's flag when its bytes are taken; blocks are reclaimed in the order
- * given out. The caller holds the session's staging lock. */
+/* Captured writes wait here: a part of the arena used as a ring, so that it stays in the caches. The worker clears a
+ * block's flag when its bytes are taken; blocks are reclaimed in the order given out. The caller holds the session's
+ * staging lock. */
 #ifndef DV_CLIENT_OPENCL_STAGING_H
 #define DV_CLIENT_OPENCL_STAGING_H
 
@@ -17,12 +17,12 @@ struct dvc_staging {
     uint32_t first, count; /* blocks under way, a ring */
     struct {
         uint64_t flag;  /* offset of its flag */
-        uint64_t bytes; /* with flag and what was skipped at the end */
+        uint64_t bytes; /* with the flag and bytes skipped at the end */
     } blocks[DV_STAGING_BLOCKS];
 };
 
-/* Room for `bytes`: returns the offset of the flag, with the data DV_STAGING_FLAG_BYTES behind it,
- * or 0 when there is none now. */
+/* Takes room for `bytes`. Returns the offset of the flag, with the data DV_STAGING_FLAG_BYTES behind it, or 0 when
+ * there is no room now. */
 uint64_t dvc_staging_take(struct dvc_staging *staging, uint8_t *shm, uint64_t bytes);
 
 #endif

@@ -1,26 +1,26 @@
-/* Which way the bytes of a read or a write go.
+/* Chooses how the bytes of a read or a write move.
  *
- * Where a buffer's storage is shared memory and nothing is pending, the client copies by itself and the worker hears
- * nothing. A small write into a busy queue is captured: its bytes travel with the command, or wait in the arena.
- * Everything else is a host command: the worker says when it is ready, and then the caller (if it blocks) or the
+ * Where a buffer's storage is shared memory and nothing is pending, the client copies by itself, without a message to
+ * the worker. A small write into a busy queue is captured: its bytes travel with the command, or wait in the arena.
+ * Everything else is a host command: the worker reports when it is ready, and then the caller (if it blocks) or the
  * helper moves the bytes. */
 #include "src/client/opencl/transfer.h"
 
 #define DIRECT_MAX ((size_t)1 << 20)          /* a non-blocking call copies no more than this by itself */
 #define INLINE_MAX ((size_t)1 << 10)          /* travels in the ring */
 #define STAGE_MAX ((size_t)2 << 20)           /* waits in the arena */
-#define STAGE_BLOCKING_MAX ((size_t)64 << 10) /* a caller that waits anyway stages no more */
-/* Of writes that follow each other in a busy queue this many are captured; the others wait for the
- * helper, which then copies them all in one go and only once. */
+#define STAGE_BLOCKING_MAX ((size_t)64 << 10) /* a blocking call waits anyway and stages no more */
+/* This many consecutive writes in a busy queue are captured. The others wait for the helper, which then copies them all
+ * together and only once. */
 #define CAPTURED_IN_A_ROW 2
-/* A blocking call looks this often whether a dependency has failed. */
+/* A blocking call checks this often whether a dependency has failed. */
 #define DEPENDENCY_LOOK_NS (5 * DV_NS_PER_MS)
 
 enum way {
     MOVE_NOW, /* everything before is complete */
     CAPTURE,  /* copy the bytes now; the device gets them when the command is ready */
     LEAVE_TO_HELPER,
-    AWAIT_QUEUE,    /* then move, or run as a host command if others have enqueued meanwhile */
+    AWAIT_QUEUE,    /* then move, or run as a host command if other threads enqueued meanwhile */
     RUN_WHEN_READY, /* a host command that the caller runs */
 };
 
@@ -114,7 +114,7 @@ static cl_int capture(const struct dvc_transfer *t, uint64_t flag)
 struct own_command {
     uint64_t block; /* of the arena, for the reply */
     struct dv_reply *reply;
-    struct dvc_event *end; /* tells when a failed dependency ends the command, which never becomes ready then */
+    struct dvc_event *end; /* reports a failed dependency, after which the command never becomes ready */
 };
 
 static cl_int enqueue_own(const struct dvc_transfer *t, struct own_command *own)
@@ -134,7 +134,7 @@ static cl_int enqueue_own(const struct dvc_transfer *t, struct own_command *own)
                     : CL_OUT_OF_HOST_MEMORY;
 }
 
-/* ---- and after it was released ---- */
+/* ---- the ways, after the lock was released ---- */
 
 /* Waits until the command is ready, or will never be. */
 static void await_ready(const struct dvc_transfer *t, const struct own_command *own)
@@ -195,7 +195,7 @@ static cl_int wait_for_captured(const struct dvc_transfer *t, uint64_t number)
     return dvc_session_alive(t->queue->object.session) ? error : CL_OUT_OF_RESOURCES;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole transfer ---- */
 
 static void count_writes(struct dvc_queue *queue, enum dv_direction direction)
 {
@@ -205,7 +205,7 @@ static void count_writes(struct dvc_queue *queue, enum dv_direction direction)
         queue->writes_in_a_row = 0;
 }
 
-/* Waits for the commands before it, without the lock. Returns how to go on. */
+/* Waits for the commands before it, without the lock. Returns how to continue. */
 static enum way await_queue(struct dvc_queue *queue)
 {
     struct dvc_session *s = queue->object.session;

@@ -49,7 +49,7 @@ void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first
 void dvc_host_ready(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
 /* None of them will run: the worker is gone. */
 void dvc_host_give_up(struct dvc_session *s);
-/* Tells the worker of the commands that dvc_host_ready has run since. */
+/* Reports to the worker the commands that dvc_host_ready has run since the last call. */
 void dvc_host_flush(struct dvc_session *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the worker's upcalls do to the objects of the application. */
+/* Handles the worker's upcalls, which change the application's objects. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,21 +33,19 @@ static void context_failed(struct dvc_context *context, cl_int code, const char 
     dvc_callback_post(&error->job, tell_context);
 }
 
-/* The worker is gone: those who asked to hear of errors do, and so does what waits for an event or for
- * memory that the worker was about to let go. */
+/* The worker is gone. Reports it to the contexts' callbacks, and ends waits for events and for memory that the worker
+ * was about to release. */
 static void worker_lost(struct dvc_session *s)
 {
     char why[sizeof s->header->text];
 
-    memcpy(why, s->header->text, sizeof why); /* the worker could write there, too */
+    memcpy(why, s->header->text, sizeof why); /* the worker could write there */
     why[sizeof why - 1] = '\0';
     for (uint32_t id = 1; id <= dvc_object_most_id(DV_KIND_CONTEXT); id++) {
         struct dvc_context *context = dvc_object_by_id(DV_KIND_CONTEXT, id);
         if (context && context->object.session == s)
             context_failed(context, CL_OUT_OF_RESOURCES,
-                           "the process that runs this program's commands has ended, and with it all "
-                           "of its contexts",
-                           why);
+                           "the worker process of this program has ended, and all of its contexts are lost", why);
     }
     for (uint32_t id = 1; id <= dvc_object_most_id(DV_KIND_EVENT); id++) {
         struct dvc_event *event = dvc_object_by_id(DV_KIND_EVENT, id);

@@ -1,4 +1,4 @@
-/* What the worker's upcalls do to the objects of the application. */
+/* Handles the worker's upcalls, which change the application's objects. */
 #ifndef DV_CLIENT_OPENCL_UPCALLS_H
 #define DV_CLIENT_OPENCL_UPCALLS_H
 

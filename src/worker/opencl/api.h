@@ -1,4 +1,4 @@
-/* OpenCL, as the core of a worker serves it. */
+/* OpenCL, as called by the core of a worker. */
 #ifndef DV_WORKER_OPENCL_API_H
 #define DV_WORKER_OPENCL_API_H
 

@@ -1,4 +1,4 @@
-/* The arguments of kernels: references to them and to kernels, and their way to the vendor. */
+/* The arguments of kernels: references to them and to kernels, and setting them in the vendor's kernels. */
 #include <stdlib.h>
 #include <string.h>
 

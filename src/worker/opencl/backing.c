@@ -7,8 +7,8 @@
 /* Smaller backing memory comes from malloc. */
 #define MAP_FROM (UINT64_C(128) << 10)
 /* A worker pins no more than this: the host cannot use pinned memory for anything else. */
-#define PINNED_MOST (UINT64_C(256) << 20)
-/* The test of whether pinned memory is faster, by a fifth at least: bytes of a copy, and copies. */
+#define PINNED_MAX (UINT64_C(256) << 20)
+/* The test whether pinned memory is at least a fifth faster: bytes of a copy, and number of copies. */
 #define TRIED_BYTES (UINT64_C(2) << 20)
 #define TRIES 3
 #define GAINS_FROM_PERCENT 80
@@ -24,11 +24,11 @@ static void *map(uint64_t bytes)
 
     if (memory == MAP_FAILED)
         return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE); /* most of the time of a first copy goes into page faults */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* a first copy spends most of its time in page faults */
     return memory;
 }
 
-/* OpenCL's way to pinned memory: a buffer that the vendor allocates on the host, mapped for good. */
+/* Pinned memory in OpenCL: a buffer that the vendor allocates on the host, mapped permanently. */
 static void *pin(const struct dvk_context *context, cl_command_queue queue, uint64_t bytes, cl_mem *pinned)
 {
     cl_int error;
@@ -53,7 +53,7 @@ static void unpin(cl_command_queue queue, cl_mem pinned, void *memory)
     clReleaseMemObject(pinned);
 }
 
-/* The best of several, after one that touches the memory; 0: it cannot be copied there. */
+/* The best time of several copies, after one that touches the memory; 0: the copy fails. */
 static uint64_t copying_ns(const struct dvk_mem *root, cl_command_queue queue, void *memory)
 {
     uint64_t best = UINT64_MAX;
@@ -83,13 +83,13 @@ static bool pinning_gains(const struct dvk_mem *root, cl_command_queue queue)
     return ordinary_ns && fast_ns && fast_ns * 100 <= ordinary_ns * GAINS_FROM_PERCENT;
 }
 
-/* Tried once for each device, with the first object that is large enough and there. */
+/* Tested once for each device, with the first resident object that is large enough. */
 static bool should_pin(const struct dvk_mem *root, cl_command_queue queue)
 {
     struct dvk_room *room = room_of(root);
 
     if (!queue || room->pinned == DV_PINNED_NO || root->backing_bytes < MAP_FROM ||
-        root->backing_bytes > PINNED_MOST - room->pinned_bytes)
+        root->backing_bytes > PINNED_MAX - room->pinned_bytes)
         return false;
     if (room->pinned == DV_PINNED_AUTO && root->residence >= DVK_RESIDENT && !root->is_image &&
         root->bytes >= TRIED_BYTES)

@@ -1,5 +1,5 @@
-/* Host memory for the bytes of objects that are not on the device. It is pinned, memory from which the
- * vendor copies without a detour, where that is found to be faster. */
+/* Host memory for the bytes of objects that are not on the device. It is pinned, so that the vendor copies from it
+ * directly, where a test finds that to be faster. */
 #ifndef DV_WORKER_OPENCL_BACKING_H
 #define DV_WORKER_OPENCL_BACKING_H
 

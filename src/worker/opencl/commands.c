@@ -40,7 +40,7 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
     return true;
 }
 
-/* Until the vendor has them, the application may release what it gave us. */
+/* Keeps the objects until the vendor has them: the application may release them before. */
 bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids, uint32_t count)
 {
     c->listed = calloc(count ? count : 1, sizeof *c->listed);
@@ -83,7 +83,7 @@ static void let_go(struct dvk_command *c)
         dvk_arguments_unref(c->arguments);
         c->arguments = NULL;
     }
-    if (c->kernel) { /* the vendor keeps its own while it runs */
+    if (c->kernel) { /* the vendor keeps its own reference while it runs */
         dvk_kernel_unref(c->kernel);
         c->kernel = NULL;
     }
@@ -186,7 +186,7 @@ static int32_t submit(struct dvk_node *node)
 
     if (error == CL_SUCCESS && node->stream == &c->queue->graph.lane)
         error = open_lane(c->queue);
-    /* Who reports also stands for those before it, and so for what they printed. */
+    /* A command that reports also stands for the commands before it, and so for their output. */
     if (node->stream == &c->queue->graph.main) {
         c->queue->prints |= c->may_print;
         c->may_print = node->reports && c->queue->prints;
@@ -217,7 +217,7 @@ static int32_t submit(struct dvk_node *node)
         atomic_store(&slot->status, CL_SUBMITTED);
     }
     if (node->reports && clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
-        /* no callback to be had: wait for it here, late but right */
+        /* there is no callback: wait for it here, late but correct */
         cl_int status = CL_COMPLETE;
         clWaitForEvents(1, &c->event);
         clGetEventInfo(c->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
@@ -240,13 +240,13 @@ static void turn(struct dvk_node *node)
     dvk_send_reply(dvk_find_reply(c->worker, m->reply, 0), CL_SUCCESS);
 }
 
-#define FAILURES_LOGGED 20 /* of a session: the log is everybody's */
+#define FAILURES_LOGGED 20 /* of a session: all sessions share the log */
 
 static void failed(struct dvk_node *node, int32_t status)
 {
     struct dvk_command *c = command_of(node);
 
-    if (node->by_helper && node->doomed) /* the client still keeps what it would have moved */
+    if (node->by_helper && node->doomed) /* the client still keeps the objects for the move */
         dvk_runtime_upcall(
             c->worker->runtime,
             &(struct dv_upcall){.kind = DV_UPCALL_TURN, .a = head_of(c)->queue, .b = node->number, .c = 1}, true);
@@ -261,7 +261,7 @@ static void failed(struct dvk_node *node, int32_t status)
         true);
 }
 
-/* A command that waits at the gate may refer to those it follows, and need the room of what they used. */
+/* Releases the objects now, not in destroy(): a command at the gate may refer to this one and need the room. */
 static void finished(struct dvk_node *node)
 {
     dvk_residency_done(command_of(node));
@@ -298,8 +298,8 @@ static struct dvk_node *fence(struct dvk_graph_queue *queue, struct dvk_stream *
     return &c->node;
 }
 
-/* Looks ahead over arguments being set, for the next command of the same queue. A hint only: what
- * it reads can still change. */
+/* Looks past records that set arguments, for the next command of the same queue. A hint only: the records can still
+ * change. */
 static bool more_coming(const struct dvk_node *node)
 {
     enum { FAR_ENOUGH = 32 };
@@ -328,12 +328,12 @@ static struct dvk_runtime *runtime_of(struct dvk_gate *gate)
     return (struct dvk_runtime *)((char *)(gate - gate->device) - offsetof(struct dvk_runtime, gates));
 }
 
-/* What is not known yet is taken for this, so that it runs with little behind it. */
+/* Assumed cost of a kernel that was not measured yet, so that it runs with little behind it. */
 #define UNKNOWN_COST_NS (1 * DV_NS_PER_MS)
-/* Copies, fills and markers: what they took lately, within these bounds. */
-#define OTHER_COST_LEAST_NS (1 * DV_NS_PER_US)
+/* Copies, fills and markers: their recent cost, within these limits. */
+#define OTHER_COST_MIN_NS (1 * DV_NS_PER_US)
 #define OTHER_COST_START_NS (5 * DV_NS_PER_US)
-#define OTHER_COST_MOST_NS (1 * DV_NS_PER_MS)
+#define OTHER_COST_MAX_NS (1 * DV_NS_PER_MS)
 
 static uint64_t cost(const struct dvk_node *node)
 {
@@ -361,9 +361,9 @@ static void measured(struct dvk_node *node, uint64_t took_ns)
     }
     if (!c->timing) {
         uint64_t old = cost(node), new = old - old / 16 + took_ns / 16;
-        c->worker->other_cost_ns = new < OTHER_COST_LEAST_NS  ? OTHER_COST_LEAST_NS
-                                   : new > OTHER_COST_MOST_NS ? OTHER_COST_MOST_NS
-                                                              : new;
+        c->worker->other_cost_ns = new < OTHER_COST_MIN_NS   ? OTHER_COST_MIN_NS
+                                   : new > OTHER_COST_MAX_NS ? OTHER_COST_MAX_NS
+                                                             : new;
     }
     struct dv_lease_work *ran = &c->worker->ran;
     ran->took_ns += took_ns;
@@ -433,7 +433,7 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, co
     struct dvk_command *c = malloc(sizeof *c + record->bytes);
 
     if (!c)
-        dvk_runtime_abandon(runtime, "left the worker without memory");
+        dvk_runtime_abandon(runtime, "exhausted the worker's memory");
     memset(c, 0, sizeof *c);
     dv_ring_take(&runtime->ring, record, c->record);
     const struct dv_queue_head *head = head_of(c);

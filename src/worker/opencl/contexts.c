@@ -27,14 +27,14 @@ static struct dvk_context *new_context(struct dvk_worker *w)
     return context;
 }
 
-/* Never freed, for the vendor's callbacks and commands that end late may still name it. */
+/* A context is never freed: the vendor's callbacks and commands that end late may still refer to it. */
 static void idle_context(struct dvk_worker *w, struct dvk_context *context)
 {
     context->next_idle = w->idle_contexts;
     w->idle_contexts = context;
 }
 
-/* What the vendor itself keeps on the device for a context, as configured. */
+/* Counts the memory that the vendor itself keeps on the device for a context, as configured. */
 static cl_int count_context(struct dvk_context *context)
 {
     struct dvk_runtime *runtime = context->worker->runtime;
@@ -51,7 +51,7 @@ static cl_int count_context(struct dvk_context *context)
     return CL_SUCCESS;
 }
 
-/* Whether the tenant's request can be kept on a device that the program comes to use. */
+/* Whether the tenant's request can be guaranteed on a device that the program starts to use. */
 static cl_int join_device(struct dvk_worker *w, const struct dvk_device *device)
 {
     struct dvk_runtime *runtime = w->runtime;
@@ -61,8 +61,8 @@ static cl_int join_device(struct dvk_worker *w, const struct dvk_device *device)
     return dv_lease_join(runtime->lease, device->index) < 0 ? CL_DEVICE_NOT_AVAILABLE : CL_SUCCESS;
 }
 
-/* A context of one device is made to use that. Of several a program often uses one only, and that is
- * known when it makes a queue. */
+/* A context of one device will use that device. With several devices, a program often uses only one, which is known
+ * when it creates a queue. */
 static cl_int join_context(struct dvk_context *context)
 {
     for (uint32_t i = 1; i < context->device_count; i++)
@@ -155,8 +155,8 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
     queue->context = context;
     queue->device = device;
     queue->profiling = m->profiling;
-    /* The graph keeps out-of-order queues itself; the vendor's queue runs what it is given in the
-     * order given, so a command never needs an event to follow its predecessor. */
+    /* The graph implements out-of-order queues. The vendor's queue runs its commands in the order given, so a command
+     * never needs an event to follow its predecessor. */
     queue->vendor =
         clCreateCommandQueue(context->vendor, device->vendor, m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
     if (error == CL_SUCCESS && dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)

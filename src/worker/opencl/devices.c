@@ -1,4 +1,4 @@
-/* Devices and their parts, as the client asks for them. */
+/* Devices and sub-devices, as the client asks for them. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -48,7 +48,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
     cl_platform_id platforms[DV_MAX_DEVICES];
 
     if (!reports || !w) {
-        snprintf(text, text_bytes, "the worker has no memory left");
+        snprintf(text, text_bytes, "the worker is out of memory");
         return -ENOMEM;
     }
     w->runtime = runtime;
@@ -65,7 +65,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
     }
     if (w->device_count == 0) {
         if (count > 0)
-            snprintf(text, text_bytes, "none of the devices granted to this session is there");
+            snprintf(text, text_bytes, "no device granted to this session is present");
         return -ENODEV;
     }
     dvk_residency_start(w);
@@ -102,7 +102,7 @@ static void handle(struct dvk_runtime *runtime, const struct dv_record *record)
         w->scratch_bytes = record->bytes < 4096 ? 4096 : record->bytes;
         w->scratch = malloc(w->scratch_bytes);
         if (!w->scratch)
-            dvk_runtime_abandon(runtime, "left the worker without memory");
+            dvk_runtime_abandon(runtime, "exhausted the worker's memory");
     }
     dv_ring_take(&runtime->ring, record, w->scratch);
     size_t tail_bytes = record->bytes - info->bytes;

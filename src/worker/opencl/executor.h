@@ -44,7 +44,7 @@ struct dvk_context {
     uint32_t device_count;
     struct dvk_device *devices[DV_MAX_DEVICES];
     cl_command_queue mover;                 /* for residency; NULL: not needed yet */
-    uint64_t counted_bytes[DV_MAX_DEVICES]; /* on each: what the vendor itself is taken to need */
+    uint64_t counted_bytes[DV_MAX_DEVICES]; /* on each: what the vendor itself is assumed to need */
 };
 
 struct dvk_queue {
@@ -61,7 +61,7 @@ struct dvk_queue {
     struct dvk_queue *next_released;
 };
 
-/* How the vendor's object is made, as often as need be. */
+/* How to make the vendor's object, which can happen many times. */
 struct dvk_recipe {
     struct dvk_context *context;
     cl_mem_flags flags;
@@ -73,26 +73,26 @@ struct dvk_recipe {
 /* Where a managed object is (dvk_set_residence). */
 enum dvk_residence {
     DVK_AWAY,     /* it takes no device memory */
-    DVK_ARRIVING, /* it is made on the device; bytes may still be on their way */
+    DVK_ARRIVING, /* it exists on the device; some bytes may still be missing */
     DVK_RESIDENT, /* all of it is on the device; `moved` bytes may have been copied out */
-    DVK_STUCK,    /* resident, and could not be evicted; it is not tried again before it was used */
+    DVK_STUCK,    /* resident, but eviction failed; not tried again until it was used */
 };
 
 /* Where the newest bytes of a managed object are. */
 enum dvk_content {
     DVK_NO_CONTENT,        /* no command has written it */
-    DVK_CONTENT_ON_HOST,   /* in the backing; a resident object has the same */
-    DVK_CONTENT_ON_DEVICE, /* there alone */
+    DVK_CONTENT_ON_HOST,   /* in the backing; a resident object has the same bytes */
+    DVK_CONTENT_ON_DEVICE, /* only there */
 };
 
 struct dvk_mem {
     uint32_t refs;       /* of this record: the table's, kernels' arguments', commands' */
-    uint32_t pins;       /* commands not yet handed to the vendor: keep the vendor's object */
+    uint32_t pins;       /* commands not yet handed to the vendor; they keep its object */
     bool released;       /* by the application */
-    bool told_by_vendor; /* its end; otherwise by us when it is released */
+    bool told_by_vendor; /* its end; otherwise the worker reports it at release */
     bool is_image;
     cl_mem vendor; /* NULL: creation failed */
-    cl_int error;  /* why */
+    cl_int error;  /* the reason */
     uint32_t id;
     uint64_t bytes;
     uint64_t element_bytes;
@@ -103,22 +103,22 @@ struct dvk_mem {
 
     /* Managed objects only (residency.h): the vendor's object comes and goes. */
     struct dvk_mem *root;   /* NULL: not managed */
-    struct dvk_mem *parent; /* that it is a part or a view of */
+    struct dvk_mem *parent; /* of which it is a part or a view */
     LIST_ENTRY(dvk_mem) of_root;
     struct dvk_recipe make;
-    uint64_t made; /* which making of the vendor's object it is */
+    uint64_t made; /* number of this instance of the vendor's object */
     /* roots only */
     LIST_HEAD(, dvk_mem) children;
     TAILQ_ENTRY(dvk_mem) in_resident; /* least recently used first */
     uint8_t *backing;                 /* its bytes in host memory, or NULL */
     uint64_t backing_bytes;
-    cl_mem pinned;    /* what the backing is mapped from, or NULL: ordinary memory */
+    cl_mem pinned;    /* buffer that the backing is mapped from, or NULL: ordinary memory */
     uint64_t moved;   /* bytes of a move under way */
     size_t region[3]; /* of an image */
     uint32_t in_use;  /* commands admitted and not complete */
     enum dvk_residence residence;
     enum dvk_content content;
-    bool wanted; /* by the command that is waited for */
+    bool wanted; /* by commands whose objects are being brought in */
 };
 
 struct dvk_list {
@@ -126,12 +126,12 @@ struct dvk_list {
     uint32_t count, capacity;
 };
 
-/* What a session brings in. A phase follows the one before when there is no room. */
+/* Which objects a session brings in. When there is no room, the next phase follows. */
 enum dvk_phase {
     DVK_BRINGS_NOTHING,
     DVK_BRINGS_AHEAD,  /* the device is not granted yet: as much as there is room for */
     DVK_BRINGS_SET,    /* objects of the command at the gate, and of those behind it */
-    DVK_BRINGS_HEAD,   /* of the command at the gate only, evicting others of its own */
+    DVK_BRINGS_HEAD,   /* of the command at the gate only, evicting the session's other objects */
     DVK_BRINGS_QUEUED, /* the same, with nothing left to evict: it waits until other sessions have evicted */
 };
 
@@ -139,33 +139,33 @@ enum dvk_phase {
 enum dvk_question {
     DVK_NOT_ASKED,
     DVK_ASKED,
-    DVK_ASKED_BEFORE_EVICTING, /* and less is needed since */
+    DVK_ASKED_BEFORE_EVICTING, /* and less room is needed since */
     DVK_NOTHING_ASKED,         /* divvyd was told of the copies; there is room */
 };
 
-/* A session on a device: its room there, and what it moves. */
+/* A session on a device: its room there, and its moves. */
 struct dvk_room {
     bool managed;
-    uint64_t capacity;             /* of the device, for everybody */
+    uint64_t capacity;             /* of the device, for all sessions */
     uint32_t pinned;               /* enum dv_pinned: of evicted objects' host memory; AUTO: not tried yet */
-    uint64_t pinned_bytes;         /* of that memory, what is pinned */
-    struct dvk_list wanted, set;   /* of what is being brought in: all of it, and what lacks */
-    struct dvk_list wanted_before; /* while that is put together anew */
-    struct dvk_mem *partly_there;  /* was being brought in when that was interrupted; NULL: none */
+    uint64_t pinned_bytes;         /* pinned bytes of that memory */
+    struct dvk_list wanted, set;   /* objects being brought in: all, and those not resident */
+    struct dvk_list wanted_before; /* the old list while a new one is built */
+    struct dvk_mem *partly_there;  /* object whose move in was interrupted; NULL: none */
     TAILQ_HEAD(, dvk_mem) resident;
     uint64_t room;                /* granted by divvyd */
     uint64_t placed;              /* taken by objects */
-    struct dvk_command *bringing; /* whose objects are being brought, or NULL */
-    uint64_t started_ns;          /* that divvyd knows of; 0: it does not */
+    struct dvk_command *bringing; /* whose objects are being brought in, or NULL */
+    uint64_t started_ns;          /* when it started; 0: divvyd was not told */
     enum dvk_phase phase;
     enum dvk_question question;
     uint64_t place_id; /* of the newest question */
     uint64_t evict_due;
-    uint64_t evict_id; /* the newest that is in it */
-    /* what divvyd said, on the lease's thread */
+    uint64_t evict_id; /* newest request in evict_due */
+    /* divvyd's messages, set on the lease's thread */
     _Atomic uint64_t granted_in, evict_in;
-    _Atomic uint64_t evict_in_id;             /* at most the newest that is in evict_in */
-    _Atomic uint64_t answered_id, no_room_id; /* of the newest question that was answered, and so */
+    _Atomic uint64_t evict_in_id;             /* not newer than the newest request in evict_in */
+    _Atomic uint64_t answered_id, no_room_id; /* newest question answered, and newest one refused */
 };
 
 /* An object that a command uses. */
@@ -201,19 +201,19 @@ struct dvk_arguments {
     struct dvk_argument list[];
 };
 
-/* How long a kernel takes, as measured; outlives it as long as commands refer to it. */
+/* The measured time of a kernel. It outlives the kernel while commands refer to it. */
 struct dvk_timing {
     uint32_t refs;
     uint64_t cost_ns;         /* 0: not known yet */
-    double items;             /* work items of the runs that it comes from */
-    size_t local_sizes[8][3]; /* seen: the first run with a new one may compile */
+    double items;             /* work items of the measured runs */
+    size_t local_sizes[8][3]; /* seen: the first run with a new one can compile */
     uint32_t local_count;
 };
 
-/* What a kernel's signature says of an argument. */
+/* An argument in a kernel's signature. */
 struct dvk_parameter {
     uint32_t form;   /* enum dv_argument_form; 0: not known */
-    bool only_reads; /* what it points to */
+    bool only_reads; /* the memory it points to */
 };
 
 struct dvk_kernel {
@@ -224,7 +224,7 @@ struct dvk_kernel {
     struct dvk_arguments *arguments;
     uint64_t versions;
     uint64_t *applied;                /* version of each argument that the vendor's kernel has */
-    uint64_t *applied_made;           /* and which making of a memory object */
+    uint64_t *applied_made;           /* and the instance of a memory object */
     struct dvk_parameter *parameters; /* one for each argument */
 };
 
@@ -246,14 +246,14 @@ struct dvk_command {
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     struct dvk_timing *timing; /* kernels on leased devices */
-    double items;              /* of its work */
-    bool compiles;             /* perhaps: its time says nothing of the next run */
+    double items;              /* work items */
+    bool compiles;             /* perhaps: then its time does not predict the next run */
     bool may_print;
     struct dvk_use *uses; /* managed objects */
     uint32_t use_count, use_capacity;
-    bool holds;             /* they stay on the device for it */
-    cl_int refused;         /* they cannot all be there: what the command fails with */
-    uint64_t free_after;    /* arena offset to tell the client of, or 0 */
+    bool holds;             /* its objects stay on the device for it */
+    cl_int refused;         /* the objects cannot all be resident: the error it fails with */
+    uint64_t free_after;    /* arena offset to report as free, or 0 */
     _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
     alignas(8) uint8_t record[];
 };
@@ -264,15 +264,15 @@ struct dvk_table {
 };
 
 struct dvk_worker {
-    struct dv_lease_work ran; /* what is being measured */
-    uint64_t other_cost_ns;   /* of commands that are no kernels, lately; 0: not known */
+    struct dv_lease_work ran; /* the measurement in progress */
+    uint64_t other_cost_ns;   /* recent cost of commands other than kernels; 0: not known */
     struct dvk_runtime *runtime;
     const struct dvk_message_info *messages; /* by op: the generated table */
     struct dvk_table tables[DV_KIND_COUNT];
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
     struct dvk_room rooms[DV_MAX_DEVICES];
-    uint64_t made;     /* objects of the vendor's, for all managed objects */
+    uint64_t made;     /* counts the vendor's objects made for managed objects */
     uint32_t failures; /* commands that failed after they were accepted, as far as logged */
     uint8_t *scratch;
     size_t scratch_bytes;
@@ -286,10 +286,10 @@ static inline struct dvk_worker *dvk_worker_of(struct dvk_runtime *runtime)
 }
 
 /* ---- reply.c ---- */
-/* The reply that a message names, with room for so many bytes behind it. Who names none ends its worker. */
+/* The reply that a message names, with room for this many bytes behind it. An invalid reply ends the worker. */
 struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t bytes);
 void dvk_send_reply(struct dv_reply *block, int32_t status);
-/* Puts data behind the reply; what does not fit is cut, its full length told. */
+/* Puts data behind the reply. Excess data is cut off; the full length is reported. */
 void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
 
 /* ---- table.c ---- */
@@ -334,12 +334,12 @@ void dvk_close_released_queues(struct dvk_worker *w);
 
 /* ---- streams.c ---- */
 void dvk_flush(struct dvk_worker *w);
-/* Waits for all that was handed to the vendor. */
+/* Waits for all work handed to the vendor. */
 void dvk_finish(struct dvk_worker *w);
 
 /* ---- mem_record.c ---- */
 struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id);
-/* How it is made, in a context that stays as long as the object's record. */
+/* Sets how the object is made. The context stays as long as the object's record. */
 void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe);
 void dvk_mem_free(struct dvk_mem *mem);
 void dvk_mem_unref(struct dvk_mem *mem);

@@ -43,7 +43,7 @@ static void make_unmanaged_image(struct dvk_mem *mem, const struct dvw_create_im
         munmap(zeros, bytes);
 }
 
-/* What the client is told of an image, in this order. */
+/* The properties of an image that the client gets, in this order. */
 struct image_facts {
     uint64_t element_bytes, row_pitch, slice_pitch, bytes;
 };
@@ -61,7 +61,7 @@ static struct dvk_recipe recipe_of(struct dvk_context *context, const struct dvw
                  .image_height = m->height,
                  .image_depth = m->depth,
                  .image_array_size = m->array_size,
-                 .image_row_pitch = has_parent ? m->row_pitch : 0, /* host pitches are the client's */
+                 .image_row_pitch = has_parent ? m->row_pitch : 0, /* the client handles host pitches */
                  .image_slice_pitch = has_parent ? m->slice_pitch : 0}};
 }
 

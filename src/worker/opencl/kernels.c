@@ -1,5 +1,5 @@
-/* Kernels and their arguments. The worker keeps its own table of arguments and sets in the vendor's
- * kernel only what changed, so vendor handles may change underneath. */
+/* Kernels and their arguments. The worker keeps its own table of arguments and sets in the vendor's kernel only those
+ * that changed, so vendor handles can change underneath. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void copy_text(char *into, size_t room, const char *text)
     into[length] = '\0';
 }
 
-/* Also notes what the worker needs of it later. */
+/* Describes a kernel to the client, and stores what the worker needs later. */
 static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
 {
     cl_kernel kernel = described->vendor;
@@ -181,7 +181,7 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
 
     if (!source)
         return CL_INVALID_KERNEL;
-    dvk_arguments_apply(source, source->arguments); /* what is set; the rest may be missing */
+    dvk_arguments_apply(source, source->arguments); /* only those that are set; others may be missing */
     cl_kernel vendor = clCloneKernel(source->vendor, &error);
     if (error != CL_SUCCESS)
         return error;
@@ -191,7 +191,7 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
     return error;
 }
 
-/* The command's time will count for the kernel, unless it may have been compiled in it. */
+/* The command's time counts for the kernel, unless it may include compilation. */
 static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const struct dvw_clEnqueueNDRangeKernel *m)
 {
     static const uint64_t none[3];
@@ -224,7 +224,7 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
         return CL_INVALID_KERNEL;
     if (m->work_dim < 1 || m->work_dim > 3)
         return CL_INVALID_WORK_DIMENSION;
-    /* what has been let go of is not placed any more, nor perhaps what it was a part of */
+    /* a released object is not placed any more, and perhaps neither is its parent */
     for (uint32_t i = 0; i < kernel->arguments->count; i++) {
         const struct dvk_mem *mem = kernel->arguments->list[i].mem;
         if (mem && mem->root && mem->released)

@@ -1,5 +1,5 @@
-/* The record of a memory object: its references, and the bytes that it counts for the tenant. The vendor's object
- * behind it is made and released elsewhere (memory.c, images.c, residency.c). */
+/* The record of a memory object: its references, and its bytes in the tenant's account. The vendor's object behind it
+ * is made and released elsewhere (memory.c, images.c, residency.c). */
 #include <stdlib.h>
 
 #include "src/worker/opencl/executor.h"
@@ -15,7 +15,7 @@ struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id)
     return mem;
 }
 
-/* How it is made, in a context that stays as long as the object's record. */
+/* Sets how the object is made. The context stays as long as the object's record. */
 void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe)
 {
     mem->make = recipe;

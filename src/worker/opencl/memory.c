@@ -22,7 +22,7 @@ int32_t dvk_on_claim_memory(struct dvk_worker *w, const struct dvw_claim_memory 
                                                                               : CL_SUCCESS;
 }
 
-/* Nothing of the vendor's uses its bytes any more. */
+/* The vendor does not use its bytes any more. */
 static void take_back_storage(struct dvk_mem *mem)
 {
     if (mem->lent)
@@ -33,14 +33,14 @@ static void take_back_storage(struct dvk_mem *mem)
 static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
 {
     struct dvk_mem *mem = user;
-    take_back_storage(mem); /* before the client hears of it, and puts another object there */
+    take_back_storage(mem); /* before the client is told, and puts another object there */
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
-    dvk_mem_uncount(mem); /* first: whoever hears of it may ask for the same bytes again */
+    dvk_mem_uncount(mem); /* first: once told, the client may ask for the same bytes again */
     dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
     free(mem);
 }
 
-/* The vendor's callback outlives our record of the object, so it has a copy of its own. */
+/* The vendor's callback outlives the worker's record of the object, so it has its own copy. */
 static void tell_when_gone(struct dvk_mem *mem)
 {
     struct dvk_mem *copy = malloc(sizeof *copy);
@@ -52,8 +52,8 @@ static void tell_when_gone(struct dvk_mem *mem)
         free(copy);
 }
 
-/* Puts the object in its table even when creation failed: commands that use it then fail with the
- * reason, as creation itself needed no answer. */
+/* Puts the object in its table even when creation failed: commands that use it then fail with the error, because
+ * creation itself has no reply. */
 void dvk_mem_keep(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
 {
     cl_int kept = dvk_put(w, DV_KIND_MEM, mem->id, mem);
@@ -77,15 +77,15 @@ void dvk_mem_keep(struct dvk_worker *w, struct dvk_mem *mem, cl_int error)
         tell_when_gone(mem);
 }
 
-/* Zeros that a fresh object is made with where another tenant may have left something; NULL: nothing is
- * to be hidden, or it cannot be (*error). What is managed is scrubbed when it gets its place. */
+/* Zeros to initialise a fresh object where another tenant may have left data. NULL: nothing must be hidden, or it
+ * cannot be (*error). Managed objects are scrubbed when they are placed. */
 void *dvk_fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_int *error)
 {
     bool scrubbed = false;
 
     for (uint32_t i = 0; i < context->device_count; i++)
         scrubbed |= context->devices[i]->scrubbed;
-    if (!scrubbed || bytes == 0) /* which the vendor refuses */
+    if (!scrubbed || bytes == 0) /* the vendor refuses 0 bytes */
         return NULL;
     if (bytes > DV_SHM_BYTES_MAX) {
         *error = CL_INVALID_VALUE;
@@ -99,7 +99,7 @@ void *dvk_fresh_zeros(const struct dvk_context *context, uint64_t bytes, cl_int 
     return zeros;
 }
 
-/* An object that the vendor keeps for as long as it lives. */
+/* A buffer that stays with the vendor for its whole life. */
 static void make_unmanaged_buffer(struct dvk_mem *mem, struct dvk_context *context, cl_mem_flags flags, void *storage,
                                   bool initial, cl_int *error)
 {
@@ -140,7 +140,7 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         mem->lent = storage && !m->initial ? m->arena : 0;
         make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
     }
-    if (m->initial) /* a little memory is not worth waking anybody for */
+    if (m->initial) /* a small block is not worth waking the client for */
         dvk_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                            m->size >= FREED_SOON_BYTES);
     dvk_mem_keep(w, mem, error);
@@ -174,13 +174,13 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
 static void release_vendor_mem(struct dvk_mem *mem)
 {
     if (mem->root) {
-        if (mem->in_use == 0) /* otherwise with the last command that uses it */
+        if (mem->in_use == 0) /* otherwise the last command that uses it removes it */
             dvk_residency_remove(mem);
         return;
     }
     bool told = mem->vendor && mem->told_by_vendor;
     if (mem->vendor) {
-        if (!told) { /* nobody else will say so: when nothing can use it any more */
+        if (!told) { /* the vendor will not report its end: wait until nothing can use it */
             dvk_finish(mem->worker);
             atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
             dvk_mem_uncount(mem);

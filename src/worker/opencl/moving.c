@@ -5,7 +5,7 @@
 
 #include "src/worker/opencl/backing.h"
 
-/* Moved at a time; between two pieces the ring is served. */
+/* The limits of a piece. The ring is served between two pieces. */
 #define PIECE_BYTES (UINT64_C(16) << 20)
 #define PIECE_OBJECTS 256
 /* Objects up to this size are made with their bytes in them. */
@@ -21,8 +21,8 @@ static cl_mem make_image(const struct dvk_mem *mem, cl_mem parent, cl_int *error
     return clCreateImage(mem->make.context->vendor, mem->make.flags, &mem->make.format, &desc, NULL, error);
 }
 
-/* Whether the vendor's object is made with its bytes in it: of a small one copying them in later would
- * cost more than the bytes. */
+/* Whether the vendor's object is made with its bytes in it. For a small one, a later copy would cost more than the
+ * bytes. */
 static bool brings_bytes(const struct dvk_mem *root)
 {
     return root->content == DVK_CONTENT_ON_HOST && root->bytes <= SMALL_BYTES;
@@ -117,7 +117,7 @@ void dvk_use_resident(struct dvk_mem *root)
     struct dvk_room *room = room_of(root);
 
     dvk_set_residence(root, DVK_RESIDENT);
-    root->moved = 0; /* if it was on its way out, that starts anew */
+    root->moved = 0; /* an eviction under way starts again */
     TAILQ_REMOVE(&room->resident, root, in_resident);
     TAILQ_INSERT_TAIL(&room->resident, root, in_resident);
 }
@@ -162,7 +162,7 @@ static cl_command_queue mover(struct dvk_context *context)
     return context->mover;
 }
 
-/* Zeros over what another tenant may have left there. */
+/* Writes zeros over data that another tenant may have left there. */
 static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t bytes, cl_event *arrival)
 {
     static const cl_uint zeros[4];
@@ -174,8 +174,8 @@ static cl_int scrub(cl_command_queue queue, const struct dvk_mem *root, uint64_t
     return clEnqueueFillImage(queue, root->vendor, zeros, origin, root->region, 0, NULL, arrival);
 }
 
-/* Moves bytes from `moved` on, as many as a piece has left. Images move whole. The event tells whether
- * they have arrived: clFinish succeeds after a copy that failed, too. */
+/* Moves bytes from `moved` on, up to the budget of the piece. Images move whole. The event tells whether they have
+ * arrived: clFinish also succeeds after a failed copy. */
 static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *arrival)
 {
     cl_command_queue queue = mover(root->make.context);
@@ -206,13 +206,13 @@ static cl_int move(struct dvk_mem *root, bool out, uint64_t *budget, cl_event *a
                 ? clEnqueueWriteBuffer(queue, root->vendor, CL_FALSE, root->moved, bytes, host, 0, NULL, arrival)
                 : scrub(queue, root, bytes, arrival);
     if (error != CL_SUCCESS)
-        return error; /* what is kept for later goes on from here */
+        return error; /* a later move resumes here */
     root->moved += bytes;
     *budget -= bytes;
     return CL_SUCCESS;
 }
 
-/* Of a move whose queue has been finished. */
+/* The result of a move whose queue has been finished. */
 static cl_int arrived(cl_event arrival)
 {
     cl_int status = CL_SUCCESS;
@@ -242,7 +242,7 @@ static bool is_evictable(const struct dvk_mem *root)
     return root->residence == DVK_RESIDENT && root->in_use == 0 && !root->wanted;
 }
 
-/* Objects of a piece that leave, and the copies of those that have to be copied. */
+/* Objects that a piece evicts, and the copies of those that need one. */
 struct evictions {
     struct dvk_mem *roots[PIECE_OBJECTS];
     cl_event arrivals[PIECE_OBJECTS];
@@ -284,7 +284,7 @@ static bool begin_evictions(struct dvk_room *room, uint64_t wanted, struct evict
     return any;
 }
 
-/* Waits for the copies. Returns how many bytes are free now. */
+/* Waits for the copies. Returns the number of bytes freed. */
 static uint64_t finish_evictions(struct evictions *evictions)
 {
     const struct dvk_context *finished = NULL;
@@ -335,7 +335,7 @@ bool dvk_needs_bytes(const struct dvk_mem *root)
     return root->content == DVK_CONTENT_ON_HOST || root->make.context->devices[0]->scrubbed;
 }
 
-/* Copies of a piece that have not been looked at, all in one context. */
+/* Copies of a piece that have not been checked, all in one context. */
 struct moves {
     struct dvk_context *context;
     cl_event arrivals[PIECE_OBJECTS];
@@ -380,11 +380,11 @@ static cl_int finish_moves(struct moves *moves)
     return error;
 }
 
-/* How far a piece has come. */
+/* The progress of a piece. */
 struct piece {
     uint64_t budget; /* bytes that may still be copied */
     uint32_t count;  /* objects that are complete */
-    bool full;       /* there is no room for the next one yet, or not at all if it is one behind the head */
+    bool full;       /* no room for the next one yet; or never, if it is behind the head */
     cl_int error;    /* of the vendor, for the next object */
     cl_int moved;    /* of the copies */
 };

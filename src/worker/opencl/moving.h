@@ -23,12 +23,12 @@ static inline bool dvk_is_resident(const struct dvk_mem *root)
 cl_int dvk_make_vendor(struct dvk_mem *mem);
 void dvk_drop_vendor(struct dvk_mem *mem);
 
-/* Every change of where an object is. It keeps the list of resident objects and the sum of what they take. An object
- * that goes away loses its vendor's objects. */
+/* Makes every change of an object's residence. It keeps the list of resident objects and the sum of their bytes. An
+ * evicted object loses its vendor's objects. */
 void dvk_set_residence(struct dvk_mem *root, enum dvk_residence to);
 /* A command uses a resident object: it is evicted last. */
 void dvk_use_resident(struct dvk_mem *root);
-/* Drops an object that is only partly there. */
+/* Drops a partially placed object. */
 void dvk_drop_arriving(struct dvk_mem *root);
 /* The object that was interrupted on its way in is brought in again, or is not needed any more. */
 void dvk_forget_partly_there(struct dvk_room *room);
@@ -37,10 +37,10 @@ uint64_t dvk_drop_partly_there(struct dvk_room *room);
 /* Whether bytes are to be written to it when it comes to the device. */
 bool dvk_needs_bytes(const struct dvk_mem *root);
 
-/* Evicts the least recently used objects, a piece of them, until this many bytes are free. Returns the number of
- * bytes that are; *more: there is something left to evict; *copied_out: bytes that left the device. */
+/* Evicts a piece of the least recently used objects, until this many bytes are free. Returns the number of bytes freed;
+ * *more: there is something left to evict; *copied_out: bytes that left the device. */
 uint64_t dvk_evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, uint64_t *copied_out);
-/* Brings in a piece of the set. *more: there is more of it that there is room for. */
+/* Brings in a piece of the set. *more: there is room for more of it. */
 cl_int dvk_bring_piece(struct dvk_worker *w, struct dvk_room *room, struct dvk_set *set, bool *more);
 
 #endif

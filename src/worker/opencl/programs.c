@@ -127,8 +127,8 @@ static cl_int read_kernel_names(cl_program program, size_t *count, char **names,
     return error;
 }
 
-/* Answers a build. One whose kernels could not be asked for has failed; the other errors are of
- * programs without kernels, such as libraries. */
+/* Replies to a build. It fails if resources were too short to read the kernels' names. Other errors come from programs
+ * without kernels, such as libraries. */
 static cl_int put_kernel_names(cl_program program, cl_int build_status, struct dvk_reply *reply)
 {
     DV_AUTO_FREE char *names = NULL;
@@ -188,9 +188,8 @@ static const char **read_header_names(const char *text, uint64_t bytes, uint32_t
     return names;
 }
 
-/* A vendor may hold a released kernel a moment longer than it takes us to learn that its last
- * command is complete, and refuses to build until then. The client has made sure that the
- * application has no kernel of the program left. */
+/* A vendor can keep a released kernel for a moment after the worker learns that its last command is complete. It
+ * refuses to build until then. The client has made sure that the application has no kernel of the program left. */
 static cl_int build_when_free(cl_program program, cl_uint count, const cl_device_id *devices, const char *options)
 {
     cl_int error;
@@ -206,7 +205,7 @@ static cl_int build_when_free(cl_program program, cl_uint count, const cl_device
 
 struct build {
     uint32_t action;
-    cl_program program; /* to be built or compiled, or what the others were linked to */
+    cl_program program; /* to be built or compiled, or the result of linking the others */
     cl_context context;
     cl_uint device_count, other_count;
     const cl_device_id *devices;
@@ -258,7 +257,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
                       .devices = m->device_count ? devices : NULL,
                       .error = CL_INVALID_VALUE};
 
-    if (program && strstr(options, "printf")) /* by another name in the source */
+    if (program && strstr(options, "printf")) /* the source may use another name for it */
         program->may_print = true;
     if (m->action == DV_LINK) {
         struct dvk_context *context = dvk_find_context(w, m->context);

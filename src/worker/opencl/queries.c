@@ -64,7 +64,7 @@ int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const
     }
 }
 
-/* The tenant's quota is the device's memory, as far as it can see. */
+/* Shows the tenant's quota as the device's memory. */
 static void show_quota(struct dvk_worker *w, const struct dvw_query *m, struct dvk_reply *reply, size_t bytes)
 {
     const struct dvk_device *device = dvk_find_device(w, m->object);
@@ -93,7 +93,7 @@ int32_t dvk_on_query(struct dvk_worker *w, const struct dvw_query *m, const uint
     } else {
         error = dvk_query(w, m, tail, reply->capacity, reply->capacity ? reply->data : NULL, &bytes);
         if (error == CL_INVALID_VALUE && reply->capacity > 0) {
-            /* perhaps only too small: the length lets the client tell the two apart */
+            /* perhaps the room was only too small: the length lets the client tell */
             error = dvk_query(w, m, tail, 0, NULL, &bytes);
         }
     }

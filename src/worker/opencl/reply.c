@@ -8,7 +8,7 @@ struct dv_reply *dvk_find_reply(struct dvk_worker *w, uint64_t offset, uint64_t 
 {
     struct dv_reply *block = dvk_runtime_arena(w->runtime, offset, sizeof *block + bytes);
 
-    /* An atomic access across two cache lines would hold up the whole machine. */
+    /* An atomic access across two cache lines would stall the whole machine. */
     if (!block || offset % alignof(struct dv_reply))
         dvk_runtime_abandon(w->runtime, "named a reply outside its arena");
     return block;

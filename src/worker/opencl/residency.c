@@ -9,9 +9,9 @@
 #include "src/worker/opencl/backing.h"
 #include "src/worker/opencl/working_set.h"
 
-/* Room on the device that is kept though nothing is there. */
+/* Unused room on the device that the session keeps. */
 #define SPARE_BYTES (UINT64_C(32) << 20)
-/* Room is asked for in such parts: one is brought in while others evict for the next. */
+/* Room is requested in parts of this size: one is filled while other sessions evict for the next. */
 #define PART_BYTES (UINT64_C(64) << 20)
 
 bool dvk_is_managed(const struct dvk_context *context)
@@ -58,7 +58,7 @@ void dvk_residency_tried(struct dvk_mem *mem)
 
 /* ---- what a command uses ---- */
 
-/* The next request for room is about something else. */
+/* The next request for room is a new question. */
 static void enter_phase(struct dvk_room *room, enum dvk_phase phase)
 {
     room->phase = phase;
@@ -68,7 +68,7 @@ static void enter_phase(struct dvk_room *room, enum dvk_phase phase)
 static void start_bringing(struct dvk_room *room, struct dvk_command *c, enum dvk_phase phase)
 {
     room->bringing = c;
-    room->started_ns = 0; /* divvyd does not know yet; ahead of a grant it need not */
+    room->started_ns = 0; /* divvyd is not told yet; ahead of a grant it need not be */
     enter_phase(room, phase);
 }
 
@@ -120,8 +120,8 @@ void dvk_residency_done(struct dvk_command *c)
 
 /* ---- in ---- */
 
-/* What is there only in part is kept if it goes on later, of one object: a large one would otherwise
- * begin anew after every interruption. */
+/* Drops partially placed objects. If bringing in goes on later, one of them is kept: a large object would otherwise
+ * start again after every interruption. */
 static void stop_bringing(struct dvk_room *room, bool goes_on)
 {
     for (uint32_t i = 0; i < room->wanted.count; i++) {
@@ -162,8 +162,8 @@ bool dvk_residency_admit(struct dvk_command *c)
         c->refused = CL_OUT_OF_HOST_MEMORY;
         return true;
     }
-    /* What others were promised leaves first. Where several sessions hold the device at once, one that
-     * is asked right after its turn could otherwise keep everything by beginning the next. */
+    /* First evict what other sessions were promised. On a device with several slots, a session that is asked right
+     * after its hold could otherwise keep everything by starting the next hold. */
     if (room->evict_due || atomic_load(&room->evict_in))
         return false;
     for (uint32_t i = 0; i < c->use_count; i++)
@@ -178,18 +178,18 @@ bool dvk_residency_admit(struct dvk_command *c)
         start_bringing(room, c, DVK_BRINGS_SET);
         c->worker->runtime->gates[device].bringing = true;
     }
-    return false; /* dvk_residency_work brings it in */
+    return false; /* dvk_residency_work brings them in */
 }
 
-/* The room is too small for the command at the gate, and nobody else has any to give. Returns whether
- * there is more to do at once. */
+/* The room is too small for the command at the gate, and other sessions have none to give. Returns whether there is
+ * more to do at once. */
 static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const struct dvk_set *set)
 {
     struct dvk_room *room = &w->rooms[device];
     uint64_t copied;
     bool more;
 
-    if (room->phase == DVK_BRINGS_SET) { /* asked for too much, perhaps */
+    if (room->phase == DVK_BRINGS_SET) { /* perhaps it asked for too much */
         enter_phase(room, DVK_BRINGS_HEAD);
         return true;
     }
@@ -203,8 +203,8 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         return true;
     }
     if (w->runtime->gates[device].in_flight > 0)
-        return false;                       /* the objects that they use will be free */
-    if (room->phase != DVK_BRINGS_QUEUED) { /* from now on it waits for others, as long as that can help */
+        return false;                       /* the objects of these commands will be free */
+    if (room->phase != DVK_BRINGS_QUEUED) { /* from now on it waits for other sessions, while that can help */
         enter_phase(room, DVK_BRINGS_QUEUED);
         return true;
     }
@@ -212,8 +212,8 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
     return false;
 }
 
-/* Whether the newest question has been answered, and whether that was with no. An answer to an older one
- * may come at any time. */
+/* Whether the newest question has been answered, and whether it was refused. An answer to an older one can come at any
+ * time. */
 static bool is_answered(const struct dvk_room *room)
 {
     return room->question == DVK_NOTHING_ASKED || atomic_load(&room->answered_id) >= room->place_id;
@@ -224,7 +224,7 @@ static bool is_refused(const struct dvk_room *room)
     return room->question != DVK_NOTHING_ASKED && atomic_load(&room->no_room_id) == room->place_id;
 }
 
-/* Before the device is ours: as much as there is room for. */
+/* Before the device is granted: brings in as much as there is room for. */
 static bool bring_ahead(struct dvk_worker *w, uint32_t device)
 {
     struct dvk_room *room = &w->rooms[device];
@@ -245,9 +245,8 @@ static bool bring_ahead(struct dvk_worker *w, uint32_t device)
     return room->bringing != NULL;
 }
 
-/* How much room to ask for, of a set that needs more than the spare: a part, but enough for the next
- * object. A session in line asks for all at once: it gets nothing until others are done, and then its
- * turn may be over. */
+/* How much room to request for a set that needs more than the spare: a part, but enough for the next object. A queued
+ * session requests all at once: it gets nothing until other sessions are done, and then its slice may be over. */
 static uint64_t next_part(const struct dvk_room *room, const struct dvk_set *set, uint64_t spare)
 {
     uint64_t need = 0;
@@ -265,11 +264,11 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     struct dvk_room *room = &w->rooms[device];
     bool more;
 
-    bool answered = is_answered(room); /* before what was said is looked at */
+    bool answered = is_answered(room); /* read before the granted bytes */
     if (atomic_load(&room->granted_in))
         room->room += atomic_exchange(&room->granted_in, 0);
     if (room->phase > DVK_BRINGS_AHEAD && !w->runtime->gates[device].bringing)
-        stop_bringing(room, true); /* the device was taken away meanwhile */
+        stop_bringing(room, true); /* the session lost the device meanwhile */
     if (!room->bringing)
         return false;
     if (room->phase == DVK_BRINGS_AHEAD)
@@ -281,9 +280,9 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
         return false;
     }
     if (room->question != DVK_NOT_ASKED && answered && set.need > spare && !is_refused(room))
-        room->question = DVK_NOT_ASKED; /* for the next part; or what was granted has been given up meanwhile */
+        room->question = DVK_NOT_ASKED; /* for the next part, or because granted room was given up meanwhile */
     if (room->question == DVK_NOT_ASKED && (set.need > spare || set.copies)) {
-        /* also without a need for room: divvyd should know what the time goes into */
+        /* also without a need for room: divvyd should know where the time goes */
         room->question = set.need > spare ? DVK_ASKED : DVK_NOTHING_ASKED;
         if (!room->started_ns)
             room->started_ns = dv_now();
@@ -300,7 +299,7 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     return more;
 }
 
-/* Gives room back: first what is not used, then by eviction. Returns whether more is to be done. */
+/* Gives room back: first unused room, then by eviction. Returns whether there is more to do. */
 static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
 {
     struct dvk_room *room = &w->rooms[device];
@@ -322,8 +321,8 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     if (back > room->evict_due)
         back = room->evict_due;
     room->room -= back;
-    /* The device was given back by the thread that reports: what those commands used is free as soon as
-     * their end is noticed here, also when the device has been granted again by then. */
+    /* The reporting thread has released the device. The objects of its commands are free as soon as this thread notices
+     * their end, even if the device has been granted again by then. */
     const struct dvk_gate *gate = &w->runtime->gates[device];
     bool closed = atomic_load(&gate->closing) == DV_GATE_CLOSED;
     bool soon = !more && gate->in_flight > 0 && (closed || !dv_lease_held(lease, device));
@@ -356,7 +355,7 @@ bool dvk_residency_work(struct dvk_worker *w)
 
 /* ---- on the lease's thread ---- */
 
-/* When the daemon is gone the main thread answers itself, too. */
+/* Atomic: when the daemon is gone, the main thread answers its own questions, too. */
 static void raise_to(_Atomic uint64_t *number, uint64_t id)
 {
     uint64_t now = atomic_load(number);
@@ -384,7 +383,7 @@ void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t id, uin
 
 /* ---- coming and going ---- */
 
-/* The size of an image in vendor's terms, and tightly packed. */
+/* The size of an image in the vendor's terms, and tightly packed. */
 static void measure_image(struct dvk_mem *mem)
 {
     const cl_image_desc *desc = &mem->make.desc;
@@ -422,13 +421,13 @@ cl_int dvk_residency_add(struct dvk_mem *mem, const void *initial)
     return CL_SUCCESS;
 }
 
-/* Some room is kept for the next object. */
+/* Keeps some room for the next object. */
 static void give_back_spare(struct dvk_worker *w, uint32_t device)
 {
     struct dvk_room *room = &w->rooms[device];
     uint64_t spare = room->room - room->placed;
 
-    if (spare <= 2 * SPARE_BYTES || room->bringing) /* what is being brought in needs it */
+    if (spare <= 2 * SPARE_BYTES || room->bringing) /* objects being brought in need it */
         return;
     room->room -= spare - SPARE_BYTES;
     dv_memory_unplace(w->runtime->lease, device, 0, spare - SPARE_BYTES);

@@ -1,7 +1,7 @@
 /* The vendor's queues behind the client's: starting and awaiting the work that was handed to them. */
 #include "src/worker/opencl/executor.h"
 
-/* Nothing else would start what is there, so who cannot flush waits. */
+/* Waits if the flush fails: nothing else would start the commands. */
 static void flush(cl_command_queue queue)
 {
     if (clFlush(queue) != CL_SUCCESS)

@@ -28,7 +28,7 @@ int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *o
         table->capacity = capacity;
     }
     if (table->slots[id])
-        return CL_INVALID_VALUE; /* the client named two objects alike */
+        return CL_INVALID_VALUE; /* the client gave two objects the same id */
     table->slots[id] = object;
     return CL_SUCCESS;
 }

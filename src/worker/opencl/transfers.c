@@ -29,7 +29,7 @@ static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w, con
     return NULL;
 }
 
-/* The first host command of the range that has had its turn and is not finished. */
+/* The first host command of the range that is ready and not finished. */
 static struct dvk_node *host_command_within(struct dvk_graph_queue *queue, const struct dvw_host_done *m)
 {
     struct dvk_node *node;
@@ -48,7 +48,7 @@ void dvk_on_host_done(struct dvk_worker *w, const struct dvw_host_done *m, const
     struct dvk_graph_queue *queue = queue_with_host_command(w, m);
     struct dvk_node *node;
 
-    /* Finishing one may end and free those behind it, so each is looked for anew. */
+    /* Finishing one can end and free those behind it, so each is searched for again. */
     while (queue && (node = host_command_within(queue, m)))
         dvk_graph_finish(&w->runtime->graph, node, m->status < 0 ? m->status : CL_COMPLETE);
 }
@@ -70,7 +70,7 @@ int32_t dvk_resolve_transfer(struct dvk_worker *w, struct dvk_command *c)
     const struct dvw_transfer *m = (const void *)c->record;
 
     c->writes = m->direction != DV_FROM_DEVICE;
-    /* First what must happen at the command's end however it ends: the client waits for it. */
+    /* First set what must happen at the command's end, even if it fails: the client waits for it. */
     c->free_after = m->free_after ? m->arena : 0;
     if (m->flag && (m->flag % sizeof(uint32_t) || !(c->flag = dvk_runtime_arena(w->runtime, m->flag, sizeof *c->flag))))
         return CL_INVALID_VALUE;

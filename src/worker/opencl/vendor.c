@@ -33,7 +33,7 @@ int dvk_preload(void)
     DIR *dir = folder ? opendir(folder) : NULL;
 
     if (!dir)
-        return 0; /* the loader will look where it always looks */
+        return 0; /* the loader uses its default directory */
     for (struct dirent *entry; (entry = readdir(dir));) {
         size_t length = strlen(entry->d_name);
         if (length > 4 && strcmp(entry->d_name + length - 4, ".icd") == 0)
@@ -80,7 +80,7 @@ static void report_uuid(struct dv_device_report *report, cl_device_id device)
         at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
-/* Before there was an extension of Khronos for it each vendor had its own; headers rarely have these. */
+/* Vendors' own extensions, from before Khronos had one for PCI addresses; headers rarely define them. */
 #define NV_PCI_BUS_ID 0x4008
 #define NV_PCI_SLOT_ID 0x4009
 #define NV_PCI_DOMAIN_ID 0x400A
@@ -118,7 +118,7 @@ static bool find_pci(cl_device_id device, const char *extensions, cl_uint addres
     return false;
 }
 
-/* Only one vendor tells. */
+/* Only one vendor reports it. */
 static cl_uint count_copy_engines(cl_device_id device, const char *extensions)
 {
     cl_uint count = 0;
@@ -128,7 +128,7 @@ static cl_uint count_copy_engines(cl_device_id device, const char *extensions)
     return count;
 }
 
-/* Cards of one kind have one name: this tells them apart, and is the same after the next boot. */
+/* Cards of one model have the same name. The identity tells them apart, and survives a reboot. */
 static void report_identity(struct dv_device_report *report, cl_device_id device)
 {
     DV_AUTO_FREE char *extensions = NULL;

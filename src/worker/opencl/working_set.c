@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Objects of the commands behind the next one are brought in with it, up to this much. */
+/* Objects of the commands behind the next one are brought in with it, up to these limits. */
 #define AHEAD_BYTES (UINT64_C(64) << 20)
 #define AHEAD_OBJECTS 4096
 
@@ -54,7 +54,7 @@ static bool append(struct dvk_list *list, struct dvk_mem *root)
     return true;
 }
 
-/* Whatever is wanted is not evicted, and stays known until it is forgotten. */
+/* Wanted objects are not evicted, and stay known until they are forgotten. */
 void dvk_forget_wanted(struct dvk_room *room)
 {
     for (uint32_t i = 0; i < room->wanted.count; i++) {
@@ -87,8 +87,7 @@ static void add_to_set(struct dvk_room *room, struct dvk_set *set, struct dvk_co
     set->count = room->set.count;
 }
 
-/* What was wanted a moment ago and is not any more, as its command has been given up, does not stay half
- * there. */
+/* Drops partially placed objects that are not wanted any more, because their command has been given up. */
 static void forget_wanted_before(struct dvk_room *room)
 {
     for (uint32_t i = 0; i < room->wanted_before.count; i++) {
