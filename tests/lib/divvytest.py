@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -463,6 +464,17 @@ def files_under(path):
 
 # What ends is gone within a second; a machine that others use may stop each process involved for a while.
 SOON_S = 10
+
+
+def assert_median(measure, low, high, of=3):
+    """Fails unless the median of several measurements lies between. One that is known to is not measured on."""
+    seen = []
+    while len(seen) < of:
+        seen.append(measure())
+        below, above = sum(value <= low for value in seen), sum(value >= high for value in seen)
+        if max(below, above, len(seen) - below - above) > of // 2:
+            break
+    assert low < statistics.median(seen) < high, "not between %s and %s by the median of %s" % (low, high, seen)
 
 
 def wait_for(condition, within, message):

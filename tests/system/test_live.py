@@ -15,7 +15,6 @@ import divvytest
 
 ANN, BEN = 20001, 20002
 SHORT, LONG = 20000, 300000  # rounds of a loop: kernels 15 times as long
-ATTEMPTS = 8
 CONFIG = """
 tenants-see-own: yes
 tenants:
@@ -87,17 +86,7 @@ class Live:
             done = self.work(enough=40)
             mine, its = done[session] * rounds, done[other] * other_rounds
             return mine / (mine + its)
-        assert_settles(part, low, high)
-
-
-def assert_settles(measure, low, high):
-    """A busy machine disturbs a measurement now and then, but not every time."""
-    seen = []
-    for _ in range(ATTEMPTS):
-        seen.append(measure())
-        if low < seen[-1] < high:
-            return
-    raise AssertionError("never between %s and %s: %s" % (low, high, seen))
+        divvytest.assert_median(part, low, high)
 
 
 def identity(uid):
@@ -184,7 +173,7 @@ def test_limit_holds_a_lone_tenant_back(machine):
         machine.ask("set", "ann", "--limit", "100%")
         time.sleep(0.5)
         return limited / machine.work(2)[ann]
-    assert_settles(limited_to_free, 0.15, 0.4)
+    divvytest.assert_median(limited_to_free, 0.15, 0.4)
 
 
 def test_policy_changes_under_running_programs(machine):
