@@ -2,7 +2,6 @@
 divvy have in common, statistics of interleaved repetitions, how figures are judged and shown."""
 import argparse
 import collections
-import ctypes
 import json
 import math
 import os
@@ -18,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import bars
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # A median that misses its bar by less than the uncertainty of that median is not called a miss. As
@@ -29,14 +30,9 @@ MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
 # after the other differ by so much on a quiet machine. Beyond that the measurement is broken.
 OPTIMUM_TOLERANCE = 0.03
 
-# What others may have in an undisturbed run, in percent of a core's time: other machines, which
-# Linux counts by the core, and other processes, where the kernel's own threads are among them.
-MAX_STOLEN, MAX_OTHERS = 2.0, 5.0
-
-# /proc/stat looks at each core a few hundred times a second and sees who runs then, while the times
-# of processes are exact: over one second both can differ by so many percent of a core, over n
-# seconds by the square root of n less.
-TICK_NOISE = 10.0
+# What other machines may have of a core in an undisturbed run, in percent of the time. divvy cannot cause that: more
+# load on this machine, of whatever process, is part of what a bench measures.
+MAX_STOLEN = 2.0
 
 DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
 
@@ -287,106 +283,40 @@ class Instance:
             self.process.wait()
 
 
-# ---- how much of the machine was ours ----
+# ---- whether the machine was ours ----
 
-PRESSURE_FILE = pathlib.Path("/proc/pressure/cpu")
-PR_SET_CHILD_SUBREAPER = 36
-
-
-class Disturbance(collections.namedtuple("Disturbance", "stolen others pressure")):
-    """What others had of the machine during a run, in percent of the time that passed: `stolen` is
-    what other machines on the same hardware took from the core that suffered most, `others` the CPU
-    time that processes had at least that are not ours, and `pressure` the time in which something
-    that could run waited for a core (None: the kernel does not say).
-
-    Pressure alone does not tell whose fault it is: eight programs on one host core wait for each
-    other all the time. CPU time of others alone does not tell that it hurt: there may be a core to
-    spare. Only both together are a disturbance."""
+class Disturbance(collections.namedtuple("Disturbance", "stolen")):
+    """What other machines on the same hardware took from the core that suffered most, in percent of the time that
+    passed."""
 
     def severity(self):
         """Above 1: too much to judge by."""
-        hurt = min(self.others, self.pressure) if self.pressure is not None else 0.0
-        return max(self.stolen / MAX_STOLEN, hurt / MAX_OTHERS)
+        return self.stolen / MAX_STOLEN
 
     def matters(self):
         return self.severity() > 1
 
     def __str__(self):
-        text = f"other machines had {self.stolen:.1f} % of a core's time, "
-        if self.pressure is None:
-            text += "other processes are not judged, for there is no /proc/pressure/cpu"
-        else:
-            text += (f"other processes at least {self.others:.1f} %; programs waited for a core "
-                     f"{self.pressure:.1f} % of the time")
-        return text + (": DISTURBED" if self.matters() else "")
+        return f"other machines had {self.stolen:.1f} % of a core's time" + (": DISTURBED" if self.matters() else "")
 
 
 class Watch:
-    """Counts from its creation what others have of the machine."""
+    """Counts from its creation what other machines have of this one's cores."""
 
     def __init__(self):
-        adopt_orphans()
-        self.before = self._counters()
-
-    @staticmethod
-    def _counters():
-        stolen, busy = core_seconds()
-        return time.monotonic(), stolen, busy - own_cpu_seconds(), pressure_seconds()
+        self.before = time.monotonic(), stolen_seconds()
 
     def disturbance(self):
-        (then, stolen_then, others_then, pressure_then), (now, stolen, others, pressure) = \
-            self.before, self._counters()
-        passed = max(now - then, 1e-9)
-        percent = 100 / passed
-        known = pressure is not None and pressure_then is not None
-        return Disturbance(
-            max(percent * (after - before) for after, before in zip(stolen, stolen_then)),
-            max(0.0, percent * (others - others_then) - TICK_NOISE / math.sqrt(passed)),
-            percent * (pressure - pressure_then) if known else None)
+        then, before = self.before
+        percent = 100 / max(time.monotonic() - then, 1e-9)
+        return Disturbance(max(percent * (late - early) for late, early in zip(stolen_seconds(), before)))
 
 
-def adopt_orphans():
-    """A worker whose daemon was killed becomes our child, and its CPU time stays ours."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def core_seconds():
-    """Stolen time of each core, and the time in which programs and kernel ran on any of them.
-    Interrupts are left out: they are counted in no process, whoever causes them."""
-    per_second = os.sysconf("SC_CLK_TCK")
-    stolen, busy = [], 0
-    for line in pathlib.Path("/proc/stat").read_text().splitlines():
-        if line.startswith("cpu") and line[3].isdigit():
-            user, nice, system, _, _, _, _, steal = (int(n) for n in line.split()[1:9])
-            stolen.append(steal / per_second)
-            busy += user + nice + system
-    return stolen, busy / per_second
-
-
-def own_cpu_seconds():
-    """CPU time of this process and all of its descendants; an ended one is counted in its parent."""
-    processes = {}
-    for directory in os.listdir("/proc"):
-        if directory.isdigit():
-            try:
-                stat = pathlib.Path("/proc", directory, "stat").read_text()
-            except OSError:
-                continue   # ended meanwhile
-            fields = stat.rsplit(")", 1)[1].split()   # a name may hold anything
-            processes[int(directory)] = int(fields[1]), sum(map(int, fields[11:15]))
-    own, found = set(), {os.getpid()}
-    while found:
-        own |= found
-        found = {pid for pid, (parent, _) in processes.items() if parent in found}
-    return sum(processes[pid][1] for pid in own) / os.sysconf("SC_CLK_TCK")
-
-
-def pressure_seconds():
-    """Time in which something waited for a core ("some"), or None where the kernel does not count."""
-    try:
-        return int(PRESSURE_FILE.read_text().split("total=")[1].split()[0]) / 1e6
-    except (OSError, IndexError):
-        return None
+def stolen_seconds():
+    """Of each core, since the machine started."""
+    lines = pathlib.Path("/proc/stat").read_text().splitlines()
+    return [int(line.split()[8]) / os.sysconf("SC_CLK_TCK")
+            for line in lines if line.startswith("cpu") and line[3].isdigit()]
 
 
 # ---- statistics ----
@@ -435,6 +365,7 @@ class Figure:
         self.key = key
         self.label = label
         self.bar = bar
+        self.ci_bar = bars.ci_bar(key, bar)
         self.unit = unit
         self.given_value = value
         self.optimum = optimum
@@ -476,10 +407,10 @@ class Figure:
         allowance = min(max(uncertainty, MIN_ALLOWANCE), MAX_ALLOWANCE)
         if short <= allowance * abs(number) and not self.strict:
             return "ok (noise)"
-        return "MISS"
+        return "MISS" if bars.meets(self.value, self.ci_bar) else "FAIL"
 
     def row(self):
-        bar = f"{self.bar[0]} {self.bar[1]:g}" if self.bar else ""
+        bar = bars.show(self.bar, self.ci_bar)
         optimum = f"{self.optimum[1]:.4f}" if self.optimum else ""
         spread = f"{percentile(self.values, 0.1):.3f}-{percentile(self.values, 0.9):.3f}"
         return [self.label, show_values(self.bare, self.unit), show_values(self.other, self.unit),
@@ -502,7 +433,7 @@ def show_values(values, unit):
 
 def print_table(title, other_name, figures, first_name="bare"):
     rows = [["", f"{first_name} p50 (p10-p90)", f"{other_name} p50 (p10-p90)", "figure", "p10-p90",
-             "optimum", "bar", ""]]
+             "optimum", "goal (CI bar)", ""]]
     rows += [figure.row() for figure in figures]
     columns = [c for c in range(len(rows[0])) if c == 0 or any(row[c] for row in rows[1:])]
     widths = [max(len(row[column]) for row in rows) for column in columns]
@@ -512,25 +443,27 @@ def print_table(title, other_name, figures, first_name="bare"):
 
 
 def conclude(bench, figures, compare, name=lambda figure: figure.label):
-    """Prints what missed and the line for machines, and gives the exit code. A check of the bench
-    itself (bare against bare) has no bars to miss. name: what to call a figure that missed. Disturbed
-    figures count as not judged, and so do those that are better than possible."""
-    missed, disturbed, refused = ([f for f in figures if f.verdict() == verdict]
-                                  for verdict in ("MISS", "DISTURBED", "REFUSED"))
+    """Prints which figures missed, lines for machines, and gives the exit code. A check of the bench itself (bare
+    against bare) has no bars to miss. name: what to call a figure that missed. Disturbed figures count as not
+    judged, and so do those that are better than possible."""
+    missed, failed, disturbed, refused = ([f for f in figures if f.verdict() == verdict]
+                                          for verdict in ("MISS", "FAIL", "DISTURBED", "REFUSED"))
     print()
     if compare == "bare":
         print("bare against bare: no bars apply; every ratio should be near 1")
     else:
-        for figure in missed + disturbed:
-            what = "not judged, disturbed" if figure in disturbed else "misses its bar"
-            print(f"{what}: {name(figure)}: {figure.value:.3f}, bar {figure.bar[0]} {figure.bar[1]:g}")
+        for what, those in (("misses its goal", missed + failed), ("not judged, disturbed", disturbed)):
+            for figure in those:
+                print(f"{what}: {name(figure)}: {figure.value:.3f}, goal {figure.bar[0]} {figure.bar[1]:g}")
+        for figure in failed:   # read by .ci/bench
+            print(f"beyond its CI bar: {figure.key} {figure.ci_bar[0]} {figure.ci_bar[1]:g}")
         for figure in refused:
             print(f"refused, better than possible: {name(figure)}: "
                   + " ".join(f"{value:.3f}" for value in figure.values))
     judged = sum(1 for f in figures if f.bar and f not in disturbed + refused)
     pairs = " ".join(f"{f.key}={f.value:.4g}" for f in figures)
-    print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} "
+    print(f"bench={bench} compare={compare} judged={judged} missed={len(missed)} failed={len(failed)} "
           f"disturbed={len(disturbed)} refused={len(refused)} {pairs}")
     if compare == "bare":
         return 0
-    return 1 if missed else 3 if disturbed or refused else 0
+    return 1 if missed or failed else 3 if disturbed or refused else 0

@@ -197,7 +197,7 @@ class NoneOf(Figure):
         self.add_round([count])
 
     def verdict(self):
-        return "MISS" if self.value > 0 else "ok"
+        return "FAIL" if self.value > 0 else "ok"
 
 
 # ---- load ----

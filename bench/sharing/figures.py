@@ -3,6 +3,8 @@ a value is better than theory allows."""
 import statistics
 import sys
 
+import bars
+
 BASELINES = ("fifo", "bare")
 AT_MOST_ALL, AT_LEAST_NONE = ("<=", 100), (">=", 0)
 SLACK = 0.1   # in the unit of the figure: what clocks and rounding make of a value at its limit
@@ -18,6 +20,7 @@ class Figure:
         self.always = always   # judged whoever else has the cores
         self.label = label
         self.bar = bar
+        self.ci_bar = bars.ci_bar(key, bar)
         self.unit = unit
         self.best = best
         self.slack = slack
@@ -61,17 +64,16 @@ class Figure:
             return "REFUSED"   # and nobody else is to blame
         if not self.bar:
             return "-"
-        relation, number = self.bar
-        kept = {">=": self.value >= number, "<=": self.value <= number,
-                ">": self.value > number}[relation]
-        if kept and not beyond:
+        if bars.meets(self.value, self.bar) and not beyond:
             return "ok"
-        return "DISTURBED" if beyond or self.disturbed else "MISS"
+        if beyond or self.disturbed:
+            return "DISTURBED"
+        return "MISS" if bars.meets(self.value, self.ci_bar) else "FAIL"
 
     def row(self):
         spread = f"{min(self.values):.2f}-{max(self.values):.2f}" if len(self.values) > 1 else ""
         best = f"{statistics.median(self.limits):.2f}" if self.limits else ""
-        bar = f"{self.bar[0]} {self.bar[1]:.4g}" if self.bar else ""
+        bar = bars.show(self.bar, self.ci_bar)
         beside = [f"{statistics.median(v):.2f}" if v else "" for v in self.beside.values()]
         return [self.label, f"{self.value:.2f} {self.unit}", spread, best, *beside, bar,
                 self.verdict()]
@@ -86,7 +88,7 @@ def print_rows(rows):
 
 def print_table(title, figures):
     print(f"\n{title}")
-    print_rows([["", "divvy", "min-max", "at best", "fifo", "bare", "bar", ""]]
+    print_rows([["", "divvy", "min-max", "at best", "fifo", "bare", "goal (CI bar)", ""]]
                + [figure.row() for figure in figures])
 
 
