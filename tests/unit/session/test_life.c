@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -161,6 +162,13 @@ static int start(void **state)
 {
     (void)state;
     stage_start();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    dvd_arbiter_fini(&stage);
     return 0;
 }
 
@@ -626,6 +634,219 @@ static void shared_memory_holds_no_more_than_was_reserved(void **state)
     end_worker(worker, SIGKILL);
 }
 
+/* ---- what parts below a session report ---- */
+
+/* The program reads the reason in its shared memory, and the answer comes after that is written. */
+static void a_refused_device_is_explained_first(void **state)
+{
+    const struct dv_lease_message answer = {
+        .magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = DV_LEASE_TURNED_AWAY};
+    struct dv_lease_message got;
+    pid_t worker;
+
+    (void)state;
+    int fd = serve(&worker);
+    struct dvd_session *session = only_session();
+    int channel[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, channel), 0);
+    dvd_channel_leave(&session->channel);
+    dv_close_fd(&session->channel.fd);
+    session->channel.fd = channel[0];
+    assert_int_equal(dvd_channel_enter(&stage.sessions.channels, &session->channel), 0);
+    assert_true(dvd_session_turned_away(&session->lessee, "60% of it is promised already", &answer));
+    assert_false(dvd_session_turned_away(&session->lessee, "it is full", &answer)); /* one at a time */
+    assert_string_equal(session->turned_away, "it is full");
+    for (int i = 0; i < 100 && recv(channel[1], &got, sizeof got, MSG_DONTWAIT) < 0; i++)
+        wait_ms(10);
+    assert_int_equal(got.type, DV_LEASE_TURNED_AWAY);
+    const struct dv_shm_header *header = mmap(NULL, sizeof *header, PROT_READ, MAP_SHARED, session->shm_fd, 0);
+    assert_ptr_not_equal(header, MAP_FAILED);
+    assert_string_equal(header->text, "60% of it is promised already");
+    munmap((void *)header, sizeof *header);
+    end_worker(worker, SIGKILL);
+    fire_timer(only_session());
+    close(channel[1]);
+    close(fd);
+}
+
+static void costly_messages_end_a_session(void **state)
+{
+    const struct dvd_channel_events *events = stage.sessions.channels.events;
+    pid_t worker;
+    int status;
+
+    (void)state;
+    int fd = serve(&worker);
+    events->writable(&only_session()->channel); /* nothing is asked of it */
+    uint64_t id = only_session()->lessee.id;
+    events->costly(&only_session()->channel, 6 * DV_NS_PER_MS);
+    wait_ms(100);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    stage_run(20);
+    zygote()->exited(stage.zygote.owner, id, worker, SIGKILL);
+    assert_non_null(strstr(dvd_sessions_find_end(&stage.sessions, id)->why, "too many watches"));
+    close(fd);
+    fd = connect_as(DV_API_LEASE);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    dvd_session_unanswered(&only_session()->lessee, &stage.ledger.devices[0], DV_NS_PER_S, DV_NS_PER_S);
+    events->costly(&only_session()->channel, 6 * DV_NS_PER_MS);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+    close(fd);
+}
+
+/* ---- of an earlier daemon ---- */
+
+/* What a keeper and the state file have of a session. */
+struct earlier {
+    struct dv_state_session *record;
+    struct dvd_tenant *tenant;
+    struct dvd_kept kept;
+    int channel; /* the other end */
+    pid_t worker;
+};
+
+static int watch_process(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static struct earlier leave_behind(uint32_t api, const char *name)
+{
+    struct dvd_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD}};
+    static const struct dvd_share_change none;
+    struct dv_state_tenant *tenant = dvd_state_add(&stage.state.tenants);
+    struct earlier e = {.record = dvd_state_add(&stage.state.sessions), .kept = {.fds = {-1, -1, -1, -1, -1, -1}}};
+    int channel[2], log[2];
+
+    assert_true(tenant && e.record);
+    snprintf(tenant->name, sizeof tenant->name, "%s", name);
+    dvd_state_commit(tenant);
+    *e.record = (struct dv_state_session){.api = api,
+                                          .id = 4711,
+                                          .uid = getuid(),
+                                          .gid = getgid(),
+                                          .tenant_pid = getpid(),
+                                          .version = DV_WIRE_VERSION,
+                                          .welcomed = 1,
+                                          .device_count = 2,
+                                          .devices = {0, 1},
+                                          .shm_bytes = 1 << 20,
+                                          .leased_mask = 3,
+                                          .command = "train"};
+    dvd_state_commit(e.record);
+    e.tenant = dvd_tenant_restore(&stage.ledger, tenant, &terms, &none, false);
+    assert_non_null(e.tenant);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, channel), 0);
+    e.channel = channel[1];
+    e.kept.fds[DV_KEPT_CHANNEL] = channel[0];
+    e.kept.fds[DV_KEPT_TENANT] = watch_process(getpid());
+    if (api != DV_API_OPENCL)
+        return e;
+    e.worker = start_worker();
+    e.record->worker_pid = e.worker;
+    e.kept.fds[DV_KEPT_WORKER] = watch_process(e.worker);
+    e.kept.fds[DV_KEPT_SHM] = memfd_create("shm", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(e.kept.fds[DV_KEPT_SHM], 1 << 20), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, log), 0);
+    e.kept.fds[DV_KEPT_LOG] = log[0];
+    close(log[1]);
+    return e;
+}
+
+static int go_on(struct earlier *e)
+{
+    struct dv_state_lease *leases[DV_MAX_DEVICES] = {NULL};
+    int error = dvd_session_restore(&stage.sessions, e->record, leases, e->tenant, &e->kept);
+
+    stage_run(20);
+    return error;
+}
+
+static void answer_sync(int channel, uint32_t devices)
+{
+    struct dv_sync_message ask;
+
+    assert_int_equal(recv(channel, &ask, sizeof ask, MSG_DONTWAIT), sizeof ask);
+    assert_int_equal(ask.type, DV_SYNC_ASK);
+    for (uint32_t i = 0; i < devices; i++) {
+        struct dv_sync_message m = {
+            .magic = DV_SYNC_MAGIC, .version = DV_SYNC_VERSION, .type = DV_SYNC_STATE, .device = i, .id = ask.id};
+        assert_int_equal(send(channel, &m, sizeof m, 0), sizeof m);
+    }
+    stage_run(20);
+}
+
+static void a_session_of_an_earlier_daemon_goes_on(void **state)
+{
+    struct dv_lease_message want = {.magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = DV_LEASE_WANT}, grant;
+
+    (void)state;
+    struct earlier e = leave_behind(DV_API_OPENCL, "pid:1:train");
+    assert_int_equal(go_on(&e), 0);
+    struct dvd_session *session = only_session();
+    assert_int_equal(session->state, DV_SESSION_SERVED);
+    assert_int_equal(session->worker_pid, e.worker);
+    assert_string_equal(session->command, "train");
+    assert_int_equal(send(e.channel, &want, sizeof want, 0), sizeof want); /* too early: it was for that daemon */
+    answer_sync(e.channel, 2);
+    assert_true(recv(e.channel, &grant, sizeof grant, MSG_DONTWAIT) < 0);
+    assert_int_equal(send(e.channel, &want, sizeof want, 0), sizeof want);
+    stage_run(20);
+    assert_int_equal(recv(e.channel, &grant, sizeof grant, MSG_DONTWAIT), sizeof grant);
+    assert_int_equal(grant.type, DV_LEASE_GRANT);
+    end_worker(e.worker, SIGKILL);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(e.channel);
+}
+
+static void its_client_may_still_wait_for_the_welcome(void **state)
+{
+    int client[2], shm_fd;
+
+    (void)state;
+    struct earlier e = leave_behind(DV_API_OPENCL, "pid:2:train");
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, client), 0);
+    e.kept.fds[DV_KEPT_CLIENT] = client[0];
+    e.record->welcomed = 0;
+    assert_int_equal(go_on(&e), 0);
+    assert_int_equal(welcome(client[1], &shm_fd), DV_WELCOME_OK);
+    assert_true(shm_fd >= 0);
+    close(shm_fd);
+    close(client[1]);
+    end_worker(e.worker, SIGKILL);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(e.channel);
+}
+
+static void a_session_without_a_worker_goes_on_too(void **state)
+{
+    (void)state;
+    struct earlier e = leave_behind(DV_API_LEASE, "pid:3:train");
+    assert_int_equal(go_on(&e), 0);
+    answer_sync(e.channel, 2);
+    close(e.channel);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+}
+
+static void a_session_that_cannot_go_on_is_ended(void **state)
+{
+    int status;
+
+    (void)state;
+    struct earlier e = leave_behind(DV_API_OPENCL, "pid:4:train");
+    close(e.kept.fds[DV_KEPT_CHANNEL]);
+    e.kept.fds[DV_KEPT_CHANNEL] = -1; /* the keeper did not have it */
+    assert_true(go_on(&e) < 0);
+    assert_null(stage.sessions.all);
+    assert_int_equal(waitpid(e.worker, &status, 0), e.worker); /* no daemon would know of it any more */
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    close(e.channel);
+}
+
 /* ---- the end of all ---- */
 
 static void a_daemon_that_ends_takes_its_sessions_along(void **state)
@@ -671,8 +892,14 @@ int main(void)
         cmocka_unit_test_setup(a_session_without_a_worker_ends_with_its_program, reset),
         cmocka_unit_test_setup(a_welcome_that_is_not_read_still_counts, reset),
         cmocka_unit_test_setup(shared_memory_holds_no_more_than_was_reserved, reset),
+        cmocka_unit_test_setup(a_refused_device_is_explained_first, reset),
+        cmocka_unit_test_setup(costly_messages_end_a_session, reset),
+        cmocka_unit_test_setup(a_session_of_an_earlier_daemon_goes_on, reset),
+        cmocka_unit_test_setup(its_client_may_still_wait_for_the_welcome, reset),
+        cmocka_unit_test_setup(a_session_without_a_worker_goes_on_too, reset),
+        cmocka_unit_test_setup(a_session_that_cannot_go_on_is_ended, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_takes_its_sessions_along, reset),
     };
 
-    return cmocka_run_group_tests(tests, start, NULL);
+    return cmocka_run_group_tests(tests, start, end);
 }
