@@ -66,9 +66,9 @@ static void bound_holds(struct dvd_device *device)
 {
     dv_ns longest = DV_HOLD_MOVING_MAX_NS;
 
-    for (int class = 0; class < DV_CLASS_COUNT; class ++)
-        if (dv_policy_class_waits(&device->policy, (enum dv_class) class))
-            longest = shorter(longest, device->ledger->terms.deadline_ns[class]);
+    for (int i = 0; i < DV_CLASS_COUNT; i++)
+        if (dv_policy_class_waits(&device->policy, (enum dv_class)i))
+            longest = shorter(longest, device->ledger->terms.deadline_ns[i]);
     device->policy.hold_max_ns = longest;
 }
 

@@ -133,9 +133,9 @@ struct dvc_slab {
     struct dvc_extent blocks[];
 };
 
-static bool refill_class(struct dvc_arena *arena, int class)
+static bool refill_class(struct dvc_arena *arena, int size_class)
 {
-    uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + class);
+    uint64_t block = UINT64_C(1) << (SMALLEST_SHIFT + size_class);
     struct dvc_extent *pages = take_pages(arena, SLAB_BYTES + DV_ARENA_GUARD_BYTES);
 
     if (!pages)
@@ -154,13 +154,13 @@ static bool refill_class(struct dvc_arena *arena, int class)
     arena->slabs = slab;
     for (uint64_t i = count; i-- > 0;) {
         struct dvc_extent *extent = &slab->blocks[i];
-        *extent = (struct dvc_extent){.next = arena->small_free[class],
+        *extent = (struct dvc_extent){.next = arena->small_free[size_class],
                                       .offset = base + i * block,
                                       .bytes = block,
-                                      .small_class = class,
+                                      .small_class = size_class,
                                       .is_free = true};
         RB_INSERT(dvc_offset_tree, &arena->by_offset, extent);
-        arena->small_free[class] = extent;
+        arena->small_free[size_class] = extent;
     }
     return true;
 }
@@ -175,12 +175,12 @@ uint64_t dvc_arena_alloc(struct dvc_arena *arena, uint64_t bytes)
         return 0;
     pthread_mutex_lock(&arena->lock);
     if (bytes <= DV_ARENA_SMALL_MAX) {
-        int class = 0;
-        while ((UINT64_C(1) << (SMALLEST_SHIFT + class)) < bytes)
-            class ++;
-        if (arena->small_free[class] || refill_class(arena, class)) {
-            extent = arena->small_free[class];
-            arena->small_free[class] = extent->next;
+        int size_class = 0;
+        while ((UINT64_C(1) << (SMALLEST_SHIFT + size_class)) < bytes)
+            size_class++;
+        if (arena->small_free[size_class] || refill_class(arena, size_class)) {
+            extent = arena->small_free[size_class];
+            arena->small_free[size_class] = extent->next;
             extent->is_free = false;
         }
     } else {
