@@ -249,7 +249,7 @@ static void run_and_pause(void *argument)
 
     grant_when_asked();
     await_submission(0);
-    for (int ms = 0; ms < 100 && !atomic_load(&runtime.gates[0].closing); ms++)
+    for (int ms = 0; ms < 100 && !atomic_load(&runtime.gates[0].flight.closing); ms++)
         usleep(1000);
     dvk_graph_report(&commands[0]->node, 0);
     *given_back += !dv_lease_held(runtime.lease, 0); /* by this thread, before any other woke */

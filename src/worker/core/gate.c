@@ -125,7 +125,7 @@ int dvk_gates_start(struct dvk_runtime *runtime)
 static uint64_t gate_time(struct dvk_gate *gate, bool alone, uint64_t cost_ns)
 {
     gate->since_clock_ns += cost_ns + CLOCK_COMMAND_NS;
-    if (!alone || gate->in_flight == 0 || gate->since_clock_ns > CLOCK_EVERY_NS) {
+    if (!alone || gate->flight.count == 0 || gate->since_clock_ns > CLOCK_EVERY_NS) {
         gate->since_clock_ns = 0;
         gate->now_ns = dv_now();
     }
@@ -155,12 +155,12 @@ static bool fits(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t co
         return false;
     if (gate->serial != dv_lease_serial(runtime->lease, gate->device))
         return true;
-    uint64_t busy_ns = gate->in_flight && gate->ends_ns > now ? gate->ends_ns - now : 0;
+    uint64_t busy_ns = gate->flight.count && gate->flight.ends_ns > now ? gate->flight.ends_ns - now : 0;
     if (busy_ns + cost_ns > end_ns - now)
         return false;
     /* The submitted commands should have ended long ago: their costs are not known, so only one waits
      * behind the one that runs. */
-    if (gate->in_flight > 1 && now > gate->ends_ns + ahead_ns) {
+    if (gate->flight.count > 1 && now > gate->flight.ends_ns + ahead_ns) {
         gate->look_ns = now + AHEAD_NS;
         return false;
     }
@@ -169,7 +169,7 @@ static bool fits(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t co
         return true;
     }
     gate->full = true;
-    gate->look_ns = gate->ends_ns - ahead_ns / 2;
+    gate->look_ns = gate->flight.ends_ns - ahead_ns / 2;
     return false;
 }
 
@@ -183,7 +183,7 @@ static void close_gate(struct dvk_runtime *runtime, struct dvk_gate *gate)
         gate->fenced = serial;
         runtime->fence_due = true;
     }
-    if (!gate->closes)
+    if (!gate->flight.closes)
         atomic_store(&gate->closes_with_more, true);
     dvk_gate_close(gate);
 }
@@ -192,7 +192,7 @@ void dvk_gates_before_sleep(struct dvk_runtime *runtime)
 {
     for (uint32_t i = 0; i < runtime->start->device_count; i++) {
         struct dvk_gate *gate = &runtime->gates[i];
-        if (gate->in_flight == 0 || gate->closes || gate->bringing || !TAILQ_EMPTY(&gate->waiting) ||
+        if (gate->flight.count == 0 || gate->flight.closes || gate->bringing || !TAILQ_EMPTY(&gate->waiting) ||
             !dv_lease_pauses(runtime->lease, i))
             continue;
         atomic_store(&gate->closes_with_more, false);
@@ -211,7 +211,7 @@ bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t
         return false; /* until that end has been noticed here too */
     /* It is not idle any more. On a core that we share with divvyd or the lease's thread, the grant
      * would otherwise come when the ring has been read to its end, with the device idle until then. */
-    if (gate->in_flight == 0 && dv_lease_want(lease, gate->device))
+    if (gate->flight.count == 0 && dv_lease_want(lease, gate->device))
         sched_yield();
     bool held = dv_lease_held(lease, gate->device); /* a grant that comes from here on is not looked at */
     if (fits(runtime, gate, cost_ns)) {
@@ -221,11 +221,16 @@ bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t
     }
     if (dv_lease_end_ns(lease, gate->device) == 0)
         gate->bringing = false;
-    if (gate->in_flight == 0 && held)
+    if (gate->flight.count == 0 && held)
         dv_lease_yield(lease, gate->device);
-    else if (gate->in_flight > 0 && gate->look_ns == 0)
+    else if (gate->flight.count > 0 && gate->look_ns == 0)
         close_gate(runtime, gate);
     return false;
+}
+
+void dvk_gate_bring(struct dvk_runtime *runtime, uint32_t device, bool brings)
+{
+    runtime->gates[device].bringing = brings;
 }
 
 void dvk_gate_passed(struct dvk_runtime *runtime, struct dvk_gate *gate)
@@ -301,7 +306,7 @@ void dvk_gates_serve(struct dvk_runtime *runtime)
         if (brings_memory(runtime, gate))
             continue;
         gate->bringing = false;
-        if (gate->in_flight == 0 && (!open || !more)) {
+        if (gate->flight.count == 0 && (!open || !more)) {
             dv_lease_drained(runtime->lease, i, more);
         } else if (!open) {
             hurry(runtime, gate, true);

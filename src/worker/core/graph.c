@@ -269,17 +269,17 @@ static void leave_gate(struct dvk_node *node)
 {
     struct dvk_gate *gate = node->queue->gate;
 
-    gate->in_flight--;
-    gate->in_flight_ns -= node->cost_ns;
+    gate->flight.count--;
+    gate->flight.ns -= node->cost_ns;
     if (node->reported_ns) /* the next one began then */
-        gate->ends_ns = node->reported_ns + gate->in_flight_ns;
-    if (gate->last == node)
-        gate->last = NULL;
-    if (gate->closes == node) {
-        gate->closes = NULL;
-        atomic_store(&gate->closing, NULL);
+        gate->flight.ends_ns = node->reported_ns + gate->flight.ns;
+    if (gate->flight.last == node)
+        gate->flight.last = NULL;
+    if (gate->flight.closes == node) {
+        gate->flight.closes = NULL;
+        atomic_store(&gate->flight.closing, NULL);
     }
-    if (gate->in_flight == 0)
+    if (gate->flight.count == 0)
         node->graph->backend->drained(gate);
 }
 
@@ -369,18 +369,18 @@ static void submit(struct dvk_node *node)
         node->passed_gate = true;
         node->cost_ns = graph->backend->cost(node);
         node->submitted_ns = node->fence ? dv_now() : gate->now_ns;
-        if (gate->in_flight++ == 0)
-            gate->stream = node->stream;
-        if (gate->stream == node->stream) {
-            gate->last = node;
+        if (gate->flight.count++ == 0)
+            gate->flight.stream = node->stream;
+        if (gate->flight.stream == node->stream) {
+            gate->flight.last = node;
         } else {
-            gate->stream = NULL; /* until all of them are complete */
-            gate->last = NULL;
+            gate->flight.stream = NULL; /* until all of them are complete */
+            gate->flight.last = NULL;
         }
-        gate->in_flight_ns += node->cost_ns;
-        if (gate->ends_ns < node->submitted_ns)
-            gate->ends_ns = node->submitted_ns;
-        gate->ends_ns += node->cost_ns;
+        gate->flight.ns += node->cost_ns;
+        if (gate->flight.ends_ns < node->submitted_ns)
+            gate->flight.ends_ns = node->submitted_ns;
+        gate->flight.ends_ns += node->cost_ns;
     }
     node->reports = must_report(node);
     node->stream->unreported = node->reports ? 0 : node->stream->unreported + 1;
@@ -422,31 +422,31 @@ static void close_after(struct dvk_gate *gate, struct dvk_node *node)
 {
     struct dvk_node *closes = node;
 
-    if (atomic_compare_exchange_strong(&gate->closing, &closes, DV_GATE_CLOSED))
+    if (atomic_compare_exchange_strong(&gate->flight.closing, &closes, DV_GATE_CLOSED))
         node->graph->backend->closed(gate);
 }
 
 void dvk_gate_close(struct dvk_gate *gate)
 {
-    struct dvk_node *last = gate->last;
+    struct dvk_node *last = gate->flight.last;
 
-    if (gate->closes || !last || !last->reports)
+    if (gate->flight.closes || !last || !last->reports)
         return;
-    gate->closes = last;
-    atomic_store(&gate->closing, last);
+    gate->flight.closes = last;
+    atomic_store(&gate->flight.closing, last);
     if (atomic_load(&last->ended)) /* its report is on its way */
         close_after(gate, last);
 }
 
 bool dvk_gate_reopen(struct dvk_gate *gate)
 {
-    struct dvk_node *closes = gate->closes;
+    struct dvk_node *closes = gate->flight.closes;
 
     if (!closes)
         return true;
-    if (!atomic_compare_exchange_strong(&gate->closing, &closes, NULL))
+    if (!atomic_compare_exchange_strong(&gate->flight.closing, &closes, NULL))
         return false;
-    gate->closes = NULL;
+    gate->flight.closes = NULL;
     return true;
 }
 

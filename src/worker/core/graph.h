@@ -34,25 +34,30 @@ TAILQ_HEAD(dv_node_list, dvk_node);
  * progress and finished commands do not pile up. */
 #define DV_MAX_UNREPORTED 64
 
-/* The gate between ready commands and one device: while it is closed they wait here, in the order in
- * which they became ready. */
-struct dvk_gate {
-    uint32_t device;
-    struct dv_node_list waiting;
-    uint32_t in_flight;        /* submitted, not known to be complete */
-    uint64_t in_flight_ns;     /* how long those take in all, as expected */
+/* The commands of a gate that are with the vendor. Only graph.c changes it. */
+struct dvk_gate_flight {
+    uint32_t count;            /* submitted, not known to be complete */
+    uint64_t ns;               /* how long those take in all, as expected */
     uint64_t ends_ns;          /* when they are expected to be complete */
-    uint64_t now_ns;           /* when a command was last let through; may be a little late */
-    uint64_t since_clock_ns;   /* the work let through since the clock was read for it */
-    uint64_t look_ns;          /* when the next one may be let through; 0: not before something ends */
-    struct dvk_stream *stream; /* of all in flight; NULL: of several */
+    struct dvk_stream *stream; /* of all of them; NULL: of several */
     struct dvk_node *last;     /* the one submitted last, whose end is the end of all; NULL: none is */
     /* The node whose report means that nothing is in flight, and no command may follow under this grant;
      * NULL: none. The thread that submits sets it. The thread that reports the node changes it to
      * DV_GATE_CLOSED and gives the device back. The thread that submits clears it before it lets another
      * command through, unless the other thread was first. */
     struct dvk_node *_Atomic closing;
-    struct dvk_node *closes;       /* the same, for the thread that submits alone */
+    struct dvk_node *closes; /* the same, for the thread that submits alone */
+};
+
+/* The gate between ready commands and one device: while it is closed they wait here, in the order in
+ * which they became ready. Only gate.c changes it, but for the flight and the list. */
+struct dvk_gate {
+    uint32_t device;
+    struct dv_node_list waiting; /* graph.c's */
+    struct dvk_gate_flight flight;
+    uint64_t now_ns;               /* when a command was last let through; may be a little late */
+    uint64_t since_clock_ns;       /* the work let through since the clock was read for it */
+    uint64_t look_ns;              /* when the next one may be let through; 0: not before something ends */
     _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
     uint64_t fenced;               /* serial of the grant at whose end a fence was asked for */
     bool bringing;                 /* memory for the next command is on its way: the slice does not run */

@@ -77,6 +77,8 @@ struct dvk_runtime_api {
 int dvk_gates_start(struct dvk_runtime *runtime);
 /* quick: to hand it to the vendor takes microseconds, without compiling. */
 bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t cost_ns, bool quick);
+/* Memory for the command at the gate is being brought in, or is there: meanwhile the slice does not run. */
+void dvk_gate_bring(struct dvk_runtime *runtime, uint32_t device, bool brings);
 /* The command that dvk_gate_admit let through goes to the vendor. */
 void dvk_gate_passed(struct dvk_runtime *runtime, struct dvk_gate *gate);
 void dvk_gate_closed(struct dvk_runtime *runtime, struct dvk_gate *gate);

@@ -144,7 +144,7 @@ static void end_bringing(struct dvk_worker *w, uint32_t device, cl_int refused)
 
     room->bringing->refused = refused;
     stop_bringing(room, refused == CL_SUCCESS);
-    w->runtime->gates[device].bringing = false;
+    dvk_gate_bring(w->runtime, device, false);
     if (room->started_ns)
         dv_memory_in_place(w->runtime->lease, device, dv_now() - room->started_ns);
     atomic_store(&w->runtime->gates_changed, true);
@@ -176,7 +176,7 @@ bool dvk_residency_admit(struct dvk_command *c)
     }
     if (room->bringing != c || !c->worker->runtime->gates[device].bringing) {
         start_bringing(room, c, DVK_BRINGS_SET);
-        c->worker->runtime->gates[device].bringing = true;
+        dvk_gate_bring(c->worker->runtime, device, true);
     }
     return false; /* dvk_residency_work brings them in */
 }
@@ -202,7 +202,7 @@ static bool make_room_for_itself(struct dvk_worker *w, uint32_t device, const st
         room->question = DVK_NOT_ASKED;
         return true;
     }
-    if (w->runtime->gates[device].in_flight > 0)
+    if (w->runtime->gates[device].flight.count > 0)
         return false;                       /* the objects of these commands will be free */
     if (room->phase != DVK_BRINGS_QUEUED) { /* from now on it waits for other sessions, while that can help */
         enter_phase(room, DVK_BRINGS_QUEUED);
@@ -324,8 +324,8 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
     /* The reporting thread has released the device. The objects of its commands are free as soon as this thread notices
      * their end, even if the device has been granted again by then. */
     const struct dvk_gate *gate = &w->runtime->gates[device];
-    bool closed = atomic_load(&gate->closing) == DV_GATE_CLOSED;
-    bool soon = !more && gate->in_flight > 0 && (closed || !dv_lease_held(lease, device));
+    bool closed = atomic_load(&gate->flight.closing) == DV_GATE_CLOSED;
+    bool soon = !more && gate->flight.count > 0 && (closed || !dv_lease_held(lease, device));
     room->evict_due -= back;
     if (back)
         dv_memory_unplace(lease, device, room->evict_id, back);
