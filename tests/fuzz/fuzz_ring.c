@@ -13,6 +13,7 @@
 #include "src/worker/core/session.c"
 #undef dvk_runtime_abandon
 
+#include "src/worker/opencl/api.h"
 #include "src/worker/opencl/executor.h"
 #include "src/wire/session/opencl_replies.h"
 
