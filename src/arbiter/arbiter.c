@@ -160,7 +160,8 @@ static void fill_daemon(const struct dvd_arbiter *arbiter, int fds[DV_KEPT_KINDS
 static bool on_fill_kept(void *owner, uint64_t id, int fds[DV_KEPT_KINDS])
 {
     struct dvd_arbiter *arbiter = owner;
-    const struct dvd_session *session = id == DV_KEEPER_DAEMON ? NULL : dvd_session_find(&arbiter->sessions, id);
+    const struct dvd_session *session =
+        id == DV_KEEPER_DAEMON ? NULL : dvd_session_find(&arbiter->sessions, DVD_SESSION_ID(id));
 
     if (id == DV_KEEPER_DAEMON)
         fill_daemon(arbiter, fds);
@@ -171,7 +172,7 @@ static bool on_is_known(void *owner, uint64_t session)
 {
     struct dvd_arbiter *arbiter = owner;
 
-    return dvd_session_find(&arbiter->sessions, session) != NULL;
+    return dvd_session_find(&arbiter->sessions, DVD_SESSION_ID(session)) != NULL;
 }
 
 static void on_put_all(void *owner)
@@ -179,7 +180,7 @@ static void on_put_all(void *owner)
     struct dvd_arbiter *arbiter = owner;
 
     for (struct dvd_session *session = arbiter->sessions.all; session; session = session->hh.next)
-        dvd_keeper_put(&arbiter->keeper, session->lessee.id);
+        dvd_keeper_put(&arbiter->keeper, session->lessee.id.value);
 }
 
 static const struct dvd_keeper_events keeper_events = {
@@ -209,19 +210,19 @@ static const struct dvd_sandbox_events sandbox_events = {.bounds_changed = on_bo
 
 /* ---- the zygote ---- */
 
-static struct dvd_session *find_session(void *owner, uint64_t id)
+static struct dvd_session *find_session(void *owner, struct dvd_session_id id)
 {
     return dvd_session_find(&((struct dvd_arbiter *)owner)->sessions, id);
 }
 
-static bool on_fill_fork(void *owner, uint64_t id, struct dv_zygote_request *request, int fds[5])
+static bool on_fill_fork(void *owner, struct dvd_session_id id, struct dv_zygote_request *request, int fds[5])
 {
     struct dvd_session *session = find_session(owner, id);
 
     return session && dvd_session_fill_fork(session, request, fds);
 }
 
-static void on_fork_sent(void *owner, uint64_t id)
+static void on_fork_sent(void *owner, struct dvd_session_id id)
 {
     struct dvd_session *session = find_session(owner, id);
 
@@ -229,7 +230,7 @@ static void on_fork_sent(void *owner, uint64_t id)
         dvd_session_fork_sent(session);
 }
 
-static void on_forked(void *owner, uint64_t id, pid_t pid, int *pidfd)
+static void on_forked(void *owner, struct dvd_session_id id, pid_t pid, int *pidfd)
 {
     struct dvd_session *session = find_session(owner, id);
 
@@ -237,7 +238,7 @@ static void on_forked(void *owner, uint64_t id, pid_t pid, int *pidfd)
         dvd_session_forked(session, pid, dv_take_fd(pidfd));
 }
 
-static void on_fork_failed(void *owner, uint64_t id, int error, const char *text)
+static void on_fork_failed(void *owner, struct dvd_session_id id, int error, const char *text)
 {
     struct dvd_session *session = find_session(owner, id);
 
@@ -245,7 +246,7 @@ static void on_fork_failed(void *owner, uint64_t id, int error, const char *text
         dvd_session_fork_failed(session, error, text);
 }
 
-static void on_exited(void *owner, uint64_t id, pid_t pid, int status)
+static void on_exited(void *owner, struct dvd_session_id id, pid_t pid, int status)
 {
     struct dvd_session *session = find_session(owner, id);
 

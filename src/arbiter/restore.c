@@ -63,14 +63,14 @@ static bool on_session(void *owner, struct dv_state_session *record,
 {
     struct dvd_arbiter *arbiter = owner;
 
-    return !dvd_session_find(&arbiter->sessions, record->id) &&
+    return !dvd_session_find(&arbiter->sessions, DVD_SESSION_ID(record->id)) &&
            dvd_session_restore(&arbiter->sessions, record, leases, tenant, kept) == 0;
 }
 
 static bool on_has_lease(void *owner, uint64_t id, const struct dv_state_lease *record)
 {
     struct dvd_arbiter *arbiter = owner;
-    const struct dvd_session *session = dvd_session_find(&arbiter->sessions, id);
+    const struct dvd_session *session = dvd_session_find(&arbiter->sessions, DVD_SESSION_ID(id));
     const struct dvd_lease *lease =
         session && record->index < session->lessee.device_count ? session->lessee.leases[record->index] : NULL;
 

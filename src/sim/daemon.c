@@ -330,7 +330,8 @@ static int join(struct dv_engine *engine, struct dv_sim_session *session, const 
     struct dvd_lessee *lessee = &session->lessee;
     char reason[512];
 
-    *lessee = (struct dvd_lessee){.ledger = &engine->ledger, .id = ++engine->last_session_id, .has_worker = true};
+    *lessee = (struct dvd_lessee){
+        .ledger = &engine->ledger, .id = DVD_SESSION_ID(++engine->last_session_id), .has_worker = true};
     int status = list_devices(engine, session);
     if (status == 0)
         status = dvd_lessee_admit(lessee, identity, &none, reason, sizeof reason);

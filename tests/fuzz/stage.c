@@ -56,7 +56,7 @@ void dvd_zygote_fini(struct dvd_zygote *zygote)
     close(zygote->fd);
 }
 
-int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid)
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, struct dvd_session_id session, uid_t uid)
 {
     (void)zygote;
     (void)uid;

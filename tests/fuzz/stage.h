@@ -16,7 +16,7 @@ extern struct stage_zygote {
     bool is_unready;
     int fork_error;
     unsigned forks;
-    uint64_t last_session; /* for which a worker was asked */
+    struct dvd_session_id last_session; /* for which a worker was asked */
 } stage_zygote;
 
 void stage_start(void);

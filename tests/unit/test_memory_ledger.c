@@ -472,7 +472,7 @@ static bool free_some(struct peer *p)
 /* It does nothing for long. */
 static bool pause_long(struct peer *p)
 {
-    const struct dvd_session *session = dvd_session_find(&stage.sessions, p->session);
+    const struct dvd_session *session = dvd_session_find(&stage.sessions, DVD_SESSION_ID(p->session));
 
     if (p->state != IDLE)
         return false;
@@ -603,7 +603,7 @@ static void check(void)
 
     for (int i = 0; i < PEERS; i++) {
         const struct peer *p = &peers[i];
-        const struct dvd_session *session = dvd_session_find(&stage.sessions, p->session);
+        const struct dvd_session *session = dvd_session_find(&stage.sessions, DVD_SESSION_ID(p->session));
         assert_non_null(session);
         lease = session->lessee.leases[0];
         assert_int_equal(lease->memory.placed, p->room + on_its_way(p));

@@ -6,17 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "src/arbiter/ids.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
-
-/* Two numbers of one device. They are different types, so that the compiler finds one in the place of the other. */
-struct dvd_device_id { /* divvyd's own, as `divvy devices` shows it */
-    uint8_t number;
-};
-struct dvd_list_index { /* in a session's list of devices, as its messages have it */
-    uint32_t at;
-};
-#define DVD_LIST_INDEX(at_) ((struct dvd_list_index){.at = (at_)})
 
 /* Bytes, or a part of a device's memory; both 0: all of it. */
 struct dvd_memory_size {

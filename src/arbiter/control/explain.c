@@ -27,14 +27,14 @@ static void explain_waiting(const struct dv_policy *policy, const struct dvd_lea
         snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_IDLE_WINDOW));
     else if (holder && holder->tenant == tenant)
         snprintf(text, bytes, "session %llu of its own tenant has used the device for %.1f ms",
-                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
+                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id.value,
                  MS(now - holder->granted_at));
     else if (holder && !for_operator)
         snprintf(text, bytes, "another tenant has used the device for %.1f ms; tenants that wait: %u",
                  MS(now - holder->granted_at), policy->waiting_tenants);
     else if (holder)
         snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
-                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id,
+                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id.value,
                  dvd_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name, MS(now - holder->granted_at),
                  policy->waiting_tenants);
     else
@@ -94,15 +94,16 @@ static const struct dvd_end_record *find_end(const struct dvd_control *control, 
 
     if (dv_text_parse_number(request->name, UINT64_MAX, &id) < 0)
         return NULL;
-    const struct dvd_end_record *end = dvd_sessions_find_end(control->sessions, id);
+    const struct dvd_end_record *end = dvd_sessions_find_end(control->sessions, DVD_SESSION_ID(id));
     return end && (peer->is_operator || peer->uid == end->uid) ? end : NULL;
 }
 
 static struct dvd_reply explain_end(const struct dvd_end_record *end)
 {
-    return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:[]}", "id", (json_int_t)end->id,
-                                                 "tenant", end->tenant, "command", end->command, "state", "ended",
-                                                 "why", end->why, "ended", (json_int_t)end->when, "devices"));
+    return dvd_view_reply(MHD_HTTP_OK,
+                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:[]}", "id", (json_int_t)end->id.value, "tenant",
+                                    end->tenant, "command", end->command, "state", "ended", "why", end->why, "ended",
+                                    (json_int_t)end->when, "devices"));
 }
 
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request)
@@ -123,7 +124,7 @@ struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd
         if (lessee->leases[i])
             json_array_append_new(list, explain_lease(lessee->leases[i], request->peer.is_operator));
     return dvd_view_reply(MHD_HTTP_OK,
-                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)lessee->id, "tenant",
+                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)lessee->id.value, "tenant",
                                     lessee->tenant ? lessee->tenant->name : "", "command", session->command, "state",
                                     session->state == DV_SESSION_SERVED ? "served" : "waits for its worker",
                                     "turned_away", session->turned_away ? session->turned_away : "", "devices", list));

@@ -96,7 +96,7 @@ static void separate(struct dvd_listing *listing, bool *has_some)
 
 static bool may_see(const struct dvd_listing *listing, const struct dvd_session *session)
 {
-    return session->lessee.id <= listing->last_session &&
+    return session->lessee.id.value <= listing->last_session &&
            (listing->peer.is_operator || listing->peer.uid == session->lessee.uid);
 }
 

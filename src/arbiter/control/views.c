@@ -80,7 +80,7 @@ struct dvd_session *dvd_control_find_session(const struct dvd_control *control, 
 
     if (dv_text_parse_number(text, UINT64_MAX, &id) < 0)
         return NULL;
-    struct dvd_session *session = dvd_session_find(control->sessions, id);
+    struct dvd_session *session = dvd_session_find(control->sessions, DVD_SESSION_ID(id));
     return session && (peer->is_operator || peer->uid == session->lessee.uid) ? session : NULL;
 }
 
@@ -120,7 +120,7 @@ json_t *dvd_view_session(const struct dvd_session *session)
     }
     uint64_t age_ms = (dv_now() / DV_NS_PER_US - session->started_us) / DV_MS;
     return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:f, s:o, s:o, s:s, s:f, s:i, s:o, s:o, s:f}", "id",
-                     number(session->lessee.id), "tenant_pid", (int)session->tenant_pid, "worker_pid",
+                     number(session->lessee.id.value), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
                      number(session->lessee.uid), "user", session->user, "command", session->command, "state",
                      figures.state, "device", device_names(session, figures.device_mask), "started", started, "age_s",

@@ -102,7 +102,7 @@ unsigned dvd_lessee_check(const struct dvd_lessee *lessee, uint64_t reserved, ui
             reserved_here += lessee->leases[i]->memory.reserved;
             placed_here += lessee->leases[i]->memory.placed;
         }
-    snprintf(whose, sizeof whose, "session %" PRIu64, lessee->id);
+    snprintf(whose, sizeof whose, "session %" PRIu64, lessee->id.value);
     if (placed_here < placed)
         count += complain(text, bytes, "bytes on devices", whose, placed_here, placed);
     if (reserved_here != reserved)

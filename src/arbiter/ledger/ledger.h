@@ -103,7 +103,7 @@ struct dvd_lease {
 /* A session as the ledger knows it. The owner embeds it in its own record of the session. */
 struct dvd_lessee {
     struct dvd_ledger *ledger;
-    uint64_t id;
+    struct dvd_session_id id;
     uid_t uid;
     bool has_worker;           /* false: divvyd cannot terminate its process */
     bool keeps_order;          /* its devices are not reordered */

@@ -5,7 +5,7 @@
 #include "src/arbiter/ledger/ledger.h"
 
 /* Wide enough for %llu of an id. */
-#define ID(lessee) ((unsigned long long)(lessee)->id)
+#define ID(lessee) ((unsigned long long)(lessee)->id.value)
 #define PERCENT(ppm) ((double)(ppm) / (DV_PPM / 100.0))
 
 static inline uint64_t dvd_min(uint64_t a, uint64_t b)

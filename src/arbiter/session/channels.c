@@ -164,7 +164,7 @@ int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes
 /* ---- receiving ---- */
 
 /* Handles at most `most` messages of a channel. Returns how many there were. It may have freed the channel. */
-static unsigned hear_channel(struct dvd_channels *channels, uint64_t id, uint32_t events, unsigned most)
+static unsigned hear_channel(struct dvd_channels *channels, struct dvd_session_id id, uint32_t events, unsigned most)
 {
     struct dvd_channel *channel = NULL;
     unsigned count = 0;
@@ -207,7 +207,8 @@ static void hear(struct dvd_channels *channels, uid_t uid)
     int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
     for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {
         unsigned left = DV_CHANNEL_TURN - messages;
-        messages += hear_channel(channels, ready[i].data.u64, ready[i].events, left < OF_CHANNEL ? left : OF_CHANNEL);
+        messages += hear_channel(channels, DVD_SESSION_ID(ready[i].data.u64), ready[i].events,
+                                 left < OF_CHANNEL ? left : OF_CHANNEL);
     }
     talker = find(channels, uid); /* its last channel may be gone */
     if (talker)
@@ -265,7 +266,7 @@ static struct dvd_talker *find_or_add(struct dvd_channels *channels, uid_t uid)
 
 int dvd_channel_enter(struct dvd_channels *channels, struct dvd_channel *channel)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = channel->id};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = channel->id.value};
     struct dvd_talker *talker = find_or_add(channels, channel->uid);
 
     if (!talker)
@@ -299,7 +300,7 @@ void dvd_channel_leave(struct dvd_channel *channel)
 void dvd_channel_await_room(const struct dvd_channel *channel, bool awaits)
 {
     const struct dvd_talker *talker = find(channel->channels, channel->uid);
-    struct epoll_event event = {.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.u64 = channel->id};
+    struct epoll_event event = {.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.u64 = channel->id.value};
 
     if (talker)
         epoll_ctl(talker->fd, EPOLL_CTL_MOD, channel->fd, &event);

@@ -10,6 +10,7 @@
 #include <systemd/sd-event.h>
 #include <uthash.h>
 
+#include "src/arbiter/ids.h"
 #include "src/arbiter/limits.h"
 #include "src/base/clock.h"
 #include "src/wire/lease/message.h"
@@ -19,7 +20,7 @@ struct dvd_talker;
 /* One session's. The owner embeds it in its record of the session. */
 struct dvd_channel {
     struct dvd_channels *channels;
-    uint64_t id; /* of the session */
+    struct dvd_session_id id;
     uid_t uid;
     int fd;        /* -1: none. The owner's */
     bool is_heard; /* between dvd_channel_enter and dvd_channel_leave */

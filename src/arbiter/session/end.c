@@ -67,7 +67,7 @@ static void session_end(struct dvd_session *session, const char *how, bool order
                  "the worker of this session %s; see divvyd's log, and restart the program to get a "
                  "new worker",
                  how);
-        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id, 0, -1,
+        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_GONE, session->lessee.id.value, 0, -1,
                                  text);
     }
     dvd_session_free(session);
@@ -124,16 +124,16 @@ void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int statu
 
 /* ---- terminated by divvyd ---- */
 
-const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id)
+const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, struct dvd_session_id id)
 {
     for (uint64_t i = 0; i < sessions->end_count && i < DV_MAX_ENDINGS; i++)
-        if (sessions->ends[i].id == id)
+        if (sessions->ends[i].id.value == id.value)
             return &sessions->ends[i];
     return NULL;
 }
 
 /* Called when its program has been told why, or cannot be. */
-static void end_worker(void *owner, uint64_t id)
+static void end_worker(void *owner, struct dvd_session_id id)
 {
     const struct dvd_session *session = dvd_session_find(owner, id);
 

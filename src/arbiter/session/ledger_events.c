@@ -53,7 +53,7 @@ void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *
                (double)since / (double)DV_NS_PER_S, then);
 }
 
-static void answer_late(void *owner, uint64_t id)
+static void answer_late(void *owner, struct dvd_session_id id)
 {
     struct dvd_session *session = dvd_session_find(owner, id);
 

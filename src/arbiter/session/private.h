@@ -5,13 +5,13 @@
 #include "src/arbiter/session/session.h"
 
 /* Wide enough for %llu of an id. */
-#define ID(session) ((unsigned long long)(session)->lessee.id)
+#define ID(session) ((unsigned long long)(session)->lessee.id.value)
 
 /* ---- session.c ---- */
 
 /* The facts that identify a session when it begins, and later in its record. */
 struct dvd_session_origin {
-    uint64_t id;
+    struct dvd_session_id id;
     uid_t uid;
     gid_t gid;
     pid_t pid;

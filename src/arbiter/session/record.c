@@ -13,7 +13,7 @@ void dvd_session_record(struct dvd_session *session)
         return;
     }
     record->api = session->api;
-    record->id = session->lessee.id;
+    record->id = session->lessee.id.value;
     record->uid = session->lessee.uid;
     record->gid = session->gid;
     record->tenant_pid = session->tenant_pid;
@@ -30,7 +30,7 @@ void dvd_session_record(struct dvd_session *session)
     record->leased_mask = session->lessee.leased_mask;
     memcpy(record->command, session->command, sizeof record->command);
     session->lessee.record = record;
-    dvd_keeper_put(sessions->keeper, session->lessee.id);
+    dvd_keeper_put(sessions->keeper, session->lessee.id.value);
     dvd_state_commit(record);
 }
 
@@ -38,8 +38,8 @@ int dvd_session_welcome(struct dvd_session *session)
 {
     bool lease_only = session->api == DV_API_LEASE;
     int error = dvd_session_send_welcome(
-        lease_only ? session->channel.fd : session->client_fd, session->version, DV_WELCOME_OK, session->lessee.id,
-        session->shm_bytes, session->shm_fd,
+        lease_only ? session->channel.fd : session->client_fd, session->version, DV_WELCOME_OK,
+        session->lessee.id.value, session->shm_bytes, session->shm_fd,
         session->lessee.change_ignored ? "the requested share is ignored because the tenant has several users: the "
                                          "operator sets it"
                                        : "");

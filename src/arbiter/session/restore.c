@@ -10,7 +10,7 @@
 static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_state_session *record,
                                    struct dvd_process *process)
 {
-    struct dvd_session_origin origin = {.id = record->id,
+    struct dvd_session_origin origin = {.id = DVD_SESSION_ID(record->id),
                                         .uid = record->uid,
                                         .gid = record->gid,
                                         .pid = record->tenant_pid,

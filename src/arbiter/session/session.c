@@ -94,7 +94,7 @@ static void find_user(uid_t uid, char *name, size_t bytes)
     dv_text_copy(name, bytes, known->name);
 }
 
-struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id)
+struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, struct dvd_session_id id)
 {
     struct dvd_session *session;
 
@@ -274,7 +274,7 @@ void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status stat
         dv_warning("session %llu of %s (process %d, %s) is refused: %s", ID(session), session->command,
                    session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
-        dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id, 0, -1, text);
+        dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id.value, 0, -1, text);
     dvd_session_free(session);
 }
 
@@ -348,7 +348,7 @@ void dvd_session_free(struct dvd_session *session)
     dvd_lessee_leave(&session->lessee);
     close_all(session);
     if (is_recorded) /* after closing its descriptors: the keeper frees its memory, however large */
-        dvd_keeper_drop(sessions->keeper, session->lessee.id);
+        dvd_keeper_drop(sessions->keeper, session->lessee.id.value);
     dvd_process_detach(session);
     if (session->counted)
         count_session(sessions, session->lessee.uid, false);

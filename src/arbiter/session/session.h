@@ -90,7 +90,7 @@ struct dvd_session {
 
 /* A session that divvyd terminated, kept for later queries. */
 struct dvd_end_record {
-    uint64_t id;
+    struct dvd_session_id id;
     uid_t uid;
     time_t when;
     char tenant[DV_MAX_TENANT_NAME];
@@ -172,7 +172,7 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
 
 /* Terminates its worker, once. */
 void dvd_session_end_for(struct dvd_session *session, const char *why);
-const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, uint64_t id);
+const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, struct dvd_session_id id);
 void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status);
 /* The zygote has ended: it does not say how workers end. */
 void dvd_sessions_exits_lost(struct dvd_sessions *sessions);
@@ -193,7 +193,7 @@ struct dvd_session_figures {
     uint64_t device_mask;
 };
 
-struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, uint64_t id);
+struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, struct dvd_session_id id);
 void dvd_session_read_figures(const struct dvd_session *session, struct dvd_session_figures *figures);
 /* The name of a device by its number in the session's list. */
 const char *dvd_session_device_name(const struct dvd_session *session, uint32_t index);

@@ -28,7 +28,7 @@ static int make_shared_memory(struct dvd_session *session)
 {
     struct dv_shm_header header = {.magic = DV_WIRE_MAGIC,
                                    .version = session->version,
-                                   .session = session->lessee.id,
+                                   .session = session->lessee.id.value,
                                    .bytes = session->shm_bytes};
     char name[32];
 
@@ -148,7 +148,7 @@ static int admit(struct dvd_session *session, char *text, size_t bytes)
                             .uid = session->lessee.uid,
                             .gid = session->gid,
                             .pid = session->tenant_pid,
-                            .session = session->lessee.id,
+                            .session = session->lessee.id.value,
                             .user = session->user,
                             .command = session->command};
     struct dvd_identity identity;
@@ -342,13 +342,13 @@ static bool has_room(struct dvd_session *session, unsigned of_user, char *text, 
     return false;
 }
 
-static uint64_t next_id(struct dvd_sessions *sessions)
+static struct dvd_session_id next_id(struct dvd_sessions *sessions)
 {
     uint64_t id = ++sessions->last_id;
 
     if (sessions->state->header)
         atomic_store(&sessions->state->header->last_session, id);
-    return id;
+    return DVD_SESSION_ID(id);
 }
 
 void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
@@ -419,7 +419,7 @@ bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request
 {
     if (session->state != DV_SESSION_FORKING || session->request_sent)
         return false;
-    request->session = session->lessee.id;
+    request->session = session->lessee.id.value;
     request->shm_bytes = session->shm_bytes;
     request->device_count = session->lessee.device_count;
     request->api = session->api;
@@ -448,8 +448,8 @@ static int bound_worker(struct dvd_session *session, char *text, size_t bytes)
     int error = dvd_sandbox_bound(session->sessions->sandboxes, &session->sandbox, &processes, text, bytes);
 
     if (error < 0 && text[0])
-        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_NO_WORKER, session->lessee.id, 0, -1,
-                                 text);
+        dvd_session_send_welcome(session->client_fd, session->version, DV_WELCOME_NO_WORKER, session->lessee.id.value,
+                                 0, -1, text);
     return error;
 }
 

@@ -21,7 +21,7 @@ struct dvd_aside_job {
     int pidfd;
     sd_event_source *io, *timer;
     dvd_aside_done *done;
-    uint64_t id;
+    struct dvd_session_id id;
     struct dvd_aside_job *prev, *next;
 };
 
@@ -97,7 +97,7 @@ static int watch(struct dvd_aside_job *job)
 }
 
 bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
-                     uint64_t id)
+                     struct dvd_session_id id)
 {
     struct dvd_aside_job *job = asides->count < DV_MAX_ASIDES ? calloc(1, sizeof *job) : NULL;
 

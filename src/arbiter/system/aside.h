@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "src/arbiter/ids.h"
 #include <systemd/sd-event.h>
 
 struct dvd_aside_job;
@@ -20,12 +22,12 @@ struct dvd_asides {
 /* Runs in the helper process, which has only fd. */
 typedef void dvd_aside_work(int fd, const void *data);
 /* The work has ended, or has timed out after DV_ASIDE_TIMEOUT_US. */
-typedef void dvd_aside_done(void *owner, uint64_t id);
+typedef void dvd_aside_done(void *owner, struct dvd_session_id id);
 
 /* Begins work on a descriptor, which stays the caller's. data need not live on. done may be NULL. Returns false
  * if no process can be started: the work is left undone, and done is not called. */
 bool dvd_aside_start(struct dvd_asides *asides, dvd_aside_work *work, int fd, const void *data, dvd_aside_done *done,
-                     uint64_t id);
+                     struct dvd_session_id id);
 /* Kills the processes that still run, and does not wait for them. */
 void dvd_asides_fini(struct dvd_asides *asides);
 

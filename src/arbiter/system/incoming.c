@@ -78,7 +78,7 @@ void dvd_incoming_close(struct dvd_asides *asides, int *fd)
         shutdown(*fd, SHUT_RDWR); /* nothing comes after this */
         /* The helper process drains the queue. Until it has done so it holds a copy of the socket, so this close
          * and the keeper's are not the last. */
-        if (has_descriptors(*fd) && !dvd_aside_start(asides, drain, *fd, NULL, NULL, 0))
+        if (has_descriptors(*fd) && !dvd_aside_start(asides, drain, *fd, NULL, NULL, DVD_SESSION_ID(0)))
             *fd = -1; /* leak it rather than wait */
     }
     dv_close_fd(fd);

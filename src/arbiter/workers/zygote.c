@@ -27,8 +27,8 @@
 
 struct dvd_zygote_request {
     enum dv_zygote_op op;
-    uint64_t session;
-    uid_t uid; /* of the session */
+    struct dvd_session_id session; /* of a fork */
+    uid_t uid;                     /* of the session */
     struct dvd_zygote_request *prev, *next;
 };
 
@@ -311,7 +311,7 @@ static void send_requests(struct dvd_zygote *zygote)
         sd_event_source_set_io_events(zygote->io, EPOLLIN | (zygote->requests ? EPOLLOUT : 0));
 }
 
-static int add_request(struct dvd_zygote *zygote, enum dv_zygote_op op, uint64_t session, uid_t uid)
+static int add_request(struct dvd_zygote *zygote, enum dv_zygote_op op, struct dvd_session_id session, uid_t uid)
 {
     struct dvd_zygote_request *request =
         zygote->request_count < DV_MAX_ZYGOTE_REQUESTS ? malloc(sizeof *request) : NULL;
@@ -326,7 +326,7 @@ static int add_request(struct dvd_zygote *zygote, enum dv_zygote_op op, uint64_t
     return 0;
 }
 
-int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid)
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, struct dvd_session_id session, uid_t uid)
 {
     return add_request(zygote, DV_ZYGOTE_FORK, session, uid);
 }
@@ -334,14 +334,14 @@ int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t u
 void dvd_zygote_request_trim(struct dvd_zygote *zygote)
 {
     if (zygote->fd >= 0)
-        add_request(zygote, DV_ZYGOTE_TRIM, 0, 0);
+        add_request(zygote, DV_ZYGOTE_TRIM, DVD_SESSION_ID(0), 0);
 }
 
 int dvd_zygote_request_probe(struct dvd_zygote *zygote)
 {
     if (zygote->probing || zygote->fd < 0)
         return 0; /* a new zygote begins with a probe */
-    int error = add_request(zygote, DV_ZYGOTE_PROBE, 0, 0);
+    int error = add_request(zygote, DV_ZYGOTE_PROBE, DVD_SESSION_ID(0), 0);
     if (error == 0)
         zygote->probing = true;
     return error;
@@ -392,10 +392,11 @@ static void take_forked(struct dvd_zygote *zygote, int *pidfd)
 
     if (*pidfd < 0 || !is_pidfd(*pidfd) || answer->pid <= 0) {
         dv_error("the zygote's answer for session %llu lacks a process: ignored", (unsigned long long)answer->session);
-        zygote->events->fork_failed(zygote->owner, answer->session, -EPROTO, "the zygote named no process");
+        zygote->events->fork_failed(zygote->owner, DVD_SESSION_ID(answer->session), -EPROTO,
+                                    "the zygote named no process");
         return;
     }
-    zygote->events->forked(zygote->owner, answer->session, answer->pid, pidfd);
+    zygote->events->forked(zygote->owner, DVD_SESSION_ID(answer->session), answer->pid, pidfd);
     if (*pidfd >= 0) /* its program has left meanwhile */
         syscall(SYS_pidfd_send_signal, *pidfd, SIGKILL, NULL, 0);
 }
@@ -465,10 +466,10 @@ static void take_answer(struct dvd_zygote *zygote, int *pidfd)
         take_forked(zygote, pidfd);
         return;
     case DV_ZYGOTE_FAILED:
-        zygote->events->fork_failed(zygote->owner, answer->session, answer->status, answer->text);
+        zygote->events->fork_failed(zygote->owner, DVD_SESSION_ID(answer->session), answer->status, answer->text);
         return;
     case DV_ZYGOTE_EXITED:
-        zygote->events->exited(zygote->owner, answer->session, answer->pid, answer->status);
+        zygote->events->exited(zygote->owner, DVD_SESSION_ID(answer->session), answer->pid, answer->status);
         return;
     case DV_ZYGOTE_PROBED:
         take_probed(zygote);

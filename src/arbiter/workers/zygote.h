@@ -18,12 +18,12 @@ struct dvd_zygote_request;
 struct dvd_zygote_events {
     /* Fills the request for a session's worker, and its descriptors. The caller closes the last one, which may be
      * -1. Returns false: the session wants none any more. */
-    bool (*fill_fork)(void *owner, uint64_t session, struct dv_zygote_request *request, int fds[5]);
-    void (*fork_sent)(void *owner, uint64_t session);
+    bool (*fill_fork)(void *owner, struct dvd_session_id session, struct dv_zygote_request *request, int fds[5]);
+    void (*fork_sent)(void *owner, struct dvd_session_id session);
     /* The session, if it is still there, takes the descriptor. */
-    void (*forked)(void *owner, uint64_t session, pid_t pid, int *pidfd);
-    void (*fork_failed)(void *owner, uint64_t session, int error, const char *text);
-    void (*exited)(void *owner, uint64_t session, pid_t pid, int status);
+    void (*forked)(void *owner, struct dvd_session_id session, pid_t pid, int *pidfd);
+    void (*fork_failed)(void *owner, struct dvd_session_id session, int error, const char *text);
+    void (*exited)(void *owner, struct dvd_session_id session, pid_t pid, int status);
     void (*probed)(void *owner);     /* there is a new list of devices */
     void (*look_again)(void *owner); /* there was no device: sessions that wait for one may try again */
     void (*lost)(void *owner);       /* the zygote has ended, and reports no more on its workers */
@@ -79,7 +79,7 @@ void dvd_zygote_stop(struct dvd_zygote *zygote);
 void dvd_zygote_fini(struct dvd_zygote *zygote);
 
 /* Asks for a worker; the event forked or fork_failed is the answer. */
-int dvd_zygote_request_fork(struct dvd_zygote *zygote, uint64_t session, uid_t uid);
+int dvd_zygote_request_fork(struct dvd_zygote *zygote, struct dvd_session_id session, uid_t uid);
 /* Asks to keep a directory of compiled kernels within its limit (dvd_kernel_cache_next_trim says which). */
 void dvd_zygote_request_trim(struct dvd_zygote *zygote);
 /* Asks for the devices unless that is under way. */

@@ -210,7 +210,7 @@ int peer_begin_as(struct stage *stage, struct peer *peer, const struct dvd_ident
 
     memset(peer, 0, sizeof *peer);
     peer->lessee = (struct dvd_lessee){.ledger = &stage->ledger,
-                                       .id = ++last_id,
+                                       .id = DVD_SESSION_ID(++last_id),
                                        .uid = 1000,
                                        .has_worker = true,
                                        .device_count = stage->ledger.device_count,

@@ -25,7 +25,7 @@ static int begin(struct stage *stage, struct peer *peer, const struct dvd_identi
     if (status < 0)
         return status;
     peer->lessee.record = dvd_state_add(&stage->state.sessions);
-    peer->lessee.record->id = peer->lessee.id;
+    peer->lessee.record->id = peer->lessee.id.value;
     peer->lessee.record->tenant = dvd_state_index(&stage->state.tenants, peer->lessee.tenant->record);
     dvd_state_commit(peer->lessee.record);
     dvd_lessee_record(&peer->lessee);

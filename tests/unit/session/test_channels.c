@@ -69,7 +69,8 @@ static void enter(struct peer *peer, uint64_t id, uid_t uid)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    *peer = (struct peer){.channel = {.channels = &channels, .id = id, .uid = uid, .fd = pair[0]}, .other = pair[1]};
+    *peer = (struct peer){.channel = {.channels = &channels, .id = DVD_SESSION_ID(id), .uid = uid, .fd = pair[0]},
+                          .other = pair[1]};
     assert_int_equal(dvd_channel_enter(&channels, &peer->channel), 0);
 }
 

@@ -115,7 +115,7 @@ static pid_t fork_worker(void)
 
     assert_true(zygote()->fill_fork(stage.zygote.owner, stage_zygote.last_session, &request, fds));
     dv_close_fd(&fds[4]);
-    assert_int_equal(request.session, stage_zygote.last_session);
+    assert_int_equal(request.session, stage_zygote.last_session.value);
     assert_true(request.device_count == 2 && request.devices[0].leased);
     assert_true(fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0 && fds[3] >= 0);
     zygote()->fork_sent(stage.zygote.owner, stage_zygote.last_session);
@@ -497,7 +497,7 @@ static void a_worker_is_ended_and_its_program_told_why(void **state)
     worker = fork_worker();
     assert_int_equal(welcome(fd, &shm_fd), DV_WELCOME_OK);
     struct dvd_session *session = only_session();
-    uint64_t id = session->lessee.id;
+    struct dvd_session_id id = session->lessee.id;
     dvd_session_overdue(&session->lessee, DV_NS_PER_S, "a device");
     dvd_session_end_for(session, "twice"); /* only the first reason counts */
     wait_ms(100);
@@ -511,7 +511,7 @@ static void a_worker_is_ended_and_its_program_told_why(void **state)
     const struct dvd_end_record *end = dvd_sessions_find_end(&stage.sessions, id);
     assert_non_null(end);
     assert_non_null(strstr(end->why, "it kept a device"));
-    assert_null(dvd_sessions_find_end(&stage.sessions, id + 1));
+    assert_null(dvd_sessions_find_end(&stage.sessions, DVD_SESSION_ID(id.value + 1)));
     close(shm_fd);
     close(fd);
 }
@@ -564,7 +564,7 @@ static void a_worker_does_not_outlive_its_program_for_long(void **state)
     (void)state;
     pid_t program = start_program(DV_API_OPENCL);
     pid_t worker = fork_worker();
-    uint64_t id = only_session()->lessee.id;
+    struct dvd_session_id id = only_session()->lessee.id;
     end_worker(program, SIGKILL);
     assert_true(only_session()->tenant_gone);
     fire_timer(only_session());
@@ -678,7 +678,7 @@ static void costly_messages_end_a_session(void **state)
     (void)state;
     int fd = serve(&worker);
     events->writable(&only_session()->channel); /* nothing is asked of it */
-    uint64_t id = only_session()->lessee.id;
+    struct dvd_session_id id = only_session()->lessee.id;
     events->costly(&only_session()->channel, 6 * DV_NS_PER_MS);
     wait_ms(100);
     assert_int_equal(waitpid(worker, &status, 0), worker);
