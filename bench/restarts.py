@@ -1,5 +1,5 @@
 """bench/run restarts: divvyd is restarted again and again, killed or asked to, under sixteen tenants that
-always have work. All results must be right, no call may fail, and over the whole run everybody must have
+always have work. All results must be right, no call may fail, and over the whole run every tenant must have
 had what it is entitled to."""
 import argparse
 import random
@@ -24,7 +24,7 @@ SHARES = [(25, 100, 1), (10, 100, 1), (0, 2, 1), (0, 100, 3), (0, 100, 3), (0, 1
 
 
 def entitlements(shares):
-    """By weight, but nobody below its request or above its limit."""
+    """By weight, but no tenant below its request or above its limit."""
     fixed = {}
     while True:
         left = 100 - sum(fixed.values())

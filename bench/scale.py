@@ -1,4 +1,4 @@
-"""bench/run scale: grants while somebody looks: ten thousand sessions of a thousand tenants on 16
+"""bench/run scale: grants while an operator looks: ten thousand sessions of a thousand tenants on 16
 devices, a thousand of them waiting at any time, and `divvy ps`, `divvy tenants` and `divvy devices`
 asked for again and again. No vendor computes anything."""
 import os
@@ -156,7 +156,7 @@ def delays(alone, watched):
     worst_watched = [answer["longest_handover_ns"] / 1e6 for answer in watched]
     p99_alone, p99_watched = ([harness.percentile(answer["handover_ns"], 0.99) / 1e6
                                for answer in answers] for answers in (alone, watched))
-    return [figure("worst_added_ms", "latest grant, beyond that with nobody looking, ms",
+    return [figure("worst_added_ms", "latest grant, beyond that without an observer, ms",
                    [w - a for a, w in zip(worst_alone, worst_watched)], ("<=", 2), worst_alone,
                    worst_watched, "ms"),
             figure("p99_added_ms", "  99th percentile, ms",

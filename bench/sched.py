@@ -134,7 +134,7 @@ class Crowd:
                        f"{hold_us} {ms}")
 
     def end(self):
-        """The answers, by whoever still lives."""
+        """The answers of the programs that still live."""
         for member in self.members:
             member.say("stop")
         return self.answers()

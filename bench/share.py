@@ -12,7 +12,7 @@ from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Tri
 
 SHORT_MS, LONG_MS = 0.333, 5.0
 AT_ONCE_PERCENT = 1   # the clocks of two processes differ a little
-HELD_OFF_POINTS = 5   # of what divvyd charges, whoever else has the cores
+HELD_OFF_POINTS = 5   # of what divvyd charges, on any machine
 WINDOW_BINS = 10   # one second
 QUICK_CLASS_ROWS = ["limit30", "request20", "request50", "request40"]
 
@@ -33,7 +33,7 @@ class Plan:
         self.share_s = 4 if quick else 12
         self.share_repetitions = 1 if quick else 2
         self.off_points = 1.0 if quick else 0.5   # a turn of 10 ms is a third of a point of 3 s
-        self.attempts = 3   # at a trial in which nobody else has the cores
+        self.attempts = 3   # at a trial in which no other machine has the cores
         self.baseline_s = 2 if quick else 5
         self.trace_s = 12 if quick else 60
         self.busy_s = 0.5 if quick else 3.0
@@ -234,7 +234,7 @@ class Bench:
 
     def join_leave(self):
         """Gemini's trace in a minute: A alone is held at its limit of 60 %; with B each has half;
-        when C has come everybody gets its request; when B has left, C is held at its limit of 40 %
+        when C has come every tenant gets its request; when B has left, C is held at its limit of 40 %
         and A takes the rest."""
         end = self.plan.trace_s
         quarter = end / 4

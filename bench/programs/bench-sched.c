@@ -40,7 +40,7 @@
 #include "src/wire/session/handshake.h"
 
 #define NS_PER_MS UINT64_C(1000000)
-/* Whoever has waited that long after everybody else stopped asking is stuck. */
+/* A session that has waited this long after all others stopped asking is stuck. */
 #define STUCK_NS (20000 * NS_PER_MS)
 
 /* How soon a run notices that its time is over, if nothing happens. */
@@ -76,7 +76,7 @@ struct crowd {
     uint64_t hold_ns;
     bool again;
     uint64_t grants, recalls;
-    uint64_t last_grant, longest_gap; /* in which nobody here was granted anything */
+    uint64_t last_grant, longest_gap; /* without a grant to any session */
     uint64_t longest_handover;
     uint64_t handovers; /* seen; every `step`-th is kept */
     uint64_t step;
@@ -239,7 +239,7 @@ static void take_grant(struct crowd *crowd, struct session *session, const struc
     uint64_t released = atomic_exchange(&crowd->clocks->released_at[session->device], 0);
 
     if (!session->waiting || m->device != session->device)
-        fail("a grant that nobody asked for");
+        fail("a grant without a request");
     session->waiting = false;
     crowd->waiting--;
     if (crowd->again) {

@@ -8,7 +8,7 @@ from sharing.trial import NS_PER_MS, NS_PER_S, SETTLE_S, Tenant, Work
 
 KERNEL_MS = 2.0
 CLASS_POINTS = 2       # of the share that each tenant should have
-CLASS_HELD_POINTS = 5  # of what divvyd charges, whoever else has the cores
+CLASS_HELD_POINTS = 5  # of what divvyd charges, on any machine
 UNUSED_POINTS = 2      # of the time, that idle work may leave unused
 WORDS = {"class_": "class"}   # a word of Python
 
@@ -23,7 +23,7 @@ def latency(name, entitled, **share):
     return always(name, entitled, class_="latency", **share)
 
 
-# What each should have: by weight, but nobody below its request or above its limit; the classes change
+# What each should have: by weight, but no tenant below its request or above its limit; the classes change
 # none of it, except that idle work has what the others leave.
 CLASS_ROWS = {
     "limit30": ("latency; standard limit 30 %", lambda: [

@@ -17,7 +17,7 @@ class Figure:
 
     def __init__(self, key, label, bar=None, unit="%", always=False, best=None, slack=SLACK):
         self.key = key
-        self.always = always   # judged whoever else has the cores
+        self.always = always   # judged on a disturbed machine, too
         self.label = label
         self.bar = bar
         self.ci_bar = bars.ci_bar(key, bar)
@@ -61,7 +61,7 @@ class Figure:
         known = self.repetitions or [self.disturbed] * len(self.values)
         beyond = [disturbed for beyond, disturbed in zip(self.beyond_theory(), known) if beyond]
         if beyond and not all(beyond):
-            return "REFUSED"   # and nobody else is to blame
+            return "REFUSED"   # and no other machine is to blame
         if not self.bar:
             return "-"
         if bars.meets(self.value, self.bar) and not beyond:

@@ -37,7 +37,7 @@ class Work:
         self.steady_s = steady_s   # from then on no pauses
 
     def command(self, round_ns, seconds, seed, log):
-        # A queue of some 40 ms: nobody gives back a turn because its own host was late.
+        # A queue of some 40 ms: no session releases the device because its own host was late.
         depth = max(8, min(256, round(40 / self.kernel_ms)))
         until = seconds if self.until_s is None else self.until_s
         command = [harness.bench_program("bench-share"), "tenant",

@@ -63,7 +63,7 @@
 #define DV_MAX_BATCH 64
 
 /* Messages on lease channels of one user in one iteration. */
-#define DV_CHANNEL_TURN 16
+#define DV_CHANNEL_BATCH 16
 /* Processor time that the kernel takes to carry one message. Above the first limit it is charged to the receiver.
  * A session with three messages in a row above the second is terminated. */
 #define DV_MESSAGE_COST_USUAL_NS (500 * UINT64_C(1000))
@@ -143,7 +143,7 @@
 #define DV_CONTROL_TIMEOUT_S 10
 #define DV_MAX_CONTROL_MEMORY (32u << 10)
 /* How long listings may occupy the event loop in one iteration, plus the time of one row. */
-#define DV_LISTING_TURN_NS UINT64_C(200000)
+#define DV_LISTING_STEP_NS UINT64_C(200000)
 #define DV_MAX_GROUPS 1024 /* supplementary groups of a peer that are looked at */
 #define DV_MAX_HOLDS 1024
 

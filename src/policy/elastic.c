@@ -604,10 +604,10 @@ static void elastic_charge(struct dv_policy *policy, struct dv_policy_session *s
 /* A hold by weight counts against the guarantee for one slice at most. */
 static void forgive(struct dv_policy_tenant *tenant, dv_ns device_ns, dv_ns now)
 {
-    uint64_t turn = (uint64_t)dv_at_share((int64_t)device_ns, tenant->share.request_ppm);
-    dv_ns before = tenant->request_time - turn;
+    uint64_t slice = (uint64_t)dv_at_share((int64_t)device_ns, tenant->share.request_ppm);
+    dv_ns before = tenant->request_time - slice;
 
-    tenant->request_time = dv_later(before, dv_earlier(tenant->request_time, now + turn));
+    tenant->request_time = dv_later(before, dv_earlier(tenant->request_time, now + slice));
 }
 
 static void elastic_hold_ended(struct dv_policy *policy, struct dv_policy_session *session, dv_ns device_ns, dv_ns now)

@@ -57,6 +57,6 @@ dv_ns dv_slice_learn(const struct dv_policy *policy, struct dv_policy_session *s
 
 dv_ns dv_slice_linger(const struct dv_policy_session *session)
 {
-    dv_ns turn = session->learned_ns < DV_SLICE_MAX_NS ? session->learned_ns : DV_SLICE_MAX_NS;
-    return longer(LINGER_MIN_NS, turn / LINGER_PART);
+    dv_ns slice = session->learned_ns < DV_SLICE_MAX_NS ? session->learned_ns : DV_SLICE_MAX_NS;
+    return longer(LINGER_MIN_NS, slice / LINGER_PART);
 }

@@ -57,7 +57,7 @@ static struct dvk_node *fence(struct dvk_graph_queue *queue, struct dvk_stream *
     return &c->node;
 }
 
-static void turn(struct dvk_node *node)
+static void ready(struct dvk_node *node)
 {
     struct fake_command *c = command_of(node);
     struct fake *fake = c->fake;
@@ -123,7 +123,7 @@ static bool more_coming(const struct dvk_node *node)
 static const struct dvk_graph_backend backend = {
     .submit = submit,
     .fence = fence,
-    .turn = turn,
+    .ready = ready,
     .before_visible = before_visible,
     .notify = notify,
     .failed = failed,

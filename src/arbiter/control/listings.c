@@ -242,7 +242,7 @@ static void make_text(struct dvd_listing *listing)
     dv_ns before = *spent_ns, begin = dv_now();
 
     listing->bytes = listing->taken = 0;
-    while (!listing->bytes && !listing->complete && !listing->failed && *spent_ns < DV_LISTING_TURN_NS) {
+    while (!listing->bytes && !listing->complete && !listing->failed && *spent_ns < DV_LISTING_STEP_NS) {
         if (!kinds[listing->kind].step(listing)) {
             kinds[listing->kind].end(listing);
             listing->complete = true;

@@ -198,15 +198,15 @@ static void hear(struct dvd_channels *channels, uid_t uid)
 {
     enum { OF_CHANNEL = 8 };
     struct dvd_talker *talker = find(channels, uid);
-    struct epoll_event ready[DV_CHANNEL_TURN];
+    struct epoll_event ready[DV_CHANNEL_BATCH];
     dv_ns began = dvd_processor_time();
     unsigned messages = 0;
 
     channels->served_uid = uid;
     channels->sent_to_others = 0;
-    int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_TURN, 0) : 0;
-    for (int i = 0; i < count && messages < DV_CHANNEL_TURN; i++) {
-        unsigned left = DV_CHANNEL_TURN - messages;
+    int count = talker && !talker->is_paused ? epoll_wait(talker->fd, ready, DV_CHANNEL_BATCH, 0) : 0;
+    for (int i = 0; i < count && messages < DV_CHANNEL_BATCH; i++) {
+        unsigned left = DV_CHANNEL_BATCH - messages;
         messages += hear_channel(channels, DVD_SESSION_ID(ready[i].data.u64), ready[i].events,
                                  left < OF_CHANNEL ? left : OF_CHANNEL);
     }

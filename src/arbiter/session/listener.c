@@ -238,8 +238,8 @@ static int on_hellos(sd_event_source *source, int fd, uint32_t events, void *use
         pending->timer = sd_event_source_disable_unref(pending->timer);
         enlist(listener, pending);
     }
-    sd_event_source_set_time_relative(listener->turn, 0);
-    sd_event_source_set_enabled(listener->turn, SD_EVENT_ONESHOT);
+    sd_event_source_set_time_relative(listener->next, 0);
+    sd_event_source_set_enabled(listener->next, SD_EVENT_ONESHOT);
     return 0;
 }
 
@@ -325,7 +325,7 @@ int dvd_listener_init(struct dvd_listener *listener, int activated_fd)
     dvd_listener_apply_config(listener);
     int error = sd_event_add_io(sessions->event, &listener->io, listener->fd, EPOLLIN, on_connection, listener);
     if (error >= 0)
-        error = sd_event_add_time_relative(sessions->event, &listener->turn, CLOCK_MONOTONIC, 0, 1, on_next, listener);
+        error = sd_event_add_time_relative(sessions->event, &listener->next, CLOCK_MONOTONIC, 0, 1, on_next, listener);
     if (error >= 0) {
         listener->hellos_fd = epoll_create1(EPOLL_CLOEXEC);
         error = listener->hellos_fd < 0 ? -errno
@@ -342,7 +342,7 @@ void dvd_listener_fini(struct dvd_listener *listener)
     struct sockaddr_un address;
 
     listener->io = sd_event_source_disable_unref(listener->io);
-    listener->turn = sd_event_source_disable_unref(listener->turn);
+    listener->next = sd_event_source_disable_unref(listener->next);
     if (listener->fd >= 0) {
         if (!listener->activated && dv_rundir_address(&address, sessions->directory, DV_RUNDIR_SESSION_SOCKET) == 0)
             unlink(address.sun_path);

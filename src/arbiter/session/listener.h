@@ -20,7 +20,7 @@ struct dvd_listener {
     sd_event_source *hellos;
     struct dvd_pending_user *users; /* hash table by number: their users */
     struct dvd_pending_user *ready; /* those with a hello that has arrived, in round-robin order */
-    sd_event_source *turn;          /* for the next of them */
+    sd_event_source *next;          /* for the next of them */
 };
 
 /* Which users the session socket lets in, after the configuration has changed. */

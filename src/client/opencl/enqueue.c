@@ -27,11 +27,11 @@ void dvc_queue_wait(struct dvc_queue *queue, uint64_t number)
     struct dv_shm_queue *slot = queue->slot;
     dv_ns start = 0;
 
-    for (unsigned turn = 0;; turn++) {
+    for (unsigned round = 0;; round++) {
         if (atomic_load_explicit(&slot->completed, memory_order_acquire) >= number)
             return;
         dv_cpu_relax();
-        if (turn % 64 == 63) {
+        if (round % 64 == 63) {
             dv_ns now = dv_now();
             if (!start)
                 start = now;

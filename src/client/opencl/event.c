@@ -77,12 +77,12 @@ static cl_int wait_final(struct dvc_event *event)
     dv_ns start = 0;
     cl_int status;
 
-    for (unsigned turn = 0;; turn++) {
+    for (unsigned round = 0;; round++) {
         status = atomic_load_explicit(&event->slot->status, memory_order_acquire);
         if (status <= 0)
             return status;
         dv_cpu_relax();
-        if (turn % 64 == 63) {
+        if (round % 64 == 63) {
             dv_ns now = dv_now();
             if (!start)
                 start = now;

@@ -15,7 +15,7 @@ static void serve_upcall(struct dvc_session *s, const struct dv_upcall *upcall)
     case DV_UPCALL_EVENT:
         handlers->event_ended(s, upcall->a + 1);
         break;
-    case DV_UPCALL_TURN:
+    case DV_UPCALL_READY:
         handlers->host_ready(s, upcall->a, upcall->b, upcall->c != 0);
         break;
     case DV_UPCALL_MEM_GONE:

@@ -415,11 +415,11 @@ cl_int dvc_wait_reply(struct dvc_session *s, struct dv_reply *reply)
 {
     dv_ns start = 0;
 
-    for (unsigned turn = 0;; turn++) {
+    for (unsigned round = 0;; round++) {
         if (atomic_load_explicit(&reply->state, memory_order_acquire) == DV_REPLY_DONE)
             return CL_SUCCESS;
         dv_cpu_relax();
-        if (turn % 64 == 63) {
+        if (round % 64 == 63) {
             dv_ns now = dv_now();
             if (!start)
                 start = now;

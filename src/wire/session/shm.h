@@ -154,7 +154,7 @@ static_assert(sizeof(struct dv_shm_event) == 64, "wire");
 
 enum dv_upcall_kind {
     DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */
-    DV_UPCALL_TURN = 2,     /* a: queue, b: number of a host command that is next; c: 1 when it
+    DV_UPCALL_READY = 2,    /* a: queue, b: number of a host command that is next; c: 1 when it
                              * ended without running */
     DV_UPCALL_MEM_GONE = 3, /* a: id of a memory object the worker has let go */
     DV_UPCALL_FREE = 4,     /* b: arena offset of a staging block that is free again */

@@ -473,7 +473,7 @@ static void pump(struct dvk_graph *graph)
         } else if (node->runs_on == DV_RUNS_ON_HOST) {
             node->state = DV_NODE_SUBMITTED;
             if (!atomic_load(&node->ready_told))
-                graph->backend->turn(node);
+                graph->backend->ready(node);
             fire_edges(node, false);
             if (node->ended_early)
                 finish(node, node->status, false);
@@ -607,7 +607,7 @@ void dvk_graph_report(struct dvk_node *node, int32_t status)
     struct dvk_node *next = atomic_exchange(&node->next_ready, DV_READY_REPORTED);
     if (next) { /* before the main thread can know of our end, and start those behind it */
         atomic_store(&next->ready_told, true);
-        graph->backend->turn(next);
+        graph->backend->ready(next);
     }
     struct dvk_node *head = atomic_load(&graph->done);
     do

@@ -139,7 +139,7 @@ struct dvk_graph_backend {
      * submitted for it (reports set), or NULL. */
     struct dvk_node *(*fence)(struct dvk_graph_queue *queue, struct dvk_stream *stream);
     /* Tells the client to run a host command; for the helper's commands from any thread. */
-    void (*turn)(struct dvk_node *node);
+    void (*ready)(struct dvk_node *node);
     /* From any thread, before completion becomes visible. */
     void (*before_visible)(struct dvk_node *node);
     /* An event with `notify` set changed; from any thread. */

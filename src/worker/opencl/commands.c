@@ -226,14 +226,14 @@ static int32_t submit(struct dvk_node *node)
     return CL_SUCCESS;
 }
 
-static void turn(struct dvk_node *node)
+static void ready(struct dvk_node *node)
 {
     struct dvk_command *c = command_of(node);
     const struct dvw_host *m = (const void *)c->record;
 
     if (m->by_helper) {
         dvk_runtime_upcall(c->worker->runtime,
-                           &(struct dv_upcall){.kind = DV_UPCALL_TURN, .a = head_of(c)->queue, .b = node->number},
+                           &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue, .b = node->number},
                            true);
         return;
     }
@@ -249,7 +249,7 @@ static void failed(struct dvk_node *node, int32_t status)
     if (node->by_helper && node->doomed) /* the client still keeps the objects for the move */
         dvk_runtime_upcall(
             c->worker->runtime,
-            &(struct dv_upcall){.kind = DV_UPCALL_TURN, .a = head_of(c)->queue, .b = node->number, .c = 1}, true);
+            &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue, .b = node->number, .c = 1}, true);
     if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
         return;
     if (c->worker->failures < FAILURES_LOGGED)
@@ -416,7 +416,7 @@ const struct dvk_graph_backend dvk_backend = {
     .closed = closed,
     .submit = submit,
     .fence = fence,
-    .turn = turn,
+    .ready = ready,
     .before_visible = before_visible,
     .notify = notify,
     .failed = failed,
