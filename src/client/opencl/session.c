@@ -344,11 +344,6 @@ static struct dvc_session *open_session(void)
     return s;
 }
 
-struct dvc_session *dvc_session_current(void)
-{
-    return process.session;
-}
-
 struct dvc_session *dvc_session_get(void)
 {
     pthread_mutex_lock(&process.lock);

@@ -61,8 +61,6 @@ void dvc_session_set_events(const struct dvc_session_events *given);
 
 /* The process's session, connecting if needed; NULL when no daemon serves the process. */
 struct dvc_session *dvc_session_get(void);
-/* The current session without connecting, or NULL. */
-struct dvc_session *dvc_session_current(void);
 
 static inline bool dvc_session_alive(struct dvc_session *s)
 {

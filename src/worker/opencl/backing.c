@@ -122,4 +122,5 @@ void dvk_backing_free(struct dvk_mem *root)
     }
     root->pinned = NULL;
     root->backing = NULL;
+    root->content = DVK_NO_CONTENT;
 }

@@ -32,7 +32,7 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
 {
     struct dvk_mem *mem = dvk_find_mem(w, id);
 
-    if (!mem || mem->error)
+    if (!mem || !dvk_mem_is_usable(mem))
         return false;
     mem->refs++;
     mem->pins++;

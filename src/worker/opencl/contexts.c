@@ -1,5 +1,4 @@
 /* Contexts and queues: created by messages, closed when nothing uses them any more. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

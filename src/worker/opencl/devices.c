@@ -1,6 +1,7 @@
 /* Devices and sub-devices, as the client asks for them. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/cleanup.h"
 #include "src/worker/opencl/executor.h"

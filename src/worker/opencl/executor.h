@@ -57,7 +57,6 @@ struct dvk_queue {
     bool profiling;
     bool unflushed;
     bool prints; /* a command that may print was submitted since the last one that reports */
-    bool released;
     struct dvk_queue *next_released;
 };
 
@@ -342,6 +341,8 @@ struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id);
 /* Sets how the object is made. The context stays as long as the object's record. */
 void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe);
 void dvk_mem_free(struct dvk_mem *mem);
+/* It was made, and its root, whose memory it shares, is not released. Clients release the root last. */
+bool dvk_mem_is_usable(const struct dvk_mem *mem);
 void dvk_mem_unref(struct dvk_mem *mem);
 /* Objects are counted against the first device of their context. */
 uint32_t dvk_mem_home(const struct dvk_context *context);

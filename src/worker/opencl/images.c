@@ -1,5 +1,4 @@
 /* Images: created by a call, since the client needs the vendor's pitches. */
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "src/wire/session/opencl_pixels.h"

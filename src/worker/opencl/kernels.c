@@ -227,7 +227,7 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
     /* a released object is not placed any more, and perhaps neither is its parent */
     for (uint32_t i = 0; i < kernel->arguments->count; i++) {
         const struct dvk_mem *mem = kernel->arguments->list[i].mem;
-        if (mem && mem->root && mem->released)
+        if (mem && mem->root && (mem->released || !dvk_mem_is_usable(mem)))
             return CL_INVALID_MEM_OBJECT;
     }
     c->kernel = kernel;

@@ -28,6 +28,11 @@ void dvk_mem_free(struct dvk_mem *mem)
     free(mem);
 }
 
+bool dvk_mem_is_usable(const struct dvk_mem *mem)
+{
+    return !mem->error && !(mem->root && mem->root->released);
+}
+
 void dvk_mem_unref(struct dvk_mem *mem)
 {
     if (mem && --mem->refs == 0)

@@ -1,8 +1,6 @@
 /* Moving memory objects between the device and the host (see moving.h). */
 #include "src/worker/opencl/moving.h"
 
-#include <stdlib.h>
-
 #include "src/worker/opencl/backing.h"
 
 /* The limits of a piece. The ring is served between two pieces. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "include/divvy/memory.h"
-#include "src/base/log.h"
 #include "src/worker/opencl/backing.h"
 #include "src/worker/opencl/working_set.h"
 

@@ -1,7 +1,4 @@
 /* Commands that move bytes between the arena and memory objects, and commands that the client runs itself. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "src/worker/opencl/executor.h"
 
 int32_t dvk_resolve_host(struct dvk_worker *w, struct dvk_command *c)
