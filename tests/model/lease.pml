@@ -9,14 +9,16 @@
  *   Lease       the lease client's thread: src/lease/lease.c
  *   give_back, want, drained, yield, handle, keep_time
  *               the functions of these names (dv_lease_...) in src/lease/lease.c
- *   Reader, take_message, dispatch, part
- *               src/arbiter/leases.c (part is dv_leases_part)
+ *   Reader      hear_channel in src/arbiter/session/channels.c
+ *   take_message, part
+ *               take_lease_message and dvd_lessee_part in src/arbiter/ledger/lessee.c
+ *   dispatch    dvd_device_dispatch in src/arbiter/ledger/device.c
  *   choose, Timer
  *               dv_policy_next and dv_policy_recall in src/policy/policy.c
- *   Reaper      on_worker_gone in src/arbiter/session.c: the pidfd
+ *   Reaper      on_worker_gone in src/arbiter/session/end.c: the pidfd
  *   answer      dv_sync_handle in src/lease/sync.c
- *   start, take_state
- *               dv_leases_rejoin and take_state in src/arbiter/leases.c
+ *   start       dvd_lessee_restore in src/arbiter/ledger/restore.c, dvd_lessee_ask_state in lessee.c there
+ *   take_state  take_state in src/arbiter/ledger/lessee.c
  *   joined, recorded, granted
  *               divvyd's state file: src/wire/restart/state.h
  *   up, down    divvyd's end is also the keeper's: src/keeper/keeper.c
@@ -84,9 +86,9 @@ byte st[N];       /* enum state */
 byte serial[N];   /* of the present or last grant */
 bit idle[N];      /* idle_since != 0; then wanted is false */
 bit work[N];      /* a ready command waits at the gate */
-byte flight[N];   /* gate->in_flight */
+byte flight[N];   /* gate->flight.count */
 byte ended[N];    /* of these, reported by the vendor's thread; the main thread does not know yet */
-byte closing[N];  /* gate->closing: no other command may follow the one submitted last; or CLOSED */
+byte closing[N];  /* gate->flight.closing: no other command may follow the one submitted last; or CLOSED */
 bit woken[N];     /* runtime->gates_changed */
 bit linked[N] = 1; /* it has its channel; that divvyd lives is another matter */
 
@@ -122,8 +124,8 @@ byte fate[N];
 /* ---- divvyd ---- */
 
 bit running = 1;
-/* in memory: struct dv_session_lease, struct dv_policy_session */
-bit asked[N]; /* sync_id != 0: it was asked what it holds, and has not answered */
+/* in memory: struct dvd_lease, struct dv_policy_session */
+bit asked[N]; /* unsynced_mask: it was asked what it holds, and has not answered */
 bit waits[N];
 bit holds[N];
 bit recalled[N];
@@ -356,7 +358,7 @@ proctype Lease(byte i)
 
 /* The worker's main thread. Commands come from the program, wait at the gate, go to the vendor and
  * end. What only this thread sees is one step with what comes before; what it reads without the
- * lock (dv_lease_left_ns in fits, dv_lease_held) is a step of its own. */
+ * lock (dv_lease_end_ns in fits, dv_lease_held) is a step of its own. */
 proctype Front(byte i)
 {
     bit serving; /* in dvk_gates_serve; otherwise in dvk_graph_add, with a new command */
@@ -541,7 +543,7 @@ closed: /* dvk_gate_closed */
 
 /* ================================ divvyd ================================ */
 
-/* send_lease: never blocks, and what the client cannot be told is lost. */
+/* dvd_lease_send: never blocks, and what the client cannot be told is lost. */
 inline to_client(i, t, s, f)
 {
     if
@@ -800,7 +802,7 @@ inline take_message(i)
     dispatch()
 }
 
-/* dv_leases_part: its process has ended. */
+/* dvd_lessee_part: its process has ended. */
 inline part(i)
 {
     printf("divvyd learns that client %d has ended\n", i);

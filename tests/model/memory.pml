@@ -9,12 +9,15 @@
  *               src/worker/opencl/residency.c, and what gate.c does around them
  *   Vendor      dvk_graph_report, on a thread of the vendor's: it gives the device back
  *   Lease       the lease client's thread: src/lease/memory.c, handle in lease.c, sync.c
- *   Reader, take_message, place_ahead, settle, ask_for_room, given_back
- *               the functions of these names in src/arbiter/memory.c and leases.c
+ *   take_message, settle, given_back, keeps_no_longer
+ *               dvd_room_take, dvd_room_settle, dvd_room_released and forget_refusal in
+ *               src/arbiter/ledger/room.c
+ *   place_ahead, ask_for_room
+ *               the functions of these names there
  *   Timer       dv_policy_recall
- *   Patience    on_eviction_impatience in src/arbiter/memory.c, and the end of room-patience
- *   start, take_state
- *               dv_leases_rejoin and take_state in src/arbiter/leases.c, dv_memory_adopt
+ *   Patience    on_patience_ends in src/arbiter/ledger/room.c, and the end of room-patience
+ *   start       dvd_lessee_restore in src/arbiter/ledger/restore.c
+ *   take_state  take_state in src/arbiter/ledger/lessee.c, dvd_room_sync in room.c there
  *   holds, placed
  *               the state file
  *
@@ -144,7 +147,7 @@ byte fate[N];
 
 bit running = 1;
 /* in memory */
-bit sync[N];  /* sync_id: it was asked what it holds and has not answered */
+bit sync[N];  /* unsynced_mask: it was asked what it holds and has not answered */
 bit waits[N];
 bit recalled[N];
 bit brings[N];
@@ -681,7 +684,7 @@ inline settle_early()
 #define settle_early() skip
 #endif
 
-/* settle_places: answers those that wait for room, as far as there is any. */
+/* settle_holders in room.c: answers those that wait for room, as far as there is any. */
 inline settle()
 {
     k = 0;
@@ -975,7 +978,7 @@ proctype Fate()
 #endif
 }
 
-/* dv_leases_part: its memory comes back with its end. */
+/* dvd_room_part: its memory comes back with its end. */
 proctype Reaper()
 {
     atomic { running && fate[N - 1] == DEAD && joined[N - 1] ->

@@ -16,7 +16,7 @@ from sharing.trial import NS_PER_MS, Log, Tenant, Trial, Work  # noqa: E402
 
 
 def made_figure(values, bar=(">=", 97), best=("<=", 100), disturbed=None):
-    figure = Figure("figure", "a figure", bar, best=best)
+    figure = Figure("busy_eight", "a figure", bar, best=best)
     for index, value in enumerate(values):
         figure.add(value, disturbed[index] if disturbed else None)
     return figure
@@ -53,7 +53,7 @@ def test_better_than_theory_is_not_believed():
 
 def test_better_than_theory_is_not_counted_as_passed(capsys):
     assert harness.conclude("share", [made_figure([101])], "divvy") == 3
-    assert " judged=0 missed=0 disturbed=0 refused=1 " in capsys.readouterr().out
+    assert " judged=0 missed=0 failed=0 disturbed=0 refused=1 " in capsys.readouterr().out
 
 
 def test_better_than_theory_on_a_disturbed_machine_is_not_judged():
@@ -79,9 +79,9 @@ def test_the_median_counts_while_most_repetitions_were_ours(disturbed, verdict):
 
 
 def test_a_figure_for_any_machine_is_judged_on_a_disturbed_one():
-    figure = Figure("held", "gaps included", ("<=", 5), always=True)
+    figure = Figure("equal2_held_off", "gaps included", ("<=", 5), always=True)
     figure.add(30, disturbed=True)
-    assert figure.verdict() == "MISS"
+    assert figure.verdict() == "FAIL"
 
 
 # ---- trials ----
