@@ -1,4 +1,4 @@
-/* divvyd's side of the keeper (see keeper.h). Once divvyd serves, nothing here waits for the keeper: messages
+/* divvyd's side of the keeper (see keeper_client.h). Once divvyd serves, nothing here waits for the keeper: messages
  * that its socket does not take at once are queued as requests. A keeper that does not read for too long
  * counts as lost. */
 #include "src/keeper/keeper.h"
