@@ -15,7 +15,7 @@ import sys
 import clang.cindex as ci
 import yaml
 
-SCALARS = {"u32": ("uint32_t", 4), "i32": ("int32_t", 4), "u64": ("uint64_t", 8)}
+SCALARS = {"object": ("struct dv_object_id", 4), "u32": ("uint32_t", 4), "i32": ("int32_t", 4), "u64": ("uint64_t", 8)}
 HEADS = {"send": ("struct dv_record head", 8), "call": ("struct dv_call_head head", 24),
          "queue": ("struct dv_queue_head head", 40)}
 WAIT_ARGS = ("num_events_in_wait_list", "event_wait_list", "event")
@@ -182,7 +182,7 @@ class Api:
         for a in self.plain_args(function):
             how = self.how(function, a)
             if "object" in how:
-                fields.append(Field(a.name, "u32"))
+                fields.append(Field(a.name, "object"))
             elif "array" in how:
                 fields.append(Field(a.name, "u64", how["array"]))
                 if how.get("optional"):
@@ -191,7 +191,7 @@ class Api:
                 fields.append(Field(a.name + "_bytes", "u32"))
                 tail.append(a.name)
             elif "objects" in how:
-                tail.append("u32 ids of " + a.name)
+                tail.append("object ids of " + a.name)
             else:
                 fields.append(Field(a.name, "u64" if a.size == 8 else "u32"))
         if len(tail) > 1:
@@ -308,10 +308,10 @@ def client_enqueue(api, f):
             tail, tail_bytes = a.name, str(how["bytes"])
         elif "objects" in how:
             kind = api.kinds[how["objects"]]
-            before.append("    DV_AUTO_FREE uint32_t *ids = dvc_ids_of_%s(%s, %s);\n    if (!ids)\n"
+            before.append("    DV_AUTO_FREE struct dv_object_id *ids = dvc_ids_of_%s(%s, %s);\n    if (!ids)\n"
                           "        return %s;\n" %
                           (how["objects"], how["count"], a.name, "DV_NO_MEMORY"))
-            tail, tail_bytes = "ids", "sizeof(uint32_t) * " + how["count"]
+            tail, tail_bytes = "ids", "sizeof(struct dv_object_id) * " + how["count"]
         else:
             fill.append("    message.%s = (%s)%s;\n" %
                         (a.name, "uint64_t" if a.size == 8 else "uint32_t", a.name))
@@ -488,7 +488,7 @@ def worker_enqueue(api, m):
             k = api.kinds[how["objects"]]
             out.append("    if (m->%s > dvk_command_tail_bytes(c, sizeof *m) / sizeof(uint32_t))\n"
                        "        return DV_BAD_VALUE;\n" % how["count"])
-            out.append("    if (!dvk_command_keep_%s_list(w, c, (const uint32_t *)(m + 1), m->%s))\n"
+            out.append("    if (!dvk_command_keep_%s_list(w, c, (const struct dv_object_id *)(m + 1), m->%s))\n"
                        "        return %s;\n" % (how["objects"], how["count"], k["invalid"]))
             prepare.append("    DV_AUTO_FREE %s *objects = dvk_command_%s_list(c);\n    if (!objects)\n"
                            "        return DV_NO_MEMORY;\n" % (k["type"], how["objects"]))
@@ -561,7 +561,7 @@ def write_worker_source(api):
         device = ""
         if q.get("device"):
             out.append("        struct dvk_device *d = dvk_find_device(w, m->device);\n"
-                       "        if (!d && m->device)\n            return %s;\n" %
+                       "        if (!d && m->device.value)\n            return %s;\n" %
                        api.kinds["device"]["invalid"])
             device = "d ? d->vendor : NULL, "
         out.append("        switch (m->param) {\n")

@@ -96,7 +96,7 @@ static void write_record(uint16_t op, const void *body, size_t bytes)
 
 static bool lacks(enum dv_object_kind kind, uint32_t id)
 {
-    return !dvk_find(runtime.api, kind, id);
+    return !dvk_find(runtime.api, kind, DV_OBJECT_ID(id));
 }
 
 /* Those that are not there: not yet, or an earlier input has released them. */
@@ -108,24 +108,24 @@ static void make_objects(void)
     struct {
         struct dvw_create_context message;
         uint32_t devices[2];
-    } context = {{.head = head, .id = 1, .device_count = 1}, {1, 0}};
-    struct dvw_create_queue queue = {.head = head, .id = 1, .context = 1, .device = 1};
+    } context = {{.head = head, .id = {1}, .device_count = 1}, {1, 0}};
+    struct dvw_create_queue queue = {.head = head, .id = {1}, .context = {1}, .device = {1}};
     struct dvw_create_queue other = {
-        .head = head, .id = 2, .context = 1, .device = 1, .profiling = 1, .out_of_order = 1};
-    struct dvw_create_buffer buffer = {.size = 4096, .arena = DATA_AT, .id = 1, .context = 1, .claimed = 0};
+        .head = head, .id = {2}, .context = {1}, .device = {1}, .profiling = 1, .out_of_order = 1};
+    struct dvw_create_buffer buffer = {.size = 4096, .arena = DATA_AT, .id = {1}, .context = {1}, .claimed = 0};
     struct dvw_create_program program = {.head = head,
                                          .data = DATA_AT + 8192,
                                          .data_bytes = sizeof source - 1,
-                                         .id = 1,
-                                         .context = 1,
+                                         .id = {1},
+                                         .context = {1},
                                          .form = DV_PROGRAM_SOURCE};
     struct {
         struct dvw_create_kernel message;
         char name[8];
-    } kernel = {{.head = head, .id = 1, .program = 1, .name_bytes = 4}, "fill"};
+    } kernel = {{.head = head, .id = {1}, .program = {1}, .name_bytes = 4}, "fill"};
 
     struct dvk_worker *worker = runtime.api;
-    if (lacks(DV_KIND_DEVICE, 1) && dvk_put(worker, DV_KIND_DEVICE, 1, worker->devices[0]) != CL_SUCCESS)
+    if (lacks(DV_KIND_DEVICE, 1) && dvk_put(worker, DV_KIND_DEVICE, DV_OBJECT_ID(1), worker->devices[0]) != CL_SUCCESS)
         abort();
     if (lacks(DV_KIND_CONTEXT, 1))
         SEND(DVW_OP_CREATE_CONTEXT, context);
@@ -134,7 +134,7 @@ static void make_objects(void)
     if (lacks(DV_KIND_QUEUE, 2))
         SEND(DVW_OP_CREATE_QUEUE, other);
     for (uint32_t id = 1; id <= 3; id++) {
-        buffer.id = id;
+        buffer.id.value = id;
         buffer.arena = DATA_AT + id * 16384;
         if (lacks(DV_KIND_MEM, id))
             SEND(DVW_OP_CREATE_BUFFER, buffer);
@@ -146,10 +146,10 @@ static void make_objects(void)
                 .data = DATA_AT + 12288,
                 .data_bytes = sizeof options - 1,
                 .options_bytes = sizeof options - 1,
-                .id = 1,
+                .id = {1},
                 .device_count = 1,
                 .action = DV_BUILD,
-                .context = 1},
+                .context = {1}},
                {1, 0}};
     if (lacks(DV_KIND_PROGRAM, 1) || lacks(DV_KIND_KERNEL, 1)) {
         memcpy(runtime.shm + program.data, source, sizeof source);
@@ -207,7 +207,7 @@ static void write_raw(const uint8_t *body, size_t length)
  * event and number of events to wait for. */
 static struct dv_queue_head next_command(uint8_t choice)
 {
-    struct dv_queue_head head = {.queue = 1 + (choice & 1), .event = choice >> 1 & 3, .wait_count = choice >> 3 & 3};
+    struct dv_queue_head head = {.queue = {1 + (choice & 1)}, .event = choice >> 1 & 3, .wait_count = choice >> 3 & 3};
     const struct dvk_queue *queue = dvk_find(runtime.api, DV_KIND_QUEUE, head.queue);
 
     head.number = queue ? queue->graph.last_number + 1 : 1;

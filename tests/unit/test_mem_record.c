@@ -50,7 +50,7 @@ static void a_part_is_not_used_without_its_root(void **state)
 
 static void it_counts_once_and_keeps_its_context(void **state)
 {
-    struct dvk_mem *mem = dvk_mem_new(&worker, 7);
+    struct dvk_mem *mem = dvk_mem_new(&worker, DV_OBJECT_ID(7));
 
     (void)state;
     assert_non_null(mem);

@@ -23,7 +23,7 @@ static void nothing_is_found_before_anything_was_made(void **state)
         assert_null(dvc_object_find(kind, NULL));
         assert_null(dvc_object_find(kind, &session));
         assert_null(dvc_object_find(kind, (void *)UINTPTR_MAX));
-        assert_null(dvc_object_by_id(kind, 1));
+        assert_null(dvc_object_by_id(kind, DV_OBJECT_ID(1)));
     }
 }
 
@@ -50,7 +50,7 @@ static void a_freed_object_is_not_found_but_still_leads_to_us(void **state)
         if (kind == DV_KIND_EVENT || kind == DV_KIND_QUEUE)
             continue; /* they look at their slots, see below */
         struct dvc_object *object = dvc_object_create(kind, &session);
-        uint32_t id = object->id;
+        struct dv_object_id id = object->id;
         free_object(object);
         assert_null(dvc_object_find(kind, object));
         assert_null(dvc_object_by_id(kind, id));
@@ -108,9 +108,9 @@ static void random_pointers_are_not_handles(void **state)
 static void ids_outside_are_not_objects(void **state)
 {
     struct dvc_object *object = dvc_object_create(DV_KIND_KERNEL, &session);
-    assert_null(dvc_object_by_id(DV_KIND_KERNEL, 0));
-    assert_null(dvc_object_by_id(DV_KIND_KERNEL, object->id + 1000));
-    assert_null(dvc_object_by_id(DV_KIND_KERNEL, UINT32_MAX));
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, DV_OBJECT_ID(0)));
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, DV_OBJECT_ID(object->id.value + 1000)));
+    assert_null(dvc_object_by_id(DV_KIND_KERNEL, DV_OBJECT_ID(UINT32_MAX)));
     free_object(object);
 }
 
@@ -206,9 +206,9 @@ static void live_objects_have_different_ids(void **state)
     for (int round = 0; round < 20000; round++) {
         if (count < MOST && random_chance(&r, 55)) {
             struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
-            assert_int_not_equal(object->id, 0);
+            assert_int_not_equal(object->id.value, 0);
             for (size_t i = 0; i < count; i++)
-                assert_int_not_equal(live[i]->id, object->id);
+                assert_int_not_equal(live[i]->id.value, object->id.value);
             live[count++] = object;
         } else if (count) {
             size_t at = random_below(&r, count);

@@ -67,7 +67,7 @@ static struct dvc_context *make_context(const cl_context_properties *properties,
 {
     struct dvc_session *s = dvc_session_get();
     struct dvw_create_context message = {.device_count = count};
-    uint32_t ids[DV_MAX_DEVICES];
+    struct dv_object_id ids[DV_MAX_DEVICES];
 
     if (!s) {
         *error = CL_DEVICE_NOT_AVAILABLE;
@@ -277,7 +277,7 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_
     queue->device = d;
     queue->properties = properties;
     queue->in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
-    queue->slot = (struct dv_shm_queue *)(s->shm + DV_SHM_QUEUE_OFFSET) + queue->object.id;
+    queue->slot = (struct dv_shm_queue *)(s->shm + DV_SHM_QUEUE_OFFSET) + queue->object.id.value;
     pthread_mutex_init(&queue->lock, NULL);
     struct dvw_create_queue message = {.id = queue->object.id,
                                        .context = c->object.id,

@@ -72,7 +72,7 @@ cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_
         struct dvc_event *wait = dvc_event_of(waits[i]);
         /* skip completed events; failed ones must reach the worker */
         if (atomic_load_explicit(&wait->slot->status, memory_order_acquire) != CL_COMPLETE)
-            ids[id_count++] = wait->object.id;
+            ids[id_count++] = wait->object.id.value;
     }
     size_t front = dv_record_align(bytes + tail_bytes);
     size_t total = front + dv_record_align(id_count * sizeof *ids);
@@ -81,7 +81,7 @@ cl_int dvc_enqueue_locked(struct dvc_queue *queue, uint16_t op, struct dv_queue_
     message->record.bytes = (uint32_t)total;
     message->record.op = op;
     message->queue = queue->object.id;
-    message->event = event ? event->object.id : 0;
+    message->event = event ? event->object.id.value : 0;
     message->wait_count = id_count;
     message->number = queue->enqueued + 1;
     if (event)

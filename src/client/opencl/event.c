@@ -16,7 +16,7 @@ struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue
     event->context = context;
     event->queue = queue;
     event->command = command;
-    event->slot = (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id - 1);
+    event->slot = (struct dv_shm_event *)(s->shm + DV_SHM_EVENT_OFFSET) + (event->object.id.value - 1);
     pthread_mutex_init(&event->lock, NULL);
     dvc_object_use(&context->object);
     atomic_store(&event->slot->notify, 0);
@@ -40,7 +40,7 @@ static void event_destroy(struct dvc_event *event)
     struct dvc_queue *queue = event->queue;
 
     if (!queue && !event->user_set) { /* it can no longer be set: the worker must not wait for it */
-        struct dvw_set_user_event message = {.event = event->object.id,
+        struct dvw_set_user_event message = {.event = event->object.id.value,
                                              .status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST};
         dvc_send(event->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
     }
@@ -199,7 +199,7 @@ cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_r
         error = event ? CL_SUCCESS : CL_OUT_OF_RESOURCES;
     }
     if (event) {
-        struct dvw_create_user_event message = {.event = event->object.id, .context = c->object.id};
+        struct dvw_create_user_event message = {.event = event->object.id.value, .context = c->object.id};
         error = dvc_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message, NULL, 0);
         dvc_object_keep_record(&event->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
@@ -226,7 +226,7 @@ cl_int CL_API_CALL dvc_clSetUserEventStatus(cl_event event, cl_int execution_sta
     pthread_mutex_unlock(&e->lock);
     if (was_set)
         return CL_INVALID_OPERATION;
-    struct dvw_set_user_event message = {.event = e->object.id, .status = execution_status};
+    struct dvw_set_user_event message = {.event = e->object.id.value, .status = execution_status};
     cl_int error = dvc_send(e->object.session, DVW_OP_SET_USER_EVENT, &message.head, sizeof message, NULL, 0);
     if (error == CL_SUCCESS)
         wait_final(e); /* so that later queries see the new status */

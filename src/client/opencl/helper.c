@@ -16,16 +16,16 @@ static void serve_upcall(struct dvc_session *s, const struct dv_upcall *upcall)
         handlers->event_ended(s, upcall->a + 1);
         break;
     case DV_UPCALL_READY:
-        handlers->host_ready(s, upcall->a, upcall->b, upcall->c != 0);
+        handlers->host_ready(s, DV_OBJECT_ID(upcall->a), upcall->b, upcall->c != 0);
         break;
     case DV_UPCALL_MEM_GONE:
-        handlers->mem_gone(s, upcall->a);
+        handlers->mem_gone(s, DV_OBJECT_ID(upcall->a));
         break;
     case DV_UPCALL_FREE:
         dvc_arena_free(&s->arena, upcall->b);
         break;
     case DV_UPCALL_CONTEXT:
-        handlers->command_failed(s, upcall->a, (cl_int)(int64_t)upcall->b);
+        handlers->command_failed(s, DV_OBJECT_ID(upcall->a), (cl_int)(int64_t)upcall->b);
         break;
     default:
         break;

@@ -27,7 +27,8 @@ void dvc_host_stamp(struct dvc_event *event, cl_ulong start)
     atomic_store(&event->slot->end_ns, dvc_queue_time(event->queue));
 }
 
-void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last, cl_int status)
+void dvc_host_tell_done(struct dvc_session *s, struct dv_object_id queue_id, uint64_t first, uint64_t last,
+                        cl_int status)
 {
     struct dvw_host_done message = {.queue = queue_id, .first = first, .last = last, .status = status};
     dvc_send(s, DVW_OP_HOST_DONE, &message.head, sizeof message, NULL, 0);
@@ -35,26 +36,26 @@ void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first
 
 void dvc_host_flush(struct dvc_session *s)
 {
-    if (s->done.queue_id == 0)
+    if (s->done.queue_id.value == 0)
         return;
     dvc_host_tell_done(s, s->done.queue_id, s->done.first, s->done.last, CL_SUCCESS);
-    s->done.queue_id = 0;
+    s->done.queue_id = DV_OBJECT_ID(0);
 }
 
 /* Consecutive small commands are reported together. */
 static void note_done(struct dvc_session *s, const struct dvc_host_job *job, cl_int status)
 {
-    uint32_t queue_id = job->queue->object.id;
+    struct dv_object_id queue_id = job->queue->object.id;
 
-    if (s->done.queue_id != queue_id || s->done.last + 1 != job->number || s->done.bytes > DONE_TOGETHER_BYTES ||
-        s->done.last - s->done.first + 1 >= DONE_TOGETHER)
+    if (s->done.queue_id.value != queue_id.value || s->done.last + 1 != job->number ||
+        s->done.bytes > DONE_TOGETHER_BYTES || s->done.last - s->done.first + 1 >= DONE_TOGETHER)
         dvc_host_flush(s);
     if (status != CL_SUCCESS) {
         dvc_host_flush(s);
         dvc_host_tell_done(s, queue_id, job->number, job->number, status);
         return;
     }
-    if (s->done.queue_id == 0) {
+    if (s->done.queue_id.value == 0) {
         s->done.queue_id = queue_id;
         s->done.first = job->number;
         s->done.bytes = 0;
@@ -96,13 +97,13 @@ static void free_job(struct dvc_host_job *job)
     free(job);
 }
 
-void dvc_host_ready(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled)
+void dvc_host_ready(struct dvc_session *s, struct dv_object_id queue_id, uint64_t number, bool cancelled)
 {
     struct dvc_host_job **link, *job = NULL;
 
     pthread_mutex_lock(&s->host_lock);
     for (link = &s->host_jobs; *link; link = &(*link)->next)
-        if ((*link)->queue->object.id == queue_id && (*link)->number == number)
+        if ((*link)->queue->object.id.value == queue_id.value && (*link)->number == number)
             break;
     /* A read stays listed until its bytes have landed: writes look for it there. */
     if ((job = *link) && (job->direction == DV_TO_DEVICE || cancelled))

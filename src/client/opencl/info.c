@@ -21,8 +21,8 @@ cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_re
     return dvc_info_bytes(text, strlen(text) + 1, room, into, bytes_ret);
 }
 
-cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device, cl_uint param,
-                 const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret)
+cl_int dvc_query(struct dvc_session *s, uint32_t function, struct dv_object_id object, struct dv_object_id device,
+                 cl_uint param, const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret)
 {
     struct dvw_query message = {
         .function = function, .object = object, .device = device, .param = param, .input_bytes = (uint32_t)input_bytes};

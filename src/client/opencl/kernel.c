@@ -402,7 +402,7 @@ cl_int CL_API_CALL dvc_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_index, c
 }
 
 /* The device may be omitted if the program has only one. */
-static cl_int device_of_kernel(struct dvc_kernel *kernel, cl_device_id device, uint32_t *id)
+static cl_int device_of_kernel(struct dvc_kernel *kernel, cl_device_id device, struct dv_object_id *id)
 {
     struct dvc_device *d = device ? dvc_device_of(device) : NULL;
 
@@ -423,7 +423,7 @@ cl_int CL_API_CALL dvc_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id d
                                                 void *param_value, size_t *param_value_size_ret)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
-    uint32_t id;
+    struct dv_object_id id = {0};
 
     if (!k)
         return CL_INVALID_KERNEL;
@@ -440,7 +440,7 @@ cl_int CL_API_CALL dvc_clGetKernelSubGroupInfo(cl_kernel kernel, cl_device_id de
                                                size_t *param_value_size_ret)
 {
     struct dvc_kernel *k = dvc_kernel_of(kernel);
-    uint32_t id;
+    struct dv_object_id id = {0};
 
     if (!k)
         return CL_INVALID_KERNEL;

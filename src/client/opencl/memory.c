@@ -370,7 +370,7 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
                                        .order = mem->format.image_channel_order,
                                        .data_type = mem->format.image_channel_data_type,
                                        .type = d->image_type,
-                                       .parent = mem->parent ? mem->parent->object.id : 0,
+                                       .parent = mem->parent ? mem->parent->object.id : DV_OBJECT_ID(0),
                                        .width = d->image_width,
                                        .height = d->image_height,
                                        .depth = d->image_depth,
@@ -530,8 +530,8 @@ cl_int CL_API_CALL dvc_clGetSupportedImageFormats(cl_context context, cl_mem_fla
         return CL_INVALID_VALUE;
     if (flags & ~(cl_mem_flags)(DEVICE_ACCESS | HOST_POINTER | HOST_ACCESS | CL_MEM_KERNEL_READ_AND_WRITE))
         return CL_INVALID_VALUE;
-    cl_int error = dvc_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, 0, image_type,
-                             &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
+    cl_int error = dvc_query(c->object.session, DVW_QUERY_clGetSupportedImageFormats, c->object.id, DV_OBJECT_ID(0),
+                             image_type, &wire_flags, sizeof wire_flags, sizeof list, list, &bytes);
     if (error != CL_SUCCESS)
         return error;
     cl_uint count = (cl_uint)(bytes / sizeof list[0]);
@@ -560,9 +560,9 @@ cl_uint dvc_mem_map_count(struct dvc_mem *mem)
     return count;
 }
 
-uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list)
+struct dv_object_id *dvc_ids_of_mem(cl_uint count, const cl_mem *list)
 {
-    uint32_t *ids = malloc((count ? count : 1) * sizeof *ids);
+    struct dv_object_id *ids = malloc((count ? count : 1) * sizeof *ids);
 
     for (cl_uint i = 0; ids && i < count; i++)
         ids[i] = ((struct dvc_mem *)list[i])->object.id;

@@ -106,7 +106,7 @@ void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session)
     pthread_mutex_lock(&s->lock);
     struct dvc_object *object = take_free(kind, s);
     if (object) {
-        id = object->id;
+        id = object->id.value;
     } else {
         size_t used = atomic_load(&s->used);
         if (used == s->capacity) {
@@ -120,7 +120,7 @@ void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session)
     pthread_mutex_unlock(&s->lock);
     memset((char *)object + sizeof *object, 0, s->object_bytes - sizeof *object);
     object->dispatch = dispatch;
-    object->id = id;
+    object->id = DV_OBJECT_ID(id);
     object->session = session;
     object->next_free = NULL;
     object->record = NULL;
@@ -165,13 +165,13 @@ uint32_t dvc_object_most_id(enum dv_object_kind kind)
     return (uint32_t)atomic_load(&stretches[kind].used);
 }
 
-void *dvc_object_by_id(enum dv_object_kind kind, uint32_t id)
+void *dvc_object_by_id(enum dv_object_kind kind, struct dv_object_id id)
 {
     struct stretch *s = &stretches[kind];
 
-    if (id == 0 || id > atomic_load(&s->used))
+    if (id.value == 0 || id.value > atomic_load(&s->used))
         return NULL;
-    return dvc_object_find(kind, s->base + (size_t)(id - 1) * s->object_bytes);
+    return dvc_object_find(kind, s->base + (size_t)(id.value - 1) * s->object_bytes);
 }
 
 void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes)

@@ -18,7 +18,7 @@ extern const size_t dvc_platform_extensions_bytes;
 struct dvc_object {
     const struct _cl_icd_dispatch *dispatch; /* first, as the loader expects */
     _Atomic uint32_t kind;                   /* enum dv_object_kind; DV_KIND_NONE: not alive */
-    uint32_t id;                             /* in messages to the worker */
+    struct dv_object_id id;                  /* in messages to the worker */
     _Atomic uint64_t count;                  /* low half: the application's references; high half:
                                               * other objects' */
     struct dvc_session *session;
@@ -36,7 +36,7 @@ void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session);
 void dvc_object_free(struct dvc_object *object);
 /* The live object of the kind behind a handle, or NULL. Any pointer may be passed. */
 void *dvc_object_find(enum dv_object_kind kind, const void *handle);
-void *dvc_object_by_id(enum dv_object_kind kind, uint32_t id);
+void *dvc_object_by_id(enum dv_object_kind kind, struct dv_object_id id);
 /* The largest id that an object of the kind has had. */
 uint32_t dvc_object_most_id(enum dv_object_kind kind);
 void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes);
@@ -297,8 +297,8 @@ static inline cl_ulong dvc_queue_time(const struct dvc_queue *queue)
 cl_int dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);
 cl_int dvc_info_text(const char *text, size_t room, void *into, size_t *bytes_ret);
 /* Asks the vendor through the worker. */
-cl_int dvc_query(struct dvc_session *s, uint32_t function, uint32_t object, uint32_t device, cl_uint param,
-                 const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret);
+cl_int dvc_query(struct dvc_session *s, uint32_t function, struct dv_object_id object, struct dv_object_id device,
+                 cl_uint param, const void *input, size_t input_bytes, size_t room, void *into, size_t *bytes_ret);
 /* ---- platform.c ---- */
 cl_int dvc_platforms_init(struct dvc_session *s);
 /* Lists the numbers of the devices that the program knows, in its order. Returns false if it knows none yet. */
@@ -308,7 +308,7 @@ void dvc_platforms_after_fork(void);
 /* ---- memory.c ---- */
 void *dvc_mem_reported_host_ptr(const struct dvc_mem *mem);
 cl_uint dvc_mem_map_count(struct dvc_mem *mem);
-uint32_t *dvc_ids_of_mem(cl_uint count, const cl_mem *list);
+struct dv_object_id *dvc_ids_of_mem(cl_uint count, const cl_mem *list);
 /* The worker has released the object, if it was told to. */
 void dvc_mem_gone(struct dvc_mem *mem);
 

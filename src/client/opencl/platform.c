@@ -87,8 +87,8 @@ static bool learn_limits(struct dvc_session *s, struct dvc_device *device)
     };
 
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, limits[i].param, NULL, 0, limits[i].bytes,
-                      limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
+        if (dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, DV_OBJECT_ID(0), limits[i].param, NULL, 0,
+                      limits[i].bytes, limits[i].into, NULL) == CL_OUT_OF_HOST_MEMORY)
             return false;
     device->non_uniform = non_uniform;
     return true;
@@ -161,8 +161,8 @@ cl_int dvc_platforms_init(struct dvc_session *s)
 
 void dvc_platforms_after_fork(void)
 {
-    for (uint32_t id = 1; dvc_object_by_id(DV_KIND_DEVICE, id); id++)
-        pthread_mutex_init(&((struct dvc_device *)dvc_object_by_id(DV_KIND_DEVICE, id))->lock, NULL);
+    for (uint32_t id = 1; dvc_object_by_id(DV_KIND_DEVICE, DV_OBJECT_ID(id)); id++)
+        pthread_mutex_init(&((struct dvc_device *)dvc_object_by_id(DV_KIND_DEVICE, DV_OBJECT_ID(id)))->lock, NULL);
 }
 
 /* ---- platforms ---- */
@@ -288,16 +288,18 @@ static struct dvc_device_answer *vendor_answer(struct dvc_device *device, cl_dev
         *error = CL_OUT_OF_HOST_MEMORY;
         return NULL;
     }
-    *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 4096, answer->value, &bytes);
+    *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, DV_OBJECT_ID(0), param, NULL, 0, 4096,
+                       answer->value, &bytes);
     if (*error == CL_INVALID_VALUE &&
-        dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, 0, NULL, &bytes) == CL_SUCCESS &&
+        dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, DV_OBJECT_ID(0), param, NULL, 0, 0, NULL, &bytes) ==
+            CL_SUCCESS &&
         bytes > 4096 && bytes < (1 << 20)) { /* longer than expected */
         struct dvc_device_answer *larger = realloc(answer, sizeof *answer + bytes + 1);
         *error = CL_OUT_OF_HOST_MEMORY;
         if (larger) {
             answer = larger;
-            *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, 0, param, NULL, 0, bytes, answer->value,
-                               &bytes);
+            *error = dvc_query(s, DVW_QUERY_clGetDeviceInfo, device->object.id, DV_OBJECT_ID(0), param, NULL, 0, bytes,
+                               answer->value, &bytes);
         }
     }
     if (*error != CL_SUCCESS) {
@@ -425,7 +427,7 @@ struct partition {
     size_t count; /* of properties, with the terminator */
     struct {
         uint64_t properties[PROPERTIES_MAX];
-        uint32_t ids[SUB_DEVICES_MAX]; /* follow the properties directly, see send_partition */
+        struct dv_object_id ids[SUB_DEVICES_MAX]; /* follow the properties directly, see send_partition */
     } wire;
 };
 

@@ -100,7 +100,7 @@ static struct dvc_program *make_program(struct dvc_context *context, enum dv_pro
 {
     struct dvc_session *s = context->object.session;
     struct dvc_program *program = new_program(context, device_count, devices);
-    uint32_t ids[DV_MAX_DEVICES];
+    struct dv_object_id ids[DV_MAX_DEVICES];
 
     if (!program) {
         *error = CL_OUT_OF_HOST_MEMORY;
@@ -399,9 +399,9 @@ static char *join_options(const struct build *b, const char *options, size_t *op
 }
 
 /* Devices, then headers or programs to link. */
-static uint32_t *list_ids(const struct build *b, size_t *bytes)
+static struct dv_object_id *list_ids(const struct build *b, size_t *bytes)
 {
-    uint32_t *ids = malloc((b->device_count + b->other_count + 1) * sizeof *ids);
+    struct dv_object_id *ids = malloc((b->device_count + b->other_count + 1) * sizeof *ids);
 
     *bytes = (b->device_count + b->other_count) * sizeof *ids;
     for (cl_uint i = 0; ids && i < b->device_count; i++)
@@ -445,7 +445,7 @@ static cl_int run_build(const struct build *b)
     if (error != CL_SUCCESS)
         return error;
     DV_AUTO_FREE char *data = join_options(b, given, &options_bytes, &data_bytes);
-    DV_AUTO_FREE uint32_t *ids = list_ids(b, &ids_bytes);
+    DV_AUTO_FREE struct dv_object_id *ids = list_ids(b, &ids_bytes);
     DV_AUTO_FREE uint8_t *answer = malloc(ANSWER_MAX + 1);
     if (!data || !ids || !answer)
         return CL_OUT_OF_HOST_MEMORY;
@@ -654,8 +654,8 @@ static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size
     struct dvc_session *s = p->object.session;
     size_t sizes[DV_MAX_DEVICES] = {0}, bytes = 0;
 
-    cl_int error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARY_SIZES, NULL, 0,
-                             sizeof sizes, sizes, &bytes);
+    cl_int error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, DV_OBJECT_ID(0), CL_PROGRAM_BINARY_SIZES,
+                             NULL, 0, sizeof sizes, sizes, &bytes);
     if (error != CL_SUCCESS)
         return error;
     size_t count = bytes / sizeof sizes[0];
@@ -682,8 +682,8 @@ static cl_int program_binaries(struct dvc_program *p, cl_program_info what, size
     DV_AUTO_FREE uint8_t *data = malloc(total ? total : 1);
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;
-    error =
-        dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, 0, CL_PROGRAM_BINARIES, NULL, 0, total, data, &bytes);
+    error = dvc_query(s, DVW_QUERY_clGetProgramInfo, p->object.id, DV_OBJECT_ID(0), CL_PROGRAM_BINARIES, NULL, 0, total,
+                      data, &bytes);
     if (error != CL_SUCCESS || bytes != total)
         return error != CL_SUCCESS ? error : CL_OUT_OF_RESOURCES;
     unsigned char **pointers = into;

@@ -42,7 +42,7 @@ static cl_int send_lane(struct dvc_queue *queue, const struct dvc_mem *mem, enum
     m.arena = arena;
     m.lane = 1;
     m.head.queue = queue->object.id;
-    m.head.event = event->object.id;
+    m.head.event = event->object.id.value;
     atomic_store(&event->slot->status, CL_QUEUED);
     return dvc_send(s, DVW_OP_TRANSFER, &m.head.record, sizeof m, NULL, 0);
 }

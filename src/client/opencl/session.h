@@ -36,7 +36,7 @@ struct dvc_session {
     struct dvc_host_job *host_jobs; /* for the helper, in the order enqueued */
     struct dvc_host_job **host_jobs_end;
     struct {
-        uint32_t queue_id; /* 0: none */
+        struct dv_object_id queue_id; /* 0: none */
         uint64_t first, last;
         size_t bytes;
     } done;              /* host commands finished, not yet reported; only the helper uses it */
@@ -115,9 +115,9 @@ void dvc_callbacks_after_fork(void);
 struct dvc_upcall_handlers {
     void (*event_ended)(struct dvc_session *s, uint32_t event_id);
     /* A host command is ready to run, or will never run. */
-    void (*host_ready)(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
-    void (*mem_gone)(struct dvc_session *s, uint32_t mem_id);
-    void (*command_failed)(struct dvc_session *s, uint32_t context_id, cl_int code);
+    void (*host_ready)(struct dvc_session *s, struct dv_object_id queue_id, uint64_t number, bool cancelled);
+    void (*mem_gone)(struct dvc_session *s, struct dv_object_id mem_id);
+    void (*command_failed)(struct dvc_session *s, struct dv_object_id context_id, cl_int code);
     /* There are no more upcalls for now. */
     void (*all_served)(struct dvc_session *s);
     void (*worker_lost)(struct dvc_session *s);

@@ -44,9 +44,10 @@ cl_int dvc_host_enqueue(const struct dvc_transfer *t);
 /* Whether a pending read will still write into this memory. */
 bool dvc_host_awaits_read(struct dvc_session *s, const uint8_t *from, size_t bytes);
 void dvc_host_stamp(struct dvc_event *event, cl_ulong start);
-void dvc_host_tell_done(struct dvc_session *s, uint32_t queue_id, uint64_t first, uint64_t last, cl_int status);
+void dvc_host_tell_done(struct dvc_session *s, struct dv_object_id queue_id, uint64_t first, uint64_t last,
+                        cl_int status);
 /* A host command is ready, or will never run (from the helper). */
-void dvc_host_ready(struct dvc_session *s, uint32_t queue_id, uint64_t number, bool cancelled);
+void dvc_host_ready(struct dvc_session *s, struct dv_object_id queue_id, uint64_t number, bool cancelled);
 /* None of them will run: the worker is gone. */
 void dvc_host_give_up(struct dvc_session *s);
 /* Reports to the worker the commands that dvc_host_ready has run since the last call. */

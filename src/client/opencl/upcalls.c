@@ -42,25 +42,25 @@ static void worker_lost(struct dvc_session *s)
     memcpy(why, s->header->text, sizeof why); /* the worker could write there */
     why[sizeof why - 1] = '\0';
     for (uint32_t id = 1; id <= dvc_object_most_id(DV_KIND_CONTEXT); id++) {
-        struct dvc_context *context = dvc_object_by_id(DV_KIND_CONTEXT, id);
+        struct dvc_context *context = dvc_object_by_id(DV_KIND_CONTEXT, DV_OBJECT_ID(id));
         if (context && context->object.session == s)
             context_failed(context, CL_OUT_OF_RESOURCES,
                            "the worker process of this program has ended, and all of its contexts are lost", why);
     }
     for (uint32_t id = 1; id <= dvc_object_most_id(DV_KIND_EVENT); id++) {
-        struct dvc_event *event = dvc_object_by_id(DV_KIND_EVENT, id);
+        struct dvc_event *event = dvc_object_by_id(DV_KIND_EVENT, DV_OBJECT_ID(id));
         if (event && event->object.session == s && event->callbacks)
             dvc_event_fire_callbacks(event);
     }
     dvc_host_give_up(s); /* they use memory, queues and events */
     for (uint32_t id = 1; id <= dvc_object_most_id(DV_KIND_MEM); id++) {
-        struct dvc_mem *mem = dvc_object_by_id(DV_KIND_MEM, id);
+        struct dvc_mem *mem = dvc_object_by_id(DV_KIND_MEM, DV_OBJECT_ID(id));
         if (mem && mem->object.session == s)
             dvc_mem_gone(mem);
     }
 }
 
-static void command_failed(struct dvc_session *s, uint32_t context_id, cl_int code)
+static void command_failed(struct dvc_session *s, struct dv_object_id context_id, cl_int code)
 {
     (void)s;
     context_failed(dvc_object_by_id(DV_KIND_CONTEXT, context_id), code, "a command failed after it was accepted",
@@ -69,13 +69,13 @@ static void command_failed(struct dvc_session *s, uint32_t context_id, cl_int co
 
 static void event_ended(struct dvc_session *s, uint32_t event_id)
 {
-    struct dvc_event *event = dvc_object_by_id(DV_KIND_EVENT, event_id);
+    struct dvc_event *event = dvc_object_by_id(DV_KIND_EVENT, DV_OBJECT_ID(event_id));
 
     if (event && event->object.session == s)
         dvc_event_fire_callbacks(event);
 }
 
-static void mem_gone(struct dvc_session *s, uint32_t mem_id)
+static void mem_gone(struct dvc_session *s, struct dv_object_id mem_id)
 {
     struct dvc_mem *mem = dvc_object_by_id(DV_KIND_MEM, mem_id);
 

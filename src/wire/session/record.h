@@ -24,12 +24,18 @@ struct dv_call_head {
 };
 static_assert(sizeof(struct dv_call_head) == 24, "wire");
 
+/* An object of the client in messages: of one kind, numbered from 1; 0: none. */
+struct dv_object_id {
+    uint32_t value;
+};
+#define DV_OBJECT_ID(value_) ((struct dv_object_id){.value = (value_)})
+
 /* A command of a queue. Its wait list, wait_count times u32, stands at the record's end, padded to
  * 8 bytes. Events are named by slot + 1; 0 means none. */
 struct dv_queue_head {
     struct dv_record record;
     uint64_t number; /* counts the queue's commands from 1 */
-    uint32_t queue;
+    struct dv_object_id queue;
     uint32_t event;
     uint32_t wait_count;
     uint32_t reserved[3];

@@ -28,7 +28,7 @@ size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed)
     return head_of(c)->record.bytes - fixed - waits_bytes(head_of(c));
 }
 
-bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
+bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id)
 {
     struct dvk_mem *mem = dvk_find_mem(w, id);
 
@@ -41,7 +41,8 @@ bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, u
 }
 
 /* Keeps the objects until the vendor has them: the application may release them before. */
-bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids, uint32_t count)
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const struct dv_object_id *ids,
+                               uint32_t count)
 {
     c->listed = calloc(count ? count : 1, sizeof *c->listed);
     if (!c->listed)
@@ -232,9 +233,9 @@ static void ready(struct dvk_node *node)
     const struct dvw_host *m = (const void *)c->record;
 
     if (m->by_helper) {
-        dvk_runtime_upcall(c->worker->runtime,
-                           &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue, .b = node->number},
-                           true);
+        dvk_runtime_upcall(
+            c->worker->runtime,
+            &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue.value, .b = node->number}, true);
         return;
     }
     dvk_send_reply(dvk_find_reply(c->worker, m->reply, 0), CL_SUCCESS);
@@ -249,16 +250,17 @@ static void failed(struct dvk_node *node, int32_t status)
     if (node->by_helper && node->doomed) /* the client still keeps the objects for the move */
         dvk_runtime_upcall(
             c->worker->runtime,
-            &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue, .b = node->number, .c = 1}, true);
+            &(struct dv_upcall){.kind = DV_UPCALL_READY, .a = head_of(c)->queue.value, .b = node->number, .c = 1},
+            true);
     if (!node->queue || status == DV_STATUS_DEPENDENCY_FAILED)
         return;
     if (c->worker->failures < FAILURES_LOGGED)
         dv_warning("%s failed after it was accepted: error %d%s", c->info ? c->info->name : "fence", status,
                    ++c->worker->failures == FAILURES_LOGGED ? "; more such failures are not logged" : "");
-    dvk_runtime_upcall(
-        c->worker->runtime,
-        &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT, .a = c->queue->context->id, .b = (uint64_t)(int64_t)status},
-        true);
+    dvk_runtime_upcall(c->worker->runtime,
+                       &(struct dv_upcall){
+                           .kind = DV_UPCALL_CONTEXT, .a = c->queue->context->id.value, .b = (uint64_t)(int64_t)status},
+                       true);
 }
 
 /* Releases the objects now, not in destroy(): a command at the gate may refer to this one and need the room. */
@@ -318,7 +320,7 @@ static bool more_coming(const struct dvk_node *node)
             c->worker->messages[next.record.op].style != DVK_STYLE_QUEUE || next.record.bytes < sizeof next)
             return false;
         memcpy(&next, ahead.data + (ahead.head & DV_RING_MASK), sizeof next);
-        return next.queue == head_of(c)->queue;
+        return next.queue.value == head_of(c)->queue.value;
     }
     return false;
 }

@@ -9,10 +9,11 @@ static void CL_CALLBACK context_error(const char *text, const void *info, size_t
 {
     struct dvk_context *context = user;
     dv_warning("vendor: %s", text ? text : "error");
-    dvk_runtime_upcall(
-        context->worker->runtime,
-        &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT, .a = context->id, .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
-        true);
+    dvk_runtime_upcall(context->worker->runtime,
+                       &(struct dv_upcall){.kind = DV_UPCALL_CONTEXT,
+                                           .a = context->id.value,
+                                           .b = (uint64_t)(int64_t)CL_OUT_OF_RESOURCES},
+                       true);
 }
 
 static struct dvk_context *new_context(struct dvk_worker *w)
@@ -106,7 +107,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
     context->id = m->id;
     context->device_count = m->device_count;
     for (uint32_t i = 0; i < m->device_count; i++) {
-        uint32_t id;
+        struct dv_object_id id;
         memcpy(&id, tail + 4 * i, 4);
         context->devices[i] = dvk_find_device(w, id);
         if (!context->devices[i] || context->devices[i]->platform != context->devices[0]->platform) {
@@ -158,7 +159,8 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
      * never needs an event to follow its predecessor. */
     queue->vendor =
         clCreateCommandQueue(context->vendor, device->vendor, m->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &error);
-    if (error == CL_SUCCESS && dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id, !m->out_of_order) < 0)
+    if (error == CL_SUCCESS &&
+        dvk_graph_queue_init(&w->runtime->graph, &queue->graph, m->id.value, !m->out_of_order) < 0)
         error = CL_OUT_OF_RESOURCES;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_QUEUE, m->id, queue);

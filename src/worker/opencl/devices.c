@@ -71,7 +71,7 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
         return error;
     for (cl_uint i = 0; i < count; i++) {
         struct dvk_device *sub = calloc(1, sizeof *sub);
-        uint32_t id;
+        struct dv_object_id id;
         memcpy(&id, tail + 8 * m->property_count + 4 * i, sizeof id);
         if (sub) {
             *sub = *device;

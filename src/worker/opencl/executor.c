@@ -37,7 +37,7 @@ static int add_device(struct dvk_worker *w, const struct dv_device_grant *grant,
         device->type = presented_type[grant->present_as] | (report->type & CL_DEVICE_TYPE_DEFAULT);
     snprintf(device->name, sizeof device->name, "%.*s", DV_MAX_DEVICE_NAME - 1, grant->name);
     w->devices[w->device_count++] = device;
-    return dvk_put(w, DV_KIND_DEVICE, w->device_count, device) == CL_SUCCESS ? 0 : -ENOMEM;
+    return dvk_put(w, DV_KIND_DEVICE, DV_OBJECT_ID(w->device_count), device) == CL_SUCCESS ? 0 : -ENOMEM;
 }
 
 static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)

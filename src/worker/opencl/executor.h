@@ -40,7 +40,7 @@ struct dvk_context {
     uint32_t refs; /* the table's, queues', memory objects' */
     cl_context vendor;
     struct dvk_worker *worker;
-    uint32_t id;
+    struct dv_object_id id;
     uint32_t device_count;
     struct dvk_device *devices[DV_MAX_DEVICES];
     cl_command_queue mover;                 /* for residency; NULL: not needed yet */
@@ -51,7 +51,7 @@ struct dvk_queue {
     struct dvk_graph_queue graph;
     cl_command_queue vendor;
     cl_command_queue lane; /* made when first needed */
-    uint32_t id;
+    struct dv_object_id id;
     struct dvk_context *context;
     struct dvk_device *device;
     bool profiling;
@@ -92,7 +92,7 @@ struct dvk_mem {
     bool is_image;
     cl_mem vendor; /* NULL: creation failed */
     cl_int error;  /* the reason */
-    uint32_t id;
+    struct dv_object_id id;
     uint64_t bytes;
     uint64_t element_bytes;
     uint32_t device; /* whose memory it is counted against; an index of the session's list */
@@ -292,35 +292,35 @@ void dvk_send_reply(struct dv_reply *block, int32_t status);
 void dvk_reply_put(struct dvk_reply *reply, const void *data, size_t bytes);
 
 /* ---- table.c ---- */
-void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
-int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id, void *object);
-void *dvk_take(struct dvk_worker *w, enum dv_object_kind kind, uint32_t id);
+void *dvk_find(struct dvk_worker *w, enum dv_object_kind kind, struct dv_object_id id);
+int dvk_put(struct dvk_worker *w, enum dv_object_kind kind, struct dv_object_id id, void *object);
+void *dvk_take(struct dvk_worker *w, enum dv_object_kind kind, struct dv_object_id id);
 
-static inline struct dvk_device *dvk_find_device(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_device *dvk_find_device(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_DEVICE, id);
 }
-static inline struct dvk_context *dvk_find_context(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_context *dvk_find_context(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_CONTEXT, id);
 }
-static inline struct dvk_queue *dvk_find_queue(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_queue *dvk_find_queue(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_QUEUE, id);
 }
-static inline struct dvk_mem *dvk_find_mem(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_mem *dvk_find_mem(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_MEM, id);
 }
-static inline struct dvk_sampler *dvk_find_sampler(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_sampler *dvk_find_sampler(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_SAMPLER, id);
 }
-static inline struct dvk_program *dvk_find_program(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_program *dvk_find_program(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_PROGRAM, id);
 }
-static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, uint32_t id)
+static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, struct dv_object_id id)
 {
     return dvk_find(w, DV_KIND_KERNEL, id);
 }
@@ -337,7 +337,7 @@ void dvk_flush(struct dvk_worker *w);
 void dvk_finish(struct dvk_worker *w);
 
 /* ---- mem_record.c ---- */
-struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id);
+struct dvk_mem *dvk_mem_new(struct dvk_worker *w, struct dv_object_id id);
 /* Sets how the object is made. The context stays as long as the object's record. */
 void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe);
 void dvk_mem_free(struct dvk_mem *mem);
@@ -369,16 +369,17 @@ void dvk_arguments_unpin(struct dvk_arguments *arguments);
 cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments);
 
 /* ---- commands.c ---- */
-bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id);
-static inline bool dvk_command_keep_buffer(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
+bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id);
+static inline bool dvk_command_keep_buffer(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id)
 {
     return dvk_command_keep_mem(w, c, at, id) && !c->mems[at]->is_image;
 }
-static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id)
+static inline bool dvk_command_keep_image(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id)
 {
     return dvk_command_keep_mem(w, c, at, id) && c->mems[at]->is_image;
 }
-bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids, uint32_t count);
+bool dvk_command_keep_mem_list(struct dvk_worker *w, struct dvk_command *c, const struct dv_object_id *ids,
+                               uint32_t count);
 /* The vendor's handles of the list kept, to be freed; NULL when memory is short. */
 cl_mem *dvk_command_mem_list(const struct dvk_command *c);
 static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)

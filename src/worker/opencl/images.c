@@ -49,7 +49,7 @@ struct image_facts {
 
 static struct dvk_recipe recipe_of(struct dvk_context *context, const struct dvw_create_image *m)
 {
-    bool has_parent = m->parent != 0;
+    bool has_parent = m->parent.value != 0;
 
     return (struct dvk_recipe){
         .context = context,
@@ -113,7 +113,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
                             size_t tail_bytes, struct dvk_reply *reply)
 {
     struct dvk_context *context = dvk_find_context(w, m->context);
-    struct dvk_mem *parent = m->parent ? dvk_find_mem(w, m->parent) : NULL;
+    struct dvk_mem *parent = m->parent.value ? dvk_find_mem(w, m->parent) : NULL;
     void *pixels = m->data ? image_pixels(w, m) : NULL;
     struct image_facts facts = {0};
 
@@ -121,7 +121,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         return CL_INVALID_CONTEXT;
     if (m->mip_levels || m->samples) /* the library offers none, and they could be neither scrubbed nor moved */
         return CL_INVALID_IMAGE_DESCRIPTOR;
-    if (m->parent && (!parent || parent->error))
+    if (m->parent.value && (!parent || parent->error))
         return CL_INVALID_MEM_OBJECT;
     if (m->data && !pixels)
         return CL_INVALID_VALUE;

@@ -26,10 +26,10 @@ void dvk_on_set_argument(struct dvk_worker *w, const struct dvw_set_argument *m,
         memcpy(argument.value, tail, m->size);
         break;
     case DV_ARGUMENT_MEM:
-        argument.mem = m->object ? dvk_find_mem(w, m->object) : NULL;
+        argument.mem = m->object.value ? dvk_find_mem(w, m->object) : NULL;
         if (argument.mem)
             argument.mem->refs++;
-        else if (m->object)
+        else if (m->object.value)
             argument.form = 0;
         break;
     case DV_ARGUMENT_SAMPLER:
@@ -109,7 +109,7 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
     dvk_reply_put(reply, list, count * sizeof *list);
 }
 
-static cl_int keep_kernel(struct dvk_worker *w, uint32_t id, cl_kernel vendor, bool may_print,
+static cl_int keep_kernel(struct dvk_worker *w, struct dv_object_id id, cl_kernel vendor, bool may_print,
                           struct dvk_arguments *arguments, struct dvk_kernel **kept)
 {
     struct dvk_kernel *kernel = calloc(1, sizeof *kernel);

@@ -4,7 +4,7 @@
 
 #include "src/worker/opencl/executor.h"
 
-struct dvk_mem *dvk_mem_new(struct dvk_worker *w, uint32_t id)
+struct dvk_mem *dvk_mem_new(struct dvk_worker *w, struct dv_object_id id)
 {
     struct dvk_mem *mem = calloc(1, sizeof *mem);
     if (!mem)

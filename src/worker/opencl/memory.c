@@ -36,7 +36,7 @@ static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
     take_back_storage(mem); /* before the client is told, and puts another object there */
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
     dvk_mem_uncount(mem); /* first: once told, the client may ask for the same bytes again */
-    dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value}, true);
     free(mem);
 }
 
@@ -191,7 +191,8 @@ static void release_vendor_mem(struct dvk_mem *mem)
             take_back_storage(mem);
     }
     if (!told)
-        dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+        dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value},
+                           true);
     mem->error = CL_INVALID_MEM_OBJECT;
 }
 

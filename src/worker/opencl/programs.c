@@ -25,7 +25,7 @@ static bool read_devices(struct dvk_worker *w, const uint8_t *tail, size_t tail_
     if (count > DV_MAX_DEVICES || tail_bytes / 4 < count)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t id;
+        struct dv_object_id id;
         memcpy(&id, tail + 4 * i, 4);
         struct dvk_device *device = dvk_find_device(w, id);
         if (!device)
@@ -157,7 +157,7 @@ static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size
         return NULL;
     cl_program *list = calloc(count ? count : 1, sizeof *list);
     for (uint32_t i = 0; list && i < count; i++) {
-        uint32_t id;
+        struct dv_object_id id;
         memcpy(&id, tail + 4 * (skip + i), 4);
         struct dvk_program *program = dvk_find_program(w, id);
         if (!program) {

@@ -460,5 +460,5 @@ void dvk_residency_remove(struct dvk_mem *mem)
         dvk_mem_uncount(mem);
     }
     mem->error = CL_INVALID_MEM_OBJECT;
-    dvk_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id}, true);
+    dvk_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value}, true);
 }

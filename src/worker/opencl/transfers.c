@@ -21,7 +21,7 @@ static struct dvk_graph_queue *queue_with_host_command(struct dvk_worker *w, con
     if (queue)
         return &queue->graph;
     for (queue = w->released_queues; queue; queue = queue->next_released)
-        if (queue->id == m->queue && dvk_graph_find(&queue->graph, m->first))
+        if (queue->id.value == m->queue.value && dvk_graph_find(&queue->graph, m->first))
             return &queue->graph;
     return NULL;
 }

@@ -104,13 +104,13 @@ toy_status DV_ENTRY dvc_toyEnqueueDarken(toy_wire wire, uint32_t count, const to
         error = dvc_check_darken(queue_, count, lamps);
     if (error)
         return error;
-    DV_AUTO_FREE uint32_t *ids = dvc_ids_of_lamp(count, lamps);
+    DV_AUTO_FREE struct dv_object_id *ids = dvc_ids_of_lamp(count, lamps);
     if (!ids)
         return DV_NO_MEMORY;
     struct dvw_toyEnqueueDarken message;
     memset(&message, 0, sizeof message);
     message.count = (uint32_t)count;
-    return dvc_enqueue(queue_, DVW_OP_TOY_ENQUEUE_DARKEN, &message.head, sizeof message, ids, sizeof(uint32_t) * count,
+    return dvc_enqueue(queue_, DVW_OP_TOY_ENQUEUE_DARKEN, &message.head, sizeof message, ids, sizeof(struct dv_object_id) * count,
                       TOY_DARKEN, num_events_in_wait_list, event_wait_list, event);
 }
 

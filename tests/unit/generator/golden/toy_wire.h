@@ -31,9 +31,9 @@ enum dvw_query_function {
 /* a lamp on a wire */
 struct dvw_hang_lamp {
     struct dv_call_head head;
-    uint32_t id;
+    struct dv_object_id id;
     uint32_t watts;
-    uint32_t wire;
+    struct dv_object_id wire;
     uint32_t padding;
 };
 static_assert(sizeof(struct dvw_hang_lamp) == 40, "wire");
@@ -43,7 +43,7 @@ struct dvw_set_shade {
     struct dv_record head;
     uint64_t height;
     uint64_t corner[3];
-    uint32_t lamp;
+    struct dv_object_id lamp;
     int32_t tilt;
 };
 static_assert(sizeof(struct dvw_set_shade) == 48, "wire");
@@ -52,8 +52,8 @@ static_assert(sizeof(struct dvw_set_shade) == 48, "wire");
 struct dvw_query {
     struct dv_call_head head;
     uint32_t function;
-    uint32_t object;
-    uint32_t device;
+    struct dv_object_id object;
+    struct dv_object_id device;
     uint32_t param;
     uint32_t input_bytes;
     uint32_t padding;
@@ -74,7 +74,7 @@ struct dvw_toyEnqueueBlink {
     uint64_t times;
     uint64_t pattern[3];
     uint64_t pause[3];
-    uint32_t lamp;
+    struct dv_object_id lamp;
     uint32_t dims;
     uint32_t has_pause;
     uint32_t padding;
@@ -85,12 +85,12 @@ static_assert(sizeof(struct dvw_toyEnqueueBlink) == 112, "wire");
 struct dvw_toyEnqueuePaint {
     struct dv_queue_head head;
     uint64_t colour_size;
-    uint32_t lamp;
+    struct dv_object_id lamp;
     uint32_t colour_bytes;
 };
 static_assert(sizeof(struct dvw_toyEnqueuePaint) == 56, "wire");
 
-/* the command of that name; then: u32 ids of lamps */
+/* the command of that name; then: object ids of lamps */
 struct dvw_toyEnqueueDarken {
     struct dv_queue_head head;
     uint32_t count;

@@ -45,7 +45,7 @@ static int32_t resolve_toyEnqueueDarken(struct dvk_worker *w, struct dvk_command
     (void)m;
     if (m->count > dvk_command_tail_bytes(c, sizeof *m) / sizeof(uint32_t))
         return DV_BAD_VALUE;
-    if (!dvk_command_keep_lamp_list(w, c, (const uint32_t *)(m + 1), m->count))
+    if (!dvk_command_keep_lamp_list(w, c, (const struct dv_object_id *)(m + 1), m->count))
         return TOY_BAD_LAMP;
     return 0;
 }
@@ -81,7 +81,7 @@ int32_t dvk_query(struct dvk_worker *w, const struct dvw_query *m, const uint8_t
         if (!o)
             return TOY_BAD_LAMP;
         struct dvk_device *d = dvk_find_device(w, m->device);
-        if (!d && m->device)
+        if (!d && m->device.value)
             return TOY_BAD_LAMP;
         switch (m->param) {
         case TOY_LAMP_HISTORY:

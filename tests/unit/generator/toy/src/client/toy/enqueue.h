@@ -7,7 +7,7 @@
 #include "toy_client.h"
 
 struct dvc_object {
-    uint32_t id;
+    struct dv_object_id id;
 };
 struct dvc_queue {
     struct dvc_object object;
@@ -26,7 +26,7 @@ struct dvc_lamp *dvc_lamp_of(toy_lamp lamp);
 int32_t dvc_lamp_retain(struct dvc_lamp *lamp);
 int32_t dvc_lamp_release(struct dvc_lamp *lamp);
 int32_t dvc_lamp_look(struct dvc_lamp *lamp);
-uint32_t *dvc_ids_of_lamp(uint32_t count, const toy_lamp *lamps);
+struct dv_object_id *dvc_ids_of_lamp(uint32_t count, const toy_lamp *lamps);
 int32_t dvc_check_waits(void *context, uint32_t count, const toy_event *list);
 int32_t dvc_check_blink(struct dvc_queue *queue, struct dvc_lamp *lamp, uint64_t times, uint32_t dims,
                        const size_t *pattern, const size_t *pause);

@@ -23,14 +23,14 @@ struct dvk_command {
     uint8_t *record;
 };
 
-bool dvk_command_keep_lamp(struct dvk_worker *w, struct dvk_command *c, int at, uint32_t id);
+bool dvk_command_keep_lamp(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id);
 toy_lamp dvk_command_lamp(struct dvk_command *c, int at);
 toy_wire dvk_command_queue(struct dvk_command *c);
 toy_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
-struct dvk_lamp *dvk_find_lamp(struct dvk_worker *w, uint32_t id);
-struct dvk_device *dvk_find_device(struct dvk_worker *w, uint32_t id);
-bool dvk_command_keep_lamp_list(struct dvk_worker *w, struct dvk_command *c, const uint32_t *ids,
+struct dvk_lamp *dvk_find_lamp(struct dvk_worker *w, struct dv_object_id id);
+struct dvk_device *dvk_find_device(struct dvk_worker *w, struct dv_object_id id);
+bool dvk_command_keep_lamp_list(struct dvk_worker *w, struct dvk_command *c, const struct dv_object_id *ids,
                                 uint32_t count);
 toy_lamp *dvk_command_lamp_list(const struct dvk_command *c);
 int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input,
