@@ -27,3 +27,16 @@ def test_time_limit(request):
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: belongs to the long form (DIVVY_LONG) only")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests of the long form are not part of the short one, and so are not skipped either."""
+    if os.environ.get("DIVVY_LONG", "0") not in ("", "0"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

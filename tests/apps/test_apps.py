@@ -31,7 +31,7 @@ SWAP_CAPACITY = {"pyopencl": "128MiB", "opencv": "24MiB", "ffmpeg": "4MiB", "x26
 # Left to the long form: another program of the same library is in the short one.
 SIBLINGS = {"clblast-test-xdot", "clblast-test-xgemv", "clblast-test-xtrsv", "starpu-block",
             "starpu-variable", "starpu-incrementer"}
-only_long = pytest.mark.skipif(not LONG, reason="DIVVY_LONG is not set")
+only_long = pytest.mark.long   # see tests/conftest.py
 
 every_program = pytest.mark.parametrize(
     "program", [program for program in PROGRAMS if LONG or program.name not in SIBLINGS],
