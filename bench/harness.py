@@ -21,17 +21,17 @@ import bars
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# A median that misses its bar by less than the uncertainty of that median is not called a miss. As
-# parts of the bar: bare against bare does not come out better than the first, and few or wild
-# repetitions shall excuse no more than the second.
+# A median that misses its bar by less than its own uncertainty is not called a miss. Minimum and maximum
+# allowance, as parts of the bar: bare against bare is no more exact than the minimum, and few or wild
+# repetitions excuse no more than the maximum.
 MIN_ALLOWANCE, MAX_ALLOWANCE = 0.02, 0.05
 
-# By how much a figure may be better than what is possible at all: two sides that are measured one
-# after the other differ by so much on a quiet machine. Beyond that the measurement is broken.
+# How much better than the theoretical optimum a figure may be: two sides that are measured one after the
+# other differ by this much on a quiet machine. Beyond that the measurement is broken.
 OPTIMUM_TOLERANCE = 0.03
 
-# What other machines may have of a core in an undisturbed run, in percent of the time. divvy cannot cause that: more
-# load on this machine, of whatever process, is part of what a bench measures.
+# Maximum part of a core's time that other machines may take in an undisturbed run, in percent. divvy cannot
+# cause that: more load on this machine, of whatever process, is part of what a bench measures.
 MAX_STOLEN = 2.0
 
 DISCRETE_CONFIG = 'devices:\n  - match: "*"\n    unified: no\n'
@@ -186,7 +186,8 @@ class Daemon:
 
 
 def last_words(daemon):
-    """The end of divvyd's log, for a failure. daemon: None or what has a `process` and a log in its `dir`."""
+    """The end of divvyd's log, for a failure. daemon: None, or an object with a `process` and a log in its
+    `dir`."""
     if not daemon or not daemon.process:
         return "without divvyd"
     lines = (daemon.dir / "log").read_text(errors="replace").splitlines()
@@ -195,7 +196,7 @@ def last_words(daemon):
 
 
 def end_process(process):
-    """SIGTERM, and SIGKILL for one that does not heed it."""
+    """Sends SIGTERM, and then SIGKILL to a process that does not end."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)
@@ -286,11 +287,10 @@ class Instance:
 # ---- whether the machine was ours ----
 
 class Disturbance(collections.namedtuple("Disturbance", "stolen")):
-    """What other machines on the same hardware took from the core that suffered most, in percent of the time that
-    passed."""
+    """Time that other machines on the same hardware took from the most affected core, in percent."""
 
     def severity(self):
-        """Above 1: too much to judge by."""
+        """Above 1: too disturbed to judge."""
         return self.stolen / MAX_STOLEN
 
     def matters(self):
@@ -301,7 +301,7 @@ class Disturbance(collections.namedtuple("Disturbance", "stolen")):
 
 
 class Watch:
-    """Counts from its creation what other machines have of this one's cores."""
+    """Measures from its creation how much of this machine's cores other machines take."""
 
     def __init__(self):
         self.before = time.monotonic(), stolen_seconds()
@@ -313,7 +313,7 @@ class Watch:
 
 
 def stolen_seconds():
-    """Of each core, since the machine started."""
+    """Stolen time of each core, since the machine started."""
     lines = pathlib.Path("/proc/stat").read_text().splitlines()
     return [int(line.split()[8]) / os.sysconf("SC_CLK_TCK")
             for line in lines if line.startswith("cpu") and line[3].isdigit()]
@@ -370,7 +370,7 @@ class Figure:
         self.given_value = value
         self.optimum = optimum
         self.strict = strict
-        self.disturbed = False   # others had the cores: they may have slowed down either side
+        self.disturbed = False   # other machines had the cores: they may have slowed down either side
         self.rounds = []
         self.bare = []
         self.other = []

@@ -12,26 +12,26 @@ import harness
 from harness import Arrangement, Daemon, Figure, Instance, Side
 
 MIB = 1 << 20
-# of the workers' allocator: pages that were freed are used again, as those of a card's memory are
+# settings of the workers' allocator: freed pages are used again, as those of a card's memory are
 CARD_MEMORY = {"MALLOC_CONF": "dirty_decay_ms:-1,oversize_threshold:0"}
 FIXED_SLICE = "10ms"
-# Makespans are of programs whose operator wants throughput: a device phase may be one turn.
+# Makespans are measured for an operator who wants throughput: a device phase may be one turn.
 LONG_TURNS = "10s"
-# A program alone that has the device for so much longer than another time shows that others slow the
-# core down, which no counter tells: those on the same physical core, or in the same memory.
+# If a program alone holds the device this much longer than at its fastest, other programs slow the core down
+# without any counter showing it: on the same physical core, or in the same memory.
 STRETCH_MOST = 1.05
 SMALL_BUFFERS = 100_000
 SMALL_REPETITIONS = 5
 GROUPS = ["phases", "fits", "crowd", "crowd_hosts", "service", "swap", "small"]
 CROWD = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.3, 0.2]   # device phases of eight programs, of 1 each
-FITS_PERCENT = 86   # of the device's memory: what the crowd that does not fit is compared with
-# percent of the device's memory: least throughput, of that of the crowd that fits
+FITS_PERCENT = 86   # of the device's memory: the crowd that fits, with which the others are compared
+# percent of the device's memory: minimum throughput, as a part of that of the crowd that fits
 CROWD_BARS = {115: 0.95, 130: 0.93, 150: 0.88}
 SERVICE_CAPACITY, SERVICE_SET = 256 * MIB, 32 * MIB
 FITTING_BATCH, LARGE_BATCH = 208 * MIB, 248 * MIB   # the first fits beside the service
 SERVICE_BUFFER = 8 * MIB   # of both
 REQUESTS_PER_S = 5
-BATCH_ROUND_S = 0.1   # of work that the batch tenant submits before it waits for it
+BATCH_ROUND_S = 0.1   # of work that the batch tenant submits before it waits
 PATIENCE_S = 1800
 
 
@@ -70,9 +70,9 @@ def config(capacity, slice_text=None, swap=True, slice_max=None):
 
 
 def optimum_of_two(device_part, rounds):
-    """The makespan of two such programs, of one after the other, if moving memory took no time: what
-    both need more of, device or host core, is never idle, except while one of them has its other
-    phase before the first or after the last of these."""
+    """The makespan of two such programs, as a part of running them one after the other, if moving memory took
+    no time. The resource that both need more of, device or host core, is idle only while one program has its
+    other phase at the very beginning or end."""
     longer = max(device_part, 1 - device_part)
     return (2 * rounds * longer + 1 - longer) / (2 * rounds)
 
@@ -112,14 +112,14 @@ class Bench:
         return answer["pass_ns"], max(answer["unit_ns"], 1)
 
     def stretch_of(self, side):
-        """How much longer a pass takes just now than when it was fastest."""
+        """How much longer a pass takes now than at its fastest."""
         now = self.calibrate(side)[0]
         self.pass_ns = min(self.pass_ns, now)
         return now / self.pass_ns
 
     def work(self, device_s, host_s, rounds, memory=None, own_core=False):
-        """A program's arguments: so long on the device and on the host in each round, if alone.
-        own_core: as if it had one, which leaves the time to others on core 1."""
+        """A program's arguments: how long it takes on the device and on the host in each round, if alone.
+        own_core: as if it had a core of its own, which leaves the time to other programs on core 1."""
         memory = memory or self.plan.large_set
         buffers = memory // self.plan.buffer
         host = ["--sleep", str(round(host_s * 1e6))] if own_core else \
@@ -129,7 +129,7 @@ class Bench:
                 "--rounds", str(rounds)]
 
     def run(self, side, works):
-        """What they say at their ends, all having begun together."""
+        """Starts all programs together and returns their answers."""
         programs = [Instance(side, [self.program] + work) for work in works]
         try:
             for program in programs:
@@ -146,7 +146,7 @@ class Bench:
         return (max(a["ended_ns"] for a in answers) - begun) / 1e9
 
     def alone(self, side, work):
-        """Seconds, and how much longer it had the device than when that was fastest."""
+        """Seconds, and how much longer it held the device than at its fastest."""
         answer, = self.run(side, [work])
         fastest = self.fastest[tuple(work)] = min(answer["device_ns"],
                                                   self.fastest.get(tuple(work), answer["device_ns"]))
@@ -166,7 +166,7 @@ class Bench:
         self.figures.append(figure)
 
     def add_repetition(self, figure, side, works):
-        """One alone, both together, the other alone: what changes slowly concerns both sides."""
+        """One alone, both together, the other alone: slow changes of the machine then affect both sides."""
         def take():
             first, stretch = self.alone(side, works[0])
             together = self.together(side, works)
@@ -179,9 +179,9 @@ class Bench:
         figure.add_round([together / serial], [serial], [together])
 
     def quiet(self, take, impossible=lambda taken: False):
-        """What take() gives, and whether others had the cores meanwhile. Taken again if so, or if it
-        cannot be, as long as the run has retakes left: a short disturbance of one side may be too
-        little for the counters."""
+        """The result of take(), and whether other machines had the cores meanwhile. A disturbed or impossible
+        result is taken again as long as the run has retakes left: a short disturbance of one side may be too
+        small for the counters."""
         while True:
             watch = harness.Watch()
             taken = take()
@@ -234,8 +234,8 @@ class Bench:
                           own_core) for part in CROWD]
 
     def crowd(self):
-        """Eight programs; device and host phases of different lengths, all hosts on one core. The
-        busier of the two cores, by what the programs took alone, bounds the throughput."""
+        """Eight programs with device and host phases of different lengths, all hosts on one core. The busier
+        of the two cores, by the programs' times alone, bounds the throughput."""
         memory = self.plan.capacity // 4   # of each
         works = self.crowd_works(memory, own_core=False)
         for percent in self.plan.crowd_percents:
@@ -252,8 +252,8 @@ class Bench:
             self.figures.append(figure)
 
     def crowd_hosts(self):
-        """The same eight with a host core each: their host phases sleep. One after the other would
-        take their phases' lengths, and the device alone bounds the throughput."""
+        """The same eight with a host core each: their host phases sleep. In sequence they would take the sum
+        of their phases, and the device alone bounds the throughput."""
         plan = self.plan
         memory = plan.capacity // 4
         works = self.crowd_works(memory, own_core=True)
@@ -293,8 +293,8 @@ class Bench:
             self.figures.append(figure)
 
     def responses(self, daemon, batch_set=None):
-        """The median of the milliseconds that requests took, beside a batch tenant or alone, and what
-        that tenant did a second."""
+        """The median response time in milliseconds, beside a batch tenant or alone, and the batch tenant's
+        rate."""
         service = Instance(
             self.side_of(daemon, "--request", "30%", "--class", "latency"),
             [self.program, "serve", "--set", str(SERVICE_SET),
@@ -352,7 +352,7 @@ class Bench:
         return size / took["fresh_ns"], size / took["warm_ns"]
 
     def moving_speed(self, size):
-        """GB/s at which two programs' memory is moved that does not fit together."""
+        """GB/s at which the memory of two programs that do not fit together is moved."""
         side = self.side(self.config(size * 16 // 13))
         programs = [Instance(side, [self.program] + self.work(0.3, 0.3, self.plan.rounds, size))
                     for _ in range(2)]
@@ -374,9 +374,9 @@ class Bench:
         return moved / max(seconds, 1e-9) / 1e9
 
     def swap(self):
-        """Judged by memcpy into fresh pages of the usual 4 KiB, as memory comes that a program asks
-        for. divvy's own copies lie in huge pages, which are used again: memcpy into warm pages, which
-        pays for no page fault either, says how much of the hardware's speed is used."""
+        """Judged by memcpy into fresh pages of the usual 4 KiB, which a program gets when it allocates.
+        divvy's own copies lie in huge pages, which are used again. memcpy into warm pages, which has no page
+        faults either, shows how much of the hardware's speed is used."""
         size = self.plan.swap_set
 
         def take():

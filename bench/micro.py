@@ -1,5 +1,5 @@
-"""bench/run micro: what single OpenCL operations cost through divvy, as ratios to the bare vendor
-taken in the same moment."""
+"""bench/run micro: the cost of single OpenCL operations through divvy, as ratios to the bare vendor
+measured at the same time."""
 import json
 import pathlib
 import statistics
@@ -31,8 +31,8 @@ PROCESS_GROUPS = ["startup", "idle"]
 
 
 class Plan:
-    """How much of what. A repetition is one sample of every side; a round is a fresh set of
-    instances, for where memory and threads come to lie stays with an instance for its life."""
+    """Amounts of work. A repetition is one sample of every side. A round is a fresh set of instances, because
+    an instance keeps the placement of its memory and threads for its life."""
 
     def __init__(self, quick):
         self.rounds = 4 if quick else 10

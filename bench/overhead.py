@@ -18,8 +18,8 @@ PROGRAMS_FILE = harness.ROOT / "tests" / "apps" / "programs.py"
 GEOMEAN_BAR, WORST_BAR = 1.03, 1.10
 MEMORY_BAR = 1.01
 
-# What memory management costs those who have enough of it: objects that are placed and could be moved,
-# against objects that stay where the driver puts them.
+# The cost of memory management for programs that have enough memory: objects that are placed and could be
+# moved, against objects that stay where the driver puts them.
 MEMORY_OFF = 'devices:\n  - match: "*"\n    unified: no\n    swap: no\n'
 MEMORY_ON = 'devices:\n  - match: "*"\n    unified: no\n'
 
@@ -170,7 +170,7 @@ def figures_of(chosen, seconds, of_memory):
                         program.name + (" (long)" if long else ""), None, "s")
         figure.add_round([o / b for b, o in zip(bare, other)], bare, other)
         figures.append(figure)
-    # The spread of the mean is that of whole repetitions; that of the worst is its program's.
+    # The spread of the mean is taken over whole repetitions, that of the worst over its program.
     bar = MEMORY_BAR if of_memory else GEOMEAN_BAR
     geomean = Figure("overhead_geomean", "geometric mean", ("<=", bar),
                      value=geometric_mean([figure.value for figure in figures]))

@@ -1,6 +1,6 @@
-"""bench/run restarts: divvyd is restarted again and again, killed or asked to, under sixteen tenants that
+"""bench/run restarts: divvyd is restarted repeatedly, by SIGKILL or by request, under sixteen tenants that
 always have work. All results must be right, no call may fail, and over the whole run every tenant must have
-had what it is entitled to."""
+had its entitlement."""
 import argparse
 import random
 import signal
@@ -54,7 +54,7 @@ class Restarts:
         self.done = {signal.SIGKILL: 0, signal.SIGUSR1: 0}
 
     def __call__(self, trial):
-        """Spread over the trial, at random: also before a daemon has got ready."""
+        """Restarts at random moments of the trial, also before a daemon is ready."""
         moments = sorted(self.rng.uniform(1, self.seconds - 2) for _ in range(self.count))
         for moment in moments:
             trial.sleep_until(moment)
@@ -64,7 +64,7 @@ class Restarts:
 
 
 def measure(place, count, seconds, seed):
-    # 1 point of a share is what one turn in a hundred is: the run has to be long enough for that
+    # One turn in a hundred is 1 point of a share: the run has to be long enough for that
     with Side(place, "elastic", tenants()) as side:
         restarts = Restarts(side, count, seconds, seed)
         began = time.monotonic()
@@ -95,7 +95,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     count = 40 if options.quick else options.restarts
     print(SETTING)
-    # a turn of 10 ms is a point of a second: in a short run it takes more of them
+    # a turn of 10 ms is a point of a second: in a short run the deviation is larger
     bar = 3.0 if options.quick else 1.0
     worst = Figure("restarts.worst", "furthest from its entitlement", ("<=", bar), "points")
     mean = Figure("restarts.mean", "mean of all", None, "points")

@@ -1,6 +1,6 @@
-"""bench/run scale: grants while an operator looks: ten thousand sessions of a thousand tenants on 16
+"""bench/run scale: grant latency while an operator lists: ten thousand sessions of a thousand tenants on 16
 devices, a thousand of them waiting at any time, and `divvy ps`, `divvy tenants` and `divvy devices`
-asked for again and again. No vendor computes anything."""
+in a loop. No vendor computes anything."""
 import os
 import signal
 import subprocess
@@ -29,8 +29,8 @@ class Plan:
 
 
 def give_core(pid, core):
-    """A core of its own, before all that runs there, where we may: what is measured is how long grants
-    wait for divvyd, not for a core."""
+    """Gives a process a core of its own, with priority over all that runs there, where permitted: the bench
+    measures how long grants wait for divvyd, not for a core."""
     os.sched_setaffinity(pid, {core})
     try:
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))

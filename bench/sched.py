@@ -1,5 +1,5 @@
-"""bench/run sched: what the daemon alone can do: ten thousand sessions over real sockets, a
-thousand of them waiting at any time, eight devices. No vendor computes anything, but for the OpenCL
+"""bench/run sched: performance of the daemon alone: ten thousand sessions over real sockets, a
+thousand of them waiting at any time, eight devices. No vendor computes anything, except the OpenCL
 programs that run beside the crowd."""
 import json
 import os
@@ -84,7 +84,7 @@ class SystemDaemon(Daemon):
         return len(self.ask("ps")["sessions"])
 
     def await_descriptors(self, most, seconds=30):
-        """Seconds until divvyd has no more than so many open. Looks from outside: asking for the
+        """Seconds until divvyd has at most this many descriptors open. Looks from outside: asking for the
         sessions would keep divvyd busy."""
         start = time.monotonic()
         while self.descriptors() > most and time.monotonic() - start < seconds:
@@ -162,7 +162,7 @@ class Crowd:
 
 
 class Member(Instance):
-    """An instance that others are started beside before it is ready."""
+    """An instance that does not wait until it is ready, so that others can be started beside it."""
 
     def __init__(self, side, command):
         self.name = side.name
@@ -190,7 +190,7 @@ def single(key, label, value, bar=None):
 
 
 class NoneOf(Figure):
-    """A count of what must not happen: no noise excuses it."""
+    """A count of events that must not happen: no noise excuses them."""
 
     def __init__(self, key, label, count):
         super().__init__(key, label, ("<=", 0))
@@ -275,7 +275,7 @@ class Load:
 # ---- OpenCL programs beside the crowd ----
 
 class Programs:
-    """So many OpenCL programs at once, which check their own results."""
+    """Several OpenCL programs at once, which check their own results."""
 
     def __init__(self, daemon):
         self.side = Side("divvy", Arrangement("free"), daemon.tenant_environment(),
@@ -283,8 +283,8 @@ class Programs:
         self.program = str(harness.build_dir() / "tests" / "system" / "programs" / "compute")
 
     def run(self, seconds, count=OPENCL_PROGRAMS):
-        """Wall time of all, and the rounds that they computed. Each goes on for so many seconds;
-        with 0 it computes a single round."""
+        """Wall time of all, and the rounds that they computed. Each runs for this many seconds; with 0 it
+        computes a single round."""
         start = time.monotonic()
         children = [self.side.popen([self.program, str(number), str(seconds)],
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -299,7 +299,7 @@ class Programs:
 
 
 def rounds_of(child):
-    """What the program computed, and rightly."""
+    """The rounds that the program computed, all of them correct."""
     out, err = child.communicate(timeout=300)
     words = out.split()
     if child.returncode != 0 or words[:2] != ["ready", "done"]:
@@ -322,7 +322,7 @@ def beside(plan, crowded, crowd, quiet):
             stuck.extend(answer["stuck"] for answer in crowd.end())
 
     stuck = []
-    # The kernel cache is filled by one program: PoCL does not bear it when many do that at once.
+    # One program fills the kernel cache: PoCL fails when many do that at once.
     Programs(quiet).run(0, count=1)
     without, with_crowd = harness.interleave([quiet, crowded], plan.beside,
                                              lambda daemon: take(daemon, 0)[0])
@@ -351,7 +351,7 @@ def endings(daemon, crowd, scratch, empty_kib, empty_descriptors):
     half = CROWDS // 2
     survivors = SESSIONS - half * (SESSIONS // CROWDS)
     crowd.kill(crowd.members[:half])
-    # one for each session, one for each program, and for each user the set in which divvyd has its channels
+    # one for each session, one for each program, and for each user the epoll set of its channels
     users = TENANTS if tenants_are_users() else 1
     half_gone = daemon.await_descriptors(empty_descriptors + survivors + half + users)
     time.sleep(0.5)
@@ -402,8 +402,8 @@ def against_itself(plan, scratch):
 
 
 def emptiness(daemon, scratch):
-    """Memory of a fresh divvyd, and descriptors of one that has served before: what it opens when
-    first needed is no leak."""
+    """Memory of a fresh divvyd, and descriptors of one that has served before: descriptors opened on first
+    use are no leak."""
     pss_kib, descriptors = daemon.pss_kib(), daemon.descriptors()
     few = Crowd(daemon, scratch, CROWDS)
     few.run(0, 50, active=CROWDS)

@@ -64,8 +64,8 @@ def sliding(times):
 
 
 class Shares:
-    """How far the parts of the used device time are from what each tenant is entitled to, in
-    points, over the run and in windows of a second."""
+    """Deviation of each tenant's part of the used device time from its entitlement, in points, over the run
+    and in windows of a second."""
 
     def __init__(self, trial):
         entitled = [tenant.entitled for tenant in trial.tenants]
@@ -142,7 +142,7 @@ class Bench:
         return trial.disturbance.matters()
 
     def quiet_trial(self, tenants, seconds):
-        """Repeated, a few times, while others have the cores; the last one counts."""
+        """Repeats a trial a few times while other machines have the cores; the last one counts."""
         trial = self.trial("elastic", tenants(), seconds)
         for _ in range(self.plan.attempts - 1):
             if not self.disturbed(trial):
@@ -249,8 +249,8 @@ class Bench:
             # Windows that begin a second after the change and end before the next.
             first = round((number * quarter + 1) * NS_PER_S / BIN_NS)
             last = round((number + 1) * quarter * NS_PER_S / BIN_NS) - WINDOW_BINS
-            # Of the kernel time of all, as everywhere, where tenants are entitled to all of it; the
-            # limit of one who is alone is a part of the time itself.
+            # Where tenants are entitled to all of the time, parts are of the kernel time of all. The limit of
+            # a tenant that is alone is a part of the elapsed time.
             whole = [sum(parts) if sum(entitled) == 100 else 1
                      for parts in zip(*(times[first:last + 1] for times in used))]
             for index, percent in enumerate(entitled):
@@ -293,7 +293,7 @@ class Bench:
             busy_part = sum(sum(times) for times in bins) / (len(bins[0]) * BIN_NS)
             return busy_part, trial.kernels_in(settle, settle + seconds) / seconds
 
-        # The device is never more than all of the time busy.
+        # The device cannot be busy for more than all of the time.
         two = Figure("busy_two", "2 tenants (1 ms): busy, of what one keeps it busy", (">=", 98),
                      best=AT_MOST_ALL)
         cost = Figure("lease_cost", "1 tenant: busy time lost to leases", ("<=", 1),
@@ -301,8 +301,8 @@ class Bench:
         eight = Figure("busy_eight", "8 tenants: busy, of what one keeps it busy", (">=", 97),
                        best=AT_MOST_ALL)
         alone = Figure("busy_one", "  1 tenant: device busy", best=AT_MOST_ALL)
-        # The same kernel takes longer or shorter from one second to the next on a machine that is
-        # not ours alone: numbers of kernels follow that, the part of the time that is used does not.
+        # On a machine that is not ours alone, the same kernel takes longer or shorter from one second to the
+        # next. Kernel counts follow that; the part of the time that is used does not.
         rate = Figure("rate_eight", "  8 tenants: kernels a second, of those of one")
         tenants = [Tenant(f"t{i}", 1 / 8, Work(1.0)) for i in range(8)]
         with Side(self.place, "elastic", tenants) as leased, \
@@ -320,8 +320,8 @@ class Bench:
         return figures
 
     def slices(self):
-        """The geometric mean of the device time that tenants got: it falls when the device idles,
-        and when one tenant stands in the way of another."""
+        """The geometric mean of the tenants' device time: it falls when the device idles, and when one tenant
+        delays another."""
         lengths = ["learned", "1", "10", "100", "1000"]
         behind = {length: [] for length in lengths}
         rows = []
@@ -361,7 +361,7 @@ class Bench:
     # ---- changes under load ----
 
     def live(self):
-        """Every change is made with the command-line tool; its time is when that has returned."""
+        """The command-line tool makes every change; the time of a change is when the tool has returned."""
         step = self.plan.live_s
         changes = [   # command, then the shares of 'short' and 'long' that it should lead to
             (["set", "short", "--weight", "3"], 75),

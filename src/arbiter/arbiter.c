@@ -31,7 +31,7 @@ static void on_idle(void *owner)
     dvd_arbiter_stop(arbiter, false);
 }
 
-/* All sessions are gone: let the zygote go, whose end ends the loop. */
+/* All sessions are gone: stop the zygote. When it has ended, the event loop ends. */
 static void finish_stop(struct dvd_arbiter *arbiter)
 {
     dvd_keeper_quit(&arbiter->keeper); /* it has a copy of the zygote's socket */

@@ -23,15 +23,15 @@
 
 struct dvd_options {
     bool user;               /* no root: everything belongs to the calling user */
-    const char *directory;   /* NULL: the usual one */
-    const char *config_path; /* NULL: the usual one */
+    const char *directory;   /* NULL: the default */
+    const char *config_path; /* NULL: the default */
     const char *worker_path; /* NULL: look for it */
     unsigned idle_exit_s;    /* 0: never */
     int ready_fd;            /* -1: none */
     enum dv_log_level log_level;
 };
 
-/* Nothing but arbiter.c and its tests knows more than one part. */
+/* Only arbiter.c, restore.c and tests know more than one part. */
 struct dvd_arbiter {
     struct dvd_options options;
     sd_event *event;

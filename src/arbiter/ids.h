@@ -1,11 +1,11 @@
-/* Numbers of one thing are different types from numbers of another, so that the compiler finds one in the place of the
- * other. */
+/* Each kind of number has a type of its own, so that the compiler refuses one kind in place of
+ * another. */
 #ifndef DVD_IDS_H
 #define DVD_IDS_H
 
 #include <stdint.h>
 
-struct dvd_session_id { /* never given twice, also not by a later daemon */
+struct dvd_session_id { /* never reused, not even by a later daemon */
     uint64_t value;
 };
 #define DVD_SESSION_ID(value_) ((struct dvd_session_id){.value = (value_)})

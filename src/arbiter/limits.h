@@ -37,7 +37,7 @@
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
 #define DV_ZYGOTE_PAUSE_MAX_US (5 * DV_S)
 #define DV_MAX_ZYGOTE_REQUESTS (2 * DV_MAX_SESSIONS) /* that wait until it reads */
-#define DV_ZYGOTE_HEALTHY_US (10 * DV_S)             /* lived that long: the next pause is short again */
+#define DV_ZYGOTE_HEALTHY_US (10 * DV_S)             /* after this lifetime the next pause is short again */
 /* A probe that found nothing is repeated for a new session, but not more often than this; where there were
  * devices before, sessions wait for them and it is repeated sooner. */
 #define DV_PROBE_PAUSE_US (5 * DV_S)
@@ -73,7 +73,7 @@
 #define DV_COSTLY_USERS 16
 /* While other users send messages, too, the lease channels of a user have one part in DV_BUDGET_PART of
  * divvyd's processor time, and so have all callers of the control socket together. A user that has spent
- * DV_BUDGET_SPENT_NS is put off until what it has spent is DV_BUDGET_LEFT_NS below that. A user counts as
+ * DV_BUDGET_SPENT_NS waits until its spent time is DV_BUDGET_LEFT_NS below that. A user counts as
  * alone when divvyd has heard no other for DV_ALONE_AFTER_NS. That is longer than most holds of a device,
  * because a user that waits for a grant sends nothing. */
 #define DV_BUDGET_PART 10
@@ -86,7 +86,7 @@
 #define DV_ARENA_LOOK_US (1 * DV_S)
 #define DV_ARENA_STEP_US (20 * DV_MS)
 #define DV_ARENA_LOOKS 5
-#define DV_ARENA_OTHER_BYTES (UINT64_C(64) << 20) /* of it, for what belongs to no object */
+#define DV_ARENA_OTHER_BYTES (UINT64_C(64) << 20) /* of it, for memory that belongs to no object */
 
 #define DV_MAX_CONFIG_BYTES (1u << 20)
 #define DV_MAX_DEVICE_RULES 256
@@ -106,14 +106,14 @@
 #define DV_WORKER_MEMORY_MIN (UINT64_C(64) << 20) /* a worker needs some before it does anything */
 #define DV_WORKER_PROCESSES_MIN 16
 #define DV_WORKER_PROCESSES_MAX (1u << 20)
-/* By default: at least the first in all, and for each session that a user may have the second plus one for
- * each processor. */
+/* The default: the sessions that a user may have * (BESIDE + the number of processors), but at least
+ * USUAL. */
 #define DV_WORKER_PROCESSES_USUAL 2048
 #define DV_WORKER_PROCESSES_BESIDE 16
 #define DV_MAX_PATH 4096
 
-/* Lines that a worker, and all workers of a tenant, may write into the log, and the reads of a pipe per
- * interval. */
+/* Lines that a worker, and all workers of a tenant, may write into the log, and how often divvyd reads from a worker in
+ * an interval. */
 #define DV_WORKER_LINES_PER_S 10
 #define DV_WORKER_LINES_BURST 500
 #define DV_TENANT_LINES_PER_S 50
@@ -128,9 +128,9 @@
 #define DV_TRIMS_AT_ONCE 8
 #define DV_TRIM_LOST_US (40 * DV_S) /* no answer is expected after this time */
 
-/* Users that workers run as: in all, and for each user of programs (or as many as it may have sessions).
- * Of those whose sessions are over, half of a user's are kept, and all while a quarter of the range is
- * free. */
+/* Users that workers run as: the maximum in all, and for each user of programs (or sessions-per-user, if
+ * that is more). After their sessions end, half of a user's are kept, and all while a quarter of the range
+ * is free. */
 #define DV_MAX_WORKER_USERS (1u << 20)
 #define DV_MAX_WORKER_USERS_PER_UID 64
 

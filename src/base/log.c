@@ -1,4 +1,4 @@
-/* The log: one line a message on stderr, written with a single write(2) so that lines of several
+/* The log: one line per message on stderr, written with a single write(2) so that lines of several
  * processes do not mix. With a journal behind stderr the <N> prefix carries the priority. */
 #include "src/base/log.h"
 
@@ -42,7 +42,7 @@ void dv_log(enum dv_log_level level, const char *format, ...)
         length = sizeof line - 2;
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, length);
-    (void)written; /* nowhere left to complain */
+    (void)written; /* an error cannot be reported anywhere */
 }
 
 bool dv_log_within(struct dv_log_limit *limit, unsigned lines_per_s)

@@ -37,7 +37,7 @@ static inline void dv_priority_wake(bool soon, int nice)
 
     if (syscall(SYS_sched_setattr, 0, &attr, 0) == 0)
         return;
-    attr.nice = getpriority(PRIO_PROCESS, (id_t)gettid()); /* less is for the privileged */
+    attr.nice = getpriority(PRIO_PROCESS, (id_t)gettid()); /* lower values need privileges */
     syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 

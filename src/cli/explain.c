@@ -154,7 +154,7 @@ static void print_windows(const json_t *device)
     add_window(&table, "60 s", device, "share_60s_ppm", false);
     dv_table_finish(&table);
     if (strcmp(dv_http_text(device, "policy", ""), "elastic") != 0)
-        puts("  (only the policy elastic enforces what a tenant is entitled to)");
+        puts("  (only the policy elastic enforces entitlements)");
 }
 
 static void print_device(const json_t *device)

@@ -112,7 +112,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     dv_cli_error("there is no command '%s'. The commands are run, ps, tenants, devices, explain, "
-                 "set, policy and version; see `divvy --help`.",
+                 "set, policy, check and version; see `divvy --help`.",
                  argv[1]);
     return DV_EXIT_USAGE;
 }

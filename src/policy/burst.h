@@ -12,7 +12,7 @@ struct dv_burst_monitor {
     dv_ns bursts[DV_BURST_HISTORY]; /* the last ones, in a ring */
     unsigned count;                 /* of bursts so far */
     dv_ns open_ns;                  /* device time of the burst under way */
-    dv_ns longest_ns;               /* kernel: a long one counts at once and is forgotten slowly */
+    dv_ns longest_ns;               /* longest kernel: rises at once and falls slowly */
     bool idle;
     dv_ns idle_since;
     dv_ns kernel_estimate_ns; /* typical length of a kernel; 0: unknown */

@@ -1,5 +1,5 @@
 /* Weighted fair queueing: the tenant with the least device time for its weight goes next. Knows
- * weights only; it ignores requests, limits and classes. The yardstick for the other policies. */
+ * weights only; it ignores requests, limits and classes. The reference for the other policies. */
 #include "src/policy/order.h"
 
 static void fair_init(struct dv_policy *policy, dv_ns now)

@@ -63,7 +63,7 @@ void dv_line_insert(struct dv_policy_line *line, struct dv_line_entry *entry, ui
 void dv_line_remove(struct dv_line_entry *entry);
 /* Makes the entries ready whose start has come. */
 void dv_line_advance(struct dv_policy_line *line, uint64_t clock);
-/* The first entry that can be served now. If the clock went back, some entries are not ready again. */
+/* The first entry that can be served now. If the clock went back, some entries are no longer ready. */
 struct dv_line_entry *dv_line_first_ready(struct dv_policy_line *line, uint64_t clock);
 struct dv_line_entry *dv_line_first_ahead(struct dv_policy_line *line);
 

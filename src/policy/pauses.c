@@ -2,7 +2,7 @@
 #include "src/policy/pauses.h"
 
 #define ALL 256u
-#define HISTORY 8u /* gaps, about */
+#define HISTORY 8u /* about this many gaps count */
 
 void dv_pauses_note(struct dv_pauses *pauses, dv_ns gap_ns, dv_ns bridge_ns)
 {

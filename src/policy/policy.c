@@ -451,7 +451,7 @@ void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *sess
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now)
 {
     session->moving_most_ns = most_ns;
-    if (session->moving) /* saying so again gains nothing */
+    if (session->moving) /* a repeated call does not restart the time */
         return;
     session->moving = session->holding;
     session->moving_since = now;

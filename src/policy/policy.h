@@ -338,7 +338,7 @@ void dv_policy_set_away(struct dv_policy *policy, struct dv_policy_session *sess
 void dv_policy_moves(struct dv_policy_session *session, dv_ns most_ns, dv_ns now);
 /* The holder waits for room on the device, and no session that has it can be asked for it now. Other
  * holders are recalled at the end of their slice, as if a session waited for the device. If two wait for
- * each other, the one that began later is recalled at once. Ends with the hold. */
+ * each other, the one that began later is recalled almost at once. Ends with the hold. */
 void dv_policy_in_line(struct dv_policy *policy, struct dv_policy_session *session, bool in_line, dv_ns now);
 /* Whether a tenant of the class waits and could run. Only elastic knows classes; others say yes. */
 bool dv_policy_class_waits(const struct dv_policy *policy, enum dv_class class);
@@ -348,7 +348,7 @@ struct dv_decision dv_policy_moved(struct dv_policy *policy, struct dv_policy_se
                                    dv_ns now);
 /* A holder that should give back now; each is named once. Latency work waits, or the holder's time is
  * over (own_ns if it had been alone, or a slice that it did not end by itself) and another session can
- * run or its limit says so. NULL: none, and then *again says when to ask again (0: not before
+ * run or its limit requires it. NULL: none, and then *again says when to ask again (0: not before
  * something happens). */
 struct dv_policy_session *dv_policy_recall(struct dv_policy *policy, dv_ns now, dv_ns *again);
 /* How long the tenant's limit still keeps it from running; 0: not at all. */
@@ -389,8 +389,8 @@ void dv_policy_entitlements(const struct dv_share *shares, uint32_t count, uint3
 /* How far, in ns of device time, a backlogged tenant of the one class may be off its entitlement
  * over any window (divide by the window): a slice too much at one end, a slice too little at the
  * other, and half a slice for guarantees that fall due together; `slice_ns` and `kernel_ns` are the
- * longest of all sharing tenants. With slices of DV_SLICE_MAX_NS that is 25 ms, or 2.5 points of a
- * second. */
+ * longest of all sharing tenants. With slices of DV_SLICE_MAX_NS that is 25 ms, or 2.5 %
+ * of a one-second window. */
 dv_ns dv_policy_error_bound(dv_ns slice_ns, dv_ns kernel_ns);
 
 #endif

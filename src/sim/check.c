@@ -286,8 +286,8 @@ static int check_binding(struct dv_sim_reader *reader, const struct dv_workload 
     return dv_sim_complain(reader, find_key(reader, tenant->name, "device"), "there is no device '%s'", tenant->device);
 }
 
-/* The device that all copies of the tenant use from the time on that the file gives; NULL: not known
- * in advance. */
+/* The one device of all copies of the tenant, if they join at the time that the file gives; NULL: not
+ * known in advance. */
 static const struct dv_sim_device_spec *only_device(const struct dv_workload *workload,
                                                     const struct dv_sim_tenant_spec *tenant)
 {
@@ -322,8 +322,8 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
     return check_binding(reader, workload, tenant);
 }
 
-/* As when tenants are admitted: requests at one time must not exceed the device. Where tenants are
- * placed as they come, those that do not fit are refused then. */
+/* As at admission: the requests at one time must not exceed the device. Tenants that are placed when they
+ * come, and do not fit, are refused then. */
 static int check_requests(struct dv_sim_reader *reader, const struct dv_workload *workload)
 {
     for (uint64_t i = 0; i < workload->tenants_count; i++) {

@@ -22,7 +22,7 @@ struct dv_sim_tenant {
     struct dv_sim_tenant *next_there;
     struct dv_sim_session *sessions;
     bool present, left, refused;
-    dv_ns join_ns, leave_ns; /* it never comes if the first is not before the second */
+    dv_ns join_ns, leave_ns; /* it never joins if join_ns is not before leave_ns */
     dv_ns work_ns;           /* of kernels, then it leaves; 0: it stays */
     /* its results */
     dv_ns *bins; /* device time held in each bin; NULL: it has no device */

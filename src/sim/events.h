@@ -38,7 +38,7 @@ struct dv_event_queue {
 
 void dv_events_push(struct dv_event_queue *queue, dv_ns at, enum dv_event_type type, void *subject,
                     uint64_t generation);
-/* There must be one. */
+/* The queue must not be empty. */
 struct dv_event dv_events_pop(struct dv_event_queue *queue);
 void dv_events_fini(struct dv_event_queue *queue);
 

@@ -1,5 +1,5 @@
-/* The shares of a simulation as a picture (SVG, which every browser shows): one panel a device, one
- * line a tenant. */
+/* The shares of a simulation as a picture (SVG, which every browser shows): one panel per device, one
+ * line per tenant. */
 #include <errno.h>
 
 #include "src/sim/report.h"

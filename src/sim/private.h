@@ -52,7 +52,7 @@ struct dv_sim_session {
         uint64_t evict_due, evict_id; /* bytes it was asked to evict, and by which request */
         uint64_t place_id;            /* of its newest request for room */
         bool asked;                   /* that has no answer yet */
-        bool refused;                 /* it was answered with no */
+        bool refused;                 /* the answer was a refusal */
         bool queues;                  /* it asks for the rest at once, and waits */
         enum dv_copy copy;            /* of a piece, under way */
         uint64_t copy_bytes;

@@ -23,7 +23,7 @@ struct dv_sim_row {
 
 struct dv_sim_report {
     const struct dv_sim *sim;
-    struct dv_sim_row *rows; /* one a tenant */
+    struct dv_sim_row *rows; /* one per tenant */
     double useful;           /* part of the time in which kernels ran, mean of the devices' slots */
     double progress;         /* geometric mean over tenants of the time their kernels ran */
     double held;             /* part of the time in which leases were out */
@@ -35,12 +35,12 @@ struct dv_sim_report *dv_report_create(struct dv_sim *sim);
 void dv_report_destroy(struct dv_sim_report *report);
 
 void dv_report_print_table(const struct dv_sim_report *report, FILE *out);
-/* One line a simulation, for several at different loads: the part of the time in which kernels ran,
+/* One line per simulation, for several at different loads: the part of the time in which kernels ran,
  * and the part of the requests done in time, in all and for each entry of the file that has a
  * target. */
 void dv_report_print_load_head(const struct dv_workload *workload, FILE *out);
 void dv_report_print_load(const struct dv_sim_report *report, FILE *out);
-/* One line a tenant and tenth of a second: its share over the second that ends there. */
+/* One line per tenant and tenth of a second: its share over the second that ends there. */
 int dv_report_write_csv(const struct dv_sim_report *report, const char *path);
 /* The same as a picture. */
 int dv_report_write_svg(const struct dv_sim_report *report, const char *path);

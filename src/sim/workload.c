@@ -160,7 +160,7 @@ struct dv_workload *dv_workload_load(const char *path, char *error, size_t error
             snprintf(reader.complaint.what, sizeof reader.complaint.what, "%s", cyaml_strerror(result));
         explain(&reader);
     } else if (!workload) {
-        dv_sim_complain(&reader, 1, "there is nothing in this file");
+        dv_sim_complain(&reader, 1, "the file is empty");
     } else if (dv_sim_check(&reader, workload) < 0) {
         dv_workload_free(workload);
         workload = NULL;

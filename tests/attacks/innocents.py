@@ -1,6 +1,6 @@
 """Innocent tenants beside an attack: what they have of a device, and how long they wait for it.
 
-An attack that burns processor time slows everybody down, as two plain busy loops do. So each attack
+An attack that burns processor time slows all tenants down, as two plain busy loops do. So each attack
 is measured beside busy loops, in turns: it may cost the innocents no more than they do.
 """
 
@@ -15,7 +15,7 @@ import time
 import leasechannel as lease
 import strangers
 
-ATTACKER = 4002          # user number of whoever attacks
+ATTACKER = 4002          # user number of the attacker
 INNOCENTS = (4101, 4102)
 PHASE_S = 3.0
 REPEATS = (3, 4)        # turns, and as many more where those were not enough
@@ -88,8 +88,8 @@ def measure(daemon, seconds=PHASE_S):
 
 
 def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S):
-    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns. Where a
-    few turns say so more are measured, and all of them count: others may use the machine, too.
+    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns. If a few
+    turns say so, more are measured, and all of them count: others may use the machine, too.
 
     attack  makes a context manager within which the attack goes on
     """
@@ -108,7 +108,7 @@ def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S):
 
 
 def judge(shares, tails):
-    """What an attack did that it may not; nothing: None."""
+    """How an attack harmed the innocents, or None."""
     words = "; ".join("beside %s: %s %% of the device, p99 of a grant %s ms" % (
         name, ", ".join("%.1f" % share for share in shares[name]),
         ", ".join("%.2f" % (1e3 * tail) for tail in tails[name])) for name in shares)
@@ -130,8 +130,8 @@ def processor_seconds(pid):
 
 
 def assert_divvyd_is_idle(daemon, attack, settle_s=1.0, seconds=1.5, times=5):
-    """Fails if an attack keeps divvyd busy while innocents want something of it, too, by the median of a few times:
-    that can be told on a machine that others use, where shares and waits cannot."""
+    """Fails if an attack keeps divvyd busy while innocents need it, too, by the median of a few measurements. This
+    works on a machine that others use, where shares and waits do not."""
     used, shares = [], []
     with attack():
         time.sleep(settle_s)
@@ -149,7 +149,7 @@ ANSWER_S = 1.0   # on a busy machine
 
 
 def assert_answers(daemon, seconds=3.0):
-    """Fails if divvyd stands still: somebody opens sessions, is granted the device, and leaves."""
+    """Fails if divvyd stalls: opens sessions, which are granted the device, and leave."""
     longest, began = 0.0, time.monotonic()
     while (asked := time.monotonic()) < began + seconds:
         session = lease.Session(daemon)

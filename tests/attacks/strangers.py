@@ -1,4 +1,4 @@
-"""Programs of other users: a few lines of Python that run as somebody and say what came of it."""
+"""Programs of other users: a few lines of Python that run as a given user and print the result."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def start(daemon, user, code, *arguments, groups=(), **kwargs):
 
 
 def run(daemon, user, code, timeout=60, **kwargs):
-    """What it prints."""
+    """Returns what it prints."""
     child = start(daemon, user, code, **kwargs)
     try:
         said = child.communicate(timeout=timeout)[0].strip()

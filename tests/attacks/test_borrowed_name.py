@@ -1,4 +1,4 @@
-"""A user is called as a configured tenant is, or makes tenants by making cgroups."""
+"""A user has the name of a configured tenant, or makes tenants by making cgroups."""
 
 import os
 import pwd

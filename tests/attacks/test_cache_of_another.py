@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept somebody has put directories first: their own, or links."""
+"""Another user was first to make directories where compiled kernels are kept: its own, or links."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Whoever takes over one of divvy's processes finds few of root's rights there: the lists below are those of
+"""An attacker that takes over one of divvy's processes finds few of root's rights there: the lists below are those of
 docs/security.md."""
 
 import os
@@ -40,7 +40,7 @@ def assert_few_rights(daemon):
             assert capabilities(pid, which) == EXPECTED[name], (name, which)
         for which in ("CapInh", "CapAmb"):
             assert capabilities(pid, which) == set(), (name, which)
-        # a later keeper cannot narrow it; that it gains nothing by executing a program is the next line
+        # a later keeper cannot narrow it; the next line shows that it gains nothing by executing a program
         most = EXPECTED[name] if name != "divvy-keeper" else EXPECTED["divvyd"]
         assert capabilities(pid, "CapBnd") <= most, name
         with open("/proc/%d/status" % pid) as status:
@@ -101,7 +101,7 @@ SAME_USER = 0xffffffff
 @pytest.mark.parametrize("user, group, event", [
     (0, 4101, FAILED), (4101, 0, FAILED), (SAME_USER, SAME_USER, FAILED), (4101, 4101, PROBED)])
 def test_the_systems_zygote_makes_no_root(user, group, event):
-    """Not even for a divvyd that somebody has taken over."""
+    """Not even for a divvyd that an attacker has taken over."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = struct.pack("<IIQQII", MAGIC, PROBE, 0, 0, 0, 0) + struct.pack(
         "<IIII32s128s5656x", 0, user, group, 0, b"", b"/")

@@ -9,7 +9,7 @@ import leasechannel as lease
 
 
 def bring(channel, data, along):
-    """Whether the message could be sent: the kernel may refuse that, and divvyd may end who does so."""
+    """Whether the message could be sent: the kernel may refuse it, and divvyd may hang up on the sender."""
     try:
         channel.sendmsg([data], along)
         return True

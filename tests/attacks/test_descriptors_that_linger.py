@@ -1,4 +1,4 @@
-"""Somebody sends divvyd a descriptor that takes an hour to close: a TCP socket that waits for its peer."""
+"""A user sends divvyd a descriptor that takes an hour to close: a TCP socket that waits for its peer."""
 
 import pytest
 

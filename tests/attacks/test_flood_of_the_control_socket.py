@@ -1,5 +1,5 @@
-"""Somebody keeps the control socket busy: with a request that never ends, with questions, or with
-connections although it may not ask at all."""
+"""A user keeps the control socket busy: with a request that never ends, with questions, or with connections although
+it may not ask at all."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""One user's many sessions say whatever there is to say on a lease channel, over and over."""
+"""The many sessions of one user send every kind of message on their lease channels, over and over."""
 
 import contextlib
 

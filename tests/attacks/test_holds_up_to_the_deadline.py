@@ -1,4 +1,4 @@
-"""A tenant keeps each grant for almost as long as the deadline allows. What it has too much it gives back."""
+"""A tenant keeps each grant for almost as long as the deadline allows. It pays excess time back."""
 
 import pytest
 
@@ -14,7 +14,7 @@ SHARE_MOST = 0.58   # of two equal tenants; the rounds are few, and a turn more 
 
 @pytest.mark.parametrize("pause", [0, 0.003], ids=["stays", "leaves"])
 def test_long_holds_bring_no_more(pause):
-    """Whether the tenant stays in line or leaves the device for a moment after each hold."""
+    """The tenant stays queued, or leaves the device for a moment, after each hold."""
     with divvytest.Daemon(CONFIG, system=True) as daemon:
         victim = Player(daemon, VICTIM, SECONDS, 0.005)
         attacker = Player(daemon, ATTACKER, SECONDS, HOLD_S, pause=pause, again=not pause)
@@ -24,7 +24,7 @@ def test_long_holds_bring_no_more(pause):
 
 
 def test_long_holds_do_not_take_every_moment():
-    """Beside a program that asks again only after it has given back, as one does that waits for each kernel."""
+    """Beside a program that waits for each kernel, and so asks again only after it has given back."""
     with divvytest.Daemon(CONFIG, system=True) as daemon:
         victim = Player(daemon, VICTIM, SECONDS, 0.005, again=False)
         attacker = Player(daemon, ATTACKER, SECONDS, HOLD_S)

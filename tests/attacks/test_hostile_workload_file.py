@@ -1,4 +1,4 @@
-"""The simulator reads a file that somebody else has made."""
+"""The simulator reads a file from another user."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Somebody else listens where the client library looks for the user's own daemon."""
+"""Another user listens where the client library looks for the user's own daemon."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ def run_victim(program, user=VICTIM, timeout=60, **environment):
 
 @pytest.mark.skipif(os.path.exists("/run/divvy/session.sock"), reason="a daemon of the system runs here")
 def test_an_impostor_in_tmp_is_not_spoken_to(program, home):
-    """/tmp/divvy-UID is anybody's to make first."""
+    """Any user can make /tmp/divvy-UID first."""
     folder, report = "/tmp/divvy-%d" % VICTIM, os.path.join(home, "report")
     shutil.rmtree(folder, ignore_errors=True)
     child = impostor(folder, report)
@@ -112,7 +112,7 @@ def says_hello(program, home, user=VICTIM):
 
 
 def test_a_directory_of_its_own_is_spoken_to(program, home):
-    """So that the tests above would notice a word."""
+    """So that the tests above would notice a message."""
     assert says_hello(program, home)
 
 

@@ -94,8 +94,8 @@ def share_beside(daemon, how, seed):
 
 
 def test_lies_bring_no_share():
-    """Beside liars an honest tenant has what it has beside others that keep the device as long and run
-    two busy loops."""
+    """Beside liars, an honest tenant has the same share as beside tenants that keep the device as long and run two
+    busy loops."""
     seed = random.randrange(1 << 32)
     shares = {"truth": [], "lies": []}
     with divvytest.Daemon(CONFIG, system=True) as daemon:

@@ -40,7 +40,7 @@ def test_divvyd_waits_for_no_writer():
             attacker.communicate()
 
 
-# Has the kernel give it gigabytes, which somebody has to free.
+# Makes the kernel give it gigabytes, which a process has to free.
 FILL = """
 sys.path.insert(0, sys.argv[3])
 from test_hostile import RawClient

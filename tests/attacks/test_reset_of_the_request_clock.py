@@ -54,12 +54,12 @@ def test_changing_a_request_resets_no_clock():
         attacker = Player(daemon, ATTACKER, SECONDS, 0.005)
         with toggling(daemon):
             had, took = play(victim, attacker)
-        both = had["share"] + took["share"]   # the machine's own slowness is neither's
+        both = had["share"] + took["share"]   # slowness of the machine counts for neither
         assert had["share"] / both >= ENTITLED - POINTS_MOST, (had, took)
 
 
 def test_changes_are_bounded():
-    """More than a few changes within a second are refused, and a share that stays is none."""
+    """More than a few changes within a second are refused. A request for the same share is not a change."""
     with divvytest.Daemon("tenants:\n  - user: root\n    may-request: 10%\n", system=True) as daemon:
         began = time.monotonic()
         stays = leasechannel.Session(daemon, request=50001)

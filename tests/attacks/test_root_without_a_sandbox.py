@@ -56,7 +56,7 @@ def probe(daemon):
 
 def test_code_without_a_sandbox_is_not_roots(program, tmp_path):
     for directory in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        os.chmod(directory, 0o700)  # the worker's user cannot come from above
+        os.chmod(directory, 0o700)  # the worker's user cannot reach it from above
     with divvytest.Daemon("sandbox: no\n" + ALLOWED, system=True,
                           env={"DIVVY_CACHE": str(tmp_path / "caches")}) as daemon:
         with computing(daemon, program, INNOCENT) as worker:
@@ -67,7 +67,7 @@ def test_code_without_a_sandbox_is_not_roots(program, tmp_path):
 
 
 def test_no_sandbox_needs_a_word_more():
-    """An operator who switches sandboxes off for everybody's programs says so twice."""
+    """An operator who switches sandboxes off for all users' programs must allow it with a second setting."""
     for choice in ("no", "if-possible"):
         daemon = divvytest.Daemon("sandbox: %s\n" % choice, system=True)
         with pytest.raises(AssertionError, match="ended at once"), daemon:

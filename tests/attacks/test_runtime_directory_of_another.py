@@ -1,4 +1,4 @@
-"""Somebody has made the runtime directory first, as a link or as their own."""
+"""Another user has made the runtime directory first, as a link or as its own."""
 
 import os
 import shutil

@@ -23,7 +23,7 @@ def test_a_signal_to_the_group_reaches_nobody_else(program, kind, number):
             worker, others = session["worker_pid"], daemon.processes()
             nice = os.getpriority(os.PRIO_PROCESS, worker)
             done = daemon.run([program("evil"), "group", str(int(number))])
-            if "sent 1" not in done.stdout:   # it was in its own group, too; its priority it cannot change
+            if "sent 1" not in done.stdout:   # it was in its own group, too; it cannot change its priority
                 daemon.await_log("was ended by signal %d" % number)
             assert others <= daemon.processes(), daemon.log
             assert os.getpriority(os.PRIO_PROCESS, worker) == nice

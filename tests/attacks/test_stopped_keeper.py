@@ -1,4 +1,4 @@
-"""divvyd's own helpers stand still: grants go on, and so does everything else once they do."""
+"""divvyd's own helpers are stopped: grants go on, and everything else does once the helpers run again."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ def test_nobody_waits_for_a_helper_that_stands_still(name):
         lease.Session(daemon).close()   # its devices are known
         pid = helper(daemon, name)
         with stopped(pid), coming_and_going(daemon):
-            assert longest_wait(daemon, 7.0) < LONGEST_WAIT_S   # longer than divvyd's patience
+            assert longest_wait(daemon, 7.0) < LONGEST_WAIT_S   # longer than divvyd's timeout
             if name == "divvy-keeper":
                 daemon.await_log("the keeper has ended or does not answer: there is a new one")
 

@@ -1,5 +1,5 @@
-"""Programs connect, ask and vanish without a pause while divvyd is killed and started: whatever is being
-taken over when, nothing is left of them, and an honest session goes on."""
+"""Programs connect, ask and vanish without a pause while divvyd is killed and started. At whatever moment a takeover
+happens, nothing is left of them, and an honest session goes on."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The worker is its tenant's, but not the tenant's to read, trace or signal: it runs as another user."""
+"""A tenant cannot read, trace or signal its own worker: the worker runs as another user."""
 
 import os
 

@@ -29,7 +29,7 @@ def group_number():
 
 
 def test_a_worker_brings_nobody_into_a_group():
-    """Default: who may not open the card's nodes does not get them by way of a worker."""
+    """Default: a user who may not open the card's nodes does not get them by way of a worker."""
     config = 'devices:\n  - match: "*"\n    sandbox:\n      groups: [%s]\n' % GROUP
     with divvytest.Daemon(config, system=True) as daemon:
         assert say_hello(daemon, MEMBER, [group_number()]) == "0"
@@ -47,7 +47,7 @@ def test_sessions_are_for_a_group():
     with divvytest.Daemon("session-group: %s\n" % GROUP, system=True) as daemon:
         assert say_hello(daemon, MEMBER, [group_number()]) == "0"
         assert say_hello(daemon, STRANGER) == "not let in"
-        # a socket that the service manager has made lets in everybody; divvyd does not
+        # a socket that the service manager has made admits all users; divvyd does not
         os.chmod(os.path.join(daemon.dir, "session.sock"), 0o666)
         answer = say_hello(daemon, STRANGER)
         assert "only members of group " + GROUP in answer, answer

@@ -1,4 +1,4 @@
-"""Somebody never reads its welcomes. The kernel counts the descriptors in them as divvyd's, and bounds them."""
+"""A user never reads its welcomes. The kernel counts the descriptors in them as divvyd's, and bounds them."""
 
 
 import divvytest

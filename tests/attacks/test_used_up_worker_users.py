@@ -1,4 +1,4 @@
-"""Somebody uses up the users that workers run as, and the disk with what their directories hold."""
+"""A user exhausts the users that workers run as, and fills the disk with their directories."""
 
 import contextlib
 import os
@@ -80,8 +80,8 @@ def test_all_numbers_are_taken_at_the_start(program, caches):
 
 
 def test_nobody_shares_a_worker_user(program, caches):
-    """With more users than numbers the last ones are refused, and served once somebody has left."""
-    config = "worker-users: 1879048192-1879048195\n"   # the probe has one, and the last is for nobody
+    """With more users than numbers the last ones are refused, and served once another has left."""
+    config = "worker-users: 1879048192-1879048195\n"   # the probe has one, and the last is reserved
     with divvytest.Daemon(config, system=True, env={"DIVVY_CACHE": caches}) as daemon, \
             contextlib.ExitStack() as stack:
         children = []
@@ -104,7 +104,7 @@ def test_nobody_shares_a_worker_user(program, caches):
 
 
 def test_all_directories_together_are_bounded(caches):
-    """Those that nobody uses go, the least recently used first."""
+    """Unused directories are removed, the least recently used first."""
     fill(caches, range(FIRST, FIRST + 3))
     for i in range(3):
         path = os.path.join(caches, "%d-%d.%d" % (FIRST + i, i, 100000 + i), "kernels")

@@ -6,7 +6,7 @@ import divvytest
 import innocents
 import strangers
 
-WATCHES = (200, 1000)   # so many descriptors, in so many sets
+WATCHES = (200, 1000)   # this many descriptors, in this many sets
 
 WATCHED = """
 import resource, select

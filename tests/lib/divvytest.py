@@ -160,7 +160,7 @@ class Daemon:
     config_text  YAML configuration, or None for the defaults
     env          additions to divvyd's environment (and so to its workers')
     system       it serves every user, as the system's daemon does
-    user         number of the user who starts it, if not whoever runs the test
+    user         number of the user who starts it, if not the one that runs the test
 
     DIVVY_TEST_DIVVYD names another divvyd to use, say an instrumented one, with the same worker.
     """
@@ -329,11 +329,11 @@ class Daemon:
         return {pid for pid in found if is_alive(pid)}
 
     def kill_with_keeper(self):
-        """Nobody takes over what it leaves."""
-        self.process.send_signal(signal.SIGSTOP)  # it would start another
+        """Also kills the keeper, so that the next divvyd takes nothing over."""
+        self.process.send_signal(signal.SIGSTOP)  # it would start another keeper
         keeper = self.keeper()
         os.kill(keeper, signal.SIGKILL)
-        # until then it holds the old sockets open, and they would be taken for the next divvyd's
+        # until its end it holds the old sockets open, and they would be taken for the next divvyd's
         wait_for(lambda: not is_alive(keeper), 15, "the keeper does not end")
         self.kill(signal.SIGKILL)
 
@@ -462,12 +462,12 @@ def files_under(path):
                   for where, _, names in os.walk(path) for name in names)
 
 
-# What ends is gone within a second; a machine that others use may stop each process involved for a while.
+# Processes end within a second; on a shared machine each process involved may be stopped for a while.
 SOON_S = 10
 
 
 def assert_median(measure, low, high, of=3):
-    """Fails unless the median of several measurements lies between. One that is known to is not measured on."""
+    """Fails unless the median of several measurements lies between. Stops measuring when the result is certain."""
     seen = []
     while len(seen) < of:
         seen.append(measure())
@@ -501,10 +501,10 @@ class Leftovers:
         wait_for(self._settled, 10, "the daemon's processes have not started")
 
     def _settled(self):
-        """Whether the daemon's own processes have become what they are, and hold what they get."""
+        """Whether the daemon's own processes have their final names and descriptors."""
         names = set(map(name_of, self.daemon.processes()))
         if "divvy-zygote" not in names or "divvyd" in names:
-            return False  # just forked they are still called as the one who forked them
+            return False  # just forked, they still have the parent's name
         keeper = self.daemon.keeper()
         if not keeper or descriptors(keeper).count("socket") < 6:
             return False  # it has not read what it is given to keep: two listeners, the zygote's channel and log

@@ -1,4 +1,4 @@
-"""Bounds of workers that the kernel keeps, in real cgroups: of whichever version this machine has."""
+"""Limits of workers that the kernel enforces, in real cgroups of whichever version this machine has."""
 
 import contextlib
 import os
@@ -76,7 +76,7 @@ def bound_of(kind):
 
 
 def restart(daemon):
-    """Until it has taken over the sessions; to connect is possible before that."""
+    """Waits until it has taken over the sessions; connecting is possible before that."""
     daemon.start()
     daemon.await_log("sessions of the previous daemon go on")
 

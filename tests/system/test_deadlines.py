@@ -1,4 +1,4 @@
-"""Deadlines: who keeps a device that others wait for is ended, if the configuration says so."""
+"""Deadlines: a session that keeps a device others wait for is ended, if the configuration says so."""
 
 import subprocess
 import time

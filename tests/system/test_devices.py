@@ -1,4 +1,4 @@
-"""Machines with several devices: on which of them a tenant's request is kept, and who is told what."""
+"""Machines with several devices: which of them keeps a tenant's request, and which programs are told what."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ class Machine:
         raise AssertionError("the program ended: %s" % said)
 
     def settle(self, sessions):
-        """Until programs that have ended are gone from the daemon's books, too."""
+        """Waits until programs that have ended are gone from the daemon's books, too."""
         divvytest.wait_for(lambda: len(self.daemon.sessions()) == sessions, 10, "sessions do not end")
 
     def devices_of(self, session):
@@ -81,7 +81,7 @@ def test_requests_are_kept_where_sessions_are(machine):
 
 
 def test_a_device_that_the_program_chooses_takes_the_request_with_it(machine):
-    """Where it was admitted and does nothing is free again."""
+    """The device where it was admitted, but which it does not use, is free again."""
     for device in (3, 2, 1, 0):
         first = machine.start(device, 0, options=("--request", "100%"))
         (used, request), = machine.devices_of(first).items()
@@ -122,7 +122,7 @@ def test_a_context_of_all_devices_uses_those_with_queues(machine):
 
 
 def test_a_queue_on_a_full_device_is_refused(machine):
-    """The context is of all devices, so it is there already."""
+    """The context is of all devices, so it exists already."""
     machine.start(0, 0, options=HALF)
     answers = []
     for queue in range(4):
@@ -143,7 +143,7 @@ def test_sessions_without_requests_are_refused_nowhere(machine):
 
 
 def test_requests_survive_a_restart(machine):
-    """Promises, and the places that programs were admitted on but do not use, are as before."""
+    """Requests, and the devices that programs were admitted to but do not use, are as before."""
     sessions = [machine.start(device, 0, options=HALF) for device in (1, 1)]
     idle = lease.Session(machine.daemon, request=600_001)   # uses nothing so far
     before = [machine.devices_of(s) for s in (*sessions, idle.id)]
@@ -169,7 +169,7 @@ def test_leases_join_at_their_first_wish(machine):
     for device in range(4):
         first.say(lease.WANT, device=device)
         assert first.hear_of(device)[0] == lease.GRANT
-    # one process is one tenant: its requests are no sum
+    # one process is one tenant: its requests are not added up
     assert machine.devices_of(first.id) == {d: 700_000 for d in range(4)}
     first.close()
     second.close()
@@ -208,7 +208,7 @@ def test_what_an_operator_sets_holds_on_devices_used_later(machine):
 
 
 def test_programs_spread_out(machine):
-    """Each takes the first device that it sees, and that is one on which nobody is."""
+    """Each takes the first device that it sees, which is an unused one."""
     sessions = [machine.start(0, 0) for _ in range(8)]
     used = [d for s in sessions for d in machine.devices_of(s)]
     assert sorted(used[:4]) == [0, 1, 2, 3] and sorted(used) == sorted(2 * [0, 1, 2, 3])
@@ -227,7 +227,7 @@ def test_programs_that_start_together_spread_out(machine):
 
 
 def test_guarantees_count_more_than_numbers(machine):
-    """What somebody may expect of a device is what is not promised, by those who share it."""
+    """A program can expect the part of a device that is not promised, divided by the sessions that share it."""
     first = machine.start(0, 0, options=("--request", "90%"))
     taken = next(iter(machine.devices_of(first)))
     for _ in range(6):
@@ -235,7 +235,7 @@ def test_guarantees_count_more_than_numbers(machine):
 
 
 def test_memory_counts(machine):
-    """Nobody is sent to a device whose memory is reserved."""
+    """No program is sent to a device whose memory is reserved."""
     with contextlib.closing(lease.Session(machine.daemon)) as large:
         devices = json.loads(machine.daemon.cli("devices", "--json"))["devices"]
         large.say_of_memory(lease.RESERVE, devices[0]["memory_bytes"] * 15 // 16, number=1)
@@ -250,7 +250,7 @@ def test_the_vendors_order(program):
         machine = Machine(daemon, program("several"), stack)
         for _ in range(3):
             assert machine.devices_of(machine.start(0, 0, options=("--request", "30%"))) == {0: 300_000}
-        # it is the program that takes the first: where it was admitted counts for nothing
+        # the program takes the first device itself: the one where it was admitted does not matter
         lines, code, _ = machine.run(0, 0, options=("--request", "30%"))
         assert code == 3 and lines[-1] == "refused clCreateContext CL_DEVICE_NOT_AVAILABLE"
         assert machine.devices_of(machine.start(1, 0, options=("--request", "30%"))) == {1: 300_000}
@@ -335,7 +335,7 @@ def test_a_program_sees_the_devices_that_are_named(program, which, devices):
         lines, _, said = machine.run(99, 0, options=options)
         assert lines == ["devices %d" % len(devices)], said
         with contextlib.closing(lease.Session(daemon, devices=",".join(which))) as session:
-            for number in range(4):   # of those that it has not chosen it is told nothing
+            for number in range(4):   # it is told nothing of those that it has not chosen
                 session.say(lease.JOIN, serial=7, device=number)
                 if number in devices:
                     assert session.hear_of(number)[0] == lease.JOINED
@@ -497,7 +497,7 @@ def test_sets_that_do_not_fit_take_turns(two_slots):
 
 
 def test_a_set_is_what_was_there_in_the_last_hold(two_slots):
-    """Of what it has allocated it uses little, which is known once it has held the device."""
+    """It uses little of its allocated memory, which is known once it has held the device."""
     with contextlib.ExitStack() as stack:
         first, second = [reserving(stack, two_slots, 60) for _ in range(2)]
         for session in (first, second):

@@ -82,7 +82,7 @@ def test_abort(daemon, program):
 
 
 def test_leaving_while_a_kernel_runs(daemon, program):
-    """A kernel of minutes does not keep the worker of a tenant that is gone."""
+    """A kernel that runs for minutes does not keep the worker of a tenant that is gone."""
     before = divvytest.Leftovers(daemon)
     done = daemon.run([program("leave"), "kernel"], timeout=60)
     assert done.returncode == 0, done.stderr
@@ -145,8 +145,8 @@ def test_daemon_ends_with_its_workers(daemon, program):
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGUSR1])
 @pytest.mark.parametrize("path", list(divvytest.DATA_PATHS))
 def test_programs_outlive_a_daemon_that_leaves_them(path, program, signum):
-    """Without a daemon nobody gives the device to others: who has a worker waits for the next daemon
-    as long as it may, and then goes on, also those who were waiting for their turn."""
+    """Without a daemon no session is recalled or granted. A session with a worker waits for the next daemon as long
+    as it may, and then goes on, even if it was waiting for its turn."""
     with divvytest.Daemon((divvytest.DATA_PATHS[path] or "") + "restart-within: 1s\n") as daemon:
         outlive(daemon, program, signum)
 
@@ -175,8 +175,7 @@ def test_no_daemon_is_no_device(program, tmp_path):
 
 
 def test_a_zygote_that_found_no_memory_for_its_drivers(program):
-    """It has no devices to offer, and never will: another one takes its place, and programs that come
-    meanwhile wait for it."""
+    """It has no devices to offer, and never will. It is replaced, and programs that start meanwhile wait."""
     with divvytest.Daemon() as daemon:
         assert daemon.run([program("compute"), "1", "0"]).returncode == 0
         launcher = next(pid for pid in daemon.processes() if divvytest.name_of(pid) == "divvy-launcher")

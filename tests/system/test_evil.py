@@ -13,7 +13,7 @@ import pytest
 import divvytest
 
 DEADLINE_S = 0.5
-# the longest turn of one who is alone, and what a busy machine adds
+# the longest turn of a session that is alone, and the delay that a busy machine adds
 SLICE_S, LATE_S = 0.2, 5.0
 
 
@@ -76,7 +76,7 @@ def test_false_reports(daemon, program):
         with contextlib.ExitStack() as stack:
             liars = [stack.enter_context(evil(daemon, program, "lie", str(seed), "36000"))
                      for seed in range(3)]
-            # by its first lie a session may also come to grief, or wait for ever
+            # a session's first lie may also end it, or make it wait for ever
             said = []
             for liar in liars:
                 threading.Thread(target=lambda out=liar.stdout: said.append(out.readline()),
@@ -91,7 +91,7 @@ def test_false_reports(daemon, program):
 
 
 def waits_for_the_device(daemon):
-    """Somebody new gets the device within a slice, a kernel and the deadline."""
+    """A new session gets the device within a slice, a kernel and the deadline."""
     with contextlib.closing(lease.Session(daemon)) as probe:
         assert probe.status == 0, probe.text
         probe.say(lease.WANT)
@@ -104,24 +104,25 @@ def waits_for_the_device(daemon):
 
 
 def test_wild_writes(daemon, program):
-    """A kernel that writes over all memory it finds kills its own worker. What others have in theirs is
-    what they put there: they check it all the time."""
+    """A kernel that writes over all memory it finds kills its own worker. Other tenants' memory keeps its contents:
+    they check it all the time."""
     before = divvytest.Leftovers(daemon)
     with innocents(daemon, program):
         for _ in range(3):
             with evil(daemon, program, "wild") as child:
-                # what it finds in its own memory then is its own affair
+                # its own results do not matter then
                 divvytest.wait_for(lambda: not any(s["tenant_pid"] == child.pid
                                                    for s in daemon.sessions()), 60,
                                    "it did no harm")
-        # its program may have come to grief first, by what it found in the memory they share
+        # its program may have failed first, because of the contents of the memory they share
         assert re.search("worker [0-9]+ (was ended by signal|ended with code [1-9])", daemon.log)
         assert len([s for s in daemon.sessions() if s["command"] == "compute"]) == 2
     assert_nothing_left(daemon, before)
 
 
 def test_a_kernel_that_keeps_the_device(daemon, program):
-    """Who does not give back is ended after the deadline, so others wait for a slice and that."""
+    """A session that does not give the device back is ended after the deadline, so others wait for a slice and the
+    deadline."""
     before = divvytest.Leftovers(daemon)
     with evil(daemon, program, "hoard", "60") as child:
         session = daemon.session_of(child.pid)

@@ -1,5 +1,5 @@
-"""The library as a guest in somebody else's process: what the program does to itself, and what the
-library must leave alone."""
+"""The library as a guest in an application's process: what the program does to itself, and what the library must
+leave alone."""
 
 import subprocess
 
@@ -35,7 +35,7 @@ def test_no_descriptor_across_exec(daemon, program):
 
 
 def test_what_a_kernel_prints_is_taken_while_the_library_waits_for_the_device(program):
-    """A read on the program's behalf waits for the kernel, and the kernel until its words are taken."""
+    """A read for the program waits for the kernel, and the kernel waits until its output is taken."""
     lines = 400000
     with divvytest.Daemon(divvytest.DATA_PATHS["discrete"]) as daemon:
         done = run(daemon, [program("chatter"), str(lines)])
@@ -45,7 +45,7 @@ def test_what_a_kernel_prints_is_taken_while_the_library_waits_for_the_device(pr
 
 @pytest.mark.parametrize("path", list(divvytest.DATA_PATHS))
 def test_output_that_nobody_reads_keeps_no_device(program, path):
-    """The kernel ends and gives the device back; the program waits until its words are taken, and loses none."""
+    """The kernel ends and gives the device back. The program waits until its output is taken, and loses none."""
     lines = 200000   # 13 MB, more than pipes and the ring hold
     with divvytest.Daemon(divvytest.DATA_PATHS[path]) as daemon:
         run(daemon, [program("compute"), "1", "0"])   # compiles

@@ -1,5 +1,5 @@
-"""Hostile peers: clients that do with their sockets and their shared memory whatever they can. Others
-go on as if nothing were."""
+"""Hostile peers: clients that misuse their sockets and their shared memory in every way. Other tenants go on
+undisturbed."""
 
 import array
 import contextlib
@@ -79,7 +79,7 @@ def test_scribbling_in_shared_memory_hurts_nobody_else(daemon, program, seed):
                     memory[at:at + 8] = rng.randbytes(8)
         compute(daemon, program)
         daemon.cli("ps")
-    # the sessions' process is this one, which lives on: their workers go when it lets them go
+    # the sessions' process is this one, which does not end: their workers end when it releases them
     for session in daemon.sessions():
         with contextlib.suppress(ProcessLookupError):
             os.kill(session["worker_pid"], 9)
@@ -106,7 +106,7 @@ def test_descriptors_that_nobody_asked_for_are_closed(daemon, program):
 
 
 def test_a_socket_of_one_who_has_ended_is_nobodys(daemon):
-    """Who it came from is known by its process: whoever has the socket afterwards is somebody else."""
+    """The sender is identified by its process: another process that has the socket afterwards is not the sender."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pid = os.fork()
@@ -127,7 +127,7 @@ def test_a_socket_of_one_who_has_ended_is_nobodys(daemon):
 
 def test_who_floods_and_does_not_listen_holds_up_nobody(program):
     with contextlib.ExitStack() as stack:
-        # it gets the device, and does not hear that others want it
+        # it gets the device, and does not read the recall
         daemon = stack.enter_context(divvytest.Daemon("deadlines:\n  standard: 200ms\n"))
         flooder = stack.enter_context(contextlib.closing(lease.Session(daemon)))
         flooder.socket.setblocking(False)
@@ -147,7 +147,7 @@ def test_who_ignores_a_recall_delays_others_by_the_deadline(program):
         with contextlib.ExitStack() as stack:
             deaf, other = (stack.enter_context(contextlib.closing(lease.Session(daemon)))
                            for _ in range(2))
-            for _ in range(2):  # who was late once has all of its time again
+            for _ in range(2):  # a session that was late once has its full time again
                 deaf.say(lease.WANT)
                 while deaf.hear()[0] != lease.GRANT:
                     pass
@@ -206,7 +206,7 @@ def median_delay(session, count=200):
 
 
 def assert_delay_below(session, bar):
-    """Whole seconds may belong to others who use the machine, but not all of them."""
+    """Other users of the machine may take whole seconds, but not all of them."""
     seen = []
     while len(seen) < 8 and not (seen and seen[-1] < bar):
         seen.append(median_delay(session))
@@ -215,7 +215,7 @@ def assert_delay_below(session, bar):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_who_opens_sessions_without_end_delays_no_grant(program):
-    """Sessions begin by turns of users, and one at a time."""
+    """Users take turns in starting sessions, one at a time."""
     with divvytest.Daemon("tenants: []\nsessions-per-user: 1024\n", system=True) as daemon, contextlib.ExitStack() as stack:
         session = lease.Session(daemon)
         stack.callback(session.close)
@@ -294,7 +294,7 @@ while True:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_who_floods_from_many_sessions_delays_no_grant():
-    """All sessions of a user together are heard as much as another user's one."""
+    """All sessions of a user together are served as often as another user's single one."""
     with divvytest.Daemon("tenants: []\nsessions-per-user: 1024\n", system=True) as daemon, contextlib.ExitStack() as stack:
         for _ in range(3):
             child = stack.enter_context(subprocess.Popen(

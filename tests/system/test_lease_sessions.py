@@ -43,7 +43,7 @@ def test_again_is_a_wish_at_once(session):
     first.say(WANT)
     serial = first.granted()
     second.say(WANT)
-    assert first.hear()[0] == RECALL   # so the other's wish has arrived
+    assert first.hear()[0] == RECALL   # so the other's request has arrived
     first.say(RELEASE, serial, AGAIN)
     other = second.granted()
     second.say(RELEASE, other)
@@ -66,8 +66,8 @@ def test_a_cancelled_wish_is_not_granted(session):
     second.say(WANT)
     third.say(WANT)
     second.say(CANCEL)
-    assert first.hear()[0] == RECALL   # their wishes have arrived
-    time.sleep(QUIET_S)   # nothing tells that this has
+    assert first.hear()[0] == RECALL   # their requests have arrived
+    time.sleep(QUIET_S)   # no answer shows that this one has
     first.say(RELEASE, serial)
     third.granted()
     assert second.hear(QUIET_S) is None
@@ -125,7 +125,7 @@ def test_a_limit_holds_back_who_is_alone(daemon, session, hold_s):
 
 
 def test_leaving_does_not_shed_a_limit(daemon):
-    """Who comes back at once finds its limit as it left it."""
+    """A session that comes back at once finds its limit as it left it."""
     began, held, over = time.monotonic(), 0.0, False
     while not over:
         over = time.monotonic() - began > 2   # what was held before is still waited for

@@ -67,8 +67,8 @@ class Live:
         return next(t for t in tenants if t["name"] == tenant)["devices"][0]
 
     def work(self, seconds=2, enough=0):
-        """Commands finished for each session from now on: in so many seconds, or however long it
-        takes a busy machine until each has enough of them."""
+        """Commands finished for each session from now on: in this many seconds, or longer on a busy machine, until
+        each has enough of them."""
         def finished():
             return {s["id"]: s["commands"] for s in self.daemon.sessions()}
         before = finished()
@@ -81,7 +81,7 @@ class Live:
             time.sleep(0.2)
 
     def assert_part(self, session, other, low, high, rounds=SHORT, other_rounds=SHORT):
-        """Fails unless the first one's part of the work of two sessions comes to lie between."""
+        """Fails unless the first session's part of the work of both lies between."""
         def part():
             done = self.work(enough=40)
             mine, its = done[session] * rounds, done[other] * other_rounds
@@ -340,7 +340,7 @@ def test_explain_says_who_holds_the_device(machine):
     assert device["entitled_ppm"] == 500000
 
     def told_to_ann():
-        time.sleep(0.1)  # users may ask so often and not more often
+        time.sleep(0.1)  # users may not ask more often than this
         device = json.loads(machine.ask("explain", str(ann), "--json", uid=ANN))["devices"][0]
         assert "ben" not in device["why"] and "session" not in device["why"]
         return "another tenant has used the device" in device["why"]
@@ -414,7 +414,7 @@ def test_run_keeps_to_the_terms_of_its_user(machine):
     machine.start("--request", "60%", uid=ANN)
     assert machine.on_device("ann")["request_ppm"] == 600000
     assert "at most 60%" in machine.ask("run", "--request", "70%", "--", "true", uid=ANN, code=125)
-    # who may not ask for it is not told who has it
+    # a user that may not ask for it is not told which tenant has it
     complaint = machine.ask("run", "--request", "50%", "--", "true", uid=BEN, code=125)
     assert "tenant ben may request at most 0%" in complaint and "ann" not in complaint
 
@@ -460,7 +460,7 @@ def test_complaints_say_what_is_wrong(quiet, command, code, words):
 
 @pytest.fixture(scope="module")
 def quiet():
-    """A daemon that nobody uses, once for all the tests that only look at complaints."""
+    """An unused daemon, once for all the tests that only look at complaints."""
     with divvytest.Daemon() as daemon:
         live = Live(daemon, None)
         divvytest.wait_for(lambda: json.loads(live.ask("devices", "--json"))["devices"], 20,

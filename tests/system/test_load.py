@@ -1,5 +1,5 @@
-"""Many sessions at once: each gets its own right results, and the end of one, however it comes,
-is nothing to the others."""
+"""Many sessions at once: each gets its own correct results, and the end of one, however it comes, does not affect the
+others."""
 
 import os
 import random
@@ -16,7 +16,7 @@ class Tenants:
     """A crowd of compute programs, each with a seed of its own."""
 
     def __init__(self, daemon, program, count, seconds):
-        """They compute until finish(), and then for so many seconds more."""
+        """They compute until finish(), and then for this many seconds more."""
         self.daemon = daemon
         self.seconds = seconds
         self.children = []

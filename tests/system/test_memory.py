@@ -106,8 +106,7 @@ def dirty_card(more, script="", capacity="64MiB"):
 
 @pytest.mark.parametrize("copy", ["clEnqueueReadImage 1", "clEnqueueWriteImage 3"])
 def test_what_did_not_arrive_is_not_taken_for_content(program, copy):
-    """A copy out of the device, or the one back into it, ends with an error of its own; the queue goes
-    on as if nothing were."""
+    """A copy out of the device, or the one back into it, ends with an error of its own; the queue goes on."""
     quota = "tenants:\n  - name: everybody\n    memory: 4MiB\n"
     with dirty_card(quota, "complete %s status -5\n" % copy, "400KiB") as daemon:
         tenant = Tenant(daemon, program)
@@ -143,8 +142,8 @@ def test_who_trusts_the_driver_sees_what_it_left(program, kept):
 
 @pytest.mark.parametrize("kept", KEPT)
 def test_scrubbed_memory_on_a_real_device(program, kept):
-    """PoCL gives a session what the same session has freed: with `scrub` that is empty as well, and what
-    was never written stays so when it leaves the device and comes back."""
+    """PoCL gives a session memory that the same session has freed. With `scrub` that is empty as well, and memory
+    that was never written stays empty when it is evicted and comes back."""
     with divvytest.Daemon(config("32MiB", "64MiB", more="    scrub: yes\n" + KEPT[kept])) as daemon:
         tenant = Tenant(daemon, program)
         for size in [4096, 100_000, 20 * MIB] * 3:
@@ -165,7 +164,7 @@ def test_scrubbed_memory_on_a_real_device(program, kept):
 
 
 def test_memory_is_scrubbed_in_pieces_of_any_length(program):
-    """What one command needs is scrubbed in pieces: those of the large buffer begin anywhere."""
+    """The objects of one command are scrubbed in pieces: those of the large buffer begin anywhere."""
     with divvytest.Daemon(config("64MiB", more="    scrub: yes\n")) as daemon:
         tenant = Tenant(daemon, program)
         for small in (4, 12, 100):
@@ -198,7 +197,7 @@ def test_allocation_beyond_the_quota_fails(program, unified):
         assert tenant.ask("alloc", 1, 60 * MIB) == ALLOCATION_FAILURE
         tenant.do("fill", 0, 7)
         tenant.do("alloc", 2, 39 * MIB)
-        for seed in range(20):   # what was freed a moment ago is there again
+        for seed in range(20):   # memory freed a moment ago is available again
             tenant.do("free", 0)
             tenant.do("alloc", 0, 60 * MIB)
             tenant.do("fill", 0, seed)
@@ -226,7 +225,7 @@ def test_processes_of_a_tenant_share_its_quota(program):
     with divvytest.Daemon(config("2GiB", "100MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         first.do("alloc", 0, 1000)  # takes a credit that the second will need
-        # a worker that is called upon to give it back has a moment to do so, not for ever
+        # a worker that is asked to give it back has a moment to do so, not for ever
         divvytest.wait_for(lambda: second.ask("alloc", 0, 99 * MIB) == "ok", 10,
                            "the credit is not given back")
         assert first.ask("alloc", 1, 2 * MIB) == ALLOCATION_FAILURE
@@ -377,7 +376,7 @@ def test_two_programs_that_do_not_fit_together(program):
 
 
 def test_clean_and_changed_objects_leave_together(program):
-    """What is only read needs no copy when it leaves; what leaves with it does."""
+    """An object that is only read needs no copy when it is evicted; an object evicted with it does."""
     with divvytest.Daemon(config("24MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         for number in range(4):
@@ -399,7 +398,7 @@ def test_clean_and_changed_objects_leave_together(program):
 
 
 def test_room_that_was_granted_is_not_given_away_by_oneself(program):
-    """An object goes while others are brought in, for which the room is that seems to spare."""
+    """An object is released while others are brought in: the seemingly spare room is theirs."""
     with dirty_card("", "complete clEnqueueWriteBuffer * delay 150ms\n", "1GiB") as daemon:
         child = daemon.popen([program("meanwhile"), "release"], stdout=subprocess.PIPE)
         try:
@@ -425,7 +424,7 @@ def held_for_ever(daemon, program):
 
 
 def test_memory_comes_back_while_another_computes(program):
-    """A program that waits for its turn has what fits brought in meanwhile."""
+    """While a program waits for its turn, objects that fit are brought in."""
     with divvytest.Daemon(config("100MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         first.do("alloc", 0, 20 * MIB)
@@ -470,8 +469,8 @@ def test_only_who_holds_the_device_makes_others_leave_it(program):
 @pytest.mark.parametrize("deadline", [False, True])
 @pytest.mark.parametrize("answer", ["nothing", "little"])
 def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
-    """It has taken all there is, without a turn, and gives nothing back, or a little at a time: what it was
-    given is not its any more, with deadlines or without."""
+    """A session has placed all memory, without a turn, and evicts nothing, or a little at a time. It loses what it
+    was given, with deadlines or without."""
     text = config("16MiB", more="    room-patience: 3s\n") + ("deadlines:\n  standard: 1s\n" if deadline else "")
     with divvytest.Daemon(text) as daemon, contextlib.ExitStack() as stack:
         tenant = Tenant(daemon, program)
@@ -498,7 +497,7 @@ def test_who_keeps_memory_keeps_nobody_waiting(program, deadline, answer):
 
 
 def test_who_keeps_its_part_may_keep_it(program):
-    """Another's command that needs more waits for `room-patience`, and the next one not at all."""
+    """Another session's command that needs more waits for `room-patience`, and the next one not at all."""
     with divvytest.Daemon(config("16MiB", more="    room-patience: 3s\n")) as daemon, \
             contextlib.closing(leasechannel.Session(daemon, own_process=True)) as keeper:
         tenant = Tenant(daemon, program)
@@ -514,7 +513,7 @@ def test_who_keeps_its_part_may_keep_it(program):
 
 
 def test_nobody_makes_room_for_who_has_given_the_device_back(program):
-    """Who asked for it as the holder, and left, is not waited for, and nobody is late for it."""
+    """A holder that asked for room, and left, is not waited for, and no session is late because of it."""
     with divvytest.Daemon(config("16MiB") + "deadlines:\n  standard: 1s\n") as daemon, \
             contextlib.ExitStack() as stack:
         has_all, left = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
@@ -540,10 +539,10 @@ def processor_seconds(pid):
 
 
 def test_who_waits_for_its_turn_sleeps(program):
-    """Also when what it will need does not fit beside what others have there."""
+    """Also when the memory it will need does not fit beside that of others."""
     with divvytest.Daemon(config("64MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
-        for tenant in (first, second):  # the second makes the first leave
+        for tenant in (first, second):  # the second evicts the first
             tenant.do("alloc", 0, 48 * MIB)
             tenant.do("fill", 0, 5)
         with held_for_ever(daemon, program):
@@ -560,7 +559,7 @@ def test_who_waits_for_its_turn_sleeps(program):
 
 
 def test_who_waits_for_room_goes_on_when_divvyd_is_gone(program):
-    """Somebody who does not answer was asked to make it; then nobody is there to say that there is any."""
+    """A session that does not answer was asked to evict; then there is no divvyd to grant the room."""
     with divvytest.Daemon(config("100MiB")) as daemon:
         first, second = Tenant(daemon, program), Tenant(daemon, program)
         second.do("alloc", 0, 90 * MIB)
@@ -632,8 +631,8 @@ def test_random_steps_of_many_programs(program, more):
         check(daemon)
 
 
-# What a busy card may do and PoCL does not: copies in and out that take long, calls and news of an end
-# that come late, commands that start only when they are flushed.
+# Behaviour of a busy card that PoCL does not have: slow copies in and out, late calls and late reports of an end,
+# commands that start only when they are flushed.
 LATE_CARD = """device type gpu
 device unified no
 device memory 24MiB
@@ -679,7 +678,7 @@ def test_shrinking_a_quota_evicts(program):
 
 @pytest.mark.parametrize("quota", ["4MiB", "16MiB"])
 def test_who_could_not_leave_while_it_computed_is_asked_again(quota):
-    """By its own tenant, whose quota has become less, or else by another who needs the room."""
+    """For its own tenant, whose quota has been lowered, or for another that needs the room."""
     with divvytest.Daemon(config("16MiB", "16MiB")) as daemon, contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(contextlib.closing(leasechannel.Session(daemon)))
                          for _ in range(2))
@@ -934,8 +933,8 @@ def asks_for(session, bytes_, flags=0, number=2):
 
 
 def test_memory_is_taken_by_class_first():
-    """Also from one who has run last: batch work gives up its memory before standard work, and that
-    before a latency service."""
+    """Also from the session that ran last: batch work gives up its memory before standard work, and that before a
+    latency service."""
     with divvytest.Daemon(config("16MiB")) as daemon, contextlib.ExitStack() as stack:
         latency, standard, batch = (session_with_memory(stack, daemon, which, 4 * MIB)
                                     for which in (LATENCY, STANDARD, BATCH))
@@ -947,7 +946,7 @@ def test_memory_is_taken_by_class_first():
 
 
 def test_a_better_class_is_asked_last_of_all():
-    """Batch work first evicts what it has itself; only if that is not enough a service is asked."""
+    """Batch work first evicts its own objects; a service is asked only if that is not enough."""
     with divvytest.Daemon(config("16MiB")) as daemon, contextlib.ExitStack() as stack:
         service = session_with_memory(stack, daemon, LATENCY, 8 * MIB)
         batch = session_with_memory(stack, daemon, BATCH, 8 * MIB)
@@ -1082,8 +1081,8 @@ def serve_beside(program, buffers, requests):
 
 
 def test_a_service_stays_fast_beside_work_that_does_not_fit(program):
-    """Its memory stays on the device, and it does not wait for what the other moves. Medians of three
-    runs in turn, for the machine may be busy; the addition is what interrupting a piece costs then."""
+    """Its memory stays on the device, and it does not wait for the other's moves. Medians of three runs in turn,
+    because the machine may be busy; the addition is the cost of interrupting a piece."""
     fits, does_not = [], []
     for _ in range(3):
         took, _ = serve_beside(program, 8, 20)
@@ -1095,8 +1094,8 @@ def test_a_service_stays_fast_beside_work_that_does_not_fit(program):
 
 
 def test_frequent_interruptions_do_not_keep_a_large_object_away(program):
-    """A batch tenant's one buffer leaves for other work of its own, and comes back in a time in which
-    several requests of a service interrupt that."""
+    """A batch tenant's single buffer is evicted for its other work. While it comes back, several requests of a
+    service interrupt the move."""
     script = "complete clEnqueueWriteBuffer * delay 30ms\n"
     with dirty_card("tenants:\n  - per: program\n    memory: 4GiB\n    may-class: latency\n", script,
                     "512MiB") as daemon:
@@ -1121,7 +1120,7 @@ def test_frequent_interruptions_do_not_keep_a_large_object_away(program):
 
 
 def test_explain_shows_what_long_turns_cost_both_sides(program):
-    """How much of its time a session spends on moving, and how long others wait for that."""
+    """How much of its time a session spends on moving memory, and how long others wait for that."""
     with divvytest.Daemon(config("64MiB", more="    slice-max: 700ms\n")) as daemon:
         both = [Tenant(daemon, program) for _ in range(2)]
         for tenant in both:
@@ -1160,7 +1159,7 @@ def busy_machine():
 
 
 def compute_beside(daemon, program, programs, buffers, each, times):
-    """Every one of the programs works on all its buffers again and again; then all is as it should be."""
+    """Every one of the programs works on all its buffers again and again; then all contents are checked."""
     workers = [Tenant(daemon, program) for _ in range(programs)]
     for worker in workers:
         for number in range(buffers):
@@ -1193,7 +1192,7 @@ def test_no_command_fails_because_another_program_has_the_room(program, programs
 
 
 def test_a_command_can_have_the_room_of_the_one_it_waits_for(program):
-    """What that one used is free when it is over, although the other still refers to it."""
+    """The objects of that one are free when it is over, although the other still refers to it."""
     with divvytest.Daemon(divvytest.swapped("16MiB")) as daemon:
         done = daemon.run([program("follow"), "12", "10"])
         assert done.returncode == 0, (done.returncode, done.stderr, daemon.log)

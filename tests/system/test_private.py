@@ -62,7 +62,7 @@ def test_private_daemon(alone, program):
 
 
 def test_private_daemon_serves_several(alone, program):
-    """Programs started at the same time all work, whoever started the daemon."""
+    """Programs started at the same time all work, whichever of them started the daemon."""
     children = [subprocess.Popen([divvytest.binary("divvy"), "run", "--", program("compute"),
                                   str(seed), "1"], env=alone, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True) for seed in range(4)]

@@ -1,5 +1,5 @@
-"""divvyd is restarted under running tenants: killed, asked to leave, or in the middle of anything. Nobody
-notices: calls wait, results are right, shares and memory are those of before."""
+"""divvyd is restarted under running tenants: killed, asked to leave, or in the middle of anything. Programs
+do not notice: calls wait, results are right, shares and memory are those of before."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def end(children):
 
 
 def lasting(daemon):
-    """Those that outlive divvyd: each divvyd has a launcher of its own."""
+    """Processes that outlive divvyd: each divvyd has a launcher of its own."""
     return {pid for pid in daemon.processes() if divvytest.name_of(pid) != "divvy-launcher"}
 
 
@@ -64,7 +64,7 @@ def test_sessions_go_on(daemon, program, signum):
     children = start_tenants(daemon, program, 4)
     try:
         before = {s["id"]: s for s in daemon.sessions()}
-        everybody = lasting(daemon) & lasting(daemon)   # but who is there for a moment
+        everybody = lasting(daemon) & lasting(daemon)   # without short-lived processes
         for _ in range(3):
             restart(daemon, signum, 0.3)
             after = {s["id"]: s for s in daemon.sessions()}
@@ -112,7 +112,7 @@ def test_who_comes_meanwhile_waits(daemon, program, signum):
 
 
 def test_many_restarts_while_programs_come_and_go(daemon, program):
-    """In whatever a daemon is cut off, the program that it concerned does not notice."""
+    """At whatever step a daemon is cut off, the program concerned does not notice."""
     children = start_tenants(daemon, program, 2)
     coming = []
     try:
@@ -153,7 +153,7 @@ def test_what_an_operator_has_set_lasts(daemon, program):
 
 
 def test_without_keeper_sessions_go_on_alone(daemon, program):
-    """Who kills the keeper as well gets what there was before: programs go on, without arbitration."""
+    """When the keeper is killed as well, programs go on, without arbitration."""
     children = start_tenants(daemon, program, 2)
     try:
         daemon.kill_with_keeper()
@@ -222,7 +222,7 @@ def test_the_keeper_is_for_divvyd_alone(program):
 
 
 def test_a_state_file_that_was_spoiled(daemon, program):
-    """What it says is checked: nonsense is left out, and who it is about goes on alone."""
+    """Its contents are checked: nonsense is ignored, and the session concerned goes on alone."""
     children = start_tenants(daemon, program, 2)
     try:
         daemon.kill(signal.SIGKILL)
@@ -249,7 +249,7 @@ def test_who_does_not_read_is_asked_later(daemon):
     assert session.status == 0, session.text
     session.say(leasechannel.WANT)
     first = session.granted()
-    for serial in range(first, first + 3000):  # each is answered with a grant that nobody reads
+    for serial in range(first, first + 3000):  # each is answered with a grant that the session does not read
         session.say(leasechannel.RELEASE, serial=serial)
         session.say(leasechannel.WANT)
     restart(daemon, signal.SIGKILL)
@@ -273,8 +273,8 @@ def say_state(session, flags=0, placed=0, evicting=0):
 
 
 def test_an_answer_to_the_earlier_daemon_is_none_to_the_next():
-    """What a session was asked to give up before the restart it is not asked for again; but that it keeps
-    it, it has said to the daemon before."""
+    """A session that was asked to evict before the restart is not asked again; but its answer that it keeps the
+    memory went to the earlier daemon."""
     text = 'devices:\n  - match: "*"\n    unified: no\n    capacity: 16MiB\n'
     with divvytest.Daemon(text) as daemon:
         has_all, wants = leasechannel.Session(daemon), leasechannel.Session(daemon)

@@ -19,7 +19,7 @@ import divvytest
 
 NOBODY = 65534
 ATTEMPTS, OWN = 102, 12
-# Of these no machine keeps an ordinary user; of the others some do.
+# No machine keeps an ordinary user from these; some machines do from the others.
 FREE_TO_USERS = (
     "read a file in a home directory", "list a home directory", "read /etc/passwd",
     "read another tenant's compiled kernels", "list all tenants' caches", "find divvyd's sockets",
@@ -45,7 +45,7 @@ def readable_by_nobody(path):
 
 @contextlib.contextmanager
 def system_v_memory():
-    """The key of a segment that everybody may use."""
+    """The key of a segment that all users may use."""
     libc, create, remove = ctypes.CDLL(None, use_errno=True), 0o1000, 0
     segment = libc.shmget(os.getpid(), 4096, create | 0o666)
     assert segment >= 0, os.strerror(ctypes.get_errno())
@@ -296,14 +296,14 @@ def test_a_program_includes_nobody_elses_files(program, tmp_path, include):
 
 
 def impossible(config, **kwargs):
-    """A daemon of root's whom the kernel makes no namespaces for."""
+    """A daemon of root's for which the kernel makes no namespaces."""
     daemon = divvytest.Daemon(config, **kwargs)
     wrap(daemon, "exec setpriv --bounding-set -sys_admin $DIVVYD\n")
     return daemon
 
 
 def test_root_of_a_namespace_with_one_user_is_a_user(program):
-    """It can become nobody else, and what it has is one user's."""
+    """It can become no other user, and has only one user's rights."""
     daemon = divvytest.Daemon("sandbox: yes\n")
     wrap(daemon, "exec unshare --user --map-root-user $DIVVYD\n")
     with daemon:

@@ -44,8 +44,8 @@ class Stage:
             return requests.read().split()
 
     def complaint(self, starve):
-        """What is wrong with a run, or None. It may well go through: who asked can do without, or did
-        not ask this time."""
+        """The complaint about a run, or None. A run may succeed: the caller can do without, or did not ask this
+        time."""
         try:
             done = self.run(**starve)
         except AssertionError as no_end:

@@ -1,4 +1,4 @@
-"""The shipped unit: what it leaves divvyd is enough."""
+"""The shipped unit: the rights that it leaves divvyd are enough."""
 
 import configparser
 import os

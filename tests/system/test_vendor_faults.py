@@ -1,5 +1,5 @@
-"""A driver that fails, crashes, hangs, comes late or loses its device is the trouble of the tenant in
-whose worker it runs, and of nobody else.
+"""A driver that fails, crashes, hangs, comes late or loses its device affects only the tenant in
+whose worker it runs.
 
 The driver is the scripted vendor (tests/vendor). The tenant is `faults broad`, which goes through much
 of OpenCL. Runs without faults tell which functions of the vendor its worker calls, and how often; then
@@ -37,24 +37,24 @@ HANGING_AT_ONCE = 12  # they do nothing
 
 PROGRAM_LIMIT_S = 20
 INNOCENT_LIMIT_S = 15
-# For those that are made to hang, and for the others, who must never need it. The innocent tenant is of
-# the class without one.
+# For tenants that are made to hang, and for the others, which must never need it. The innocent tenant is of the class
+# without a deadline.
 DEADLINES = "deadlines:\n  batch: 300ms\n  standard: 3s\n"
 OVERDUE = "it kept a device for"
 OTHERS_WAIT = "the other tenant does not go on"
 LATE = "60ms"
-# Not what divvy itself says when a worker is lost (-5).
+# Differs from divvy's own error for a lost worker (-5).
 ERROR = -6
 LOST = -5
 
-# What a driver may do and PoCL does not: see tests/vendor/README.md.
+# Behaviour that drivers may have and PoCL does not: see tests/vendor/README.md.
 SETTINGS = "flush required\nmaps copied\n"
 
 PATHS = {
     "unified": "",
     # less than the tenants use, so that objects leave the device and come back, through pinned memory
     "swapped": "    unified: no\n    capacity: 2MiB\n    pinned: yes\n",
-    # who hangs keeps its memory on the device: so much that there is enough for all
+    # a tenant that hangs keeps its memory on the device: there is enough for all
     "roomy": "    unified: no\n",
 }
 
@@ -240,10 +240,10 @@ class Stage:
         return text.decode()
 
     def survey(self):
-        """What runs without faults call: the most calls of each function, the most commands of each,
-        and the functions of one run's commands in the order in which they ended."""
+        """The calls in runs without faults: the maximum number of calls of each function and of commands of each, and
+        the functions of one run's commands in the order in which they ended."""
         calls, completions, order = {}, {}, []
-        for _ in range(3):  # what is called depends a little on who is faster
+        for _ in range(3):  # the calls depend a little on which thread is faster
             case = self.run(Case("none", "", 0, ""))
             assert case.code == 0 and case.out == "printf_number 42\n", case.story("without a fault")
             lines = [line.split() for line in case.log.splitlines()]
@@ -293,7 +293,7 @@ class Stage:
                 break
             first += more
         if first.endswith(b"again\n"):
-            with self._lock:  # nobody's faults are current meanwhile
+            with self._lock:  # no faults are current meanwhile
                 with contextlib.suppress(BrokenPipeError):  # its code will tell
                     child.stdin.write("go\n")
                     child.stdin.flush()
@@ -306,8 +306,7 @@ class Stage:
         return case
 
     def run_hanging(self, case):
-        """Until it ends, or until it waits while the other tenant goes on, who cannot while the
-        device is kept from it."""
+        """Until it ends, or until it waits while the other tenant goes on, which cannot go on without the device."""
         child, log = self._start(case.rule, env={"DIVVY_CLASS": "batch"})
         deadline = time.monotonic() + PROGRAM_LIMIT_S
         while child.poll() is None and not case.took_place and time.monotonic() < deadline:
@@ -429,8 +428,8 @@ def script():
 
 
 def test_who_runs_goes_on_when_no_device_is_found_any_more(script):
-    """The driver lists nothing at the moment; what it said before is good for those who are there, also
-    for a divvyd that is started anew, which looks again for those who come."""
+    """The driver lists nothing at the moment. Running programs keep the devices that it listed before, even under a
+    restarted divvyd, which looks again for new programs."""
     text = 'devices:\n  - match: "*"\n    unified: no\n    sandbox:\n      paths: [%s]\n' % script.parent
     with divvytest.Daemon(text, env={
             "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
@@ -477,7 +476,7 @@ def ends_right(case):
 
 
 def may_begin_anew(case):
-    """Unless it never began: the loader looks for platforms but once in a process."""
+    """Unless it never began: the loader looks for platforms only once in a process."""
     anew = case.code == 0 or "anew right" in case.out or "in start: clGetPlatformIDs" in case.err
     return ends_well(case) or (None if anew else "no new context")
 
@@ -510,7 +509,7 @@ def test_a_call_that_fails(stages, path):
 
 
 def test_no_copy_that_fails_is_taken_for_done(stages):
-    """Whichever of those by which objects leave the device and come back."""
+    """Each of the copies by which objects are evicted and brought back."""
     stage = stages("swapped")
     cases = [Case("error", function, number, "{} {} return %d" % ERROR)
              for function in ("clEnqueueReadBuffer", "clEnqueueWriteBuffer")
@@ -528,7 +527,7 @@ def test_a_call_that_crashes(stages, path):
 
 @hanging_path
 def test_a_call_that_hangs(stages, path):
-    """Whoever keeps the device is ended; who does not may wait, until it is killed."""
+    """A session that keeps the device is ended; one that does not may wait, until it is killed."""
     stage = stages(path)
     cases = cases_of("hang", stage.calls, "{} {} hang")
     stage.run_all(cases, stage.run_hanging, hurts_nobody, HANGING_AT_ONCE)
@@ -584,7 +583,7 @@ def test_the_status_of_a_command_without_a_callback(stages):
                                   "clSetMemObjectDestructorCallback 1 return %d" % ERROR,
                                   "clReleaseMemObject 1 crash"])
 def test_released_memory_is_told_of(stages, rule):
-    """The destructor's callback comes, and with it what the tenant's quota has lent."""
+    """The destructor's callback comes, and the tenant's quota gets its bytes back."""
     done = run_single(stages("unified"), rule)
     assert "event 0\n" in done.stdout and "memory gone\n" in done.stdout, done.stdout + done.stderr
 
@@ -604,7 +603,7 @@ def test_contexts_are_released_while_they_are_told_of_an_end(stages):
 
 
 def test_memory_of_a_tenant_that_hangs():
-    """It does not hold the device, but what it has there is in others' way."""
+    """It does not hold the device, but its memory there is in the way of others."""
     with contextlib.ExitStack() as stack:
         # room for two of a program's large objects and a half: the first takes two
         stage = Stage(stack, "    unified: no\n    capacity: 640KiB\n")

@@ -21,7 +21,7 @@
 /* How a value is written. */
 enum kind { SIZE, TIME, SHARE, NUMBER };
 
-/* A key whose value lies between two bounds. Offsets: of the text (or, of a number, of a pointer to it) in the
+/* A key whose value lies between two bounds. Offsets: of the text (for a number: of a pointer to it) in the
  * structure that the file is read into, and of the value in the structure that divvyd uses. */
 struct range {
     const char *key;

@@ -60,9 +60,9 @@ struct dvd_device_rule {
     char *room_patience;             /* "30s": how long sessions may keep room from others; NULL: 30s */
     uint64_t room_patience_ns;       /* parsed; 0: absent */
     char *capacity;                  /* "8GiB": of its memory; NULL: what the vendor reports */
-    char *per_context;               /* what the vendor needs on the device for each context; NULL: nothing */
+    char *per_context;               /* device memory that the vendor needs for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* parsed; 0: absent */
-    struct dvd_sandbox_rule *sandbox;           /* NULL: nothing more than usual */
+    struct dvd_sandbox_rule *sandbox;           /* NULL: no additional needs */
     char *slice;                                /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns;                          /* parsed; 0: learned */
 };
@@ -79,7 +79,7 @@ struct dvd_tenant_rule {
     char *request, *limit, *may_request; /* "30%" */
     char *memory_request;                /* "2GiB" or "50%" that others cannot take; NULL: nothing */
     char *memory;                        /* "2GiB" or "50%" of a device; NULL: all of it */
-    char *host_memory;                   /* "4GiB": of what does not fit on a device; NULL: no limit of its own */
+    char *host_memory;                   /* "4GiB" for bytes beyond a device's memory; NULL: no own limit */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
     /* parsed */
@@ -110,14 +110,14 @@ struct dvd_config_file {
     char *worker_memory;             /* "8GiB": of the host, for all workers of a tenant's user; NULL: the default */
     uint64_t *worker_processes;      /* the same for processes and threads */
     char *worker_cgroup;             /* where those bounds are kept; NULL: below divvyd's own; "tenant" */
-    struct dvd_deadlines *deadlines; /* NULL: the usual ones */
+    struct dvd_deadlines *deadlines; /* NULL: the defaults */
     char *lease_sessions;            /* "yes", "no" or the name of a group; NULL: yes */
     char *restart_within;            /* "60s" */
 };
 
 /* How long a session of a class may keep a device after a recall. */
 struct dvd_deadlines {
-    char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the usual one */
+    char *latency, *standard, *batch, *idle; /* "30s" or "none"; NULL: the default */
 };
 
 enum dvd_sandbox_choice {
@@ -166,7 +166,7 @@ struct dvd_config {
     uint64_t worker_memory_bytes, worker_processes; /* of all workers of a tenant's user */
     bool tenants_cgroup;                            /* workers go into the cgroup of their program instead */
     uint64_t cache_bytes;                           /* of compiled kernels that a tenant may keep */
-    uint64_t caches_bytes;                          /* of all tenants; 0: the usual */
+    uint64_t caches_bytes;                          /* of all tenants; 0: the default */
     uid_t worker_uid_first, worker_uid_last;        /* of workers, when divvyd runs as root */
     uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dvd_config_ledger_terms */
     int lease_sessions;                   /* enum dvd_lease_sessions */
@@ -174,7 +174,7 @@ struct dvd_config {
     uint64_t restart_ns; /* how long sessions wait for the next daemon, if this one leaves them */
 };
 
-/* Above all users of systemd and distributions. */
+/* Above all user numbers that systemd and distributions use. */
 #define DV_WORKER_UID_FIRST 1879048192u
 #define DV_WORKER_UID_LAST 1879113727u
 #define DV_CACHE_BYTES_USUAL (UINT64_C(1) << 30)

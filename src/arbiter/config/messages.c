@@ -1,4 +1,4 @@
-/* What the operator is told of a wrong divvy.yaml: the line, the reason, and what was expected. */
+/* Error messages about divvy.yaml: the line, the reason, and the expected value. */
 #include "src/arbiter/config/messages.h"
 
 #include <errno.h>
@@ -101,7 +101,7 @@ static const char *rest_after(const char *what, const char *beginning)
     return strncmp(what, beginning, length) == 0 ? what + length : NULL;
 }
 
-/* Says in plain words what is wrong, and sets the key whose hint helps. */
+/* Describes the error in plain words, and sets the key whose expected values are shown. */
 static void put_plainly(struct dv_yaml_complaint *complaint, char *text, size_t bytes)
 {
     const char *what = complaint->what;

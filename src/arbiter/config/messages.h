@@ -1,4 +1,4 @@
-/* What the operator is told of a wrong divvy.yaml. */
+/* Error messages about divvy.yaml. */
 #ifndef DVD_CONFIG_MESSAGES_H
 #define DVD_CONFIG_MESSAGES_H
 
@@ -18,7 +18,7 @@ struct dvd_position {
 const char *dvd_config_hint(const char *key);
 /* Writes that a key has a wrong value. Returns -EINVAL. */
 int dvd_config_wrong(const struct dvd_position *position, const char *key, const char *value);
-/* Writes what libcyaml complains of. */
+/* Writes a message for an error that libcyaml has found. */
 void dvd_config_explain(struct dv_yaml_complaint *complaint, const char *path, const char *data, char *error,
                         size_t error_bytes);
 

@@ -27,7 +27,7 @@ struct dvd_tenant_terms {
     enum dv_class may_class;
 };
 
-/* A change of a share: only what is given changes. */
+/* A change of a share. Values that are not given stay as they are. */
 struct dvd_share_change {
     bool has_request, has_limit, has_weight, has_class, has_memory, has_memory_request;
     uint32_t request_ppm, limit_ppm, weight;
@@ -38,12 +38,12 @@ struct dvd_share_change {
 /* How long sessions may keep room from one that is queued for it, by default. */
 #define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
 
-/* A device, as the vendor reports and the configuration shapes it. */
+/* A device: the vendor's report with the configuration applied. */
 struct dvd_device_terms {
     char name[DV_MAX_DEVICE_NAME];
     bool is_shared_out;                 /* its time */
     bool is_hidden;                     /* from sessions that begin */
-    const struct dv_policy_ops *policy; /* that of the configuration, or the usual one */
+    const struct dv_policy_ops *policy; /* that of the configuration, or the default */
     uint32_t slots;
     dv_ns slice_ns; /* 0: learned */
     uint32_t moving_part_ppm;

@@ -1,7 +1,7 @@
 /* Listings: the documents with a row for each session, tenant or device. There may be many thousands
  * of rows, and grants must not wait for them: a listing is made in short steps of the event loop while
- * it is sent, and keeps only one row. So each row is right for its own moment, and sessions or tenants
- * that come or go meanwhile may be in it or not. */
+ * it is sent, and keeps only one row. So each row is correct when it is made. Sessions or tenants that
+ * come or go meanwhile may be listed or not. */
 #ifndef DVD_CONTROL_LISTINGS_H
 #define DVD_CONTROL_LISTINGS_H
 

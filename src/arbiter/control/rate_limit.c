@@ -14,7 +14,7 @@ struct dvd_caller {
         uint32_t is_operator;
     } key;
     unsigned connections;
-    uint64_t questions_us; /* what its questions have cost, each a part of a second; drains with time */
+    uint64_t questions_us; /* cost of its questions, each a fraction of a second; decreases with time */
     uint64_t counted_at_us;
     UT_hash_handle hh;
 };

@@ -36,7 +36,7 @@ static const struct route {
     const char *method;
     const char *begin, *end; /* of the path, with a name between them; end NULL: that is all of it */
     struct dvd_reply (*serve)(struct dvd_control *control, const struct dvd_request *request);
-    const char *only_operators; /* why others may not; NULL: they may */
+    const char *only_operators; /* the refusal for all other callers; NULL: all may call */
 } routes[] = {
     {"GET", "/v1/version", NULL, serve_version, NULL},
     {"GET", "/v1/devices", NULL, serve_devices, NULL},
@@ -78,8 +78,9 @@ struct dvd_reply dvd_routes_serve(struct dvd_control *control, const char *metho
             return dvd_view_error(MHD_HTTP_FORBIDDEN, route->only_operators);
         return route->serve(control, request);
     }
-    return dvd_view_error(MHD_HTTP_NOT_FOUND,
-                          "there are /v1/version, /v1/devices, /v1/sessions, /v1/tenants, /v1/check, /v1/hold, "
-                          "/v1/sessions/ID/explain, /v1/sessions/ID/share, /v1/tenants/NAME/share and "
-                          "/v1/devices/INDEX/policy");
+    return dvd_view_error(
+        MHD_HTTP_NOT_FOUND,
+        "unknown path; there are /v1/version, /v1/devices, /v1/sessions, /v1/tenants, /v1/check, /v1/hold, "
+        "/v1/sessions/ID/explain, /v1/sessions/ID/share, /v1/tenants/NAME/share and "
+        "/v1/devices/INDEX/policy");
 }

@@ -64,7 +64,7 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
-    if (reply.status == MHD_HTTP_TOO_MANY_REQUESTS) /* a peer that comes back too soon is refused before it can ask */
+    if (reply.status == MHD_HTTP_TOO_MANY_REQUESTS) /* a new connection is refused until the rate recovers */
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = MHD_queue_response(connection, reply.status, response);
     MHD_destroy_response(response);
@@ -126,7 +126,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
     (void)version;
     (void)upload;
     if (!*state && has_body(connection)) {
-        may_ask_now(connection); /* it counts */
+        may_ask_now(connection); /* counts against the rate */
         return MHD_NO;
     }
     if (!*state) {
@@ -201,7 +201,7 @@ static void take_connection(struct dvd_control *control, int accepted_fd)
         return;
     }
     MHD_add_connection(control->http, dv_take_fd(&fd), (struct sockaddr *)&address,
-                       sizeof address); /* which closes it if it fails */
+                       sizeof address); /* closes the socket if it fails */
 }
 
 /* ---- the event loop ---- */
@@ -232,8 +232,8 @@ static void listen_to_callers(struct dvd_control *control, bool listens)
     sd_event_source_set_enabled(control->io, listens ? SD_EVENT_ON : SD_EVENT_OFF);
 }
 
-/* All work for callers happens here, and is counted: while sessions send messages, callers have a part of
- * divvyd's time. accepts: the maximum number of connections to accept. */
+/* All work for callers happens here and is charged to them: while sessions send messages, callers have a
+ * limited part of divvyd's time. accepts: the maximum number of connections to accept. */
 static void run_http(struct dvd_control *control, int accepts)
 {
     dv_ns began = dvd_processor_time();

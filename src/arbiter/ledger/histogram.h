@@ -1,4 +1,4 @@
-/* How long something took: a histogram with four buckets an octave of nanoseconds. */
+/* How long something took: a histogram with four buckets per octave of nanoseconds. */
 #ifndef DVD_LEDGER_HISTOGRAM_H
 #define DVD_LEDGER_HISTOGRAM_H
 

@@ -200,9 +200,9 @@ int dvd_lessee_admit(struct dvd_lessee *lessee, const struct dvd_identity *ident
                      const struct dvd_share_change *change, char *text, size_t bytes);
 /* Writes records for its leases. From now on it may send messages. */
 void dvd_lessee_record(struct dvd_lessee *lessee);
-/* Takes a message of its lease channel. Anything in it may be false. */
+/* Handles a message of its lease channel. Its contents are not trusted. */
 void dvd_lessee_take(struct dvd_lessee *lessee, const union dv_channel_message *message, ssize_t bytes);
-/* Gives up whatever it holds. It stays a session of its tenant. */
+/* Gives up all that it holds. It stays a session of its tenant. */
 void dvd_lessee_part(struct dvd_lessee *lessee);
 /* The session is over. */
 void dvd_lessee_leave(struct dvd_lessee *lessee);

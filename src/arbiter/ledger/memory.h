@@ -38,7 +38,7 @@ struct dvd_lease_memory {
     bool keeps;                     /* it said that it has nothing more to evict */
     bool is_silent;                 /* it does not answer in time */
     dv_ns owes_since;               /* when it was first asked for what it has not evicted; 0: it owes nothing */
-    dv_ns kept_since;               /* when it last began to keep or to be silent; 0: it does neither */
+    dv_ns kept_since;               /* when it last began to keep memory, or stopped answering; 0: neither */
     unsigned late;                  /* how often in a row it did not answer in time */
     uint64_t away;                  /* evicted for others since it last ran, and not brought back */
     uint64_t place_asked;           /* room that it waits for; 0: none */

@@ -23,7 +23,7 @@ static inline uint64_t dvd_excess(uint64_t have, uint64_t more, uint64_t bound)
 
 /* Starts to share out the time of a device even if the configuration says otherwise by now. */
 void dvd_device_start_anyway(struct dvd_device *device);
-/* Grants and recalls whatever is due. */
+/* Sends all grants and recalls that are due. */
 void dvd_device_dispatch(struct dvd_device *device);
 /* The same soon, for callers that may run within a dispatch. */
 void dvd_device_dispatch_soon(struct dvd_device *device);

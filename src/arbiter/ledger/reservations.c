@@ -106,7 +106,7 @@ static void look_at(struct dvd_tenant_device *tenant, dv_ns when)
     tenant->memory.timer.fired = on_round;
     tenant->memory.timer.owner = tenant;
     if (timers->set(timers, &tenant->memory.timer, when) < 0)
-        dv_error("cannot set the timer of memory reservations: some may wait long");
+        dv_error("cannot set the timer for memory reservations: some may be delayed");
 }
 
 static void start_waiting(struct dvd_lease *lease, uint64_t id, uint64_t bytes)

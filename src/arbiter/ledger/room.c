@@ -570,7 +570,7 @@ static void take_place(struct dvd_lease *lease, const struct dv_memory_message *
         place_ahead(lease, m->id, m->bytes);
         return;
     }
-    if (!lease->policy.holding) /* it was recalled meanwhile, or lies */
+    if (!lease->policy.holding) /* it was recalled meanwhile, or the message is false */
         return;
     forget_ahead(lease);
     forget_refusal(lease);

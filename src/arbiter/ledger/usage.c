@@ -63,5 +63,5 @@ uint32_t dvd_usage_ppm(const struct dvd_usage *usage, unsigned window_s, dv_ns n
     uint64_t us = window_s == 1 ? sum(usage->fine, DVD_USAGE_FINE, usage->fine_newest, FINE_NS, from, now)
                                 : sum(usage->coarse, DVD_USAGE_COARSE, usage->coarse_newest, COARSE_NS, from, now);
     uint64_t ppm = us * 1000 * 1000000 / (now - from);
-    return ppm > 1000000 ? 1000000 : (uint32_t)ppm; /* buckets at the edges count in proportion */
+    return ppm > 1000000 ? 1000000 : (uint32_t)ppm; /* the oldest bucket counts in proportion */
 }

@@ -227,7 +227,7 @@ static void let_go(struct dvd_keeper *keeper)
     dv_close_fd(&keeper->fd);
 }
 
-/* Sends little by little, as sessions can be many: all others wait behind the first request. */
+/* Queues the first request. Others queue behind it and are sent in batches: there can be many sessions. */
 static void put_everything(struct dvd_keeper *keeper)
 {
     if (add_request(keeper, DV_KEEPER_PUT, DV_KEEPER_DAEMON) < 0)

@@ -98,7 +98,7 @@ static void cut_to_pattern(char *path, const char *pattern)
         }
 }
 
-/* Keeps the end of a path, which says most; a digest tells it from other paths, also forged ones. */
+/* Keeps the end of a path, its most specific part. A digest tells it from other paths, also forged ones. */
 static void shorten(const char *path, char *field, size_t bytes)
 {
     enum { DIGEST_BYTES = 16 };

@@ -1,4 +1,4 @@
-/* Work aside: a call that untrusted programs can make slow is made by a helper process, which ends with it. In
+/* Work aside: a helper process makes a call that untrusted programs can slow down, and ends after it. In
  * the kernel a write waits for other writes to the same file, and the last close of a descriptor waits until its
  * file is released. O_NONBLOCK and MSG_DONTWAIT do not change that. */
 #ifndef DVD_SYSTEM_ASIDE_H

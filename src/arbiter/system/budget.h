@@ -1,4 +1,4 @@
-/* A part of divvyd's processor time for a source of endless work. */
+/* Limits a source of endless work to a part of divvyd's processor time. */
 #ifndef DVD_SYSTEM_BUDGET_H
 #define DVD_SYSTEM_BUDGET_H
 
@@ -9,7 +9,7 @@
 #include "src/base/clock.h"
 
 struct dvd_budget {
-    dv_ns spent_ns; /* less what the time passed since makes up for */
+    dv_ns spent_ns; /* decreases as time passes, by 1/DV_BUDGET_PART of it */
     dv_ns counted_at;
 };
 
@@ -22,8 +22,8 @@ static inline dv_ns dvd_processor_time(void)
     return (dv_ns)time.tv_sec * DV_NS_PER_S + (dv_ns)time.tv_nsec;
 }
 
-/* Charges `took`. Returns for how long the source has to pause: 0 while it has less than its part, or when it is
- * alone; then it does not pay for that later either. */
+/* Charges `took`. Returns how long the source has to pause: 0 while it is within its part, or when it is
+ * alone. Time beyond its part that it uses alone is never charged. */
 static inline dv_ns dvd_budget_spend(struct dvd_budget *budget, dv_ns took, bool alone, dv_ns now)
 {
     dv_ns made_up = (now - budget->counted_at) / DV_BUDGET_PART;

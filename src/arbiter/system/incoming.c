@@ -69,7 +69,7 @@ static bool has_descriptors(int fd)
         if (recv(fd, &byte, sizeof byte, MSG_DONTWAIT) <= 0)
             return false;
     }
-    return true; /* possibly */
+    return true; /* unknown: assume one */
 }
 
 void dvd_incoming_close(struct dvd_asides *asides, int *fd)

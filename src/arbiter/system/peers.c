@@ -127,7 +127,7 @@ static bool is_in_our_pid_namespace(pid_t pid)
     return numbers && sscanf(numbers, "\nNSpid: %u%*[\t]%u", &ours, &below) == 1;
 }
 
-/* Looking at the namespace itself needs the right to trace every process, which divvyd does without. A user
+/* Reading the namespace itself needs the right to trace every process, which divvyd does not have. A user
  * namespace maps its users to those outside: a process with our map is in ours, or in an equivalent one that
  * root has made. */
 static bool has_our_users(pid_t pid)
@@ -146,7 +146,7 @@ bool dvd_peer_is_of_this_machine(int fd, const struct ucred *peer)
 {
     if (!is_in_our_pid_namespace(peer->pid) || !has_our_users(peer->pid))
         return false;
-    /* the pid was the peer's all the time */
+    /* checks that the pid is still the peer's */
     DV_AUTO_CLOSE int pidfd = dvd_peer_open_process(fd, peer->pid, peer->uid);
     return pidfd >= 0;
 }

@@ -212,7 +212,7 @@ static bool is_delegated(int directory)
            yes == '1';
 }
 
-/* If divvyd has stepped aside already, its own cgroup is the parent, which was checked then. */
+/* If divvyd has moved into DAEMON already, its own cgroup is the parent, which was checked then. */
 static bool leave_aside(char path[PATH_BYTES])
 {
     char *last = strrchr(path, '/');
@@ -235,7 +235,7 @@ static int open_bound(const struct dvd_cgroups_sources *sources, const char *con
     if (base < 0 || !*v2)
         return base < 0 ? base : enter(base, WORKERS);
     if (!wish->cgroup && if_possible && !aside && !is_delegated(base))
-        return -EPERM;                   /* it is not divvyd's to rearrange */
+        return -EPERM;                   /* divvyd must not change it */
     if (wish->cgroup && !wish->member) { /* the operator who named it may have left that to us */
         DV_AUTO_CLOSE int above = openat(base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         (void)pass_on(above, controller);
@@ -382,7 +382,7 @@ static void settle(int directory, bool v2, enum dvd_bound bound, uint64_t most)
 
     if (!list)
         return;
-    again = -1; /* the list's now */
+    again = -1; /* owned by the list now */
     for (struct dirent *entry; (entry = readdir(list));) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
             continue;
@@ -437,7 +437,7 @@ bool dvd_cgroups_open(struct dvd_cgroups *cgroups, const struct dvd_cgroups_sour
     for (int i = 0; i < DV_BOUND_COUNT; i++) {
         struct dvd_cgroups_bound *bound = &cgroups->bounds[i], before = *bound;
         bound->most = most[i];
-        if (most[i]) /* otherwise a directory of an earlier wish stays, to be tidied */
+        if (most[i]) /* otherwise an earlier directory stays, so that it is cleaned up */
             bound->kept = keep_bound(cgroups, (enum dvd_bound)i, sources, wish);
         bool stays = before.kept && bound->kept && same_place(before.directory, bound->directory);
         if (bound->kept)

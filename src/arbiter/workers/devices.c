@@ -25,7 +25,7 @@ static void clean_report(struct dv_device_report *report)
     report->host_unified = report->host_unified != 0;
 }
 
-/* Whether it makes no difference to a program which of the two it gets. */
+/* Whether the two devices are interchangeable for a program. */
 static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
 {
     return a->platform == b->platform && a->type == b->type && a->compute_units == b->compute_units &&

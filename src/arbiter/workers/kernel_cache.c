@@ -421,7 +421,7 @@ static struct dvd_kernel_cache *next_due(const struct dvd_kernel_caches *caches,
 /* Handles the result of a trim. */
 static void take_trimmed(struct dvd_kernel_caches *caches, struct dvd_kernel_cache *cache, int status, uint64_t bytes)
 {
-    bool again = cache->leaving && cache->trimmed_us == 0; /* it was let go while it was trimmed */
+    bool again = cache->leaving && cache->trimmed_us == 0; /* its removal was decided during the trim */
 
     if (cache->leaving && !again && (status == 0 || status == -ENOENT || status == -ESTALE)) {
         forget(caches, cache);
@@ -470,7 +470,7 @@ static void ask_trimmer(struct dvd_kernel_caches *caches, bool removals_only)
     }
 }
 
-/* Removes least recently used directories while numbers or bytes are too many. */
+/* Removes least recently used directories while too many numbers or bytes are in use. */
 static void make_room(struct dvd_kernel_caches *caches)
 {
     const struct dvd_worker_users *users = &caches->users;
@@ -480,7 +480,7 @@ static void make_room(struct dvd_kernel_caches *caches)
 
     DL_FOREACH (caches->trimmed_now, cache)
         leaving += cache->leaving;
-    DL_FOREACH (caches->trim_soon, cache) { /* removals come first, unless something is wrong */
+    DL_FOREACH (caches->trim_soon, cache) { /* removals come first in it, except after failures */
         if (!cache->leaving || ++leaving >= DV_TRIMS_AT_ONCE)
             break;
     }
@@ -511,7 +511,7 @@ int dvd_kernel_cache_next_trim(struct dvd_kernel_caches *caches, struct dv_zygot
         snprintf(request->sandbox.paths, sizeof request->sandbox.paths, "%u-%s", (unsigned)cache->uid, cache->name);
     }
     int fd = cache->leaving ? open_leaving(caches, request->sandbox.paths) : dvd_kernel_cache_open(caches, cache);
-    if (fd < 0) /* it is looked at again later; one that is to be removed may be gone */
+    if (fd < 0) /* tried again later; a directory to be removed may be gone */
         take_trimmed(caches, cache, fd, cache->bytes);
     return fd;
 }
@@ -580,7 +580,7 @@ void dvd_kernel_caches_open(struct dvd_kernel_caches *caches)
         open_caches(caches);
     if (!caches->trim_timer && sd_event_add_time_relative(caches->event, &caches->trim_timer, CLOCK_MONOTONIC,
                                                           DV_TRIM_LOOK_US, DV_S, on_trim, caches) < 0)
-        dv_warning("compiled kernels will not be kept within cache-size: no timer");
+        dv_warning("cannot set the trim timer: cache-size is not enforced");
 }
 
 void dvd_kernel_caches_fini(struct dvd_kernel_caches *caches)

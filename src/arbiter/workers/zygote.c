@@ -419,7 +419,7 @@ static void look_again(struct dvd_zygote *zygote)
     int error = sd_event_add_time_relative(zygote->event, timer, CLOCK_MONOTONIC, DV_PROBE_PAUSE_SHORT_US, 1 * DV_MS,
                                            on_look_again, zygote);
     if (error < 0) {
-        dv_error("cannot look for devices later, looking now: %s", strerror(-error));
+        dv_error("cannot set the timer for the next probe, probing now: %s", strerror(-error));
         zygote->events->look_again(zygote->owner);
     }
 }
@@ -447,7 +447,7 @@ static void take_probed(struct dvd_zygote *zygote)
     }
     dvd_sandboxes_probed(zygote->sandboxes, zygote->answer.device_count > 0);
     if (!dvd_devices_take(devices, &zygote->answer, now_us())) {
-        dv_error("the probe's answer makes no sense: ignored");
+        dv_error("invalid answer from the probe: ignored");
         return;
     }
     log_devices(devices);

@@ -55,7 +55,7 @@ struct dv_lease_message {
 };
 static_assert(sizeof(struct dv_lease_message) == 80, "wire");
 
-/* Estimates above this are nonsense. */
+/* Estimates above this are invalid. */
 #define DV_LEASE_ESTIMATE_MAX_NS (UINT64_C(3600) * 1000000000)
 
 #endif

@@ -77,7 +77,7 @@ struct dv_memory_message {
 };
 static_assert(sizeof(struct dv_memory_message) == 32, "wire");
 
-/* No device has more; larger numbers are nonsense. */
+/* No device has more; larger numbers are invalid. */
 #define DV_MEMORY_BYTES_MAX (UINT64_C(1) << 48)
 
 #endif

@@ -29,8 +29,8 @@ enum dv_keeper_op {
     DV_KEEPER_END = 17,
 };
 
-/* The kinds of descriptors of an id: bit N of `kinds` says that there is one of kind N, and they ride
- * along in this order. */
+/* The kinds of descriptors of an id: bit N of `kinds` says that there is one of kind N, and they are
+ * sent in this order. */
 enum dv_keeper_kind {
     DV_KEPT_TENANT,  /* pidfd of the tenant's process */
     DV_KEPT_WORKER,  /* pidfd of the worker */

@@ -10,7 +10,7 @@
  *
  * The file is sparse: only records that were ever used cost memory. A record counts once its first word
  * is 1, which is written last; each number in it can be written without the others. Times are of
- * CLOCK_MONOTONIC, so a file of an earlier boot means nothing. */
+ * CLOCK_MONOTONIC, so a file of an earlier boot is invalid. */
 #ifndef DV_WIRE_RESTART_STATE_H
 #define DV_WIRE_RESTART_STATE_H
 

@@ -71,7 +71,7 @@ enum dv_welcome_status {
     DV_WELCOME_GONE = 4,      /* second message only: the worker ended before it was ready */
 };
 
-/* divvyd -> client. With DV_WELCOME_OK one descriptor rides along: the session's shared memory,
+/* divvyd -> client. With DV_WELCOME_OK it carries one descriptor: the session's shared memory,
  * sealed against resizing. The client may close socket and descriptor once the shared header says
  * that the worker is ready; until then divvyd sends a second message if the worker ends. */
 struct dv_welcome {

@@ -46,7 +46,7 @@ static inline void *dv_ring_reserve(struct dv_ring_writer *w, uint64_t bytes)
     if (DV_SHM_RING_BYTES - (w->tail - w->head_seen) < need) {
         w->head_seen = atomic_load_explicit(&w->header->ring_head, memory_order_acquire);
         if (w->tail - w->head_seen > DV_SHM_RING_BYTES)
-            w->head_seen = w->tail - DV_SHM_RING_BYTES; /* nonsense from the other side: full */
+            w->head_seen = w->tail - DV_SHM_RING_BYTES; /* invalid: treat the ring as full */
         if (DV_SHM_RING_BYTES - (w->tail - w->head_seen) < need)
             return NULL;
     }

@@ -5,8 +5,8 @@
  *   DV_SHM_RING_OFFSET   command ring: client -> worker, variable records
  *   DV_SHM_UPCALL_OFFSET upcall ring: worker -> client, fixed records
  *   DV_SHM_OUTPUT_OFFSET bytes that kernels printed: worker -> client
- *   DV_SHM_QUEUE_OFFSET  one slot a command queue
- *   DV_SHM_EVENT_OFFSET  one slot an event
+ *   DV_SHM_QUEUE_OFFSET  one slot per command queue
+ *   DV_SHM_EVENT_OFFSET  one slot per event
  *   DV_SHM_ARENA_OFFSET  the arena, to the end: buffers, mapped regions, replies, staging
  *
  * The file is sparse and sealed against resizing: only touched pages cost memory. Each side copies
@@ -104,7 +104,7 @@ struct dv_shm_header {
     char text[512]; /* why the worker failed, when worker_state says so */
 
     /* Bytes of objects that may be created on each device without asking: the worker adds, both take.
-     * The worker keeps its own books. */
+     * The worker keeps an account of its own. */
     _Atomic uint64_t credit[DV_SHM_CREDITS]; /* of the first; see dv_shm_credit */
     _Atomic uint64_t reserved_bytes;         /* all that the worker has reserved at divvyd, as it says */
     _Atomic uint64_t placed_bytes;           /* all that it has on devices, as it says */

@@ -11,7 +11,7 @@
 #define AHEAD_ALONE_NS (20 * DV_NS_PER_MS)
 /* The lease's thread submits at most this number of commands right after a grant. They keep the device
  * busy until the main thread has woken, which submits the rest. The lease's thread has to listen to
- * divvyd, and it has a low nice value that must not serve a tenant for long. */
+ * divvyd, and a tenant must not use its low nice value for long. */
 #define LEASE_THREAD_MOST 4
 
 void dvk_gates_wake_main(struct dvk_runtime *runtime)
@@ -23,8 +23,8 @@ void dvk_gates_wake_main(struct dvk_runtime *runtime)
     dv_futex_wake(&runtime->header->worker_asleep, 1);
 }
 
-/* On the lease's thread. A session that waited for the device mostly sleeps, and while its main thread
- * wakes the device would be idle. */
+/* On the lease's thread. A session that waited for the device mostly sleeps, and the device would be idle
+ * while its main thread wakes. */
 static void granted(void *user, uint32_t device)
 {
     struct dvk_runtime *runtime = user;
@@ -173,8 +173,8 @@ static bool fits(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t co
     return false;
 }
 
-/* No more commands may follow under this grant. Once, unless more did, a fence makes the vendor report
- * the end of the last one, which otherwise would be noticed only when the ring is empty. */
+/* No more commands may follow under this grant. One fence makes the vendor report the end of the last
+ * command passed, which otherwise would be noticed only when the ring is empty. */
 static void close_gate(struct dvk_runtime *runtime, struct dvk_gate *gate)
 {
     uint64_t serial = dv_lease_serial(runtime->lease, gate->device);
@@ -209,11 +209,11 @@ bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t
     gate->look_ns = 0;
     if (!dvk_gate_reopen(gate))
         return false; /* until that end has been noticed here too */
-    /* It is not idle any more. On a core that we share with divvyd or the lease's thread, the grant
-     * would otherwise come when the ring has been read to its end, with the device idle until then. */
+    /* The session now wants the device. On a core that we share with divvyd or the lease's thread, the
+     * grant would otherwise come when the ring has been read to its end, with the device idle until then. */
     if (gate->flight.count == 0 && dv_lease_want(lease, gate->device))
         sched_yield();
-    bool held = dv_lease_held(lease, gate->device); /* a grant that comes from here on is not looked at */
+    bool held = dv_lease_held(lease, gate->device); /* a later grant is not considered */
     if (fits(runtime, gate, cost_ns)) {
         if (dv_lease_contended(lease, gate->device))
             hurry(runtime, gate, true);

@@ -2,8 +2,8 @@
  * whose dependencies are complete or already handed to it; user events, host commands and queue
  * order are kept here. Knows nothing of any API: a backend submits.
  *
- * One thread, the session's main thread, owns the graph. The only function that other threads
- * (the vendor's) may call is dvk_graph_report. */
+ * One thread at a time owns the graph: the session's main thread, or right after a grant, while that sleeps,
+ * the lease's thread. The vendor's threads may call dvk_graph_report only. */
 #ifndef DV_WORKER_CORE_GRAPH_H
 #define DV_WORKER_CORE_GRAPH_H
 
@@ -58,11 +58,11 @@ struct dvk_gate {
     uint64_t now_ns;               /* when a command was last let through; may be a little late */
     uint64_t since_clock_ns;       /* the work let through since the clock was read for it */
     uint64_t look_ns;              /* when the next one may be let through; 0: not before something ends */
-    _Atomic bool closes_with_more; /* commands wait that may not follow; false: there are none */
+    _Atomic bool closes_with_more; /* commands still wait when it closes */
     uint64_t fenced;               /* serial of the grant at whose end a fence was asked for */
     bool bringing;                 /* memory for the next command is on its way: the slice does not run */
     bool full;                     /* enough is with the vendor; more follows when half of it is done */
-    bool hurried;                  /* another session waits for the device: the last end is to be noticed */
+    bool hurried;                  /* another session waits for the device: notice the last end at once */
     uint64_t serial;               /* of the grant under which the last one was submitted */
 };
 
@@ -187,7 +187,7 @@ struct dvk_graph {
     uint32_t queue_count;
     _Atomic(struct dvk_node *) done; /* reported, not yet reaped: a stack */
     _Atomic uint32_t attention;      /* above 0: work waits for the main thread to reap */
-    _Atomic bool asleep;             /* the main thread is, or is about to be */
+    _Atomic bool asleep;             /* the main thread sleeps, or is about to */
 };
 
 int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner, void *shm);

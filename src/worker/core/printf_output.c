@@ -137,8 +137,8 @@ static void drain(struct dvk_runtime *runtime, bool may_keep)
         dvk_runtime_wake_client(runtime);
 }
 
-/* Only the reader's thread keeps output, since only that thread moves it later. Other threads leave in the pipe
- * what the ring does not take: that wakes the reader. */
+/* Only the reader's thread keeps output, since only that thread moves it later. Other threads leave excess
+ * output in the pipe, which wakes the reader. */
 void dvk_output_drain(struct dvk_runtime *runtime)
 {
     drain(runtime, false);

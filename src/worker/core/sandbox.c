@@ -56,7 +56,7 @@ static const char *const usual_paths[] = {
     "/proc/meminfo",
 };
 
-/* The kernel's /proc has no way to show its own processes and these few files alone, so it is mounted
+/* The kernel's /proc cannot be limited to the worker's own processes and these few files. So it is mounted
  * one step below, and links lead there. The worker is number 1 in its pid namespace. */
 #define PROCESSES_PLACE "/proc/own"
 static const char *const proc_links[][2] = {{"/proc/self", "own/self"},
@@ -322,7 +322,7 @@ static int put_view_together(struct view *view, const struct dv_sandbox_settings
         return failed(view, "cannot mount a view of the files on", view->root);
     for (size_t i = 0; status == 0 && i < sizeof usual_paths / sizeof usual_paths[0]; i++)
         status = show(view, usual_paths[i]);
-    if (status == 0) /* before what may be shown below it */
+    if (status == 0) /* before paths that may lie below it */
         status = give_scratch(view, sandbox, cache_fd < 0);
     if (status == 0 && vendors)
         status = show(view, vendors);
@@ -337,8 +337,8 @@ static int put_view_together(struct view *view, const struct dv_sandbox_settings
 
 static int change_view(struct view *view, const struct dv_sandbox_settings *sandbox, int cache_fd)
 {
-    /* Mounts made here stay here, and later mounts on the machine stay there: here they would be neither
-     * read-only nor without setuid programs. */
+    /* Keep mounts made here from the machine, and the machine's later mounts from here: they would be
+     * neither read-only nor without setuid programs. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return failed(view, "cannot separate from the machine's mounts at", "/");
     int status = put_view_together(view, sandbox, cache_fd);

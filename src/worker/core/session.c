@@ -113,7 +113,7 @@ void dvk_runtime_upcall(struct dvk_runtime *runtime, const struct dv_upcall *upc
             size_t capacity = runtime->overflow_capacity ? runtime->overflow_capacity * 2 : 1024;
             void *grown = realloc(runtime->overflow, capacity * sizeof *runtime->overflow);
             if (!grown)
-                dvk_runtime_abandon(runtime, "does not take its upcalls");
+                dvk_runtime_abandon(runtime, "does not read its upcall ring");
             runtime->overflow = grown;
             runtime->overflow_capacity = capacity;
         }

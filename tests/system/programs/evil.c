@@ -4,12 +4,12 @@
  *     evil lie SEED SECONDS     floods every socket of the worker with what divvyd might believe
  *     evil wild                 writes over all memory that the worker can write to
  *     evil hoard SECONDS        never gives the device back, in one kernel
- *     evil breed COUNT          starts so many processes, which stay
- *     evil jam WRITES           writes to its log so often, and keeps it locked
+ *     evil breed COUNT          starts this many processes, which stay
+ *     evil jam WRITES           writes to its log this often, and keeps it locked
  *     evil group SIGNAL         slows its process group down and sends it the signal
  *
- * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Whatever becomes of its own
- * results is its own affair: exit code 0 when all calls went well, 3 when one failed. */
+ * Prints "ready" when its kernel is compiled, and "lied" when its first lie went out. Its own results are
+ * not checked: exit code 0 when all calls went well, 3 when one failed. */
 #include "check.h"
 
 #include <signal.h>

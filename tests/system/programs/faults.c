@@ -6,14 +6,14 @@
  *     faults steady          the same small computation until standard input ends; says "round N"
  *     faults single RULE...  one kernel and one buffer, with rules for the vendor in the source; says
  *                            "event STATUS", "times known" or not, "memory gone" or not
- *     faults hoard           fills the device's memory, lets the device go and hangs in a question to the
+ *     faults hoard           fills the device's memory, gives the device back and hangs in a query to the
  *                            vendor; says "hoarding" before that
  *     faults parting         loses its worker again and again, each time while it releases contexts
  *
- * Each part of the first has objects of its own: an error in one is told and the next one begins, so that a fault
- * that was one call's is seen to stay that call's. Exit code 0: all right; 1: a wrong result that no
- * error told of; 3: an OpenCL call failed, and what was computed in spite of it is right. Each error
- * is a line "opencl error NAME in PART: CALL" on standard error. */
+ * Each part of the first has objects of its own: an error in one is reported and the next one begins, so
+ * that a fault of one call is seen to affect that call only. Exit code 0: all right; 1: a wrong result
+ * without a reported error; 3: an OpenCL call failed, and all other results are right. Each error is a line
+ * "opencl error NAME in PART: CALL" on standard error. */
 #include "check.h"
 
 #include <poll.h>
@@ -25,9 +25,9 @@
 #define BIG_WORDS ((size_t)64 << 10)
 #define BIG_BYTES (BIG_WORDS * sizeof(cl_uint))
 #define BIG_COUNT 6
-/* News of an error comes from another thread, and may come a little later than a wrong result. */
+/* An error is reported by another thread, perhaps a little later than a wrong result. */
 #define NEWS_MS 1000
-/* What a lost worker's contexts are told is told by then. */
+/* By then the contexts of a lost worker have been told. */
 #define PARTING_MS 20
 
 static const char *const source = "kernel void add(global uint *to, global const uint *a,\n"
@@ -83,7 +83,7 @@ static bool error_is_known(void)
     return errors > errors_before_part || atomic_load(&told) > atomic_load(&told_before_part);
 }
 
-/* A wrong result is excused by an error that the program could hear of. */
+/* A wrong result is excused by an error that was reported to the program. */
 static void right(bool is_right, const char *what)
 {
     if (is_right)
@@ -140,7 +140,7 @@ static void release_program(cl_program program)
         note(clReleaseProgram(program), "clReleaseProgram");
 }
 
-/* The end of a part: nothing of it is under way any more. */
+/* The end of a part: none of its commands is under way any more. */
 static void finish(cl_command_queue queue)
 {
     note(clFinish(queue), "clFinish");
@@ -168,7 +168,7 @@ static void count_from(cl_uint *data, size_t count, cl_uint first)
         data[i] = first + (cl_uint)i;
 }
 
-/* What follows in the queue is enqueued while something runs. */
+/* Later commands of the queue are enqueued while one runs. */
 static cl_int keep_busy(cl_command_queue queue, cl_program program)
 {
     cl_uint us = 3000;
@@ -198,13 +198,13 @@ static void close_scene(struct scene *s)
     for (size_t i = 0; i < COUNT_OF(queues); i++)
         if (queues[i])
             note(clReleaseCommandQueue(queues[i]), "clReleaseCommandQueue");
-    /* Who lets its context go while it is told of its worker's end: that is for "parting". */
+    /* Releasing a context while it is told of its worker's end is left to "parting". */
     if (s->context &&
         clGetSupportedImageFormats(s->context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D, 0, NULL, &count) < 0)
         dv_test_sleep_ms(PARTING_MS);
     if (s->context)
         note(clReleaseContext(s->context), "clReleaseContext");
-    /* Whatever the answer, with it all of the above is done. */
+    /* Whatever the answer, all of the above is done when it comes. */
     if (s->device)
         clCreateSubDevices(s->device, no_parts, 0, NULL, &count);
     *s = (struct scene){0};
@@ -464,7 +464,7 @@ static void use_events(struct scene *s)
 out:
     if (gate && !gate_is_set)
         clSetUserEventStatus(gate, -1);
-    /* Those that wait for what failed end with an error, which is no news. */
+    /* Commands that wait for a failed one end with an error, which is not reported again. */
     clFinish(s->loose);
     clFinish(s->queue);
     clFinish(s->wild);
@@ -616,7 +616,7 @@ static void use_programs(struct scene *s)
     TRY(clEnqueueReadBuffer(s->plain, buffer, CL_TRUE, 0, sizeof got, &got, 0, NULL, NULL));
     RIGHT(got == 64);
 
-    /* What is refused in any case, with whatever error. */
+    /* These calls are refused in any case, with whatever error. */
     MAKE(bad, clCreateProgramWithSource(s->context, 1, &broken, NULL, &error));
     error = clBuildProgram(bad, 1, &s->device, "", NULL, NULL);
     RIGHT(error < 0);
@@ -721,7 +721,7 @@ out:
         note(clReleaseCommandQueue(queue), "clReleaseCommandQueue");
 }
 
-/* More than a device of the test has at once, so that objects have to leave it and come back. */
+/* More than the test's device has at once, so that objects have to be evicted and brought back. */
 static void use_much_memory(struct scene *s)
 {
     cl_mem big[BIG_COUNT] = {NULL};
@@ -817,7 +817,7 @@ static int broad(bool may_begin_anew)
         hear_all(&scene);
         close_scene(&scene);
     }
-    /* The loader looks for platforms but once in a process. */
+    /* The loader looks for platforms only once in a process. */
     bool failed = errors || atomic_load(&told);
     if (may_begin_anew && failed && clGetPlatformIDs(1, &platform, NULL) == CL_SUCCESS) {
         char line[16];
@@ -975,8 +975,8 @@ static void CL_CALLBACK on_parting(const char *text, const void *info, size_t by
     (void)user;
 }
 
-/* The end of a worker is told to every context of its program on another thread, while this one lets the
- * contexts go. */
+/* Another thread tells every context of the program that its worker has ended, while this one releases the
+ * contexts. */
 static int parting(void)
 {
     enum { SESSIONS = 30, CONTEXTS = 400 };

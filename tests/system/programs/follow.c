@@ -1,4 +1,4 @@
-/* A command that waits for another of another queue, and needs the room of what that one used.
+/* A command that waits for another of another queue, and needs the room of its objects.
  *
  *     follow MIB ROUNDS
  *

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
         CHECK(clFinish(test.ooo_queue) < 0);
     }
 
-    /* What waited has ended with an error, and was told. */
+    /* Waiting commands have ended with an error, and their callbacks were called. */
     for (int i = 0; i < 500 && dv_test_event_status(pending) > CL_COMPLETE; i++)
         dv_test_sleep_ms(10);
     CHECK(dv_test_event_status(pending) < 0);
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     void *again = clEnqueueMapBuffer(test.queue, buffer, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &error);
     CHECK(again == NULL && error < 0);
     cl_context context = clCreateContext(NULL, 1, &test.device, NULL, NULL, &error);
-    /* A child has nothing of a session, be it the new one or the lost one. */
+    /* A child has no part of a session, neither of the new one nor of the lost one. */
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     CHECK(waitpid(pid, &status, 0) == pid && status == 0);
     if (context)
         clReleaseContext(context);
-    /* Still answered: what the client knows by itself. */
+    /* The client still answers what it knows by itself. */
     size_t size = 0;
     CHECK_CL(clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, NULL));
     CHECK(size == BYTES);

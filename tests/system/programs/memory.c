@@ -6,11 +6,11 @@
  *   free N
  *   fill N SEED        a kernel writes a pattern that depends on the seed
  *   bump N             a kernel adds one to every word
- *   bumps N M TIMES    bumps the buffers from N to M in turn, so many times, without waiting in between
+ *   bumps N M TIMES    bumps the buffers from N to M in turn, TIMES times, without waiting in between
  *   sum N M            a kernel adds buffer M, which it only reads, to buffer N
- *   check N SEED PLUS  reads buffer N: is it the pattern, plus so much?
+ *   check N SEED PLUS  reads buffer N: is it the pattern, plus PLUS?
  *   part N             bumps the second half of it through a sub-buffer
- *   view N WIDTH       creates an image of so many pixels over it, looks at one, lets go of it
+ *   view N WIDTH       creates an image of WIDTH pixels over it, looks at one, lets go of it
  *   image N W H SEED   creates image N and writes a pattern into it
  *   imagecheck N SEED
  *   fresh N BYTES      creates buffer N and reads it: is it all zeros?

@@ -2,7 +2,7 @@
  *
  *     parts parts|devices SECONDS
  *
- * Makes a queue for each sub-device of one compute unit, or for each device, keeps all of them busy for so
+ * Makes a queue for each sub-device of one compute unit, or for each device, keeps all of them busy for that
  * many seconds, and prints "ready" when it begins and "kernels N" at its end. */
 #include "check.h"
 

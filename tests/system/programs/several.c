@@ -5,7 +5,7 @@
  * CONTEXT is the number of the device, as OpenCL lists them, that a context is made for, or "all";
  * QUEUE the number of the one on which it computes, within the context. Prints "devices N", then what
  * the context's function is told as "told TEXT", then "refused CALL ERROR" if a call fails, or "ready"
- * when it has computed; computes on for so many seconds. Exit code 0: all right; 3: refused. */
+ * when it has computed; computes on for that many seconds. Exit code 0: all right; 3: refused. */
 #include "check.h"
 
 #include <unistd.h>

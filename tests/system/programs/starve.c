@@ -1,12 +1,12 @@
 /* To be preloaded into a tenant: the client library does not get the memory, or the thread, that it asks
- * for. What other code of the process asks for is not touched.
+ * for. Requests of other code in the process are not touched.
  *
  *     STARVE_AT=N       the N-th request of the client's fails
  *     STARVE_PLACE=P    ... counting only those from this place in the library
  *     STARVE_ON=1       ... and so do all that follow it
  *     STARVE_LIST=FILE  at the end of the process: for each request the place that it came from
  *
- * A place is the offset, in hexadecimal, of what a request returns to. */
+ * A place is the offset, in hexadecimal, of a request's return address. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -24,7 +24,7 @@
 static unsigned long fails_at, fails_from_place;
 static bool fails_on;
 static const char *list_name;
-static _Atomic bool is_ready; /* what is asked for before that is not the client's */
+static _Atomic bool is_ready; /* earlier requests are not the client's */
 
 static _Atomic uintptr_t client_start, client_end; /* the end is set last */
 static atomic_ulong counted, listed;

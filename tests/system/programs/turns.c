@@ -1,5 +1,5 @@
 /* turns ROUNDS SECONDS: says "ready", waits for a line, then keeps the device busy with kernels of
- * one length for so long, and says how many it ran. */
+ * one length for that long, and says how many it ran. */
 #include "check.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What faults.c includes in a program of its own. */
+/* Included by a program in faults.c. */
 kernel void inc(global uint *data)
 {
 }
