@@ -15,7 +15,7 @@ MIB = 1 << 20
 # settings of the workers' allocator: freed pages are used again, as those of a card's memory are
 CARD_MEMORY = {"MALLOC_CONF": "dirty_decay_ms:-1,oversize_threshold:0"}
 FIXED_SLICE = "10ms"
-# Makespans are measured for an operator who wants throughput: a device phase may be one turn.
+# Makespans are measured for an operator who wants throughput: a device phase may be one slice.
 LONG_TURNS = "10s"
 # If a program alone holds the device this much longer than at its fastest, other programs slow the core down
 # without any counter showing it: on the same physical core, or in the same memory.
@@ -46,7 +46,7 @@ class Plan:
         self.phase_s = 1.0 if quick else 8.0   # device and host phase together
         self.rounds = 4   # fewer would make the optimum worse, see optimum_of_two
         self.fixed_rounds = 1
-        self.warm_rounds = 1   # until turns are learned and host memory is there
+        self.warm_rounds = 1   # until slices are learned and host memory is there
         self.repetitions = 3
         self.retakes = 2 if quick else 8   # of disturbed repetitions, in all
         self.fits = 2 if quick else 5

@@ -64,7 +64,7 @@ class Restarts:
 
 
 def measure(place, count, seconds, seed):
-    # One turn in a hundred is 1 point of a share: the run has to be long enough for that
+    # One slice in a hundred is 1 point of a share: the run has to be long enough for that
     with Side(place, "elastic", tenants()) as side:
         restarts = Restarts(side, count, seconds, seed)
         began = time.monotonic()
@@ -95,7 +95,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     count = 40 if options.quick else options.restarts
     print(SETTING)
-    # a turn of 10 ms is a point of a second: in a short run the deviation is larger
+    # a slice of 10 ms is a point of a second: in a short run the deviation is larger
     bar = 3.0 if options.quick else 1.0
     worst = Figure("restarts.worst", "furthest from its entitlement", ("<=", bar), "points")
     mean = Figure("restarts.mean", "mean of all", None, "points")

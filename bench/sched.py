@@ -231,7 +231,7 @@ class Load:
         cpu = self.daemon.cpu_seconds() - cpu
         handovers = handovers_us(answers)
         seconds = max(answer["ns"] + answer["drain_ns"] for answer in answers) / 1e9
-        return [figure("handover_p50_us", "turns of 1 ms: release to the next holder's grant, us",
+        return [figure("handover_p50_us", "holds of 1 ms: release to the next holder's grant, us",
                        handovers),
                 single("handover_p99_us", "  99th percentile, us",
                        harness.percentile(handovers, 0.99)),
@@ -249,7 +249,7 @@ class Load:
 
         self.handovers = []
         bare, other = harness.interleave(["pingpong", "crowd"], self.plan.repetitions, take)
-        return [figure("grant_rate", "turns of no length: grants a second, by bare round trips",
+        return [figure("grant_rate", "holds of no length: grants a second, by bare round trips",
                        [o / b for b, o in zip(bare, other)], None, bare, other, "k/s"),
                 figure("saturated_handover_p50_us", "  release to the next holder's grant, us",
                        self.handovers)]
@@ -309,8 +309,8 @@ def rounds_of(child):
 
 
 def beside(plan, crowded, crowd, quiet):
-    """The same programs at a daemon with the crowd and at one without. The crowd takes turns of
-    5 ms on the other devices: on the same one it would rightly take device time from the programs.
+    """The same programs at a daemon with the crowd and at one without. The crowd holds the
+    other devices for 5 ms at a time: on the same one it would rightly take device time from the programs.
     """
     def take(daemon, seconds):
         if daemon is not crowded:
@@ -343,7 +343,7 @@ def beside(plan, crowded, crowd, quiet):
 # ---- endings ----
 
 def endings(daemon, crowd, scratch, empty_kib, empty_descriptors):
-    """Half of the crowd is killed in the middle of its turns, then the rest leaves, then all come
+    """Half of the crowd is killed in the middle of its holds, then the rest leaves, then all come
     again."""
     full_kib = daemon.pss_kib()
     crowd.begin(1000)

@@ -19,7 +19,7 @@ QUICK_CLASS_ROWS = ["limit30", "request20", "request50", "request40"]
 SETTING = """\
 The device is PoCL with one thread, pinned to core 0; tenants, divvyd and the other threads of the
 workers are on core 1. Each tenant is a user of its own. Shares are computed from the times at
-which kernels ran. elastic and fifo are policies of divvyd: fifo gives turns by arrival, as the
+which kernels ran. elastic and fifo are policies of divvyd: fifo grants by arrival, as the
 queue of an accelerator does, and knows no shares. bare is without divvy: there Linux takes the core
 from one tenant's kernel for another's, which no accelerator does; it is for information, and its
 shares are counted in work done."""
@@ -32,7 +32,7 @@ class Plan:
         self.quick = quick
         self.share_s = 4 if quick else 12
         self.share_repetitions = 1 if quick else 2
-        self.off_points = 1.0 if quick else 0.5   # a turn of 10 ms is a third of a point of 3 s
+        self.off_points = 1.0 if quick else 0.5   # a slice of 10 ms is a third of a point of 3 s
         self.attempts = 3   # at a trial in which no other machine has the cores
         self.baseline_s = 2 if quick else 5
         self.trace_s = 12 if quick else 60

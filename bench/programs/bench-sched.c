@@ -180,7 +180,7 @@ static struct clocks *map_clocks(const char *path)
     return at;
 }
 
-/* ---- taking turns ---- */
+/* ---- holds ---- */
 
 static void say(const struct session *session, enum dv_lease_type type, uint32_t flags, uint64_t serial)
 {

@@ -138,7 +138,7 @@ def idle(bench):
 # ---- hoarding ----
 
 SMALL_MS, GAP_MS = 0.3, 0.5
-BOUND_TURNS, TURN_MS = 2.5, 10.0   # docs/policies.md: so far off in any window, at most
+BOUND_SLICES, SLICE_MS = 2.5, 10.0   # docs/policies.md: the largest deviation in any window
 
 
 def hoarder(percent, change_s):
@@ -149,10 +149,10 @@ def hoarder(percent, change_s):
 
 
 def hoarding(bench):
-    """H uses little of its guarantee, with pauses that are shorter than a turn, and then works without
+    """H uses little of its guarantee, with pauses that are shorter than a slice, and then works without
     any; V always works. What V has in each second after the change."""
     change, after = bench.plan.hoard_change_s, bench.plan.hoard_after_s
-    bound = 100 * BOUND_TURNS * TURN_MS / 1000
+    bound = 100 * BOUND_SLICES * SLICE_MS / 1000
     lowest = {percent: Figure(
         f"hoarding_{percent}", f"H request {percent} %, V request {100 - percent} %: V's lowest "
         "second after H's change", (">=", 100 - percent - bound),
@@ -180,7 +180,7 @@ def hoarding(bench):
                           for figure in pair])
     print(f"  H: kernels of {SMALL_MS} ms with pauses of {GAP_MS} ms for {change} s, then without. V "
           f"always works ({KERNEL_MS:g} ms). Share: V's kernel time by that of\n  both. The bar is V's "
-          f"guarantee less {bound:g} points: {BOUND_TURNS} turns of {TURN_MS:g} ms in a second.")
+          f"guarantee less {bound:g} points: {BOUND_SLICES} slices of {SLICE_MS:g} ms in a second.")
     print_rows([["V's share, %", "should"] + ["before" if s == 0 else f"second {s}"
                                                   for s in range(after + 1)]]
                + [[f"H {percent} %", f"{100 - percent}"]

@@ -13,7 +13,7 @@ def test_only_the_holder_gives_back():
         for number in range(serial + 3):
             thief.say(lease.RELEASE, number)
             thief.say(lease.RELEASE, number, flags=lease.AGAIN)
-        assert third.hear(lease.QUIET_S) is None, "the device was given back by somebody else"
+        assert third.hear(lease.QUIET_S) is None, "another session gave the device back"
         holder.say(lease.RELEASE, serial)
         while third.hear()[0] != lease.GRANT:
             pass

@@ -99,7 +99,7 @@ def test_nobody_shares_a_worker_user(program, caches):
         divvytest.kill_group(children[0])
         divvytest.wait_for(lambda: "divvy" in daemon.run(["clinfo", "-l"], user=4105, group=4105,
                                                          extra_groups=[]).stdout, PROMPT_S,
-                           "nobody gets the number of who has left")
+                           "the number of a user that has left is not used again")
         assert not [name for name in os.listdir(caches) if name.endswith(".4101")]
 
 
