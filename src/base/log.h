@@ -27,6 +27,8 @@ struct dv_log_bucket {
     double left;
     uint64_t filled_us; /* 0: never, so it is full */
 };
+/* Fills it up. Returns whether a line is left; the caller takes it. */
+bool dv_log_fill(struct dv_log_bucket *lines, double per_s, unsigned most);
 
 #define dv_error(...) dv_log(DV_LOG_ERROR, __VA_ARGS__)
 #define dv_warning(...) dv_log(DV_LOG_WARNING, __VA_ARGS__)

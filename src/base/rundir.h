@@ -14,6 +14,9 @@
 /* In a directory of its own: the session socket can be passed on, to a container say, without this one. */
 #define DV_RUNDIR_CONTROL "control"
 #define DV_RUNDIR_CONTROL_SOCKET DV_RUNDIR_CONTROL "/control.sock"
+/* Has the session socket under a second name, and nothing else. Containers get this directory in place of the runtime
+ * directory, in which their root could reach the keeper and the state. */
+#define DV_RUNDIR_CONTAINERS "containers"
 /* A Unix socket's path has at most 107 characters, so a longer directory is of no use. */
 #define DV_RUNDIR_BYTES sizeof(((struct sockaddr_un *)NULL)->sun_path)
 
@@ -38,6 +41,9 @@ int dv_rundir_connect(const char *directory, const char *name, int type);
 
 /* Locked as long as a divvyd runs in the directory. */
 #define DV_RUNDIR_LOCK "divvyd.lock"
+/* Written by a divvyd that left its sessions running for the next one, for people who look for it: the second at which
+ * it ended, how many sessions, and how many seconds they wait. */
+#define DV_RUNDIR_LEFT "divvyd.left"
 /* False when no divvyd runs there: its sockets may still be there, kept for the next one. True also when
  * the caller cannot find out. */
 bool dv_rundir_is_served(const char *directory);

@@ -3,10 +3,19 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* Characters that are not seen and change how the text around them is shown: marks and controls of the writing
+ * direction, and separators of lines. With them a name could look like another one. */
+static bool is_format(uint32_t code)
+{
+    return code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
 
 /* Length of the valid UTF-8 character at p, 0 when there is none or when it is a control. */
 static size_t character_length(const unsigned char *p)
@@ -37,7 +46,7 @@ static size_t character_length(const unsigned char *p)
         return 0;
     if (length == 4 && (code < 0x10000 || code > 0x10ffff))
         return 0;
-    return code < 0xa0 ? 0 : length; /* U+0080..U+009F are controls too */
+    return code < 0xa0 || is_format(code) ? 0 : length; /* U+0080..U+009F are controls too */
 }
 
 void dv_text_clean(char *text, size_t bytes)
@@ -60,6 +69,24 @@ void dv_text_copy(char *field, size_t bytes, const char *text)
     dv_text_clean(field, bytes);
 }
 
+void dv_text_join(char *field, size_t bytes, const char *list, size_t list_bytes)
+{
+    size_t used = 0;
+
+    for (; used < list_bytes && used + 1 < bytes && (list[used] || (used + 1 < list_bytes && list[used + 1])); used++)
+        if (list[used])
+            field[used] = list[used];
+        else
+            field[used] = ' ';
+    while (used > 0 && field[used - 1] == ' ')
+        used--;
+    field[used] = '\0';
+    dv_text_clean(field, bytes);
+}
+
+/* Without a unit, less than this is hardly meant. */
+#define BARE_BYTES_MIN 4096
+
 int dv_text_parse_size(const char *text, uint64_t *bytes)
 {
     static const char units[] = "KMGTPE";
@@ -74,12 +101,14 @@ int dv_text_parse_size(const char *text, uint64_t *bytes)
         return -ERANGE;
     while (*rest == ' ')
         rest++;
+    if (!*rest && number && number < BARE_BYTES_MIN)
+        return -EDOM;
     if (*rest) {
         const char *unit = strchr(units, toupper((unsigned char)*rest));
         if (unit) {
             shift = 10 * (int)(unit - units + 1);
             rest++;
-            if (*rest && strcasecmp(rest, "iB") != 0)
+            if (*rest && strcasecmp(rest, "iB") != 0 && strcasecmp(rest, "B") != 0)
                 return -EINVAL;
         } else if (strcasecmp(rest, "B") != 0) {
             return -EINVAL;

@@ -6,14 +6,20 @@
 #include <stdint.h>
 
 /* Ends the text within its field and replaces what would harm a log, a terminal or a JSON document:
- * control characters, and every byte that is no part of valid UTF-8, become '?'. */
+ * control characters, those that change the direction of writing, and every byte that is no part of valid UTF-8,
+ * become '?'. */
 void dv_text_clean(char *text, size_t bytes);
 
 /* Copies a text of unknown origin into a field and cleans it. */
 void dv_text_copy(char *field, size_t bytes, const char *text);
 
-/* A size such as "8GiB", "512 MiB", "4096". Units are powers of 1024, with or without "iB".
- * Returns 0, -EINVAL for anything else or -ERANGE when it does not fit. */
+/* Copies texts that follow each other, each with its NUL, into one line with blanks between them, and cleans it. The
+ * list ends with its bytes, or with two NULs. */
+void dv_text_join(char *field, size_t bytes, const char *list, size_t list_bytes);
+
+/* A size such as "8GiB", "512 MB", "2g" or "0". Units are powers of 1024, with or without "B" or "iB". A small number
+ * without a unit is hardly meant as bytes: -EDOM. Returns 0, -EINVAL for anything else or -ERANGE when it does not
+ * fit. */
 int dv_text_parse_size(const char *text, uint64_t *bytes);
 
 /* A number of digits alone, without sign or blanks. Returns 0, -EINVAL, or -ERANGE when it is more

@@ -211,6 +211,7 @@ static void stop_waiting(struct dv_policy *policy, struct dv_policy_session *ses
 
     dv_tree_remove(&session->in_order);
     tenant->waiting_count--;
+    policy->waiting_sessions--;
     session->waiting = false;
     policy->latency_work_ns -= session->latency_work_ns;
     session->latency_work_ns = 0;
@@ -289,6 +290,7 @@ void dv_policy_wait(struct dv_policy *policy, struct dv_policy_session *session,
         policy->latency_work_ns += session->latency_work_ns;
     }
     start_waiting(session);
+    policy->waiting_sessions++;
     if (tenant->waiting_count == 1) {
         policy->waiting_tenants++;
         enter(policy, tenant, now);

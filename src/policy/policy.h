@@ -272,6 +272,7 @@ struct dv_policy {
     uint32_t slots, free_slots;
     uint32_t excess; /* holds of an earlier daemon that had more slots */
     uint32_t waiting_tenants;
+    uint32_t waiting_sessions;  /* of all of them */
     uint32_t waiting_idle;      /* of them, those that take only what is left over */
     uint32_t demanding_tenants; /* with a session that waits or holds */
     dv_ns fixed_slice_ns;       /* 0: learned. The caller may set it at any time. */

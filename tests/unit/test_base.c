@@ -30,6 +30,13 @@ static void text_is_made_fit_to_show(void **state)
     expect_clean("\xff\xfe", "??");
     expect_clean("cut\xe2\x82", "cut??");
     expect_clean("\x80", "?");
+    expect_clean("a\xe2\x80\xae"
+                 "b",
+                 "a???b");               /* U+202E: the rest is shown from right to left */
+    expect_clean("\xe2\x81\xa6", "???"); /* U+2066 */
+    expect_clean("\xe2\x80\x8f", "???"); /* U+200F */
+    expect_clean("\xe2\x80\xa8", "???"); /* U+2028 */
+    expect_clean("\xe2\x80\x93\xe2\x80\xaf", "\xe2\x80\x93\xe2\x80\xaf"); /* their neighbours */
 }
 
 static void text_is_ended_within_its_field(void **state)
@@ -80,13 +87,15 @@ static void sizes_are_read(void **state)
                 {"7b", 7},
                 {"18446744073709551615", UINT64_MAX},
                 {"15EiB", 15ull << 60},
+                {"1 MB", 1ull << 20},
+                {"2GB", 2ull << 30},
                 {"1p", 1ull << 50}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         uint64_t bytes = 42;
         assert_int_equal(dv_text_parse_size(good[i].text, &bytes), 0);
         assert_true(bytes == good[i].bytes);
     }
-    const char *const bad[] = {"",      " 1",   "-1",  "+1",  "x",    "1x",     "1 MB",
+    const char *const bad[] = {"",      " 1",   "-1",  "+1",  "x",    "1x",     "1 MBs",
                                "1MiBs", "1.5G", "GiB", "1iB", "0x10", "1 G iB", "1,000"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t bytes = 42;
@@ -96,6 +105,8 @@ static void sizes_are_read(void **state)
     uint64_t bytes;
     assert_int_equal(dv_text_parse_size("18446744073709551616", &bytes), -ERANGE);
     assert_int_equal(dv_text_parse_size("16EiB", &bytes), -ERANGE);
+    assert_int_equal(dv_text_parse_size("2", &bytes), -EDOM);
+    assert_int_equal(dv_text_parse_size("4095", &bytes), -EDOM);
     assert_int_equal(dv_text_parse_size("17179869184GiB", &bytes), -ERANGE);
 }
 
