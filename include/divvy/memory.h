@@ -1,11 +1,15 @@
 /* Device memory: asks divvyd for the right to allocate, and to be resident. Uses the channel of the
  * lease client (lease.h). The functions can be called from any thread, except from its callbacks.
- * Without a daemon everything is allowed. */
+ * Without a daemon everything is allowed, or nothing where a lease of dv_lease_connect stops without divvyd. */
 #ifndef DIVVY_MEMORY_H
 #define DIVVY_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct dv_lease;
 
@@ -33,5 +37,9 @@ void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_i
 void dv_memory_moves(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
 /* Of the bytes that all `evict` up to this one asked for, `bytes` stay: nothing else can be evicted. */
 void dv_memory_keeps(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

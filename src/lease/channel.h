@@ -21,6 +21,7 @@ struct device {
     _Atomic bool contended, alone;
     bool wanted;              /* there is work */
     bool joined;              /* divvyd has allowed its use */
+    bool lost;                /* held by a session that is over: to be drained, and not to be released */
     uint64_t idle_since;      /* 0: not idle */
     uint64_t linger_ns;       /* of this grant */
     uint64_t short_linger_ns; /* the same before memory was moved for it */
@@ -40,7 +41,10 @@ struct device {
 
 struct dv_lease {
     struct dv_lease_callbacks callbacks;
-    int socket;
+    int socket;                 /* -1: there is no session */
+    bool uncoordinated;         /* there is no divvyd, and devices are used all the same */
+    struct dv_lease_home *home; /* of a lease that finds divvyd by itself; NULL: of a worker, which cannot */
+    pid_t process;
     int wake;              /* eventfd: the thread has an earlier deadline */
     uint64_t next_look_ns; /* when the thread looks by itself; UINT64_MAX: only after an event */
     pthread_mutex_t lock;
@@ -62,6 +66,27 @@ struct dv_lease {
     uint32_t device_count;
     struct device devices[];
 };
+
+/* A lease that finds divvyd by itself (connect.c). */
+struct dv_lease_home {
+    /* On the lease's thread: the session is over. Returns when there is another one, or the lease ends. */
+    void (*lost)(struct dv_lease *lease);
+};
+
+/* Takes socket and home over, also if it fails. home is freed with the lease. */
+struct dv_lease *dv_lease_start(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks,
+                                struct dv_lease_home *home);
+/* With the lock held: releases the device, and asks for it again if there is work. */
+void dv_lease_give_back(struct dv_lease *lease, uint32_t index);
+/* With the lock held. */
+void dv_lease_send_want(struct dv_lease *lease, uint32_t index);
+/* On the lease's thread: there is no divvyd, and devices are used all the same. */
+void dv_lease_go_on_alone(struct dv_lease *lease);
+/* With the lock held: whether device memory is allowed without divvyd's answer. */
+static inline bool dv_lease_allows(const struct dv_lease *lease)
+{
+    return !lease->home || lease->uncoordinated;
+}
 
 /* With the lock held: asks for the device that is about to be used, again after a restart. */
 void dv_lease_send_join(struct dv_lease *lease);

@@ -65,15 +65,24 @@ void dv_lease_send_join(struct dv_lease *lease)
     send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
 }
 
-static void give_back(struct dv_lease *lease, uint32_t index)
+void dv_lease_send_want(struct dv_lease *lease, uint32_t index)
+{
+    send_message(lease, index, DV_LEASE_WANT, 0);
+}
+
+void dv_lease_give_back(struct dv_lease *lease, uint32_t index)
 {
     struct device *d = &lease->devices[index];
 
-    if (lease->socket < 0) {
+    if (lease->uncoordinated) {
         keep(d);
         return;
     }
-    send_message(lease, index, DV_LEASE_RELEASE, d->wanted ? DV_LEASE_AGAIN : 0);
+    if (!d->lost)
+        send_message(lease, index, DV_LEASE_RELEASE, d->wanted ? DV_LEASE_AGAIN : 0);
+    else if (d->wanted)
+        dv_lease_send_want(lease, index);
+    d->lost = false;
     d->busy_ns = d->compile_ns = 0;
     d->idle_since = 0;
     d->brings = false;
@@ -114,6 +123,11 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
 
     if (m->version != DV_LEASE_VERSION || m->device >= lease->device_count)
         return;
+    if (m->type == DV_LEASE_TRACE) {
+        if (lease->callbacks.traced)
+            lease->callbacks.traced(lease->callbacks.user, m->slice_ns ? dv_now() + m->slice_ns : 0);
+        return;
+    }
     d = &lease->devices[m->device];
     pthread_mutex_lock(&lease->lock);
     int state = atomic_load(&d->state);
@@ -124,10 +138,11 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         if (!d->wanted) /* the work has gone meanwhile */
             d->idle_since = dv_now();
         granted = true;
+        pthread_cond_broadcast(&lease->answered);
     } else if (m->type == DV_LEASE_GRANT && state == IDLE) {
         atomic_store(&d->serial, m->serial); /* crossed our CANCEL: nothing to run */
         d->wanted = false;
-        give_back(lease, m->device);
+        dv_lease_give_back(lease, m->device);
     } else if (m->type == DV_LEASE_EXTEND && m->serial == d->serial && state == GRANTED) {
         d->linger_ns = m->linger_ns > d->linger_ns ? m->linger_ns : d->linger_ns;
         atomic_store(&d->slice_end_ns, dv_now() + m->slice_ns);
@@ -136,28 +151,29 @@ static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
         atomic_store(&d->contended, true);
         atomic_store(&d->alone, false);
         if (d->idle_since)
-            give_back(lease, m->device);
+            dv_lease_give_back(lease, m->device);
         else
             recalled = true;
     }
     pthread_mutex_unlock(&lease->lock);
-    if (granted)
+    if (granted && lease->callbacks.granted)
         lease->callbacks.granted(lease->callbacks.user, m->device);
-    if (recalled)
+    if (recalled && lease->callbacks.recalled)
         lease->callbacks.recalled(lease->callbacks.user, m->device);
 }
 
-/* The daemon is gone. */
-static void go_on_alone(struct dv_lease *lease)
+void dv_lease_go_on_alone(struct dv_lease *lease)
 {
     pthread_mutex_lock(&lease->lock);
-    close(lease->socket);
+    if (lease->socket >= 0)
+        close(lease->socket);
     lease->socket = -1;
+    lease->uncoordinated = true;
     for (uint32_t i = 0; i < lease->device_count; i++)
         keep(&lease->devices[i]);
     pthread_mutex_unlock(&lease->lock);
     dv_memory_daemon_gone(lease);
-    for (uint32_t i = 0; i < lease->device_count; i++)
+    for (uint32_t i = 0; i < lease->device_count && lease->callbacks.granted; i++)
         lease->callbacks.granted(lease->callbacks.user, i);
 }
 
@@ -190,13 +206,13 @@ static uint64_t keep_time(struct dv_lease *lease)
         }
         uint64_t until = keeps_until(d);
         if (now >= until)
-            give_back(lease, i);
+            dv_lease_give_back(lease, i);
         else if (until < next)
             next = until;
     }
     lease->next_look_ns = next;
     pthread_mutex_unlock(&lease->lock);
-    if (looks)
+    if (looks && lease->callbacks.look)
         lease->callbacks.look(lease->callbacks.user);
     return next == UINT64_MAX ? UINT64_MAX : next - now;
 }
@@ -206,8 +222,13 @@ static void take_message(struct dv_lease *lease)
     union dv_channel_message m = {0};
     ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
 
-    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
-        go_on_alone(lease);
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+        if (lease->home)
+            lease->home->lost(lease);
+        else
+            dv_lease_go_on_alone(lease);
+        return;
+    }
     switch (dv_channel_kind(&m, bytes)) {
     case DV_LEASE_MAGIC:
         handle(lease, &m.lease);
@@ -228,6 +249,8 @@ static void *serve(void *argument)
     struct dv_lease *lease = argument;
 
     dv_priority_wake(true, -10);
+    if (lease->home && lease->socket < 0)
+        lease->home->lost(lease);
     while (!atomic_load(&lease->ending)) {
         struct pollfd fds[2] = {{.fd = lease->socket, .events = POLLIN}, {.fd = lease->wake, .events = POLLIN}};
         uint64_t left = keep_time(lease);
@@ -249,26 +272,40 @@ static void *serve(void *argument)
 
 static void forget(struct dv_lease *lease)
 {
+    if (lease->socket >= 0)
+        close(lease->socket);
+    if (lease->wake >= 0)
+        close(lease->wake);
     pthread_mutex_destroy(&lease->lock);
     pthread_mutex_destroy(&lease->asking);
     pthread_cond_destroy(&lease->answered);
+    free(lease->home);
     free(lease);
 }
 
-struct dv_lease *dv_lease_create(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks)
+struct dv_lease *dv_lease_start(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks,
+                                struct dv_lease_home *home)
 {
     struct dv_lease *lease = calloc(1, sizeof *lease + device_count * sizeof lease->devices[0]);
     sigset_t all, before;
 
-    if (!lease)
+    if (!lease) {
+        if (socket >= 0)
+            close(socket);
+        free(home);
         return NULL;
-    lease->callbacks = *callbacks;
+    }
+    if (callbacks)
+        lease->callbacks = *callbacks;
     lease->socket = socket;
+    lease->home = home;
+    lease->process = getpid();
+    lease->uncoordinated = socket < 0 && !home;
     lease->device_count = device_count;
     lease->next_look_ns = UINT64_MAX;
     for (uint32_t i = 0; i < device_count; i++) {
         lease->devices[i].bridge_ns = LINGER_START_NS;
-        if (socket < 0)
+        if (lease->uncoordinated)
             keep(&lease->devices[i]);
     }
     lease->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -280,12 +317,15 @@ struct dv_lease *dv_lease_create(int socket, uint32_t device_count, const struct
     int error = lease->wake < 0 ? EMFILE : pthread_create(&lease->thread, NULL, serve, lease);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
-        if (lease->wake >= 0)
-            close(lease->wake);
         forget(lease);
         return NULL;
     }
     return lease;
+}
+
+struct dv_lease *dv_lease_create(int socket, uint32_t device_count, const struct dv_lease_callbacks *callbacks)
+{
+    return dv_lease_start(socket, device_count, callbacks, NULL);
 }
 
 static void wake_thread(struct dv_lease *lease)
@@ -297,12 +337,11 @@ static void wake_thread(struct dv_lease *lease)
 
 void dv_lease_destroy(struct dv_lease *lease)
 {
+    if (!lease || getpid() != lease->process) /* a forked child has no such thread */
+        return;
     atomic_store(&lease->ending, true);
     wake_thread(lease);
     pthread_join(lease->thread, NULL);
-    if (lease->socket >= 0)
-        close(lease->socket);
-    close(lease->wake);
     forget(lease);
 }
 
@@ -380,11 +419,30 @@ bool dv_lease_want(struct dv_lease *lease, uint32_t device)
     d->idle_since = 0;
     if (atomic_load(&d->state) == IDLE) {
         atomic_store(&d->state, WAITING);
-        send_message(lease, device, DV_LEASE_WANT, 0);
+        dv_lease_send_want(lease, device);
         asks = true;
     }
     pthread_mutex_unlock(&lease->lock);
     return asks;
+}
+
+int dv_lease_wait(struct dv_lease *lease, uint32_t device, uint64_t timeout_ns)
+{
+    uint64_t now = dv_now(), until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+    struct timespec deadline = dv_timespec(until < INT64_MAX ? until : INT64_MAX);
+    int error = 0;
+
+    dv_lease_want(lease, device);
+    pthread_mutex_lock(&lease->lock);
+    while (!dv_lease_open(lease, device) && error != ETIMEDOUT) {
+        if (dv_lease_held(lease, device)) /* recalled, or the slice is over */
+            dv_lease_give_back(lease, device);
+        else
+            error = pthread_cond_clockwait(&lease->answered, &lease->lock, CLOCK_MONOTONIC, &deadline);
+    }
+    bool open = dv_lease_open(lease, device);
+    pthread_mutex_unlock(&lease->lock);
+    return open ? 0 : -ETIMEDOUT;
 }
 
 void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
@@ -401,12 +459,12 @@ void dv_lease_drained(struct dv_lease *lease, uint32_t device, bool more)
     d->wanted = more;
     int state = atomic_load(&d->state);
     if (state == RECALLED || (state == GRANTED && now >= atomic_load(&d->slice_end_ns))) {
-        give_back(lease, device);
+        dv_lease_give_back(lease, device);
     } else if (state == GRANTED && !more && !d->idle_since) {
         d->idle_since = now;
         uint64_t until = keeps_until(d);
         if (now >= until)
-            give_back(lease, device);
+            dv_lease_give_back(lease, device);
         else /* a look that is too early finds the next by itself: one wake-up for many pauses */
             wake = lease->socket >= 0 && until < lease->next_look_ns;
     }
@@ -435,7 +493,7 @@ void dv_lease_yield(struct dv_lease *lease, uint32_t device)
     d->wanted = true;
     int state = atomic_load(&d->state);
     if (state == RECALLED || state == GRANTED)
-        give_back(lease, device);
+        dv_lease_give_back(lease, device);
     pthread_mutex_unlock(&lease->lock);
 }
 

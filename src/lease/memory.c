@@ -22,18 +22,15 @@ static bool tell(struct dv_lease *lease, enum dv_memory_type type, uint32_t devi
 
 int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes)
 {
-    bool granted = true;
-
     pthread_mutex_lock(&lease->asking);
     pthread_mutex_lock(&lease->lock);
     uint64_t id = ++lease->memory_id;
     lease->memory_device = device;
     lease->memory_bytes = bytes; /* until it is answered */
-    if (tell(lease, DV_MEMORY_RESERVE, device, id, bytes, 0)) {
-        while (lease->memory_answer_id != id && lease->socket >= 0)
-            pthread_cond_wait(&lease->answered, &lease->lock);
-        granted = lease->memory_answer_id != id || lease->memory_granted;
-    }
+    bool told = tell(lease, DV_MEMORY_RESERVE, device, id, bytes, 0);
+    while (told && lease->memory_answer_id != id && lease->socket >= 0)
+        pthread_cond_wait(&lease->answered, &lease->lock);
+    bool granted = lease->memory_answer_id == id ? lease->memory_granted : dv_lease_allows(lease);
     lease->memory_bytes = 0;
     pthread_mutex_unlock(&lease->lock);
     pthread_mutex_unlock(&lease->asking);
@@ -42,8 +39,11 @@ int dv_memory_reserve(struct dv_lease *lease, uint32_t device, uint64_t bytes)
 
 static void give_back(struct dv_lease *lease, uint32_t device, uint64_t id, uint64_t bytes)
 {
-    lease->devices[device].reserved -= bytes;
-    tell(lease, DV_MEMORY_RETURN, device, id, bytes, 0);
+    uint64_t *reserved = &lease->devices[device].reserved;
+    uint64_t counted = bytes < *reserved ? bytes : *reserved; /* others ended with an earlier session */
+
+    *reserved -= counted;
+    tell(lease, DV_MEMORY_RETURN, device, id, counted, 0);
 }
 
 void dv_memory_return(struct dv_lease *lease, uint32_t device, uint64_t bytes)
@@ -63,11 +63,12 @@ static uint64_t ask_for_room(struct dv_lease *lease, uint32_t device, uint64_t b
     d->place_flags = flags;
     d->brings |= !(flags & DV_MEMORY_AHEAD);
     bool told = tell(lease, DV_MEMORY_PLACE, device, id, bytes, flags);
+    bool allowed = dv_lease_allows(lease);
     if (!told)
         d->place_asked = 0;
     pthread_mutex_unlock(&lease->lock);
     if (!told && lease->callbacks.placed)
-        lease->callbacks.placed(lease->callbacks.user, device, id, bytes, true);
+        lease->callbacks.placed(lease->callbacks.user, device, id, bytes, allowed);
     return id;
 }
 
@@ -103,10 +104,13 @@ static void less_to_evict(struct device *d, uint64_t bytes)
 
 void dv_memory_unplace(struct dv_lease *lease, uint32_t device, uint64_t evict_id, uint64_t bytes)
 {
+    struct device *d = &lease->devices[device];
+
     pthread_mutex_lock(&lease->lock);
-    lease->devices[device].placed -= bytes;
-    less_to_evict(&lease->devices[device], bytes);
-    tell(lease, DV_MEMORY_UNPLACE, device, evict_id, bytes, 0);
+    uint64_t counted = bytes < d->placed ? bytes : d->placed; /* as for reserved bytes */
+    d->placed -= counted;
+    less_to_evict(d, counted);
+    tell(lease, DV_MEMORY_UNPLACE, device, evict_id, counted, 0);
     pthread_mutex_unlock(&lease->lock);
 }
 

@@ -20,7 +20,7 @@ static struct dv_sync_message describe(const struct dv_lease *lease, uint32_t in
                                 .place_id = d->place_id,
                                 .evicting = d->evicting};
 
-    if (state == GRANTED || state == RECALLED)
+    if ((state == GRANTED || state == RECALLED) && !d->lost)
         m.flags |= d->brings ? DV_SYNC_HOLDS | DV_SYNC_BRINGS : DV_SYNC_HOLDS;
     if (state == WAITING)
         m.flags |= DV_SYNC_WAITS;

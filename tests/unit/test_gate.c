@@ -55,9 +55,10 @@ static void closed(struct dvk_gate *gate)
     dvk_gate_closed(&runtime, gate);
 }
 
-static void measured(struct dvk_node *node, uint64_t took_ns)
+static void measured(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns)
 {
     (void)node;
+    (void)began_ns;
     (void)took_ns;
 }
 

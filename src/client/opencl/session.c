@@ -12,8 +12,8 @@
 
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
-#include "src/base/rundir.h"
 #include "src/client/opencl/objects.h"
+#include "src/hello/hello.h"
 
 #define START_PATIENCE_NS (60 * DV_NS_PER_S)
 #define RETRY_PAUSE_US 20000
@@ -98,27 +98,6 @@ woken:
 
 /* ---- connecting ---- */
 
-static int connect_to(const char *directory)
-{
-    return dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
-}
-
-/* The daemon named by the environment, or the system's, or the user's own. Returns a negative errno when none answers,
- * and -EPERM when the one that answers is not trusted. */
-static int connect_somewhere(void)
-{
-    char directory[DV_RUNDIR_BYTES];
-    const char *given = secure_getenv("DIVVY_DIR");
-
-    if (given && *given)
-        return connect_to(given);
-    int fd = connect_to(DV_RUNDIR_SYSTEM);
-    if (fd >= 0 || dv_rundir_user(directory, sizeof directory) < 0)
-        return fd;
-    int own_fd = connect_to(directory);
-    return own_fd < 0 && own_fd != -EPERM ? fd : own_fd;
-}
-
 static uint32_t wanted_presentation(void)
 {
     const char *as = secure_getenv("DIVVY_PRESENT_AS");
@@ -132,36 +111,6 @@ static uint32_t wanted_presentation(void)
     if (strcmp(as, "accelerator") == 0)
         return DV_PRESENT_AS_ACCELERATOR;
     return DV_PRESENT_AS_IS;
-}
-
-/* A number that `divvy run` has put into the environment; false when there is none. */
-static bool number_from(const char *variable, uint32_t most, uint32_t *number)
-{
-    const char *text = secure_getenv(variable);
-    char *end;
-
-    if (!text || *text < '0' || *text > '9')
-        return false;
-    unsigned long value = strtoul(text, &end, 10);
-    *number = (uint32_t)value;
-    return *end == '\0' && value <= most;
-}
-
-static void wish_for_share(struct dv_hello *hello)
-{
-    static const char *const classes[] = {"latency", "standard", "batch", "idle"};
-    const char *class = secure_getenv("DIVVY_CLASS");
-
-    uint32_t number;
-    if (number_from("DIVVY_REQUEST", DV_SHARE_WHOLE, &number))
-        hello->request = number + 1;
-    if (number_from("DIVVY_LIMIT", DV_SHARE_WHOLE, &number))
-        hello->limit = number + 1;
-    if (number_from("DIVVY_WEIGHT", UINT16_MAX, &number))
-        hello->weight = (uint16_t)number;
-    for (uint16_t i = 0; class && i < 4; i++)
-        if (strcmp(class, classes[i]) == 0)
-            hello->class = i + 1;
 }
 
 /* Handles of devices outlive a session, so its successor must have the same devices. */
@@ -184,9 +133,8 @@ static int shake_hands(int fd, struct dv_welcome *welcome, int *shm_fd)
                              .present_as = wanted_presentation()};
     int received = 0;
 
-    wish_for_share(&hello);
     wish_for_devices(&hello);
-    int error = dv_fd_send(fd, &hello, sizeof hello, NULL, 0);
+    int error = dv_fd_send(fd, &hello, dv_hello_wish(&hello), NULL, 0);
     if (error < 0)
         return error;
     ssize_t bytes = dv_fd_receive(fd, welcome, sizeof *welcome, shm_fd, 1, &received, 0);
@@ -210,7 +158,7 @@ static int join_somewhere(struct dv_welcome *welcome, int *fd, int *shm_fd)
     dv_ns start = dv_now();
 
     for (;;) {
-        *fd = connect_somewhere();
+        *fd = dv_hello_connect(NULL, 0);
         int error = *fd < 0 ? *fd : shake_hands(*fd, welcome, shm_fd);
         if ((error != -ECONNRESET && error != -EPIPE) || dv_now() - start > START_PATIENCE_NS)
             return error;
@@ -307,6 +255,18 @@ static void log_refusal(int error, const struct dv_welcome *welcome)
         dvc_log_call("divvy: no session: %s", words_for(error));
 }
 
+/* For the operator's list of sessions. */
+static void write_command_line(struct dv_shm_header *header)
+{
+    DV_AUTO_CLOSE int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    const char *name = secure_getenv("DIVVY_NAME");
+
+    if (fd >= 0 && read(fd, header->command_line, sizeof header->command_line - 1) < 0)
+        header->command_line[0] = '\0';
+    if (name)
+        snprintf(header->name, sizeof header->name, "%s", name);
+}
+
 static struct dvc_session *open_session(void)
 {
     DV_AUTO_CLOSE int fd = -1;
@@ -328,6 +288,7 @@ static struct dvc_session *open_session(void)
     }
     madvise(s->shm, welcome.shm_bytes, MADV_DONTFORK);
     madvise(s->shm, welcome.shm_bytes, MADV_DONTDUMP);
+    write_command_line((struct dv_shm_header *)s->shm);
     s->header = (struct dv_shm_header *)s->shm;
     s->shm_bytes = welcome.shm_bytes;
     s->id = welcome.session;

@@ -9,6 +9,7 @@
  *   divvyd:  <---------------------- EXTEND (serial, slice)   memory has been moved: from now on
  *   client:  RELEASE (serial) ----------> idle, or waiting again with DV_LEASE_AGAIN
  *   client:  CANCEL --------------------> wants no longer
+ *   divvyd:  <---------------------- TRACE (slice)        note what is done, for that long; 0: no longer
  *
  * A message with an earlier serial is ignored: it crossed another on the way. */
 #ifndef DV_WIRE_LEASE_LEASE_H
@@ -30,6 +31,7 @@ enum dv_lease_type {
     DV_LEASE_EXTEND = 18,
     DV_LEASE_JOINED = 19,
     DV_LEASE_TURNED_AWAY = 20, /* the request cannot be kept on this device */
+    DV_LEASE_TRACE = 21,       /* of the session as a whole; clients that know nothing of it ignore it */
 };
 
 enum dv_lease_flag {
@@ -45,7 +47,7 @@ struct dv_lease_message {
     uint32_t device;     /* index in the session's list */
     uint32_t flags;      /* enum dv_lease_flag */
     uint64_t serial;     /* of the grant; JOIN and its answers: the client's number of the question */
-    uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted */
+    uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted; TRACE: how long to trace */
     uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, never trusted */
     uint64_t p90_ns;     /* 90th percentile of bursts */
     uint64_t last_ns;    /* last burst */

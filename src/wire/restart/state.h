@@ -137,9 +137,10 @@ struct dv_state_lease {
     uint64_t fair_at_grant;
     _Atomic uint64_t reserved, placed; /* raised before divvyd tells the session, lowered after it has told */
     uint64_t used_ns, compile_ns, grants;
-    uint32_t in_use;   /* 1: the session has come to use the device; 0: it was admitted there */
-    uint32_t promised; /* 1: the tenant's request is kept because of it */
-    uint64_t pad[2];
+    uint32_t in_use;      /* 1: the session has come to use the device; 0: it was admitted there */
+    uint32_t promised;    /* 1: the tenant's request is kept because of it */
+    uint64_t memory_max;  /* the session's own limit on each device; 0: none */
+    uint64_t deadline_ns; /* the session's own deadline; 0: none */
 };
 static_assert(sizeof(struct dv_state_lease) == 128, "wire");
 

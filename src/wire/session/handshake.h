@@ -26,7 +26,7 @@
 
 /* The purpose of a session. DV_API_LEASE: no worker; the session socket itself is the lease channel
  * (src/wire/lease/lease.h) of a front end that computes in the tenant's own process, on all devices
- * that divvyd offers, numbered as `divvy devices` shows them. */
+ * that divvyd offers, numbered as `divvy devices` shows them, or on one lease-only device. */
 enum dv_api { DV_API_OPENCL = 1, DV_API_LEASE = 2 };
 
 /* How a device is shown to programs that look only for one type. */
@@ -54,13 +54,27 @@ struct dv_hello {
     /* Which of the machine's devices the session is to have: numbers, UUIDs, PCI addresses or patterns for
      * names, as `divvy devices` shows them, with commas between them. Empty: all. */
     char devices[DV_MAX_DEVICE_CHOICE];
+    /* The message may end here. Limits that a program sets itself; 0: none. */
+    uint64_t memory_bytes; /* that it may allocate on each device */
+    uint64_t deadline_ns;  /* to give a device back */
 };
-#define DV_HELLO_BYTES_1 32 /* of version 1 */
-static_assert(sizeof(struct dv_hello) == DV_HELLO_BYTES_1 + DV_MAX_DEVICE_CHOICE, "wire");
+#define DV_HELLO_BYTES_1 32                          /* of version 1 */
+#define DV_HELLO_BYTES_2 (32 + DV_MAX_DEVICE_CHOICE) /* without limits of its own */
+static_assert(offsetof(struct dv_hello, memory_bytes) == DV_HELLO_BYTES_2, "wire");
+static_assert(sizeof(struct dv_hello) == DV_HELLO_BYTES_2 + 16, "wire");
 
 enum dv_hello_flag {
     /* These devices in this order, or none: an earlier session of the program had them like that. */
     DV_HELLO_SAME_DEVICES = 1,
+    /* DV_API_LEASE: `devices` is the name of one lease-only device, which is number 0 of the session. */
+    DV_HELLO_LEASE_ONLY = 2,
+};
+
+/* What is behind a device. */
+enum dv_device_kind {
+    DV_DEVICE_VENDOR = 0,
+    DV_DEVICE_LEASE_ONLY = 1, /* no driver: programs that know the device themselves lease it */
+    DV_DEVICE_GONE = 2,       /* the vendor has it no longer; its number stays with it */
 };
 
 enum dv_welcome_status {
@@ -69,6 +83,7 @@ enum dv_welcome_status {
     DV_WELCOME_REFUSED = 2,   /* not admitted; text says why */
     DV_WELCOME_NO_WORKER = 3, /* a worker could not be started; text says why */
     DV_WELCOME_GONE = 4,      /* second message only: the worker ended before it was ready */
+    DV_WELCOME_NO_LEASE = 5,  /* DV_API_LEASE only: the user may have sessions, but none without a worker */
 };
 
 /* divvyd -> client. With DV_WELCOME_OK it carries one descriptor: the session's shared memory,
@@ -100,7 +115,7 @@ struct dv_device_report {
     char uuid[DV_DEVICE_UUID_BYTES]; /* 8-4-4-4-12 digits; empty: the vendor does not say */
     char pci[DV_DEVICE_PCI_BYTES];   /* its address on the bus, as DV_PCI_FORMAT; likewise */
     uint32_t copy_engines;           /* that copy while it computes; 0: none, or the vendor does not say */
-    uint32_t reserved;               /* zero */
+    uint32_t kind;                   /* enum dv_device_kind; 0 in a probe's report */
 };
 static_assert(sizeof(struct dv_device_report) == 104 + 5 * DV_MAX_DEVICE_NAME, "wire");
 #define DV_PCI_FORMAT "%04x:%02x:%02x.%x" /* domain, bus, device, function */

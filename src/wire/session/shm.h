@@ -7,6 +7,7 @@
  *   DV_SHM_OUTPUT_OFFSET bytes that kernels printed: worker -> client
  *   DV_SHM_QUEUE_OFFSET  one slot per command queue
  *   DV_SHM_EVENT_OFFSET  one slot per event
+ *   DV_SHM_TRACE_OFFSET  commands that ended, while divvyd traces the session
  *   DV_SHM_ARENA_OFFSET  the arena, to the end: buffers, mapped regions, replies, staging
  *
  * The file is sparse and sealed against resizing: only touched pages cost memory. Each side copies
@@ -38,7 +39,11 @@
 #define DV_SHM_EVENT_OFFSET (DV_SHM_QUEUE_OFFSET + DV_SHM_QUEUE_BYTES)
 #define DV_SHM_EVENT_COUNT (UINT64_C(4) << 20)
 #define DV_SHM_EVENT_BYTES (DV_SHM_EVENT_COUNT * 64)
+#define DV_SHM_TRACE_OFFSET (DV_SHM_EVENT_OFFSET + DV_SHM_EVENT_BYTES)
+#define DV_SHM_TRACE_COUNT UINT64_C(32768) /* a power of two */
+#define DV_SHM_TRACE_BYTES (DV_SHM_TRACE_COUNT * 128)
 #define DV_SHM_ARENA_OFFSET ((DV_SHM_EVENT_OFFSET + DV_SHM_EVENT_BYTES + 0xffffff) & ~UINT64_C(0xffffff))
+static_assert(DV_SHM_TRACE_OFFSET + DV_SHM_TRACE_BYTES <= DV_SHM_ARENA_OFFSET, "wire");
 #define DV_SHM_BYTES_MIN (DV_SHM_ARENA_OFFSET + (UINT64_C(64) << 20))
 #define DV_SHM_BYTES_MAX (UINT64_C(1) << 44)
 
@@ -64,6 +69,9 @@ enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FA
 #define DV_LIFE_DIED 0x40000000u
 
 #define DV_CACHE_LINE 64
+
+#define DV_MAX_COMMAND_LINE 256
+#define DV_MAX_SESSION_NAME 64
 
 #define DV_SHM_CREDITS 16 /* all that version 1 has */
 #define DV_SHM_CREDITS_MORE 48
@@ -96,10 +104,11 @@ struct dv_shm_header {
     _Atomic uint32_t worker_life; /* futex: thread id of the worker; the kernel adds DV_LIFE_DIED */
     uint32_t pad3;
     /* for `divvy ps`, written by the worker, never trusted */
-    _Atomic uint64_t commands;     /* device commands finished */
-    _Atomic uint64_t memory_bytes; /* bytes of the session's memory objects */
-    _Atomic uint64_t device_mask;  /* devices with a context, bit = index in the session's list */
-    uint8_t pad4[32];
+    _Atomic uint64_t commands;        /* device commands finished */
+    _Atomic uint64_t memory_bytes;    /* bytes of the session's memory objects */
+    _Atomic uint64_t device_mask;     /* devices with a context, bit = index in the session's list */
+    _Atomic uint64_t compiling_since; /* CLOCK_MONOTONIC in ns, when the call began that compiles now; 0: none does */
+    uint8_t pad4[24];
 
     char text[512]; /* why the worker failed, when worker_state says so */
 
@@ -112,6 +121,9 @@ struct dv_shm_header {
     _Atomic uint64_t moving_ns;              /* the time that took */
     /* from version 2 on */
     _Atomic uint64_t credit_more[DV_SHM_CREDITS_MORE]; /* of the other devices */
+    /* Written once by the client, for `divvy ps`: its command line, a NUL after each argument, cut to this length. */
+    char command_line[DV_MAX_COMMAND_LINE];
+    char name[DV_MAX_SESSION_NAME]; /* that its user gave the session; likewise */
 };
 
 static inline _Atomic uint64_t *dv_shm_credit(struct dv_shm_header *header, uint32_t device)
@@ -125,7 +137,9 @@ static_assert(offsetof(struct dv_shm_header, text) == 256, "wire");
 static_assert(offsetof(struct dv_shm_header, credit) == 768, "wire");
 static_assert(offsetof(struct dv_shm_header, reserved_bytes) == 896, "wire");
 static_assert(offsetof(struct dv_shm_header, credit_more) == 928, "wire");
-static_assert(sizeof(struct dv_shm_header) == 1312 && 1312 <= DV_PAGE, "wire");
+static_assert(offsetof(struct dv_shm_header, command_line) == 1312, "wire");
+static_assert(sizeof(struct dv_shm_header) == 1312 + DV_MAX_COMMAND_LINE + DV_MAX_SESSION_NAME, "wire");
+static_assert(sizeof(struct dv_shm_header) <= DV_PAGE, "wire");
 
 /* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */
 struct dv_shm_queue {
@@ -151,6 +165,32 @@ struct dv_shm_event {
     uint8_t pad1[16];
 };
 static_assert(sizeof(struct dv_shm_event) == 64, "wire");
+
+enum dv_traced_kind {
+    DV_TRACED_KERNEL = 1,
+    DV_TRACED_COMMAND = 2, /* any other: a copy, a fill, a marker */
+    DV_TRACED_COMPILE = 3, /* a program is built, beside the device */
+    DV_TRACED_BRING = 4,   /* memory is copied to the device */
+    DV_TRACED_EVICT = 5,   /* and from it */
+    DV_TRACED_KINDS
+};
+
+#define DV_MAX_TRACED_NAME 72
+
+/* Something that the worker has done, or several alike that ended together. Record n, counted from 1, is at n - 1
+ * modulo DV_SHM_TRACE_COUNT. Times are on CLOCK_MONOTONIC, in nanoseconds. */
+struct dv_shm_traced {
+    _Atomic uint64_t number; /* 0 while the record is written */
+    uint64_t begin_ns, end_ns;
+    uint64_t bytes; /* of memory that was moved */
+    uint32_t count; /* of commands */
+    uint32_t device;
+    uint32_t kind; /* enum dv_traced_kind */
+    uint32_t pad;
+    char name[DV_MAX_TRACED_NAME]; /* of the kernel or command; ends with a NUL */
+    uint8_t pad1[8];
+};
+static_assert(sizeof(struct dv_shm_traced) == 128, "wire");
 
 enum dv_upcall_kind {
     DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */

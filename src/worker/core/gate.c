@@ -82,6 +82,14 @@ static uint64_t call_back(void *user, uint32_t device)
     return dvk_account_call_back(user, device);
 }
 
+/* On the lease's thread. */
+static void traced(void *user, uint64_t until_ns)
+{
+    struct dvk_runtime *runtime = user;
+
+    atomic_store(&runtime->traced_until_ns, until_ns);
+}
+
 /* While no other session waits for the device, the end of the last command may be noticed later, which
  * saves waking the main thread for each. */
 static void hurry(struct dvk_runtime *runtime, struct dvk_gate *gate, bool on)
@@ -104,6 +112,7 @@ int dvk_gates_start(struct dvk_runtime *runtime)
                                            .call_back = call_back,
                                            .placed = placed,
                                            .evict = evict,
+                                           .traced = traced,
                                            .user = runtime};
     bool any = false;
 

@@ -640,7 +640,9 @@ static void measure(struct dvk_node *reported)
     uint64_t took = reported->reported_ns > first_ns ? reported->reported_ns - first_ns : 0;
     double factor = expected_ns ? (double)took / (double)expected_ns : 0;
     TAILQ_FOREACH (node, &stream->flight, in_flight) {
-        reported->graph->backend->measured(node, (uint64_t)((double)node->cost_ns * factor));
+        uint64_t part_ns = (uint64_t)((double)node->cost_ns * factor);
+        reported->graph->backend->measured(node, first_ns, part_ns);
+        first_ns += part_ns;
         if (node == reported)
             break;
     }

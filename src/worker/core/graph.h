@@ -155,8 +155,8 @@ struct dvk_graph_backend {
     bool (*more_coming)(const struct dvk_node *node);
     /* How long a command will keep the device busy, as far as known. */
     uint64_t (*cost)(const struct dvk_node *node);
-    /* It took this long (its part of the time reported together). */
-    void (*measured)(struct dvk_node *node, uint64_t took_ns);
+    /* It began then and took this long (its part of the time reported together). */
+    void (*measured)(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns);
     /* All that were reported together have been measured. */
     void (*all_measured)(struct dvk_gate *gate);
     /* Whether the gate lets the node through now; if not, arranges for dvk_graph_open_gate. */

@@ -9,6 +9,7 @@
 #include "src/worker/core/graph.h"
 #include "src/worker/core/guard.h"
 #include "src/worker/core/session.h"
+#include "src/worker/core/trace.h"
 
 struct dvk_runtime_api;
 
@@ -40,10 +41,12 @@ struct dvk_runtime {
      * grant, the lease's thread. */
     pthread_mutex_t submitting;
     bool lease_thread_submits;
-    unsigned lease_thread_left;        /* commands that it may still submit */
-    bool shares_a_device;              /* holds one that other tenants use as well */
-    bool fence_due;                    /* a lease is over: the last of its commands must be reported */
-    _Atomic bool gates_changed;        /* a lease was granted or recalled; set by the lease's thread */
+    unsigned lease_thread_left;       /* commands that it may still submit */
+    bool shares_a_device;             /* holds one that other tenants use as well */
+    bool fence_due;                   /* a lease is over: the last of its commands must be reported */
+    _Atomic bool gates_changed;       /* a lease was granted or recalled; set by the lease's thread */
+    _Atomic uint64_t traced_until_ns; /* 0: it is not traced; set by the lease's thread */
+    struct dvk_trace trace;
     const struct dvk_runtime_api *ops; /* the executing part */
     void *api;                         /* its own state */
 };

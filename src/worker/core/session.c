@@ -270,15 +270,19 @@ void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argum
 {
     struct long_call c = {.runtime = runtime, .call = call, .argument = argument};
     pthread_t thread;
+    uint64_t began = dv_now();
 
+    atomic_store(&runtime->header->compiling_since, began);
     if (!runtime->lease || start_thread(&thread, &c) != 0) {
         call(argument);
-        return;
+    } else {
+        while (!atomic_load(&c.over))
+            if (!go_on(runtime))
+                rest(runtime, &c.over);
+        pthread_join(thread, NULL);
     }
-    while (!atomic_load(&c.over))
-        if (!go_on(runtime))
-            rest(runtime, &c.over);
-    pthread_join(thread, NULL);
+    atomic_store(&runtime->header->compiling_since, 0);
+    dvk_trace_note(runtime, &(struct dvk_traced){.kind = DV_TRACED_COMPILE, .begin_ns = began, .end_ns = dv_now()});
 }
 
 static void fail_start(struct dvk_runtime *runtime, const char *text)

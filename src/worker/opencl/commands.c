@@ -5,6 +5,7 @@
 
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
+#include "src/base/probes.h"
 #include "src/worker/opencl/executor.h"
 #include "src/worker/opencl/residency.h"
 
@@ -197,8 +198,11 @@ static int32_t submit(struct dvk_node *node)
         error = c->refused;
     if (error == CL_SUCCESS)
         error = c->info->submit(c->worker, c);
-    if (error == CL_SUCCESS)
+    if (error == CL_SUCCESS) {
+        DV_PROBE3(submit, c->worker->runtime->header->session, node->queue->gate ? node->queue->gate->device : 0,
+                  node->cost_ns);
         dvk_residency_submitted(c);
+    }
     if (error != CL_SUCCESS) {
         c->queue->prints |= c->may_print;
         c->may_print = false;
@@ -351,7 +355,21 @@ static uint64_t cost(const struct dvk_node *node)
     return expected < (double)DV_NS_PER_S ? (uint64_t)expected : DV_NS_PER_S;
 }
 
-static void measured(struct dvk_node *node, uint64_t took_ns)
+static void trace(struct dvk_command *c, uint64_t began_ns, uint64_t took_ns)
+{
+    struct dvk_gate *gate = c->node.queue->gate;
+
+    DV_PROBE3(complete, c->worker->runtime->header->session, gate->device, took_ns);
+    if (!c->node.fence)
+        dvk_trace_join(c->worker->runtime,
+                       &(struct dvk_traced){.kind = c->timing ? DV_TRACED_KERNEL : DV_TRACED_COMMAND,
+                                            .device = gate->device,
+                                            .begin_ns = began_ns,
+                                            .end_ns = began_ns + took_ns,
+                                            .name = c->timing ? c->timing->name : c->info->name});
+}
+
+static void measured(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
@@ -367,6 +385,7 @@ static void measured(struct dvk_node *node, uint64_t took_ns)
                                    : new > OTHER_COST_MAX_NS ? OTHER_COST_MAX_NS
                                                              : new;
     }
+    trace(c, began_ns, took_ns);
     struct dv_lease_work *ran = &c->worker->ran;
     ran->took_ns += took_ns;
     if (c->compiles)
@@ -380,6 +399,7 @@ static void all_measured(struct dvk_gate *gate)
     struct dvk_runtime *runtime = runtime_of(gate);
     struct dv_lease_work *ran = &dvk_worker_of(runtime)->ran;
 
+    dvk_trace_part(runtime);
     dv_lease_ran(runtime->lease, gate->device, ran);
     *ran = (struct dv_lease_work){0};
 }

@@ -207,6 +207,7 @@ struct dvk_timing {
     double items;             /* work items of the measured runs */
     size_t local_sizes[8][3]; /* seen: the first run with a new one can compile */
     uint32_t local_count;
+    char name[DV_MAX_TRACED_NAME]; /* of the kernel, for traces */
 };
 
 /* An argument in a kernel's signature. */

@@ -191,6 +191,19 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
     return error;
 }
 
+static struct dvk_timing *new_timing(cl_kernel kernel)
+{
+    struct dvk_timing *timing = calloc(1, sizeof *timing);
+    char name[1024] = "";
+
+    if (!timing)
+        return NULL;
+    timing->refs = 1;
+    if (clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name - 1, name, NULL) == CL_SUCCESS)
+        copy_text(timing->name, sizeof timing->name, name);
+    return timing;
+}
+
 /* The command's time counts for the kernel, unless it may include compilation. */
 static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const struct dvw_clEnqueueNDRangeKernel *m)
 {
@@ -198,10 +211,8 @@ static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const 
     const uint64_t *local = m->has_local_work_size ? m->local_work_size : none;
     struct dvk_timing *timing = kernel->timing;
 
-    if (!timing && !(timing = kernel->timing = calloc(1, sizeof *timing)))
+    if (!timing && !(timing = kernel->timing = new_timing(kernel->vendor)))
         return;
-    if (timing->refs == 0)
-        timing->refs = 1;
     c->items = 1;
     for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
         c->items *= (double)m->global_work_size[i];

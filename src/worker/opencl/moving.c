@@ -220,12 +220,19 @@ static cl_int arrived(cl_event arrival)
     return error != CL_SUCCESS ? error : status < 0 ? status : CL_SUCCESS;
 }
 
-static void note_moving(struct dvk_worker *w, uint64_t bytes, uint64_t began)
+static void note_moving(struct dvk_worker *w, uint32_t device, bool out, uint64_t bytes, uint64_t began)
 {
+    uint64_t now = dv_now();
+
     if (bytes == 0)
         return;
     atomic_fetch_add(&w->runtime->header->moved_bytes, bytes);
-    atomic_fetch_add(&w->runtime->header->moving_ns, dv_now() - began);
+    atomic_fetch_add(&w->runtime->header->moving_ns, now - began);
+    dvk_trace_note(w->runtime, &(struct dvk_traced){.kind = out ? DV_TRACED_EVICT : DV_TRACED_BRING,
+                                                    .device = device,
+                                                    .begin_ns = began,
+                                                    .end_ns = now,
+                                                    .bytes = bytes});
 }
 
 /* ---- out ---- */
@@ -322,7 +329,7 @@ uint64_t dvk_evict_piece(struct dvk_room *room, uint64_t wanted, bool *more, uin
     *more = any || dropped > 0;
     *copied_out = PIECE_BYTES - evictions.budget;
     if (evictions.count)
-        note_moving(evictions.roots[0]->worker, *copied_out, began);
+        note_moving(evictions.roots[0]->worker, evictions.roots[0]->device, true, *copied_out, began);
     return dropped + freed;
 }
 
@@ -424,7 +431,7 @@ cl_int dvk_bring_piece(struct dvk_worker *w, struct dvk_room *room, struct dvk_s
     for (uint32_t i = 0; i < piece.count; i++)
         dvk_set_residence(room->set.roots[i], DVK_RESIDENT);
     set->arrived = piece.count;
-    note_moving(w, PIECE_BYTES - piece.budget, began);
+    note_moving(w, (uint32_t)(room - w->rooms), false, PIECE_BYTES - piece.budget, began);
     *more = false;
     if (piece.moved != CL_SUCCESS && room->phase != DVK_BRINGS_AHEAD && set->count > set->head_count) {
         room->phase = room->phase == DVK_BRINGS_SET ? DVK_BRINGS_HEAD : room->phase;
