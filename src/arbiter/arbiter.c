@@ -20,6 +20,7 @@
 #include "src/base/cleanup.h"
 #include "src/base/clock.h"
 #include "src/base/priority.h"
+#include "src/base/usage_journal.h"
 
 /* ---- the end ---- */
 
@@ -114,13 +115,6 @@ void dvd_arbiter_devices_changed(struct dvd_arbiter *arbiter)
     dvd_ledger_set_devices(&arbiter->ledger, terms, arbiter->devices.count);
 }
 
-static void set_ledger_terms(struct dvd_arbiter *arbiter)
-{
-    struct dvd_ledger_terms terms = dvd_config_ledger_terms(&arbiter->config);
-
-    dvd_ledger_set_terms(&arbiter->ledger, &terms);
-}
-
 /* ---- sessions ---- */
 
 static void on_session_freed(void *owner, const struct dvd_session *session)
@@ -138,7 +132,34 @@ static void on_no_session_left(void *owner)
         finish_stop(arbiter);
 }
 
-static const struct dvd_session_events session_events = {.freed = on_session_freed, .none_left = on_no_session_left};
+/* The line that `systemctl status` shows. */
+static int on_status_due(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    const struct dvd_arbiter *arbiter = userdata;
+    unsigned sessions = HASH_COUNT(arbiter->sessions.all), devices = arbiter->devices.count;
+
+    (void)source;
+    (void)usec;
+    sd_notifyf(0, "STATUS=%u session%s on %u device%s", sessions, sessions == 1 ? "" : "s", devices,
+               devices == 1 ? "" : "s");
+    return 0;
+}
+
+/* Sessions come and go many times a second. */
+static void on_number_changed(void *owner)
+{
+    struct dvd_arbiter *arbiter = owner;
+    int enabled = SD_EVENT_OFF;
+
+    if (!arbiter->status_timer ||
+        (sd_event_source_get_enabled(arbiter->status_timer, &enabled) >= 0 && enabled != SD_EVENT_OFF))
+        return;
+    sd_event_source_set_time_relative(arbiter->status_timer, DV_STATUS_DELAY_US);
+    sd_event_source_set_enabled(arbiter->status_timer, SD_EVENT_ONESHOT);
+}
+
+static const struct dvd_session_events session_events = {
+    .freed = on_session_freed, .none_left = on_no_session_left, .number_changed = on_number_changed};
 
 /* ---- the keeper ---- */
 
@@ -267,13 +288,14 @@ static void note_devices(struct dvd_arbiter *arbiter)
     header->unsandboxed = arbiter->sandboxes.off;
     header->zygote_pid = arbiter->zygote.pid;
     /* if no device was found, the next daemon looks again */
-    header->zygote_identity = devices->count ? dvd_zygote_identity(&arbiter->zygote) : 0;
+    header->zygote_identity = devices->vendor_count ? dvd_zygote_identity(&arbiter->zygote) : 0;
 }
 
 static void on_probed(void *owner)
 {
     struct dvd_arbiter *arbiter = owner;
 
+    dvd_devices_add_lease_only(&arbiter->devices, &arbiter->config);
     dvd_arbiter_devices_changed(arbiter);
     note_devices(arbiter);
     dvd_sessions_advance(&arbiter->sessions);
@@ -330,47 +352,22 @@ static int on_end_signal(sd_event_source *source, const struct signalfd_siginfo 
     return 0;
 }
 
-static int read_config(const struct dvd_arbiter *arbiter, struct dvd_config *config, char *error, size_t error_bytes)
-{
-    int status = dvd_config_load(config, arbiter->config_path, arbiter->config_must_exist, error, error_bytes);
-
-    if (status < 0)
-        return status;
-    status = dvd_config_set_mode(config, arbiter->config_path, arbiter->options.user, geteuid(), error, error_bytes);
-    if (status < 0)
-        dvd_config_fini(config);
-    return status;
-}
-
 static int on_reload_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
 {
-    struct dvd_arbiter *arbiter = userdata;
-    struct dvd_config config;
-    char error[1024];
+    struct dvd_reload reload;
 
     (void)source;
     (void)info;
-    if (arbiter->is_stopping)
-        return 0;
-    if (read_config(arbiter, &config, error, sizeof error) < 0) {
-        dv_error("the configuration is not reloaded, the old one stays in force: %s", error);
-        return 0;
-    }
-    dvd_config_fini(&arbiter->config);
-    arbiter->config = config;
-    dvd_arbiter_devices_changed(arbiter);
-    set_ledger_terms(arbiter);
-    dvd_control_apply_config(&arbiter->control);
-    dvd_listener_apply_config(&arbiter->listener);
-    dvd_ledger_apply_device_terms(&arbiter->ledger);
-    if (dvd_vendors_prepare(arbiter->icd_directory, &arbiter->config, error, sizeof error) < 0)
-        dv_error("%s", error);
-    dvd_sandboxes_apply_config(&arbiter->sandboxes);
-    dvd_zygote_request_probe(&arbiter->zygote); /* the drivers may have changed */
-    dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
-    dv_info("configuration reloaded");
+    dvd_arbiter_reload(userdata, &reload);
     return 0;
 }
+
+static int on_reload(void *owner, struct dvd_reload *reload)
+{
+    return dvd_arbiter_reload(owner, reload);
+}
+
+static const struct dvd_control_events control_events = {.reload = on_reload};
 
 static int watch_signals(struct dvd_arbiter *arbiter)
 {
@@ -395,21 +392,6 @@ static int watch_signals(struct dvd_arbiter *arbiter)
 }
 
 /* ---- the rest of the setup ---- */
-
-static int load_config(struct dvd_arbiter *arbiter)
-{
-    char error[1024];
-
-    arbiter->config_must_exist = arbiter->options.config_path != NULL;
-    arbiter->config_path = arbiter->options.config_path;
-    if (!arbiter->config_path && !arbiter->options.user)
-        arbiter->config_path = DV_CONFIG_SYSTEM;
-    arbiter->zygote.config_path = arbiter->config_path;
-    int status = read_config(arbiter, &arbiter->config, error, sizeof error);
-    if (status < 0)
-        dv_error("%s", error);
-    return status;
-}
 
 /* Looks beside divvyd, in a build tree, and in the place the build was made for. */
 static int find_worker(struct dvd_arbiter *arbiter)
@@ -468,9 +450,9 @@ static void raise_descriptor_limit(struct dvd_arbiter *arbiter)
 }
 
 /* Sockets from a service manager, told apart by their type; -1 where there is none. */
-static int take_activated(int *session_fd, int *control_fd)
+static int take_activated(int *session_fd, int *control_fd, int *metrics_fd)
 {
-    *session_fd = *control_fd = -1;
+    *session_fd = *control_fd = *metrics_fd = -1;
     int count = sd_listen_fds(1);
     if (count < 0)
         return count;
@@ -480,6 +462,8 @@ static int take_activated(int *session_fd, int *control_fd)
             *session_fd = fd;
         } else if (sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0 && *control_fd < 0) {
             *control_fd = fd;
+        } else if (sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) > 0 && *metrics_fd < 0) {
+            *metrics_fd = fd;
         } else {
             dv_error("the service manager passed a socket that is neither a sequential-packet nor a "
                      "stream listener, or a second one of its kind");
@@ -492,11 +476,14 @@ static int take_activated(int *session_fd, int *control_fd)
 
 static int open_sockets(struct dvd_arbiter *arbiter)
 {
-    int session_fd, control_fd;
-    int error = take_activated(&session_fd, &control_fd);
+    int session_fd, control_fd, metrics_fd;
+    int error = take_activated(&session_fd, &control_fd, &metrics_fd);
 
     if (error < 0)
         return error;
+    arbiter->control.metrics_activated = metrics_fd >= 0;
+    if (metrics_fd >= 0)
+        dvd_control_listen_metrics(&arbiter->control, metrics_fd);
     error = dvd_control_init(&arbiter->control, control_fd);
     if (error < 0) {
         dv_error("cannot open the control socket in %s: %s", arbiter->directory.path, strerror(-error));
@@ -505,6 +492,8 @@ static int open_sockets(struct dvd_arbiter *arbiter)
     error = dvd_listener_init(&arbiter->listener, session_fd);
     if (error < 0)
         dv_error("cannot open the session socket in %s: %s", arbiter->directory.path, strerror(-error));
+    else if (!arbiter->options.user)
+        dvd_run_directory_offer_containers(&arbiter->directory);
     return error;
 }
 
@@ -556,6 +545,9 @@ static void tell_ready(struct dvd_arbiter *arbiter)
         arbiter->options.ready_fd = -1;
     }
     sd_notify(0, "READY=1");
+    if (getenv("NOTIFY_SOCKET") && sd_event_add_time_relative(arbiter->event, &arbiter->status_timer, CLOCK_MONOTONIC,
+                                                              0, DV_STATUS_DELAY_US, on_status_due, arbiter) < 0)
+        dv_debug("no line for `systemctl status`");
     dv_info("divvyd %s is ready in %s", DIVVY_VERSION, arbiter->directory.path);
 }
 
@@ -580,7 +572,9 @@ static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *op
                                                .sandboxes = &arbiter->sandboxes,
                                                .events = &zygote_events,
                                                .owner = arbiter},
+                                    .saved = {.directory_fd = -1},
                                     .sessions = {.config = &arbiter->config,
+                                                 .saved = &arbiter->saved,
                                                  .directory = arbiter->directory.path,
                                                  .ledger = &arbiter->ledger,
                                                  .state = &arbiter->state,
@@ -600,9 +594,25 @@ static void init_parts(struct dvd_arbiter *arbiter, const struct dvd_options *op
                                                 .devices = &arbiter->devices,
                                                 .keeper = &arbiter->keeper,
                                                 .idle = &arbiter->idle,
-                                                .fd = -1}};
+                                                .events = &control_events,
+                                                .owner = arbiter,
+                                                .fd = -1,
+                                                .metrics_fd = -1}};
     dvd_zygote_init(&arbiter->zygote);
     dvd_keeper_init(&arbiter->keeper);
+}
+
+/* The service manager names a directory; a user's own daemon has none otherwise. */
+static void open_state_directory(struct dvd_arbiter *arbiter)
+{
+    const char *directory = arbiter->options.state_directory;
+
+    if (!directory)
+        directory = getenv("STATE_DIRECTORY");
+    if (!directory && !arbiter->options.user)
+        directory = DV_STATE_SYSTEM;
+    dvd_journal_open(&arbiter->sessions, directory, dvd_config_operators(&arbiter->config));
+    dvd_saved_open(&arbiter->saved, directory);
 }
 
 /* Initializes the parts that need the event loop. */
@@ -620,10 +630,12 @@ static int start_parts(struct dvd_arbiter *arbiter)
     dvd_idle_init(&arbiter->idle, arbiter->event, arbiter->options.idle_exit_s, on_idle, arbiter);
     dvd_event_timers_init(&arbiter->timers, arbiter->event);
     dvd_ledger_init(&arbiter->ledger, &arbiter->timers.timers, &arbiter->state, &ledger_events, arbiter);
-    set_ledger_terms(arbiter);
+    dvd_arbiter_terms_changed(arbiter);
     error = dvd_sessions_init(&arbiter->sessions);
     if (error < 0)
         dv_error("cannot watch lease channels: %s", strerror(-error));
+    else
+        open_state_directory(arbiter);
     return error;
 }
 
@@ -646,7 +658,7 @@ int dvd_arbiter_init(struct dvd_arbiter *arbiter, const struct dvd_options *opti
         dv_error("the system's daemon must be started by root; for a daemon of your own use --user");
         return -EPERM;
     }
-    int error = load_config(arbiter);
+    int error = dvd_arbiter_load_config(arbiter);
     if (error == 0)
         error = find_worker(arbiter);
     if (error == 0)
@@ -697,6 +709,8 @@ void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
 {
     arbiter->is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
     if (arbiter->leaves_workers) { /* no session loses anything */
+        dvd_run_directory_note_left(&arbiter->directory, HASH_COUNT(arbiter->sessions.all),
+                                    (unsigned)(arbiter->config.restart_ns / DV_NS_PER_S));
         sd_event_unref(arbiter->event);
         dvd_run_directory_close(&arbiter->directory, true);
         return;
@@ -711,8 +725,10 @@ void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
         dvd_keeper_fini(&arbiter->keeper);
         dvd_idle_fini(&arbiter->idle);
     }
+    dvd_saved_close(&arbiter->saved);
     dvd_launcher_stop(&arbiter->zygote.launcher);
     dvd_state_close(&arbiter->state);
+    arbiter->status_timer = sd_event_source_disable_unref(arbiter->status_timer);
     arbiter->stop_timer = sd_event_source_disable_unref(arbiter->stop_timer);
     sd_event_unref(arbiter->event);
     remove_files(arbiter);

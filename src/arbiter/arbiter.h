@@ -22,20 +22,22 @@
 #include "src/base/log.h"
 
 struct dvd_options {
-    bool user;               /* no root: everything belongs to the calling user */
-    const char *directory;   /* NULL: the default */
-    const char *config_path; /* NULL: the default */
-    const char *worker_path; /* NULL: look for it */
-    unsigned idle_exit_s;    /* 0: never */
-    int ready_fd;            /* -1: none */
+    bool user;                   /* no root: everything belongs to the calling user */
+    const char *directory;       /* NULL: the default */
+    const char *config_path;     /* NULL: the default */
+    const char *state_directory; /* NULL: the default */
+    const char *worker_path;     /* NULL: look for it */
+    unsigned idle_exit_s;        /* 0: never */
+    int ready_fd;                /* -1: none */
     enum dv_log_level log_level;
 };
 
-/* Only arbiter.c, restore.c and tests know more than one part. */
+/* Only arbiter.c, reload.c, restore.c and tests know more than one part. */
 struct dvd_arbiter {
     struct dvd_options options;
     sd_event *event;
     struct dvd_config config;
+    struct dvd_saved saved;
     const char *config_path;
     bool config_must_exist;
     struct dvd_run_directory directory;
@@ -55,6 +57,7 @@ struct dvd_arbiter {
     struct dvd_listener listener;
     struct dvd_control control;
 
+    sd_event_source *status_timer; /* NULL: no service manager wants to know */
     bool is_stopping;
     bool leaves_workers;
     sd_event_source *stop_timer;
@@ -67,6 +70,13 @@ int dvd_arbiter_init(struct dvd_arbiter *arbiter, const struct dvd_options *opti
 int dvd_arbiter_run(struct dvd_arbiter *arbiter);
 void dvd_arbiter_fini(struct dvd_arbiter *arbiter);
 
+/* Reads the configuration. Returns 0, or a negative errno after having logged why. */
+int dvd_arbiter_load_config(struct dvd_arbiter *arbiter);
+/* Reads it again and applies it, or leaves all as it is. Returns 0 with what has changed, or a negative errno with the
+ * reason. */
+int dvd_arbiter_reload(struct dvd_arbiter *arbiter, struct dvd_reload *reload);
+/* The ledger's part of the configuration has changed. */
+void dvd_arbiter_terms_changed(struct dvd_arbiter *arbiter);
 /* Begins an orderly end; with leave_workers, running sessions go on and wait for the next daemon. */
 void dvd_arbiter_stop(struct dvd_arbiter *arbiter, bool leave_workers);
 /* Restores the state of an earlier daemon. */

@@ -23,7 +23,17 @@
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
 
 #define DV_MAX_ENDS_AT_ONCE 16 /* sessions of a process that has ended, in one iteration */
-#define DV_MAX_ENDINGS 64      /* terminated sessions that divvyd can still explain */
+/* Sessions that ended or were refused, and for how long divvyd can explain them. */
+#define DV_MAX_ENDINGS 1024
+#define DV_MAX_ENDINGS_PER_UID 256
+#define DV_ENDINGS_KEPT_S 3600
+#define DV_JOURNAL_PERIOD_US (300 * DV_S) /* between two lines of a session in the journal of used time */
+/* Ends of sessions of one user that have a line of their own there. What more of them used is summed up. */
+#define DV_JOURNAL_ENDS_PER_S 0.5
+#define DV_JOURNAL_ENDS_BURST 100
+#define DV_JOURNAL_SUMS_US (10 * DV_S) /* until a sum is written */
+#define DV_MAX_JOURNAL_USERS 1024
+#define DV_SHORT_ENDS_PER_S 10 /* lines in the log about sessions of less than a second */
 /* How long a session may wait for its worker: devices are probed, the zygote is restarted. */
 #define DV_START_TIMEOUT_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
@@ -32,6 +42,7 @@
 #define DV_STATUS_TIMEOUT_US (200 * DV_MS)
 /* From SIGTERM to SIGKILL when divvyd ends. */
 #define DV_STOP_TIMEOUT_US (1 * DV_S)
+#define DV_STATUS_DELAY_US (1 * DV_S) /* the line for the service manager may be this old */
 
 /* The zygote is restarted at once, then with growing pauses. */
 #define DV_ZYGOTE_PAUSE_MIN_US (100 * DV_MS)
@@ -97,6 +108,7 @@
 #define DV_MAX_TENANTS_GONE 1024        /* remembered for a while after their last session */
 #define DV_TENANT_MEMORY_US (10 * DV_S) /* and how long */
 #define DV_MAX_TENANT_NAME 96           /* bytes, the ending NUL included */
+#define DV_MAX_ACCOUNTS 256             /* tenants with counters of their own in metrics */
 #define DV_MAX_SLOTS 64                 /* sessions that may keep one device busy at a time */
 #define DV_MAX_VENDORS 64
 #define DV_MAX_SANDBOX_PATHS 64
@@ -142,6 +154,16 @@
 #define DV_MAX_CONTROL_QUESTIONS_BURST 100
 #define DV_CONTROL_TIMEOUT_S 10
 #define DV_MAX_CONTROL_MEMORY (32u << 10)
+/* Callers that are sent the figures again and again, and how often at most. */
+#define DV_MAX_WATCHES 16
+#define DV_MAX_WATCHES_OF_TENANTS 12 /* of those; the rest is for operators */
+#define DV_MAX_WATCHES_PER_TENANT 2
+#define DV_WATCH_INTERVAL_MIN_MS 100
+#define DV_WATCH_INTERVAL_MAX_MS 60000
+#define DV_TRACE_PAUSE_MS 50 /* between two batches of events in a trace */
+/* Records of commands that one batch of a trace reads in all, and how often from each session. */
+#define DV_TRACE_COMMANDS_MAX 1000
+#define DV_TRACE_VISITS_MAX 4
 /* How long listings may occupy the event loop in one iteration, plus the time of one row. */
 #define DV_LISTING_STEP_NS UINT64_C(200000)
 #define DV_MAX_GROUPS 1024 /* supplementary groups of a peer that are looked at */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/arbiter/arbiter.h"
 
@@ -20,6 +21,9 @@ static const char usage[] = "Usage: divvyd [--user] [OPTIONS]\n"
                             "  --dir DIR           runtime directory (default: /run/divvy; with --user\n"
                             "                      $XDG_RUNTIME_DIR/divvy or /tmp/divvy-UID)\n"
                             "  --config FILE       configuration (default: /etc/divvy/divvy.yaml; with --user none)\n"
+                            "  --state-dir DIR     directory of the journal of used time (default:\n"
+                            "                      $STATE_DIRECTORY or /var/lib/divvy; with --user none)\n"
+                            "  --check FILE        check a configuration, print what it means, and exit\n"
                             "  --idle-exit SECONDS exit after this time without a session\n"
                             "  --ready-fd N        write a byte to descriptor N once sessions are accepted\n"
                             "  --worker FILE       the program divvy-worker (default: found beside divvyd)\n"
@@ -34,6 +38,8 @@ enum {
     OPTION_USER = 256,
     OPTION_DIR,
     OPTION_CONFIG,
+    OPTION_CHECK,
+    OPTION_STATE_DIR,
     OPTION_IDLE_EXIT,
     OPTION_READY_FD,
     OPTION_WORKER,
@@ -45,6 +51,8 @@ enum {
 static const struct option long_options[] = {{"user", no_argument, NULL, OPTION_USER},
                                              {"dir", required_argument, NULL, OPTION_DIR},
                                              {"config", required_argument, NULL, OPTION_CONFIG},
+                                             {"check", required_argument, NULL, OPTION_CHECK},
+                                             {"state-dir", required_argument, NULL, OPTION_STATE_DIR},
                                              {"idle-exit", required_argument, NULL, OPTION_IDLE_EXIT},
                                              {"ready-fd", required_argument, NULL, OPTION_READY_FD},
                                              {"worker", required_argument, NULL, OPTION_WORKER},
@@ -79,7 +87,7 @@ static enum dv_log_level parse_level(const char *text)
     fail_usage("--log-level is error, warning, info or debug, not", text);
 }
 
-static void parse_options(int argc, char **argv, struct dvd_options *options)
+static void parse_options(int argc, char **argv, struct dvd_options *options, const char **check_path)
 {
     int option;
 
@@ -93,6 +101,12 @@ static void parse_options(int argc, char **argv, struct dvd_options *options)
             break;
         case OPTION_CONFIG:
             options->config_path = optarg;
+            break;
+        case OPTION_CHECK:
+            *check_path = optarg;
+            break;
+        case OPTION_STATE_DIR:
+            options->state_directory = optarg;
             break;
         case OPTION_IDLE_EXIT:
             options->idle_exit_s = parse_number(optarg, MAX_IDLE_EXIT_S, "--idle-exit");
@@ -123,13 +137,34 @@ static void parse_options(int argc, char **argv, struct dvd_options *options)
         fail_usage("--ready-fd", "this descriptor is not open");
 }
 
+/* Returns the exit status. */
+static int check_config(const char *path, bool of_user)
+{
+    struct dvd_config config;
+    char error[1024];
+
+    int status = dvd_config_load(&config, path, true, error, sizeof error);
+    if (status == 0) {
+        status = dvd_config_set_mode(&config, path, of_user, of_user ? geteuid() : 0, error, sizeof error);
+        if (status == 0)
+            dvd_config_describe(&config, stdout);
+        dvd_config_fini(&config);
+    }
+    if (status < 0)
+        fprintf(stderr, "divvyd: %s\n", error);
+    return status < 0 ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct dvd_arbiter arbiter;
     struct dvd_options options = {.ready_fd = -1, .log_level = DV_LOG_INFO};
+    const char *check_path = NULL;
 
     umask(0022); /* each file gets its mode when it is made; the service manager may be stricter */
-    parse_options(argc, argv, &options);
+    parse_options(argc, argv, &options, &check_path);
+    if (check_path)
+        return check_config(check_path, options.user);
     dv_log_set_name("divvyd");
     dv_log_set_level(options.log_level);
     int status = dvd_arbiter_init(&arbiter, &options) < 0 ? 1 : dvd_arbiter_run(&arbiter);

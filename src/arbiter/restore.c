@@ -12,10 +12,8 @@ static bool restore_devices(struct dvd_arbiter *arbiter)
 
     if (!dvd_restore_devices(&arbiter->state, devices->reports, &devices->count, &devices->found))
         return false;
-    dvd_devices_group(devices);
-    devices->had_some = true;
-    devices->known = true;
-    devices->probed_us = dv_now() / DV_NS_PER_US;
+    dvd_devices_restored(devices, dv_now() / DV_NS_PER_US);
+    dvd_devices_add_lease_only(devices, &arbiter->config);
     dvd_arbiter_devices_changed(arbiter);
     return true;
 }

@@ -83,6 +83,11 @@ static void say_hello(struct peer *peer, struct input *input)
         take_bytes(input, hello.devices, 16);
     if (how & 32)
         hello.flags = DV_HELLO_SAME_DEVICES;
+    if (how & 64) {
+        hello.flags = DV_HELLO_LEASE_ONLY;
+        if (!(how & 16))
+            strcpy(hello.devices, STAGE_LEASE_ONLY);
+    }
     say(peer, &hello, how & 8 ? how % sizeof hello : sizeof hello);
 }
 

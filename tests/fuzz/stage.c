@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -95,19 +96,28 @@ void stage_know_devices(void)
         snprintf(answer.devices[i].name, sizeof answer.devices[i].name, "device %u", i);
     }
     dvd_devices_take(&stage.devices, &answer, 1);
+    dvd_devices_add_lease_only(&stage.devices, &stage.config);
     dvd_arbiter_devices_changed(&stage);
 }
 
 void stage_start(void)
 {
-    static char directory[DV_RUNDIR_BYTES], cache[DV_RUNDIR_BYTES + 8];
+    static char directory[DV_RUNDIR_BYTES], cache[DV_RUNDIR_BYTES + 8], config[32];
     const char *place = getenv("TMPDIR"); /* tests/fuzz/run removes it afterwards */
-    struct dvd_options options = {
-        .user = true, .directory = directory, .worker_path = "/bin/true", .ready_fd = -1, .log_level = DV_LOG_ERROR};
+    struct dvd_options options = {.user = true,
+                                  .directory = directory,
+                                  .config_path = config,
+                                  .worker_path = "/bin/true",
+                                  .ready_fd = -1,
+                                  .log_level = DV_LOG_ERROR};
+    int config_fd = memfd_create("divvy.yaml", MFD_CLOEXEC);
 
     snprintf(directory, sizeof directory, "%s/divvy-fuzz-%d", place ? place : "/tmp", (int)getpid());
     snprintf(cache, sizeof cache, "%s-cache", directory);
     setenv("DIVVY_CACHE", cache, 1);
+    snprintf(config, sizeof config, "/proc/self/fd/%d", config_fd);
+    if (dprintf(config_fd, "devices:\n  - name: %s\n    lease-only: yes\n    capacity: 64MiB\n", STAGE_LEASE_ONLY) < 0)
+        abort();
     dv_log_set_level(DV_LOG_ERROR);
     if (dvd_arbiter_init(&stage, &options) < 0)
         abort();

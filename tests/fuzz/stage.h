@@ -1,5 +1,5 @@
 /* divvyd in the fuzzer's own process: everything but the zygote, with two devices that it has been told
- * of. Peers are sockets of this process. */
+ * of and a lease-only one. Peers are sockets of this process. */
 #ifndef DIVVY_TESTS_FUZZ_STAGE_H
 #define DIVVY_TESTS_FUZZ_STAGE_H
 
@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include "src/arbiter/arbiter.h"
+
+#define STAGE_LEASE_ONLY "encoder" /* device 2 */
 
 extern struct dvd_arbiter stage;
 

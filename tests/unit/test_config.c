@@ -363,7 +363,15 @@ static void arena_sizes_have_bounds(void **state)
 static void wrong_shapes_are_refused(void **state)
 {
     REFUSED("devices: all\n", 1, "'devices'");
-    REFUSED("devices:\n  - unified: no\n", 2, "'match'");
+    REFUSED("devices:\n  - unified: no\n", 2, "'match'", "lease-only");
+    REFUSED("devices:\n  - lease-only: yes\n", 2, "no name");
+    REFUSED("devices:\n  - name: \"a\\tb\"\n    lease-only: yes\n", 1, "plain text");
+    REFUSED("devices:\n  - match: x\n  - name: encoder\n    lease-only: yes\n    unified: no\n", 3, "no driver",
+            "slots");
+    REFUSED("devices:\n  - name: encoder\n    lease-only: yes\n    match: x\n", 4, "no driver");
+    REFUSED("devices:\n  - name: encoder\n    lease-only: yes\n    policy: none\n", 2, "not none");
+    REFUSED("devices:\n  - name: encoder\n    lease-only: yes\n  - name: encoder\n    lease-only: yes\n", 4, "another");
+    REFUSED("devices:\n  - name: encoder\n    lease-only: maybe\n", 3, "maybe", "yes or no");
     REFUSED("devices:\n  - x\n", 2, "devices");
     REFUSED("vendors: []\n", 1, "too few");
     REFUSED("vendors: {a: b}\n", 1, "vendors");

@@ -232,6 +232,17 @@ static int check_identity(const struct dvd_position *position, const struct dvd_
                  position->path, dv_yaml_find_line(position->data, "per", position->line));
         return -EINVAL;
     }
+    /* Elsewhere users can make cgroups of any name. */
+    if (rule->cgroup && rule->cgroup[0] != '/')
+        return dvd_config_wrong(position, "cgroup", rule->cgroup);
+    if (rule->group && (rule->request || rule->memory_request) && !rule->name && rule->per == DV_PER_DEFAULT) {
+        snprintf(position->error, position->error_bytes,
+                 "%s:%d: \"group: %s\" with a request makes a tenant of each of its users, each with %s; expected "
+                 "\"name: %s\" for one tenant of all of them, or \"per: user\" for one tenant each",
+                 position->path, dv_yaml_find_line(position->data, "group", position->line), rule->group,
+                 rule->request ? rule->request : rule->memory_request, rule->group);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -276,9 +287,39 @@ static int check_tenant(const struct dvd_position *position, struct dvd_tenant_r
     return status;
 }
 
+/* The first rule that gives a tenant this rule's name. */
+static bool is_first_of_name(const struct dvd_config_file *file, uint64_t index)
+{
+    for (uint64_t i = 0; i < index; i++)
+        if (file->tenants[i].name && strcmp(file->tenants[i].name, file->tenants[index].name) == 0)
+            return false;
+    return true;
+}
+
+/* Requests of tenants that exist once each. More than 100 % can be meant on a machine with several devices. */
+static void add_up_requests(struct dvd_config *config)
+{
+    const struct dvd_config_file *file = config->file;
+    uint64_t sum = 0;
+    unsigned count = 0;
+
+    for (uint64_t i = 0; i < file->tenants_count; i++) {
+        const struct dvd_tenant_rule *rule = &file->tenants[i];
+        bool is_one = rule->name ? is_first_of_name(file, i) : rule->user != NULL;
+        if (!is_one || rule->terms.share.request_ppm == 0 || rule->refuse)
+            continue;
+        sum += rule->terms.share.request_ppm;
+        count++;
+    }
+    if (sum > DV_PPM)
+        snprintf(config->warning, sizeof config->warning,
+                 "the requests of %u tenants add up to %g%%: a device can keep 100%%, so programs of some tenants are "
+                 "refused while all others run",
+                 count, (double)sum / (DV_PPM / 100.0));
+}
+
 static int check_tenants(struct dvd_config *config, struct dvd_position position)
 {
-
     position.line = dv_yaml_find_line(position.data, "tenants:", 1);
     for (uint64_t i = 0; i < config->file->tenants_count; i++) {
         position.line = dv_yaml_find_line(position.data, "- ", position.line + 1); /* of the rule, roughly */
@@ -286,6 +327,7 @@ static int check_tenants(struct dvd_config *config, struct dvd_position position
         if (status < 0)
             return status;
     }
+    add_up_requests(config);
     return 0;
 }
 
@@ -482,13 +524,67 @@ static int check_slices(struct dvd_config *config, struct dvd_position position)
     return 0;
 }
 
+/* Keys that are about a driver. */
+static bool needs_driver(const struct dvd_device_rule *rule)
+{
+    return rule->match || rule->unified || rule->present_as || rule->policy == DV_POLICY_NONE || rule->scrub ||
+           rule->copy_engine || rule->pinned || rule->no_swap || rule->swap_part || rule->slice_max ||
+           rule->per_context || rule->sandbox;
+}
+
+static bool is_first_lease_only(const struct dvd_config_file *file, uint64_t index)
+{
+    for (uint64_t i = 0; i < index; i++)
+        if (file->devices[i].lease_only && strcmp(file->devices[i].name, file->devices[index].name) == 0)
+            return false;
+    return true;
+}
+
+/* Names are shown to people, and compared as they are shown. */
+static bool is_clean(const char *name)
+{
+    char shown[DV_MAX_DEVICE_NAME];
+
+    dv_text_copy(shown, sizeof shown, name);
+    return strcmp(shown, name) == 0;
+}
+
+/* What a rule is about: devices of a vendor by a pattern, or one lease-only device by its name. */
+static int check_subject(const struct dvd_config_file *file, uint64_t index, const struct dvd_position *position)
+{
+    const struct dvd_device_rule *rule = &file->devices[index];
+    const char *wrong = NULL;
+
+    if (!rule->lease_only && !rule->match)
+        wrong = "a rule for devices lacks 'match'; expected a pattern for their names, such as \"*\", or name and "
+                "lease-only: yes for a device without a driver";
+    else if (rule->lease_only && !rule->name)
+        wrong = "a lease-only device has no name; expected one, by which programs ask for it";
+    else if (rule->lease_only && !is_clean(rule->name))
+        wrong = "the name of a lease-only device has characters that cannot be shown; expected plain text";
+    else if (rule->lease_only && needs_driver(rule))
+        wrong = "a lease-only device has no driver; expected beside name and lease-only only policy (not none), slots, "
+                "slice, capacity, room-patience and hidden";
+    else if (rule->lease_only && !is_first_lease_only(file, index))
+        wrong = "there is another lease-only device of this name; expected one rule for each";
+    if (!wrong)
+        return 0;
+    snprintf(position->error, position->error_bytes, "%s:%d: %s", position->path, position->line, wrong);
+    return -EINVAL;
+}
+
 static int check_devices(struct dvd_config *config, struct dvd_position position)
 {
     for (uint64_t i = 0; i < config->file->devices_count; i++) {
         struct dvd_device_rule *rule = &config->file->devices[i];
-        position.line = dv_yaml_find_line(position.data, rule->match, position.line + 1);
-        rule->matches = dvd_device_match_parse(rule->match);
-        int status = read_ranges(&position, rule_ranges, COUNT(rule_ranges), rule, rule);
+        const char *first = rule->match ? rule->match : rule->name ? rule->name : "- ";
+        position.line = dv_yaml_find_line(position.data, first, position.line + 1);
+        int status = check_subject(config->file, i, &position);
+        if (status < 0)
+            return status;
+        if (rule->match)
+            rule->matches = dvd_device_match_parse(rule->match);
+        status = read_ranges(&position, rule_ranges, COUNT(rule_ranges), rule, rule);
         if (status < 0)
             return status;
     }
@@ -561,11 +657,26 @@ static int check_sessions(struct dvd_config *config, struct dvd_position positio
     return 0;
 }
 
+static int check_metrics(struct dvd_config *config, struct dvd_position position)
+{
+    const uint64_t *port = config->file->metrics_port;
+    char text[24];
+
+    if (!port)
+        return 0;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)*port);
+    if (*port < 1024 || *port > UINT16_MAX)
+        return dvd_config_wrong(&position, "metrics-port", text);
+    config->metrics_port = (uint16_t)*port;
+    return 0;
+}
+
 int dvd_config_check(struct dvd_config *config, const struct dvd_position *position)
 {
     static int (*const checks[])(struct dvd_config * config, struct dvd_position position) = {
-        check_arena,     check_groups,         check_slices,  check_devices, check_workers, check_sandboxes,
-        check_deadlines, check_lease_sessions, check_tenants, check_vendors, check_slots,   check_sessions};
+        check_arena,     check_groups,    check_slices,         check_devices, check_workers,
+        check_sandboxes, check_deadlines, check_lease_sessions, check_tenants, check_vendors,
+        check_slots,     check_sessions,  check_metrics};
 
     for (size_t i = 0; i < COUNT(checks); i++)
         if (checks[i](config, *position) < 0)

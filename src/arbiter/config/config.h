@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "src/arbiter/limits.h"
 #include "src/arbiter/config/device_match.h"
@@ -15,7 +17,7 @@
 
 #define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
 
-enum dvd_tenant_per { DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
+enum dvd_tenant_per { DV_PER_DEFAULT, DV_PER_USER, DV_PER_GROUP, DV_PER_CGROUP, DV_PER_PROGRAM };
 
 /* A driver's needs in the sandbox of its workers besides those of every worker. */
 struct dvd_sandbox_rule {
@@ -39,10 +41,11 @@ enum dvd_copy_engine {
     DV_COPY_ENGINE_NO = DV_UNIFIED_NO,
 };
 
-/* How to offer the devices whose name matches. The first rule that matches a device decides. */
+/* How to offer the devices whose name matches, or a lease-only device. The first rule that matches a device decides. */
 struct dvd_device_rule {
-    char *match;                     /* glob on the device's name */
+    char *match;                     /* glob on the device's name; NULL: of a lease-only device */
     char *name;                      /* shown instead of the vendor's name; NULL: the vendor's */
+    int lease_only;                  /* there is such a device, and no driver for it */
     int unified;                     /* enum dv_unified */
     int present_as;                  /* enum dv_present_as */
     int hidden;                      /* not offered to sessions */
@@ -113,6 +116,7 @@ struct dvd_config_file {
     struct dvd_deadlines *deadlines; /* NULL: the defaults */
     char *lease_sessions;            /* "yes", "no" or the name of a group; NULL: yes */
     char *restart_within;            /* "60s" */
+    uint64_t *metrics_port;          /* of TCP on this machine; NULL: none */
 };
 
 /* How long a session of a class may keep a device after a recall. */
@@ -151,6 +155,8 @@ enum dvd_policy_choice {
     DV_POLICY_BAND,
 };
 
+#define DV_CONFIG_WARNING_BYTES 512
+
 struct dvd_config {
     struct dvd_config_file *file; /* NULL: all defaults */
     bool of_user;                 /* of a user's own daemon: all programs are that user's */
@@ -171,7 +177,9 @@ struct dvd_config {
     uint64_t deadline_ns[DV_CLASS_COUNT]; /* 0: not given, DV_DEADLINE_NONE: none. See dvd_config_ledger_terms */
     int lease_sessions;                   /* enum dvd_lease_sessions */
     gid_t lease_group;
-    uint64_t restart_ns; /* how long sessions wait for the next daemon, if this one leaves them */
+    uint16_t metrics_port;                 /* 0: none */
+    uint64_t restart_ns;                   /* how long sessions wait for the next daemon, if this one leaves them */
+    char warning[DV_CONFIG_WARNING_BYTES]; /* about settings that are allowed and hardly meant; empty: none */
 };
 
 /* Above all user numbers that systemd and distributions use. */
@@ -198,8 +206,15 @@ const char *dvd_config_policy_word(int policy);
  * with a message: a key that it needs there is absent. */
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,
                         size_t error_bytes);
+/* The group whose members may see and change everything. */
+static inline gid_t dvd_config_operators(const struct dvd_config *config)
+{
+    return config->has_operator_group ? config->operator_group : getegid();
+}
 /* The terms for the ledger. */
 struct dvd_ledger_terms dvd_config_ledger_terms(const struct dvd_config *config);
+/* Prints which users each rule matches, and what they get. */
+void dvd_config_describe(const struct dvd_config *config, FILE *out);
 void dvd_config_fini(struct dvd_config *config);
 
 #endif

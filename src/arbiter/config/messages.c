@@ -15,9 +15,11 @@ static const struct {
     const char *key;
     const char *expected;
 } hints[] = {
-    {"devices", "a list of rules, each starting with \"- match: PATTERN\", at most 256"},
+    {"devices",
+     "a list of rules, each with \"match: PATTERN\", or with \"name: NAME\" and \"lease-only: yes\", at most 256"},
     {"match", "a pattern for device names of at most 127 characters, such as \"*\", or a number, UUID or PCI address"},
     {"name", "a device name of at most 127 characters"},
+    {"lease-only", "yes or no"},
     {"unified", "yes, no or auto"},
     {"present-as", "as-is, cpu, gpu or accelerator"},
     {"policy", "none, elastic, fair, fifo or band"},
@@ -56,6 +58,7 @@ static const struct {
     {"lease-sessions", "yes, no or the name of a group"},
     {"cache-size", "a size from 1MiB to 256TiB, such as 1GiB"},
     {"caches-size", "a size from 1MiB to 256TiB, not below cache-size, such as 10GiB"},
+    {"metrics-port", "a number from 1024 to 65535"},
     {"restart-within", "a time from 1s to 3600s, such as 60s"},
     {"worker-memory", "a size from 64MiB on, such as 8GiB"},
     {"worker-processes", "a number from 16 to 1048576"},
@@ -66,7 +69,7 @@ static const struct {
     {"tenants", "a list of rules, each with some of user, group, cgroup, request, limit ..."},
     {"user", "the name or number of a user"},
     {"group", "the name or number of a group"},
-    {"cgroup", "a pattern for cgroup paths, such as \"/slurm/*\""},
+    {"cgroup", "a pattern for cgroup paths that begins with a slash, such as \"/slurm/uid_*/job_*\""},
     {"per", "user, group, cgroup or program"},
     {"request", "a share from 0% to 100%"},
     {"limit", "a share from 1% to 100%"},

@@ -52,8 +52,9 @@ const cyaml_schema_field_t dvd_sandbox_fields[] = {
     CYAML_FIELD_END};
 
 const cyaml_schema_field_t dvd_device_fields[] = {
-    CYAML_FIELD_STRING_PTR("match", CYAML_FLAG_POINTER, struct dvd_device_rule, match, 1, DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_STRING_PTR("match", OPTIONAL_POINTER, struct dvd_device_rule, match, 1, DV_MAX_DEVICE_NAME - 1),
     CYAML_FIELD_STRING_PTR("name", OPTIONAL_POINTER, struct dvd_device_rule, name, 1, DV_MAX_DEVICE_NAME - 1),
+    CYAML_FIELD_ENUM("lease-only", OPTIONAL_ENUM, struct dvd_device_rule, lease_only, yes_no, COUNT(yes_no)),
     CYAML_FIELD_ENUM("unified", OPTIONAL_ENUM, struct dvd_device_rule, unified, auto_words, COUNT(auto_words)),
     CYAML_FIELD_ENUM("present-as", OPTIONAL_ENUM, struct dvd_device_rule, present_as, present_as_words,
                      COUNT(present_as_words)),
@@ -136,6 +137,7 @@ const cyaml_schema_field_t dvd_file_fields[] = {
     CYAML_FIELD_STRING_PTR("lease-sessions", OPTIONAL_POINTER, struct dvd_config_file, lease_sessions, 1, 64),
     CYAML_FIELD_STRING_PTR("cache-size", OPTIONAL_POINTER, struct dvd_config_file, cache_size, 1, 32),
     CYAML_FIELD_STRING_PTR("caches-size", OPTIONAL_POINTER, struct dvd_config_file, caches_size, 1, 32),
+    CYAML_FIELD_UINT_PTR("metrics-port", OPTIONAL_POINTER, struct dvd_config_file, metrics_port),
     CYAML_FIELD_STRING_PTR("restart-within", OPTIONAL_POINTER, struct dvd_config_file, restart_within, 1, 16),
     CYAML_FIELD_STRING_PTR("worker-memory", OPTIONAL_POINTER, struct dvd_config_file, worker_memory, 1, 32),
     CYAML_FIELD_UINT_PTR("worker-processes", OPTIONAL_POINTER, struct dvd_config_file, worker_processes),

@@ -32,9 +32,44 @@ struct dvd_share_change {
     bool has_request, has_limit, has_weight, has_class, has_memory, has_memory_request;
     uint32_t request_ppm, limit_ppm, weight;
     enum dv_class class;
-    uint64_t memory_bytes, memory_request_bytes;
+    struct dvd_memory_size memory, memory_request;
 };
 
+/* A share after a change. */
+static inline struct dv_share dvd_share_with(struct dv_share share, const struct dvd_share_change *change)
+{
+    if (change->has_request)
+        share.request_ppm = change->request_ppm;
+    if (change->has_limit)
+        share.limit_ppm = change->limit_ppm;
+    if (change->has_weight)
+        share.weight = change->weight;
+    if (change->has_class)
+        share.class = change->class;
+    return share;
+}
+
+/* Adds a later change of the share to one. Memory is not part of it. */
+static inline void dvd_share_change_merge(struct dvd_share_change *change, const struct dvd_share_change *later)
+{
+    struct dv_share share = {.request_ppm = change->request_ppm,
+                             .limit_ppm = change->limit_ppm,
+                             .weight = change->weight,
+                             .class = change->class};
+
+    share = dvd_share_with(share, later);
+    change->request_ppm = share.request_ppm;
+    change->limit_ppm = share.limit_ppm;
+    change->weight = share.weight;
+    change->class = share.class;
+    change->has_request |= later->has_request;
+    change->has_limit |= later->has_limit;
+    change->has_weight |= later->has_weight;
+    change->has_class |= later->has_class;
+}
+
+/* The maximum deadline that a session can set itself. */
+#define DV_OWN_DEADLINE_MAX_NS (86400 * DV_NS_PER_S)
 /* How long sessions may keep room from one that is queued for it, by default. */
 #define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
 

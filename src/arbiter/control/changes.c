@@ -9,17 +9,7 @@
 #include "src/arbiter/control/private.h"
 #include "src/base/text.h"
 
-/* A tenant with a session of the caller's; for an operator, with any session. */
-static struct dvd_tenant *find_tenant(const struct dvd_control *control, const struct dvd_control_peer *peer,
-                                      const char *name)
-{
-    struct dvd_tenant *tenant;
-
-    HASH_FIND_STR(control->ledger->tenants, name, tenant);
-    if (!tenant || tenant->sessions == 0)
-        return NULL;
-    return peer->is_operator || dvd_tenant_has_user(tenant, peer->uid) ? tenant : NULL;
-}
+#define PERCENT(ppm) ((double)(ppm) / (DV_PPM / 100.0))
 
 static const char *argument(const struct dvd_request *request, const char *key)
 {
@@ -38,6 +28,19 @@ static bool read_number(const struct dvd_request *request, const char *key, uint
     return !text || dv_text_parse_number(text, max, number) >= 0;
 }
 
+/* The same for a number of bytes, or a part of a device's memory. */
+static bool read_size(const struct dvd_request *request, const char *key, bool *given, struct dvd_memory_size *size)
+{
+    const char *text = argument(request, key);
+
+    *size = (struct dvd_memory_size){0};
+    if (text && strchr(text, '%')) {
+        *given = true;
+        return dv_text_parse_share(text, &size->ppm) == 0;
+    }
+    return read_number(request, key, DV_MEMORY_BYTES_MAX, given, &size->bytes);
+}
+
 /* Returns NULL, or what is wrong. */
 static const char *read_change(const struct dvd_request *request, struct dvd_share_change *change)
 {
@@ -45,12 +48,11 @@ static const char *read_change(const struct dvd_request *request, struct dvd_sha
     const char *class = argument(request, "class");
 
     *change = (struct dvd_share_change){.has_class = class != NULL};
-    if (!read_number(request, "memory_request", DV_MEMORY_BYTES_MAX, &change->has_memory_request,
-                     &change->memory_request_bytes))
-        return "memory_request is a number of bytes";
-    if (!read_number(request, "memory", DV_MEMORY_BYTES_MAX, &change->has_memory, &change->memory_bytes) ||
-        (change->has_memory && change->memory_bytes == 0))
-        return "memory is a number of bytes, at least 1";
+    if (!read_size(request, "memory_request", &change->has_memory_request, &change->memory_request))
+        return "memory_request is a number of bytes, or a part of the device such as 50%";
+    if (!read_size(request, "memory", &change->has_memory, &change->memory) ||
+        (change->has_memory && change->memory.bytes == 0 && change->memory.ppm == 0))
+        return "memory is a number of bytes, at least 1, or a part of the device such as 50%";
     if (!read_number(request, "request", DV_PPM, &change->has_request, &request_ppm))
         return "request is a number of parts per million, from 0 to 1000000";
     if (!read_number(request, "limit", DV_PPM, &change->has_limit, &limit_ppm))
@@ -78,15 +80,156 @@ static json_t *list_shares(const struct dvd_tenant *tenant, const struct dvd_dev
     return list;
 }
 
+static void format_memory(char *field, size_t bytes, const struct dvd_memory_size *size)
+{
+    if (size->ppm)
+        snprintf(field, bytes, "%g%%", PERCENT(size->ppm));
+    else
+        dv_text_format_size(field, bytes, size->bytes);
+}
+
+/* Formats the change behind ", ". old: the share so far, or NULL. */
+static void format_change(const struct dvd_share_change *change, const struct dv_share *old, char *text, size_t bytes)
+{
+    char was[64] = "", size[32];
+    size_t used = 0;
+
+    if (old && change->has_request)
+        snprintf(was, sizeof was, " (was %g%%)", PERCENT(old->request_ppm));
+    if (change->has_request)
+        used += (size_t)snprintf(text + used, bytes - used, ", request %g%%%s", PERCENT(change->request_ppm), was);
+    if (old && change->has_limit)
+        snprintf(was, sizeof was, " (was %g%%)", PERCENT(old->limit_ppm));
+    if (change->has_limit)
+        used += (size_t)snprintf(text + used, bytes - used, ", limit %g%%%s", PERCENT(change->limit_ppm), was);
+    if (old && change->has_weight)
+        snprintf(was, sizeof was, " (was %u)", old->weight);
+    if (change->has_weight)
+        used += (size_t)snprintf(text + used, bytes - used, ", weight %u%s", change->weight, was);
+    if (old && change->has_class)
+        snprintf(was, sizeof was, " (was %s)", dv_class_word(old->class));
+    if (change->has_class)
+        used += (size_t)snprintf(text + used, bytes - used, ", class %s%s", dv_class_word(change->class), was);
+    if (change->has_memory) {
+        format_memory(size, sizeof size, &change->memory);
+        used += (size_t)snprintf(text + used, bytes - used, ", memory %s", size);
+    }
+    if (change->has_memory_request) {
+        format_memory(size, sizeof size, &change->memory_request);
+        snprintf(text + used, bytes - used, ", memory-request %s", size);
+    }
+}
+
+/* Who changed what. old: the share on the device, or on those that it comes to next. */
+static void log_change(const struct dvd_tenant *tenant, const struct dvd_share_change *change,
+                       const struct dv_share *old, const struct dvd_device *device, const struct dvd_control_peer *peer)
+{
+    char text[384];
+
+    format_change(change, old, text, sizeof text);
+    dv_info("user %u set tenant %s on %s: %s", (unsigned)peer->uid, tenant->name,
+            device ? device->terms.name : "all its devices", text + 2);
+}
+
+/* ---- for good ---- */
+
+/* Whether the change is to outlive the tenant. Returns false with an answer when it cannot be. */
+static bool may_save(const struct dvd_control *control, const struct dvd_request *request, bool *save,
+                     struct dvd_reply *refusal)
+{
+    const char *text = argument(request, "save");
+
+    *save = text && strcmp(text, "yes") == 0;
+    if (text && !*save && strcmp(text, "no") != 0)
+        *refusal = dvd_view_error(MHD_HTTP_BAD_REQUEST, "save is yes or no");
+    else if (*save && !request->peer.is_operator)
+        *refusal = dvd_view_error(MHD_HTTP_FORBIDDEN, "only operators may save a share");
+    else if (*save && argument(request, "device"))
+        *refusal = dvd_view_error(MHD_HTTP_BAD_REQUEST, "a share is saved for all devices: leave `device` out");
+    else if (*save && control->sessions->saved->is_broken)
+        *refusal = dvd_view_error(MHD_HTTP_CONFLICT, "the file with saved shares, saved.json, has an error and is not "
+                                                     "overwritten; divvyd's log says which error");
+    else if (*save && control->sessions->saved->directory_fd < 0)
+        *refusal = dvd_view_error(MHD_HTTP_CONFLICT, "this divvyd has no directory to save shares in (--state-dir)");
+    else
+        return true;
+    return false;
+}
+
+static void explain_unsaved(const char *tenant, int status, char *text, size_t bytes)
+{
+    if (status == -ERANGE)
+        snprintf(text, bytes,
+                 "the share of tenant %.96s cannot be saved: together with what is saved for it, its request would be "
+                 "above its limit, its limit below 1%% or its weight 0",
+                 tenant);
+    else
+        snprintf(text, bytes, "the share of tenant %.96s cannot be saved: %s", tenant, strerror(-status));
+}
+
+/* change: NULL forgets what is saved. Returns 0, or a negative errno with the reason: then nothing has changed. */
+static int save(struct dvd_control *control, const char *tenant, const struct dvd_share_change *change, char *text,
+                size_t bytes)
+{
+    struct dvd_saved *saved = control->sessions->saved;
+    const struct dvd_share_change *found = dvd_saved_find(saved, tenant);
+    struct dvd_share_change before = found ? *found : (struct dvd_share_change){0};
+    bool has_before = found != NULL;
+    int status = dvd_saved_put(saved, tenant, change);
+
+    if (status == 0) {
+        status = dvd_sessions_save_shares(control->sessions);
+        if (status < 0 && change)
+            dvd_saved_put(saved, tenant, NULL);
+        if (status < 0 && has_before)
+            dvd_saved_put(saved, tenant, &before);
+    }
+    if (status == 0)
+        dvd_tenant_forget_change(control->ledger, tenant);
+    else
+        explain_unsaved(tenant, status, text, bytes);
+    return status;
+}
+
+struct dvd_reply dvd_serve_forget(struct dvd_control *control, const struct dvd_request *request)
+{
+    char text[512];
+
+    if (!dvd_saved_find(control->sessions->saved, request->name)) {
+        snprintf(text, sizeof text, "no share is saved for tenant %.96s", request->name);
+        return dvd_view_error(MHD_HTTP_NOT_FOUND, text);
+    }
+    if (save(control, request->name, NULL, text, sizeof text) < 0)
+        return dvd_view_error(MHD_HTTP_CONFLICT, text);
+    dv_info("user %u had the saved share of tenant %s forgotten", (unsigned)request->peer.uid, request->name);
+    return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:s, s:[]}", "tenant", request->name, "devices"));
+}
+
+/* A tenant that has no session now has the share when it comes. */
+static struct dvd_reply save_for_later(struct dvd_control *control, const struct dvd_request *request,
+                                       const struct dvd_share_change *change)
+{
+    char text[512];
+
+    if (save(control, request->name, change, text, sizeof text) < 0)
+        return dvd_view_error(MHD_HTTP_CONFLICT, text);
+    format_change(change, NULL, text, sizeof text);
+    dv_info("user %u saved a share of tenant %s: %s", (unsigned)request->peer.uid, request->name, text + 2);
+    return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:s, s:[]}", "tenant", request->name, "devices"));
+}
+
 static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_request *request,
                                   struct dvd_tenant *tenant, const struct dvd_share_change *change)
 {
     const struct dvd_control_peer *peer = &request->peer;
     const struct dvd_device *device = NULL;
+    struct dvd_reply refusal;
     uint64_t index;
-    bool has_device;
+    bool has_device, is_for_good;
     char text[512];
 
+    if (!may_save(control, request, &is_for_good, &refusal))
+        return refusal;
     if (!read_number(request, "device", DV_MAX_DEVICES - 1, &has_device, &index))
         return dvd_view_error(MHD_HTTP_BAD_REQUEST, "device is the number of a device as `divvy devices` shows it");
     if (has_device) {
@@ -96,42 +239,66 @@ static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_
             return dvd_view_error(MHD_HTTP_NOT_FOUND, text);
         }
     }
-    int status = dvd_tenant_set(tenant, device, change, !peer->is_operator, text, sizeof text);
+    int status = is_for_good ? dvd_saved_check(control->sessions->saved, tenant->name, change) : 0;
+    if (status < 0) {
+        explain_unsaved(tenant->name, status, text, sizeof text);
+        return dvd_view_error(MHD_HTTP_CONFLICT, text);
+    }
+    struct dv_share old = device ? tenant->devices[index]->share : dvd_share_with(tenant->terms.share, &tenant->change);
+    status = dvd_tenant_set(tenant, device, change, !peer->is_operator, text, sizeof text);
     if (status < 0)
         return dvd_view_error(status == -EPERM ? MHD_HTTP_FORBIDDEN : MHD_HTTP_CONFLICT, text);
-    dv_info("the share of tenant %s was changed by user %u", tenant->name, (unsigned)peer->uid);
+    log_change(tenant, change, &old, device, peer);
+    if (is_for_good && save(control, tenant->name, change, text, sizeof text) < 0) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "; until its last program ends, it has the new share");
+        return dvd_view_error(MHD_HTTP_CONFLICT, text);
+    }
     return dvd_view_reply(MHD_HTTP_OK,
                           json_pack("{s:s, s:o}", "tenant", tenant->name, "devices", list_shares(tenant, device)));
+}
+
+static struct dvd_reply no_session_now(const char *tenant)
+{
+    char text[256];
+
+    snprintf(text, sizeof text,
+             "there is no tenant %.96s with a session; `divvy tenants` lists them. With --save a share is kept for its "
+             "next session",
+             tenant);
+    return dvd_view_error(MHD_HTTP_NOT_FOUND, text);
 }
 
 struct dvd_reply dvd_serve_tenant_share(struct dvd_control *control, const struct dvd_request *request)
 {
     struct dvd_share_change change;
-    char text[256];
-
     const char *problem = read_change(request, &change);
+
     if (problem)
         return dvd_view_error(MHD_HTTP_BAD_REQUEST, problem);
-    struct dvd_tenant *tenant = find_tenant(control, &request->peer, request->name);
+    struct dvd_tenant *tenant = dvd_control_find_tenant(control, &request->peer, request->name);
+    struct dvd_reply refusal;
+    bool is_for_good;
     if (tenant)
         return set_share(control, request, tenant, &change);
-    snprintf(text, sizeof text, "there is no tenant %.96s with a session; `divvy tenants` lists them", request->name);
-    return dvd_view_error(MHD_HTTP_NOT_FOUND, text);
+    if (!may_save(control, request, &is_for_good, &refusal))
+        return refusal;
+    if (is_for_good)
+        return save_for_later(control, request, &change);
+    return request->peer.is_operator ? no_session_now(request->name) : dvd_view_no_tenant(request->name);
 }
 
 struct dvd_reply dvd_serve_session_share(struct dvd_control *control, const struct dvd_request *request)
 {
     struct dvd_share_change change;
-    char text[256];
-
     const char *problem = read_change(request, &change);
+
     if (problem)
         return dvd_view_error(MHD_HTTP_BAD_REQUEST, problem);
     const struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
     if (session && session->lessee.tenant)
         return set_share(control, request, session->lessee.tenant, &change);
-    snprintf(text, sizeof text, "there is no session %.64s; `divvy ps` lists them", request->name);
-    return dvd_view_error(MHD_HTTP_NOT_FOUND, text);
+    return dvd_view_no_session(request->name);
 }
 
 /* ---- policies ---- */
@@ -153,11 +320,10 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
     bool has_slice;
 
     if (dv_text_parse_number(request->name, DV_MAX_DEVICES - 1, &index) < 0 || index >= control->devices->count)
-        return dvd_view_error(MHD_HTTP_NOT_FOUND,
-                              "there is no such device; `divvy devices` lists them with their numbers");
+        return dvd_view_no_device();
     const struct dv_policy_ops *ops = name ? dv_policy_by_name(name) : NULL;
     if (!ops)
-        return dvd_view_error(MHD_HTTP_BAD_REQUEST, "a policy is elastic, fair, fifo or band: name=...");
+        return dvd_view_error(MHD_HTTP_BAD_REQUEST, "the policy (argument `name`) is elastic, fair, fifo or band");
     if (!read_number(request, "slice_ns", DV_SLICE_FIXED_MAX_NS, &has_slice, &slice_ns) ||
         (slice_ns && slice_ns < DV_SLICE_FIXED_MIN_NS))
         return dvd_view_error(MHD_HTTP_BAD_REQUEST,
@@ -176,4 +342,48 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
                                     "policy", ops->name, "slice_ns", (json_int_t)device->policy.fixed_slice_ns, "slots",
                                     (int)device->policy.slots, "sessions",
                                     (int)count_sessions_on(control, device->id.number)));
+}
+
+/* ---- sessions ---- */
+
+struct dvd_reply dvd_serve_end(struct dvd_control *control, const struct dvd_request *request)
+{
+    struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
+    char why[96];
+
+    if (!session)
+        return dvd_view_no_session(request->name);
+    if ((!session->lessee.has_worker && !session->lease_only) || session->state != DV_SESSION_SERVED)
+        return dvd_view_error(MHD_HTTP_CONFLICT, "this session has no worker that could be ended; end its process");
+    if (request->peer.uid == session->lessee.uid)
+        snprintf(why, sizeof why, "its user ended it (divvy end)");
+    else
+        snprintf(why, sizeof why, "an operator (user %u) ended it (divvy end)", (unsigned)request->peer.uid);
+    dvd_session_end_for(session, why);
+    return dvd_view_reply(
+        MHD_HTTP_OK, json_pack("{s:I, s:s}", "id", (json_int_t)session->lessee.id.value, "command", session->command));
+}
+
+/* ---- the configuration ---- */
+
+static json_t *list_lines(char *text)
+{
+    json_t *list = json_array();
+
+    for (char *line = text, *end; list && (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        json_array_append_new(list, json_string(line));
+    }
+    return list;
+}
+
+struct dvd_reply dvd_serve_reload(struct dvd_control *control, const struct dvd_request *request)
+{
+    struct dvd_reload reload;
+
+    (void)request;
+    if (control->events->reload(control->owner, &reload) < 0)
+        return dvd_view_error(MHD_HTTP_CONFLICT, reload.text);
+    return dvd_view_reply(MHD_HTTP_OK, json_pack("{s:i, s:o, s:s}", "changes", (int)reload.changes, "lines",
+                                                 list_lines(reload.text), "warning", control->config->warning));
 }

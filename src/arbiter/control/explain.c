@@ -11,78 +11,135 @@
 #define MS(ns) ((double)(ns) / DV_NS_PER_MS)
 #define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
 
-/* Only operators see the name of another tenant. */
-static void explain_waiting(const struct dv_policy *policy, const struct dvd_lease *lease, bool for_operator, dv_ns now,
-                            char *text, size_t bytes)
-{
-    const struct dv_policy_tenant *tenant = lease->policy.tenant;
-    const struct dv_policy_session *holder = policy->holders.first;
+/* The reason for a session's state, and what a person can do about it (empty: nothing). */
+struct reason {
+    char because[384], to_change[192];
+};
 
-    if (dv_policy_held_back(policy, tenant, now))
-        snprintf(text, bytes, "its tenant %s is at its limit of %g%% for another %.1f ms", lease->tenant->tenant->name,
-                 tenant->share.limit_ppm / 1e4, MS(dv_policy_held_back(policy, tenant, now)));
-    else if (policy->crowded)
-        snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_CROWDED));
-    else if (policy->free_slots > 0)
-        snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_IDLE_WINDOW));
-    else if (holder && holder->tenant == tenant)
-        snprintf(text, bytes, "session %llu of its own tenant has used the device for %.1f ms",
-                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id.value,
-                 MS(now - holder->granted_at));
-    else if (holder && !for_operator)
-        snprintf(text, bytes, "another tenant has used the device for %.1f ms; tenants that wait: %u",
-                 MS(now - holder->granted_at), policy->waiting_tenants);
-    else if (holder)
-        snprintf(text, bytes, "session %llu (%s) has used the device for %.1f ms; tenants that wait: %u",
-                 (unsigned long long)dvd_lease_of((struct dv_policy_session *)holder)->lessee->id.value,
-                 dvd_lease_of((struct dv_policy_session *)holder)->tenant->tenant->name, MS(now - holder->granted_at),
-                 policy->waiting_tenants);
+/* A holder, as the caller may see it: only operators see other tenants. */
+static void name_holder(const struct dvd_lease *lease, const struct dvd_lease *holder, bool for_operator, char *text,
+                        size_t bytes)
+{
+    unsigned long long id = holder->lessee->id.value;
+
+    if (holder->tenant == lease->tenant)
+        snprintf(text, bytes, "session %llu of its own tenant", id);
+    else if (for_operator)
+        snprintf(text, bytes, "session %llu of tenant %s", id, holder->tenant->tenant->name);
     else
-        snprintf(text, bytes, "%s", dv_rule_text(DV_RULE_BUSY));
+        snprintf(text, bytes, "another tenant");
 }
 
-/* Tells waiting sessions about a slice that is longer because memory was moved. */
-static void explain_long_slice(const struct dv_policy *policy, char *text, size_t bytes)
+static void explain_holder(const struct dvd_lease *lease, const struct dvd_lease *holder, bool for_operator, dv_ns now,
+                           struct reason *reason)
 {
-    const struct dv_policy_session *holder = policy->holders.first;
-    size_t used = strlen(text);
+    const struct dv_policy *policy = &lease->device->policy;
+    const struct dv_policy_session *s = &holder->policy;
+    dv_ns held = now - s->granted_at;
+    char name[DV_MAX_TENANT_NAME + 64], size[32];
 
-    if (holder && holder->moved_ns && holder->own_ns > DV_SLICE_MAX_NS)
-        snprintf(text + used, bytes - used, "; bringing memory in took %.1f ms, so its slice lasts until %.1f ms",
-                 MS(holder->moved_ns), MS(holder->own_ns));
+    name_holder(lease, holder, for_operator, name, sizeof name);
+    if (s->moving) {
+        snprintf(reason->because, sizeof reason->because, "%s brings its memory to the device, since %.1f ms ago", name,
+                 MS(now - s->moving_since));
+    } else if (s->moved_ns && s->own_ns > DV_SLICE_MAX_NS) {
+        dv_text_format_size(size, sizeof size, holder->memory.placed);
+        snprintf(reason->because, sizeof reason->because,
+                 "%s has a slice of %.1f ms (%.1f ms left): bringing its %s in took %.1f ms, and at most %g%% of the "
+                 "time may go into moving memory (swap-part)",
+                 name, MS(s->own_ns), MS(s->own_ns > held ? s->own_ns - held : 0), size, MS(s->moved_ns),
+                 policy->moving_part_ppm / 1e4);
+        snprintf(reason->to_change, sizeof reason->to_change,
+                 "give the device more memory, lower the tenant's memory, or raise swap-part or lower slice-max");
+    } else if (s->recalled && now - s->recalled_at > DV_NS_PER_S) {
+        snprintf(reason->because, sizeof reason->because,
+                 "%s has used the device for %.1f s and was asked to give it back %.1f s ago: a kernel that runs "
+                 "cannot be interrupted",
+                 name, SECONDS(held), SECONDS(now - s->recalled_at));
+        snprintf(reason->to_change, sizeof reason->to_change,
+                 "wait, end that session (divvy end), or set `deadlines` in divvy.yaml");
+    } else {
+        snprintf(reason->because, sizeof reason->because, "%s has used the device for %.1f ms; tenants that wait: %u",
+                 name, MS(held), policy->waiting_tenants);
+    }
+}
+
+static void explain_waiting(const struct dvd_lease *lease, bool for_operator, dv_ns now, struct reason *reason)
+{
+    const struct dv_policy *policy = &lease->device->policy;
+    const struct dv_policy_tenant *tenant = lease->policy.tenant;
+    dv_ns held_back = dv_policy_held_back(policy, tenant, now);
+
+    if (held_back) {
+        snprintf(reason->because, sizeof reason->because, "its tenant %s is at its limit of %g%% for another %.1f ms",
+                 lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4, MS(held_back));
+        snprintf(reason->to_change, sizeof reason->to_change, "raise the limit: divvy set %s --limit ...",
+                 lease->tenant->tenant->name);
+    } else if (policy->crowded) {
+        snprintf(reason->because, sizeof reason->because, "%s", dv_rule_text(DV_RULE_CROWDED));
+    } else if (policy->free_slots > 0) {
+        snprintf(reason->because, sizeof reason->because, "%s", dv_rule_text(DV_RULE_IDLE_WINDOW));
+    } else if (policy->holders.first) {
+        explain_holder(lease, dvd_lease_of(policy->holders.first), for_operator, now, reason);
+    } else {
+        snprintf(reason->because, sizeof reason->because, "%s", dv_rule_text(DV_RULE_BUSY));
+    }
+}
+
+static void find_reason(const struct dvd_lease *lease, enum dvd_lease_state state, bool for_operator, dv_ns now,
+                        struct reason *reason)
+{
+    const char *text = "";
+
+    *reason = (struct reason){0};
+    switch (state) {
+    case DVD_LEASE_WAITING:
+        explain_waiting(lease, for_operator, now, reason);
+        return;
+    case DVD_LEASE_QUEUED:
+        text = "it waits for other sessions to make room on the device";
+        break;
+    case DVD_LEASE_MOVING:
+        text = "it brings the memory that its next command needs to the device";
+        break;
+    case DVD_LEASE_HOLDING:
+        text = lease->policy.recalled ? "it was asked to give the device back: another tenant waits"
+                                      : dv_rule_text(lease->policy.rule);
+        break;
+    case DVD_LEASE_UNKNOWN:
+        text = "divvyd was restarted, and the session has not said yet what it holds";
+        break;
+    case DVD_LEASE_IDLE:
+        text = "it has no work for this device";
+        break;
+    }
+    snprintf(reason->because, sizeof reason->because, "%s", text);
 }
 
 static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
 {
     const struct dv_policy *policy = &lease->device->policy;
     const struct dv_policy_session *s = &lease->policy;
-    dv_ns now = dv_now(), since = s->waiting ? s->waiting_since : lease->changed_at;
-    char why[256];
+    struct dvd_lease_figures figures = dvd_lease_figures(lease);
+    struct reason reason;
 
-    if (s->waiting) {
-        explain_waiting(policy, lease, for_operator, now, why, sizeof why);
-        explain_long_slice(policy, why, sizeof why);
-    } else if (lease->memory.is_queued)
-        snprintf(why, sizeof why, "waits for other sessions to make room on the device");
-    else if (s->holding && s->moving)
-        snprintf(why, sizeof why, "brings the memory that its next command needs to the device");
-    else if (s->holding && s->recalled)
-        snprintf(why, sizeof why, "was asked to give the device back: another tenant waits");
-    else
-        snprintf(why, sizeof why, "%s", s->holding ? dv_rule_text(s->rule) : "has no work for this device");
-    json_t *object = dvd_view_fares(lease->tenant);
-    json_t *more =
-        json_pack("{s:s, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:I, s:f, s:f}", "state",
-                  s->holding   ? "holds"
-                  : s->waiting ? "waits"
-                               : "idle",
-                  "since_s", SECONDS(now - since), "why", why, "rule",
-                  lease->grants ? dv_rule_text(s->rule) : "it has not been granted the device yet", "slice_ms",
-                  MS(s->slice_ns), "kernel_ms", MS(s->burst.kernel_ns), "burst_ms", MS(s->learned_ns), "compiling_s",
-                  SECONDS(lease->compile_ns), "grants", (json_int_t)lease->grants, "recalls", (int)lease->recalls,
-                  "held_s", SECONDS(lease->used_ns), "placed_bytes", (json_int_t)lease->memory.placed, "moving_s",
-                  SECONDS(lease->memory.moved_ns), "slice_max_s", SECONDS(policy->moved_slice_max_ns));
-    json_object_update(object, more);
+    find_reason(lease, figures.state, for_operator, dv_now(), &reason);
+    json_t *object = dvd_view_tenant_device(lease->tenant);
+    json_t *own = dvd_view_lease(lease, &figures);
+    json_t *more = json_pack(
+        "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:i, s:f, s:f}", "because", reason.because, "to_change",
+        reason.to_change, "rule", lease->grants ? dv_rule_text(s->rule) : "it has not been granted the device yet",
+        "slice_ms", MS(s->slice_ns), "kernel_ms", MS(s->burst.kernel_ns), "burst_ms", MS(s->learned_ns), "compiling_s",
+        SECONDS(lease->compile_ns), "grants", (json_int_t)lease->grants, "recalls", (int)lease->recalls, "moving_s",
+        SECONDS(lease->memory.moved_ns), "slice_max_s", SECONDS(policy->moved_slice_max_ns));
+
+    if (object && own && more) {
+        json_object_set_new(own, "of_tenant", object);
+        json_object_update(own, more);
+        object = own;
+        own = NULL;
+    }
+    json_decref(own);
     json_decref(more);
     return object;
 }
@@ -94,38 +151,25 @@ static const struct dvd_end_record *find_end(const struct dvd_control *control, 
 
     if (dv_text_parse_number(request->name, UINT64_MAX, &id) < 0)
         return NULL;
-    const struct dvd_end_record *end = dvd_sessions_find_end(control->sessions, DVD_SESSION_ID(id));
+    const struct dvd_end_record *end = dvd_ends_find(&control->sessions->ends, DVD_SESSION_ID(id));
     return end && (peer->is_operator || peer->uid == end->uid) ? end : NULL;
-}
-
-static struct dvd_reply explain_end(const struct dvd_end_record *end)
-{
-    return dvd_view_reply(MHD_HTTP_OK,
-                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:[]}", "id", (json_int_t)end->id.value, "tenant",
-                                    end->tenant, "command", end->command, "state", "ended", "why", end->why, "ended",
-                                    (json_int_t)end->when, "devices"));
 }
 
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request)
 {
     const struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
     const struct dvd_end_record *end = session ? NULL : find_end(control, request);
-    char problem[128];
 
     if (end)
-        return explain_end(end);
-    if (!session) {
-        snprintf(problem, sizeof problem, "there is no session %.64s; `divvy ps` lists them", request->name);
-        return dvd_view_error(MHD_HTTP_NOT_FOUND, problem);
-    }
+        return dvd_view_reply(MHD_HTTP_OK, dvd_view_end(end));
+    if (!session)
+        return dvd_view_no_session(request->name);
     const struct dvd_lessee *lessee = &session->lessee;
-    json_t *list = json_array();
-    for (uint32_t i = 0; lessee->leases && i < lessee->device_count; i++)
+    json_t *answer = dvd_view_session(session), *list = json_array();
+    for (uint32_t i = 0; list && lessee->leases && i < lessee->device_count; i++)
         if (lessee->leases[i])
             json_array_append_new(list, explain_lease(lessee->leases[i], request->peer.is_operator));
-    return dvd_view_reply(MHD_HTTP_OK,
-                          json_pack("{s:I, s:s, s:s, s:s, s:s, s:o}", "id", (json_int_t)lessee->id.value, "tenant",
-                                    lessee->tenant ? lessee->tenant->name : "", "command", session->command, "state",
-                                    session->state == DV_SESSION_SERVED ? "served" : "waits for its worker",
-                                    "turned_away", session->turned_away ? session->turned_away : "", "devices", list));
+    json_object_set_new(answer, "devices", list);
+    json_object_set_new(answer, "turned_away", json_string(session->turned_away ? session->turned_away : ""));
+    return dvd_view_reply(MHD_HTTP_OK, answer);
 }

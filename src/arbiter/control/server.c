@@ -32,6 +32,9 @@ static bool identify(const struct dvd_control *control, int fd, struct dvd_contr
     struct ucred credentials;
     socklen_t bytes = sizeof credentials;
 
+    *peer = (struct dvd_control_peer){.uid = (uid_t)-1, .is_remote = !dvd_socket_is_local(fd)};
+    if (peer->is_remote)
+        return true;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
         return false;
     peer->uid = credentials.uid;
@@ -63,7 +66,7 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
         free(reply.body);
         return MHD_NO;
     }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply.type ? reply.type : "application/json");
     if (reply.status == MHD_HTTP_TOO_MANY_REQUESTS) /* a new connection is refused until the rate recovers */
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = MHD_queue_response(connection, reply.status, response);
@@ -78,7 +81,8 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
         DV_MAX_CONTROL_QUESTIONS_PER_S) " times a second"
 #define NUMBER(number) NUMBER_AS_TEXT(number)
 #define NUMBER_AS_TEXT(number) #number
-#define ONLY_OPERATORS "only operators outside containers may ask this daemon"
+#define ONLY_OPERATORS                                                                                                 \
+    "only operators outside containers may ask this daemon, unless divvy.yaml has `tenants-see-own: yes`"
 
 static bool tenants_may_ask(const struct dvd_control *control)
 {
@@ -100,7 +104,10 @@ static enum MHD_Result serve(struct dvd_control *control, struct MHD_Connection 
 
     if (!identify(control, request.fd, &request.peer))
         return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, "the peer cannot be identified"));
-    if (!request.peer.is_operator && !tenants_may_ask(control)) /* the configuration has changed */
+    if (request.peer.is_remote && strcmp(path, "/metrics") != 0)
+        return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, "this port serves /metrics only"));
+    if (!request.peer.is_operator && !request.peer.is_remote &&
+        !tenants_may_ask(control)) /* the configuration has changed */
         return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, ONLY_OPERATORS));
     if (!may_ask_now(connection))
         return reply(connection, dvd_view_error(MHD_HTTP_TOO_MANY_REQUESTS, TOO_MANY_QUESTIONS));
@@ -188,7 +195,7 @@ static void take_connection(struct dvd_control *control, int accepted_fd)
 
     if (!identify(control, fd, &peer))
         return;
-    if (!peer.is_operator && !tenants_may_ask(control)) {
+    if (!peer.is_operator && !peer.is_remote && !tenants_may_ask(control)) {
         turn_away(fd, "403 Forbidden", ONLY_OPERATORS);
         return;
     }
@@ -228,6 +235,8 @@ static void arm(struct dvd_control *control, dv_ns pause)
 
 static void listen_to_callers(struct dvd_control *control, bool listens)
 {
+    if (control->metrics_listening)
+        sd_event_source_set_enabled(control->metrics_listening, listens ? SD_EVENT_ON : SD_EVENT_OFF);
     sd_event_source_set_enabled(control->listening, listens ? SD_EVENT_ON : SD_EVENT_OFF);
     sd_event_source_set_enabled(control->io, listens ? SD_EVENT_ON : SD_EVENT_OFF);
 }
@@ -239,7 +248,10 @@ static void run_http(struct dvd_control *control, int accepts)
     dv_ns began = dvd_processor_time();
 
     for (int accepted; accepts > 0; accepts--) {
-        if ((accepted = dvd_socket_accept(control->listening, control->fd)) < 0)
+        accepted = dvd_socket_accept(control->listening, control->fd);
+        if (accepted < 0 && control->metrics_listening)
+            accepted = dvd_socket_accept(control->metrics_listening, control->metrics_fd);
+        if (accepted < 0)
             break;
         take_connection(control, accepted);
     }
@@ -278,6 +290,16 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
+void dvd_control_run_soon(struct dvd_control *control)
+{
+    int listens = 0;
+
+    if (sd_event_source_get_enabled(control->io, &listens) < 0 || listens == SD_EVENT_OFF)
+        return; /* callers have used up their time: it goes on after the pause */
+    sd_event_source_set_time_relative(control->timer, 0);
+    sd_event_source_set_enabled(control->timer, SD_EVENT_ONESHOT);
+}
+
 /* ---- life ---- */
 
 /* Permissions of the owner, and where configured also of operators or all users. */
@@ -288,17 +310,63 @@ static mode_t mode_for(const struct dvd_control *control, mode_t owner, mode_t g
     return owner | group | (tenants_may_ask(control) ? others : 0);
 }
 
+static void close_metrics(struct dvd_control *control)
+{
+    control->metrics_listening = sd_event_source_disable_unref(control->metrics_listening);
+    dv_close_fd(&control->metrics_fd);
+    control->metrics_port = 0;
+}
+
+/* Opens, changes or closes the port for metrics. A socket of the service manager stays. */
+static void apply_metrics_port(struct dvd_control *control)
+{
+    uint16_t port = control->config->metrics_port;
+
+    if (control->metrics_activated || port == control->metrics_port)
+        return;
+    close_metrics(control);
+    if (!port)
+        return;
+    int fd = dvd_socket_open_loopback(port);
+    if (fd < 0) {
+        dv_error("cannot listen for metrics on 127.0.0.1 port %u: %s%s", port, strerror(-fd),
+                 fd == -EAFNOSUPPORT ? " (enable divvyd-metrics.socket instead, or allow AF_INET in the unit)" : "");
+        return;
+    }
+    control->metrics_port = port;
+    dvd_control_listen_metrics(control, fd);
+}
+
+void dvd_control_listen_metrics(struct dvd_control *control, int fd)
+{
+    control->metrics_fd = fd;
+    if (sd_event_add_io(control->event, &control->metrics_listening, fd, EPOLLIN, on_connection, control) < 0)
+        close_metrics(control);
+}
+
+/* By the present configuration. */
+static bool has_rights(const struct dvd_control *control, struct MHD_Connection *connection,
+                       const struct dvd_control_peer *peer)
+{
+    struct dvd_control_peer now;
+
+    return identify(control, connection_fd(connection), &now) &&
+           (peer->is_operator ? now.is_operator : tenants_may_ask(control));
+}
+
 void dvd_control_apply_config(struct dvd_control *control)
 {
     struct sockaddr_un address;
     char directory[DV_RUNDIR_BYTES + sizeof "/" DV_RUNDIR_CONTROL];
-    gid_t group = control->config->has_operator_group ? control->config->operator_group : getegid();
+    gid_t group = dvd_config_operators(control->config);
 
     if (dv_rundir_address(&address, control->directory, DV_RUNDIR_CONTROL_SOCKET) < 0)
         return;
     snprintf(directory, sizeof directory, "%s/" DV_RUNDIR_CONTROL, control->directory);
     dvd_socket_let_in(address.sun_path, group, mode_for(control, 0600, 0060, 0006));
     dvd_socket_let_in(directory, group, mode_for(control, 0700, 0050, 0005));
+    apply_metrics_port(control);
+    dvd_listings_review(&control->listings, has_rights);
 }
 
 static int open_socket(struct dvd_control *control)
@@ -325,12 +393,12 @@ static int adopt_socket(struct dvd_control *control)
 static int start_http(struct dvd_control *control)
 {
 
-    control->http = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
-                                     on_request, control, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL,
-                                     MHD_OPTION_NOTIFY_CONNECTION, on_coming_and_going, control,
-                                     MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_MAX_CONTROL_CONNECTIONS,
-                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_CONTROL_TIMEOUT_S,
-                                     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)DV_MAX_CONTROL_MEMORY, MHD_OPTION_END);
+    control->http = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        on_request, control, MHD_OPTION_EXTERNAL_LOGGER, on_http_log, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_coming_and_going, control, MHD_OPTION_CONNECTION_LIMIT, (unsigned)DV_MAX_CONTROL_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DV_CONTROL_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)DV_MAX_CONTROL_MEMORY, MHD_OPTION_END);
     if (!control->http)
         return -EIO;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(control->http, MHD_DAEMON_INFO_EPOLL_FD);
@@ -372,6 +440,8 @@ void dvd_control_fini(struct dvd_control *control)
     if (control->fd >= 0 && !control->activated &&
         dv_rundir_address(&address, control->directory, DV_RUNDIR_CONTROL_SOCKET) == 0)
         unlink(address.sun_path);
+    close_metrics(control);
+    dvd_listings_wake(&control->listings);
     if (control->http)
         MHD_stop_daemon(control->http);
     control->http = NULL;

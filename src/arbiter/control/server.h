@@ -14,8 +14,15 @@
 struct MHD_Daemon;
 struct dvd_hold;
 
+struct dvd_control_events {
+    /* Reads the configuration again. Returns 0 with what has changed, or a negative errno with the reason. */
+    int (*reload)(void *owner, struct dvd_reload *reload);
+};
+
 struct dvd_control {
     /* set by the owner */
+    const struct dvd_control_events *events;
+    void *owner;
     sd_event *event;
     const struct dvd_config *config;
     const char *directory, *icd_directory;
@@ -29,6 +36,10 @@ struct dvd_control {
     int fd;
     bool activated; /* handed over by the service manager, which keeps the file */
     sd_event_source *listening;
+    int metrics_fd; /* a TCP socket of this machine; -1: none */
+    uint16_t metrics_port;
+    bool metrics_activated; /* handed over by the service manager */
+    sd_event_source *metrics_listening;
     sd_event_source *io;
     sd_event_source *timer;
     struct dvd_budget budget;
@@ -41,7 +52,9 @@ struct dvd_control {
 /* Makes the socket (or takes the given one, unless it is -1). Returns 0 or a negative errno. */
 int dvd_control_init(struct dvd_control *control, int activated_fd);
 void dvd_control_fini(struct dvd_control *control);
-/* After a reload: the socket's mode and group follow the configuration. */
+/* Serves metrics on a listening TCP socket, which it takes over. */
+void dvd_control_listen_metrics(struct dvd_control *control, int fd);
+/* After a reload: the port for metrics, and the socket's mode and group, follow the configuration. */
 void dvd_control_apply_config(struct dvd_control *control);
 
 #endif

@@ -10,38 +10,6 @@
 
 /* ---- shares ---- */
 
-struct dv_share dvd_share_with(struct dv_share share, const struct dvd_share_change *change)
-{
-    if (change->has_request)
-        share.request_ppm = change->request_ppm;
-    if (change->has_limit)
-        share.limit_ppm = change->limit_ppm;
-    if (change->has_weight)
-        share.weight = change->weight;
-    if (change->has_class)
-        share.class = change->class;
-    return share;
-}
-
-/* Memory is set for each device, and is not merged. */
-void dvd_share_change_merge(struct dvd_share_change *change, const struct dvd_share_change *later)
-{
-    struct dv_share share = {.request_ppm = change->request_ppm,
-                             .limit_ppm = change->limit_ppm,
-                             .weight = change->weight,
-                             .class = change->class};
-
-    share = dvd_share_with(share, later);
-    change->request_ppm = share.request_ppm;
-    change->limit_ppm = share.limit_ppm;
-    change->weight = share.weight;
-    change->class = share.class;
-    change->has_request |= later->has_request;
-    change->has_limit |= later->has_limit;
-    change->has_weight |= later->has_weight;
-    change->has_class |= later->has_class;
-}
-
 /* Whether the terms of a tenant allow it to raise its share this far by itself. */
 static int check_terms(const struct dvd_tenant *tenant, const struct dv_share *old, const struct dv_share *share,
                        char *text, size_t bytes)
@@ -208,17 +176,19 @@ static int check_memory_change(const struct dvd_tenant_device *there, const stru
                                bool bounded, char *text, size_t bytes)
 {
     const struct dvd_tenant_terms *terms = &there->tenant->terms;
+    uint64_t quota = dvd_device_size(there->device, &change->memory);
+    uint64_t request = dvd_memory_request_on(there->device, &change->memory_request);
     int status = 0;
 
     if (bounded && change->has_memory)
-        status = check_own_memory(there, change->memory_bytes, there->memory.quota,
-                                  dvd_device_size(there->device, &terms->memory), "have", "memory", text, bytes);
+        status = check_own_memory(there, quota, there->memory.quota, dvd_device_size(there->device, &terms->memory),
+                                  "have", "memory", text, bytes);
     if (status == 0 && bounded && change->has_memory_request)
-        status = check_own_memory(there, change->memory_request_bytes, there->memory.request,
+        status = check_own_memory(there, request, there->memory.request,
                                   dvd_memory_request_on(there->device, &terms->memory_request), "keep",
                                   "memory-request", text, bytes);
     if (status == 0 && change->has_memory_request && there->users)
-        status = check_memory(there->device, there->tenant, change->memory_request_bytes, text, bytes);
+        status = check_memory(there->device, there->tenant, request, text, bytes);
     return status;
 }
 

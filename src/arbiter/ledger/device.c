@@ -53,7 +53,7 @@ static dv_ns deadline_in(const struct dvd_lease *lease, const dv_ns deadlines[DV
 
 dv_ns dvd_lease_deadline(const struct dvd_lease *lease)
 {
-    return deadline_in(lease, lease->device->ledger->terms.deadline_ns);
+    return shorter(deadline_in(lease, lease->device->ledger->terms.deadline_ns), lease->lessee->deadline_ns);
 }
 
 dv_ns dvd_lease_memory_deadline(const struct dvd_lease *lease)
@@ -74,19 +74,45 @@ static void bound_holds(struct dvd_device *device)
 
 /* ---- holds ---- */
 
+/* With several slots, a hold is a part of the device's time. */
+static void count_hold(struct dvd_lease *lease, dv_ns held, dv_ns now)
+{
+    struct dvd_account_device *account = dvd_lease_account(lease);
+    dv_ns from = now - held / lease->device->policy.slots;
+
+    lease->used_ns += held;
+    lease->device->held_ns += held;
+    if (account)
+        account->used_ns += held;
+    dvd_usage_add(&lease->usage, from, now);
+    dvd_usage_add(&lease->tenant->usage, from, now);
+    dvd_usage_add(&lease->device->usage, from, now);
+}
+
 void dvd_lease_release(struct dvd_lease *lease)
 {
     struct dvd_device *device = lease->device;
     dv_ns now = now_of(device), held = now - lease->policy.granted_at;
 
-    lease->used_ns += held;
-    dvd_usage_add(&lease->tenant->usage, now - held / device->policy.slots, now);
+    count_hold(lease, held, now);
+    dvd_trace_note(lease, DVD_TRACE_RELEASE, lease->policy.burst.kernel_ns, lease->wants_again);
     dv_policy_release(&device->policy, &lease->policy, now);
     dvd_beside_note(lease);
     dvd_room_released(lease);
     lease->overdue_at = 0;
     lease->changed_at = now;
     dvd_record_release(lease);
+}
+
+void dvd_lease_waited(struct dvd_lease *lease, dv_ns now)
+{
+    struct dvd_account_device *account = dvd_lease_account(lease);
+    dv_ns waited = now - lease->policy.waiting_since;
+
+    lease->waited_ns += waited;
+    lease->tenant->waited_ns += waited;
+    if (account)
+        account->waited_ns += waited;
 }
 
 /* Releases a lease without its holder. The holder's later messages about that grant are ignored. */
@@ -209,14 +235,18 @@ static void grant(struct dvd_device *device, const struct dv_decision *decision,
 
     if (device->tenants_present == 1)
         flags |= DV_LEASE_ALONE;
+    dvd_lease_waited(lease, now);
     lease->serial = ++device->grants;
     lease->grants++;
+    if (dvd_lease_account(lease))
+        dvd_lease_account(lease)->grants++;
     lease->changed_at = now;
     lease->recalled_at = 0;
     lease->is_reported = false;
     dvd_record_grants(device);
     dvd_record_hold(lease);
     dvd_lease_send(lease, DV_LEASE_GRANT, flags, decision);
+    dvd_trace_note(lease, DVD_TRACE_GRANT, decision->slice_ns, 0);
 }
 
 static void recall(struct dvd_lease *lease, dv_ns now)
@@ -224,6 +254,7 @@ static void recall(struct dvd_lease *lease, dv_ns now)
     lease->recalls++;
     lease->recalled_at = now;
     dvd_lease_send(lease, DV_LEASE_RECALL, 0, NULL);
+    dvd_trace_note(lease, DVD_TRACE_RECALL, 0, 0);
 }
 
 void dvd_device_dispatch(struct dvd_device *device)
@@ -285,6 +316,7 @@ void dvd_device_start_anyway(struct dvd_device *device)
     if (device->started)
         return;
     device->started = true;
+    device->usage.since = now_of(device);
     dv_policy_init(&device->policy, device->terms.policy, device->terms.slots, now_of(device));
     device->policy.fixed_slice_ns = device->terms.slice_ns;
     device->policy.may_run_beside = dvd_beside_fits;
@@ -348,18 +380,4 @@ void dvd_device_remove_tenant(struct dvd_tenant_device *tenant)
     device->promised_ppm -= tenant->policy.share.request_ppm;
     dv_policy_tenant_remove(&device->policy, &tenant->policy);
     dvd_device_dispatch(device); /* others may be entitled to more now */
-}
-
-uint32_t dvd_tenant_used_ppm(const struct dvd_tenant_device *tenant, unsigned window_s)
-{
-    const struct dv_policy *policy = &tenant->device->policy;
-    dv_ns now = now_of(tenant->device);
-
-    if (tenant->policy.holding_count == 0)
-        return dvd_usage_ppm(&tenant->usage, window_s, now);
-    struct dvd_usage usage = tenant->usage;
-    for (const struct dv_policy_session *s = policy->holders.first; s; s = s->next)
-        if (s->tenant == &tenant->policy)
-            dvd_usage_add(&usage, now - (now - s->granted_at) / policy->slots, now);
-    return dvd_usage_ppm(&usage, window_s, now);
 }

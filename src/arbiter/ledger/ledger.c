@@ -26,6 +26,7 @@ void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct
 {
     *ledger = (struct dvd_ledger){
         .timers = timers, .state = state, .events = events, .owner = owner, .read_host_available = read_host_available};
+    ledger->accounts = dvd_accounts_new();
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
         ledger->devices[i].ledger = ledger;
         ledger->devices[i].id.number = (uint8_t)i;
@@ -42,6 +43,8 @@ void dvd_ledger_fini(struct dvd_ledger *ledger)
         timers->drop(timers, &ledger->devices[i].memory.patience);
         dvd_entitlements_fini(&ledger->devices[i].entitlements);
     }
+    dvd_accounts_free(ledger->accounts);
+    ledger->accounts = NULL;
 }
 
 void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dvd_device_terms *terms, uint32_t count)

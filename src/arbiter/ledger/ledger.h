@@ -11,9 +11,12 @@
 #include <sys/types.h>
 #include <uthash.h>
 
+#include "src/arbiter/ledger/accounts.h"
 #include "src/arbiter/ledger/entitlements.h"
+#include "src/arbiter/ledger/figures.h"
 #include "src/arbiter/ledger/histogram.h"
 #include "src/arbiter/ledger/memory.h"
+#include "src/arbiter/ledger/trace.h"
 #include "src/arbiter/ledger/usage.h"
 #include "src/arbiter/config/terms.h"
 #include "src/arbiter/limits.h"
@@ -44,6 +47,7 @@ struct dvd_tenant_device {
     struct dvd_tenant *tenant;
     struct dvd_device *device;
     struct dvd_usage usage;
+    dv_ns waited_ns; /* by all its sessions, until they were granted the device */
     struct dvd_tenant_memory memory;
     struct dv_state_tenant_device *record; /* NULL: not recorded */
 };
@@ -57,12 +61,15 @@ struct dvd_tenant {
     uint32_t terms_version;         /* of the ledger when these terms were taken */
     bool set_by_operator;           /* a reload does not change the terms */
     bool is_shared;                 /* it has several users: none of them may change its share */
+    bool request_grows;             /* with the configuration that is read now */
     struct dv_log_limit changes;    /* of its share, by its sessions */
     struct dv_log_bucket log_lines; /* of all its workers */
     uint32_t sessions;
     dv_ns left_at;                            /* when the last session ended */
     struct dvd_tenant *prev_gone, *next_gone; /* tenants without a session, oldest first */
-    struct dvd_share_change change;           /* what its sessions asked for and what was set since, for all devices */
+    struct dvd_account *account;              /* NULL: it is not counted */
+    struct dvd_tenant *prev_of_account, *next_of_account;
+    struct dvd_share_change change; /* what its sessions asked for and what was set since, for all devices */
     struct dvd_tenant_device *devices[DV_MAX_DEVICES]; /* NULL: it is not on that device */
     struct dv_state_tenant *record;                    /* NULL: not recorded */
     UT_hash_handle hh;
@@ -89,6 +96,7 @@ struct dvd_lease {
     bool is_reported;              /* the log says that it does not answer that recall */
     dv_ns overdue_at;              /* when the deadline ends; 0: it does not run */
     uint64_t serial;               /* of the present or last grant */
+    bool wants_again;              /* it releases the device although it has more work */
     bool in_use;                   /* false: the session was admitted here and may still use another device instead */
     bool promised;                 /* the tenant's request counts on this device because of it */
     bool unpromised;               /* the request did not fit when the session came */
@@ -97,7 +105,9 @@ struct dvd_lease {
     dv_ns changed_at; /* when it began to wait, to hold or to be idle */
     struct dvd_lease_memory memory;
     struct dvd_working_set set;
+    struct dvd_usage usage;
     dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker reports */
+    dv_ns waited_ns;           /* so far, until it was granted the device */
 };
 
 /* A session as the ledger knows it. The owner embeds it in its own record of the session. */
@@ -113,6 +123,10 @@ struct dvd_lessee {
     struct dvd_device_id devices[DV_MAX_DEVICES]; /* its list */
     uint64_t leased_mask;                         /* of its list: devices whose time is shared out */
     struct dvd_lease **leases;                    /* device_count of them; NULL: it does not use that device */
+    uint64_t memory_max;                          /* that it may allocate on each device; 0: as much as its tenant */
+    dv_ns deadline_ns;                            /* its own, to give a device back; 0: that of its class */
+    dv_ns used_ns, waited_ns;                     /* on devices that it has left */
+    uint64_t reserved, reserved_peak;             /* bytes on all its devices */
     uint64_t sync_id;                             /* of divvyd's question about its holds, after a restart */
     uint64_t unsynced_mask;                       /* of its list: devices for which it has not answered */
     struct dv_state_session *record;              /* NULL: not recorded */
@@ -129,6 +143,8 @@ struct dvd_device {
     struct dv_policy policy;
     struct dvd_device_memory memory;
     uint64_t grants;
+    struct dvd_usage usage;         /* of all tenants */
+    dv_ns held_ns;                  /* by all of them so far */
     bool set_by_operator;           /* its policy */
     struct dvd_histogram decisions; /* from a message to the grant that follows */
     struct dv_timer timer;
@@ -168,6 +184,8 @@ struct dvd_ledger {
     struct dvd_member *members;      /* hash table: which users have sessions of which tenants */
     struct dvd_tenant *tenants_gone; /* tenants without a session; a list */
     unsigned tenants_gone_count;
+    struct dvd_accounts *accounts; /* NULL: memory was short */
+    struct dvd_trace trace;
 };
 
 void dvd_ledger_init(struct dvd_ledger *ledger, struct dv_timers *timers, struct dvd_state *state,
@@ -188,7 +206,8 @@ static inline dv_ns dvd_ledger_now(const struct dvd_ledger *ledger)
 
 /* After a probe: the devices, as the configuration presents them. Sessions on devices that are gone continue. */
 void dvd_ledger_set_devices(struct dvd_ledger *ledger, const struct dvd_device_terms *terms, uint32_t count);
-/* After the configuration was loaded: devices follow it at once, tenants when their next session begins. */
+/* After the configuration was loaded: devices follow it at once, tenants by dvd_tenant_set_terms or when their next
+ * session begins. */
 void dvd_ledger_set_terms(struct dvd_ledger *ledger, const struct dvd_ledger_terms *terms);
 void dvd_ledger_apply_device_terms(struct dvd_ledger *ledger);
 
@@ -228,9 +247,13 @@ bool dvd_tenant_has_user(const struct dvd_tenant *tenant, uid_t uid);
  * far as the tenant's terms allow. Returns 0, or a negative errno with the reason; then nothing has changed. */
 int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, const struct dvd_share_change *change,
                    bool bounded, char *text, size_t bytes);
-/* The tenant's part of the device's time in the last window_s (1, 10 or 60) seconds, in parts per million,
- * present holds included. */
-uint32_t dvd_tenant_used_ppm(const struct dvd_tenant_device *tenant, unsigned window_s);
+/* A tenant that has no session has its terms anew when it comes, also after an operator had changed its share. */
+void dvd_tenant_forget_change(struct dvd_ledger *ledger, const char *name);
+/* Sets what the configuration gives a tenant, at once. A request that does not fit beside those of others is lowered to
+ * what does; then returns -ENOSPC with the reason. */
+int dvd_tenant_set_terms(struct dvd_tenant *tenant, const struct dvd_tenant_terms *terms, char *text, size_t bytes);
+/* The tenant's terms are those of the ledger's present configuration. */
+void dvd_tenant_is_current(struct dvd_tenant *tenant);
 /* Forgets tenants that have had no session for a while, or all without one. */
 void dvd_tenants_forget_gone(struct dvd_ledger *ledger, bool all);
 

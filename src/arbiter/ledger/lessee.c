@@ -25,7 +25,7 @@ struct dvd_lease *dvd_lease_add(struct dvd_lessee *lessee, struct dvd_list_index
     lease->device = tenant->device;
     lease->tenant = tenant;
     lease->index = index;
-    lease->changed_at = dvd_ledger_now(lessee->ledger);
+    lease->changed_at = lease->usage.since = dvd_ledger_now(lessee->ledger);
     lessee->leases[index.at] = lease;
     dv_policy_session_init(&lease->policy, &tenant->policy);
     dvd_reservations_join(lease);
@@ -57,6 +57,8 @@ static void leave(struct dvd_lease *lease)
     struct dvd_device *device = lease->device;
     bool was_involved = lease->policy.holding || lease->policy.waiting;
 
+    if (lease->policy.waiting)
+        dvd_lease_waited(lease, dvd_ledger_now(device->ledger));
     dvd_reservations_part(lease);
     dvd_room_part(lease);
     if (lease->policy.holding)
@@ -64,6 +66,9 @@ static void leave(struct dvd_lease *lease)
     else
         dv_policy_cancel(&device->policy, &lease->policy, dvd_ledger_now(device->ledger));
     dvd_state_drop(&lessee->ledger->state->leases, lease->record);
+    dvd_trace_note(lease, DVD_TRACE_LEAVE, 0, 0);
+    lessee->used_ns += lease->used_ns;
+    lessee->waited_ns += lease->waited_ns;
     lessee->leases[lease->index.at] = NULL;
     dvd_tenant_go(lease->tenant, lease->promised);
     free(lease);
@@ -295,8 +300,10 @@ static void take_want(struct dvd_lease *lease)
 {
     dv_ns now = dvd_ledger_now(lease->device->ledger);
 
-    if (!lease->policy.waiting && !lease->policy.holding)
+    if (!lease->policy.waiting && !lease->policy.holding) {
         lease->changed_at = now;
+        dvd_trace_note(lease, DVD_TRACE_WAIT, 0, 0);
+    }
     dv_policy_wait(&lease->device->policy, &lease->policy, now);
     dvd_record_account(lease->tenant);
 }
@@ -309,7 +316,9 @@ static void take_release(struct dvd_lease *lease, const struct dv_lease_message 
     if (lease->policy.holding && m->serial == lease->serial) {
         lease->compile_ns += plausible(m->compile_ns);
         lease->policy.busy_ns = wants_again ? plausible(m->busy_ns) : 0;
+        lease->wants_again = wants_again;
         dvd_lease_release(lease);
+        lease->wants_again = false;
     }
     if (wants_again)
         dv_policy_wait(&lease->device->policy, &lease->policy, dvd_ledger_now(lease->device->ledger));
@@ -339,6 +348,10 @@ static void take_lease_message(struct dvd_lessee *lessee, const struct dv_lease_
         take_want(lease);
         break;
     case DV_LEASE_CANCEL:
+        if (lease->policy.waiting) {
+            dvd_lease_waited(lease, began);
+            dvd_trace_note(lease, DVD_TRACE_CANCEL, 0, 0);
+        }
         dv_policy_cancel(&device->policy, &lease->policy, began);
         break;
     case DV_LEASE_RELEASE:

@@ -3,6 +3,7 @@
 #define DVD_LEDGER_PRIVATE_H
 
 #include "src/arbiter/ledger/ledger.h"
+#include "src/base/probes.h"
 
 /* Wide enough for %llu of an id. */
 #define ID(lessee) ((unsigned long long)(lessee)->id.value)
@@ -19,6 +20,36 @@ static inline uint64_t dvd_excess(uint64_t have, uint64_t more, uint64_t bound)
     return have + more > bound ? have + more - bound : 0;
 }
 
+/* The counters of its tenant on its device, or NULL. */
+static inline struct dvd_account_device *dvd_lease_account(const struct dvd_lease *lease)
+{
+    struct dvd_account *account = lease->tenant->tenant->account;
+
+    return account ? &account->devices[lease->device->id.number] : NULL;
+}
+
+/* ---- trace.c ---- */
+
+/* Notes an event of a lease. Inline, because most of the time nothing reads them: what is left is a no-op for tracers
+ * from outside and a comparison. `kind` is a constant. */
+static inline void dvd_trace_note(const struct dvd_lease *lease, enum dvd_trace_kind kind, uint64_t value, int more)
+{
+#ifndef DVD_WITHOUT_TRACE /* bench-ledger measures what it costs */
+    if (kind == DVD_TRACE_GRANT)
+        DV_PROBE3(grant, lease->lessee->id.value, lease->device->id.number, value);
+    else if (kind == DVD_TRACE_RECALL)
+        DV_PROBE3(recall, lease->lessee->id.value, lease->device->id.number, value);
+    else if (kind == DVD_TRACE_RELEASE)
+        DV_PROBE3(release, lease->lessee->id.value, lease->device->id.number, value);
+    else if (kind == DVD_TRACE_EVICT)
+        DV_PROBE3(evict, lease->lessee->id.value, lease->device->id.number, value);
+    if (__builtin_expect(lease->lessee->ledger->trace.records != NULL, 0))
+        dvd_trace_write(lease, kind, value, more);
+#else
+    (void)lease, (void)kind, (void)value, (void)more;
+#endif
+}
+
 /* ---- device.c: decisions ---- */
 
 /* Starts to share out the time of a device even if the configuration says otherwise by now. */
@@ -27,6 +58,8 @@ void dvd_device_start_anyway(struct dvd_device *device);
 void dvd_device_dispatch(struct dvd_device *device);
 /* The same soon, for callers that may run within a dispatch. */
 void dvd_device_dispatch_soon(struct dvd_device *device);
+/* Counts the time since it began to wait. */
+void dvd_lease_waited(struct dvd_lease *lease, dv_ns now);
 /* Ends a hold. */
 void dvd_lease_release(struct dvd_lease *lease);
 void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t flags,
@@ -102,9 +135,6 @@ void dvd_record_add_tenant_device(struct dvd_tenant_device *tenant);
 
 /* ---- admission.c: what can be promised ---- */
 
-/* Applies a change to a share. */
-struct dv_share dvd_share_with(struct dv_share share, const struct dvd_share_change *change);
-void dvd_share_change_merge(struct dvd_share_change *change, const struct dvd_share_change *later);
 /* The requests of other tenants on the device. */
 uint64_t dvd_promised_to_others(const struct dvd_device *device, const struct dvd_tenant *tenant);
 /* These return 0, or a negative errno with the reason. */

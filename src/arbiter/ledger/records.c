@@ -19,6 +19,8 @@ void dvd_record_add_lease(struct dvd_lease *lease)
         return;
     lease->record->session = dvd_state_index(&state->sessions, lessee->record);
     lease->record->index = lease->index.at;
+    lease->record->memory_max = lessee->memory_max;
+    lease->record->deadline_ns = lessee->deadline_ns;
     dvd_record_use(lease);
     dvd_state_commit(lease->record);
 }

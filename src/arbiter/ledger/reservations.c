@@ -59,7 +59,10 @@ static bool fits_on_host(const struct dvd_lease *lease, uint64_t bytes)
 static bool fits(const struct dvd_lease *lease, uint64_t bytes)
 {
     const struct dvd_tenant_memory *tenant = &lease->tenant->memory;
+    uint64_t own_max = lease->lessee->memory_max;
 
+    if (own_max && (lease->memory.reserved > own_max || bytes > own_max - lease->memory.reserved))
+        return false;
     return tenant->reserved <= tenant->quota && bytes <= tenant->quota - tenant->reserved && fits_on_host(lease, bytes);
 }
 
@@ -77,6 +80,9 @@ void dvd_reservations_set(struct dvd_lease *lease, uint64_t bytes)
     }
     tenant->reserved += bytes - lease->memory.reserved;
     lease->device->memory.reserved += bytes - lease->memory.reserved;
+    lease->lessee->reserved += bytes - lease->memory.reserved;
+    if (lease->lessee->reserved > lease->lessee->reserved_peak)
+        lease->lessee->reserved_peak = lease->lessee->reserved;
     lease->memory.reserved = bytes;
     dvd_record_memory(lease);
 }

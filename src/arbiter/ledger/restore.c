@@ -54,6 +54,7 @@ struct dvd_tenant *dvd_tenant_restore(struct dvd_ledger *ledger, struct dv_state
     tenant->record = record;
     tenant->terms_version = ledger->terms_version - 1; /* the configuration may be another one now */
     HASH_ADD_STR(ledger->tenants, name, tenant);
+    dvd_accounts_enter(ledger->accounts, tenant);
     dvd_tenant_remember(tenant, record->left_at && record->left_at < now ? record->left_at : now);
     return tenant;
 }
@@ -77,6 +78,7 @@ int dvd_tenant_restore_device(struct dvd_tenant *tenant, struct dvd_device *devi
     there->tenant = tenant;
     there->device = device;
     there->usage.since = dvd_ledger_now(tenant->ledger);
+    dvd_accounts_use(tenant, device->id);
     there->memory.quota = record->quota;
     there->share = *share;
     there->memory.request = record->memory_request;
@@ -124,6 +126,8 @@ static int restore_lease(struct dvd_lessee *lessee, struct dvd_list_index index,
     struct dvd_lease *lease = dvd_lease_add(lessee, index, tenant);
     if (!lease)
         return -ENOMEM;
+    lessee->memory_max = dvd_min(record->memory_max, DV_MEMORY_BYTES_MAX);
+    lessee->deadline_ns = dvd_min(record->deadline_ns, DV_OWN_DEADLINE_MAX_NS);
     lease->in_use = record->in_use == 1;
     lease->promised = record->promised == 1;
     dvd_tenant_count_session(tenant);

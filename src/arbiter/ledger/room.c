@@ -281,6 +281,7 @@ static void ask_to_evict(struct dvd_lease *lease, uint64_t bytes)
     set_evicting(lease, lease->memory.evicting + bytes);
     lease->memory.evict_id = next_evict_id(lease);
     dvd_memory_send(lease, DV_MEMORY_EVICT, lease->memory.evict_id, bytes);
+    dvd_trace_note(lease, DVD_TRACE_EVICT, bytes, 0);
 }
 
 /* Asks a few sessions to evict: the search for each looks at all sessions with memory. Others are asked when
@@ -577,6 +578,7 @@ static void take_place(struct dvd_lease *lease, const struct dv_memory_message *
     if (!lease->memory.brings) {
         lease->memory.brings_since = now_of(lease);
         lease->memory.waited_ns = 0;
+        dvd_trace_note(lease, DVD_TRACE_BRING, 0, 0);
     }
     lease->memory.brings = true;
     set_waiting(lease, m->bytes);
@@ -595,6 +597,9 @@ static void take_in_place(struct dvd_lease *lease)
     set_away(lease, 0);
     dv_ns took = dvd_min(now_of(lease) - lease->memory.brings_since, longest_move(lease, MOVING_COSTS_BESIDE_NS));
     lease->memory.moved_ns += took;
+    if (dvd_lease_account(lease))
+        dvd_lease_account(lease)->moving_ns += took;
+    dvd_trace_note(lease, DVD_TRACE_PLACED, lease->memory.placed, 0);
     dvd_lease_moved(lease, took);
 }
 

@@ -84,6 +84,7 @@ static struct dvd_tenant_device *add_device(struct dvd_tenant *tenant, struct dv
     there->tenant = tenant;
     there->device = device;
     there->usage.since = dvd_ledger_now(tenant->ledger);
+    dvd_accounts_use(tenant, device->id);
     there->memory.quota = dvd_device_size(device, &tenant->terms.memory);
     there->share = dvd_share_with(tenant->terms.share, &tenant->change);
     dvd_memory_set_request(there, dvd_memory_request_on(device, &tenant->terms.memory_request));
@@ -171,9 +172,9 @@ static void set_devices(struct dvd_tenant *tenant, const struct dvd_device *devi
         there->share = shares[i];
         dvd_tenant_apply_share(there);
         if (change->has_memory)
-            dvd_memory_set_quota(there, change->memory_bytes);
+            dvd_memory_set_quota(there, dvd_device_size(there->device, &change->memory));
         if (change->has_memory_request)
-            dvd_memory_set_request(there, change->memory_request_bytes);
+            dvd_memory_set_request(there, dvd_memory_request_on(there->device, &change->memory_request));
     }
 }
 
@@ -181,9 +182,9 @@ static void set_devices(struct dvd_tenant *tenant, const struct dvd_device *devi
 static void lower_terms(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
 {
     if (change->has_memory)
-        terms->memory = (struct dvd_memory_size){.bytes = change->memory_bytes};
+        terms->memory = change->memory;
     if (change->has_memory_request)
-        terms->memory_request = (struct dvd_memory_size){.bytes = change->memory_request_bytes};
+        terms->memory_request = change->memory_request;
     if (change->has_limit && terms->share.limit_ppm > change->limit_ppm)
         terms->share.limit_ppm = change->limit_ppm;
     if (terms->share.request_ppm > terms->share.limit_ppm)
@@ -196,6 +197,15 @@ static void lower_terms(struct dvd_tenant_terms *terms, const struct dvd_share_c
         terms->may_class = change->class;
 }
 
+/* The share that the tenant will have on devices that it is not on yet. */
+static int check_usual_share(const struct dvd_tenant *tenant, const struct dvd_share_change *change, bool bounded,
+                             char *text, size_t bytes)
+{
+    struct dv_share usual = dvd_share_with(tenant->terms.share, &tenant->change), share;
+
+    return dvd_check_share(tenant, &usual, change, bounded, &share, text, bytes);
+}
+
 int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, const struct dvd_share_change *change,
                    bool bounded, char *text, size_t bytes)
 {
@@ -206,18 +216,65 @@ int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, c
         return -EPERM;
     }
     int status = dvd_check_devices(tenant, device, change, bounded, shares, text, bytes);
+    if (status == 0 && !device)
+        status = check_usual_share(tenant, change, bounded, text, bytes);
     if (status < 0)
         return status;
     set_devices(tenant, device, change, shares);
-    if (device)
-        return 0;
-    dvd_share_change_merge(&tenant->change, change);
-    if (!bounded) {
-        tenant->set_by_operator = true;
-        lower_terms(&tenant->terms, change);
+    tenant->set_by_operator |= !bounded;
+    if (!device) {
+        dvd_share_change_merge(&tenant->change, change);
+        if (!bounded)
+            lower_terms(&tenant->terms, change);
     }
     dvd_record_terms(tenant);
     return 0;
+}
+
+/* Forgets wishes of the tenant's programs that its terms do not allow any more. */
+static void bound_change(struct dvd_share_change *change, const struct dvd_tenant_terms *terms)
+{
+    change->has_request &=
+        change->request_ppm <= terms->may_request_ppm || change->request_ppm <= terms->share.request_ppm;
+    change->has_limit &= change->limit_ppm <= terms->share.limit_ppm;
+    change->has_weight &= change->weight <= terms->may_weight || change->weight <= terms->share.weight;
+    change->has_class &= change->class >= terms->may_class || change->class >= terms->share.class;
+    struct dv_share share = dvd_share_with(terms->share, change);
+    if (share.request_ppm > share.limit_ppm)
+        change->has_request = change->has_limit = false;
+}
+
+int dvd_tenant_set_terms(struct dvd_tenant *tenant, const struct dvd_tenant_terms *terms, char *text, size_t bytes)
+{
+    int status = 0;
+
+    tenant->terms = *terms;
+    bound_change(&tenant->change, terms);
+    for (uint32_t i = 0; i < DV_MAX_DEVICES; i++) {
+        struct dvd_tenant_device *there = tenant->devices[i];
+        if (!there)
+            continue;
+        uint64_t kept = dvd_memory_request_on(there->device, &terms->memory_request);
+        there->share = dvd_share_with(terms->share, &tenant->change);
+        if (there->users &&
+            dvd_check_promises(there->device, tenant, there->share.request_ppm, kept, text, bytes) < 0) {
+            uint64_t left = DV_PPM - dvd_min(dvd_promised_to_others(there->device, tenant), DV_PPM);
+            there->share.request_ppm = (uint32_t)dvd_min(there->share.request_ppm, left);
+            kept = there->memory.request;
+            status = -ENOSPC;
+        }
+        dvd_tenant_apply_share(there);
+        dvd_memory_set_quota(there, dvd_device_size(there->device, &terms->memory));
+        dvd_memory_set_request(there, kept);
+    }
+    dvd_record_terms(tenant);
+    return status;
+}
+
+void dvd_tenant_is_current(struct dvd_tenant *tenant)
+{
+    tenant->terms_version = tenant->ledger->terms_version;
+    tenant->request_grows = false;
 }
 
 /* A tenant that comes back has its usual share, and its debts. */
@@ -263,6 +320,7 @@ void dvd_tenant_forget(struct dvd_tenant *tenant)
             dvd_tenant_free_device(tenant->devices[i]);
     dvd_state_drop(&ledger->state->tenants, tenant->record);
     ledger->events->tenant_freed(ledger->owner, tenant);
+    dvd_accounts_leave(tenant, dvd_ledger_now(ledger));
     HASH_DEL(ledger->tenants, tenant);
     free(tenant);
 }
@@ -290,8 +348,10 @@ struct dvd_tenant *dvd_tenant_find_or_add(struct dvd_ledger *ledger, const struc
         tenant->ledger = ledger;
         memcpy(tenant->name, identity->name, sizeof tenant->name);
         HASH_ADD_STR(ledger->tenants, name, tenant);
+        dvd_accounts_enter(ledger->accounts, tenant);
     }
-    if (is_new || (tenant->terms_version != ledger->terms_version && !tenant->set_by_operator)) {
+    bool may_differ = tenant->sessions == 0 || tenant->terms_version != ledger->terms_version;
+    if (is_new || (may_differ && !tenant->set_by_operator)) {
         tenant->terms = identity->terms;
         dvd_record_terms(tenant);
     }
@@ -300,6 +360,15 @@ struct dvd_tenant *dvd_tenant_find_or_add(struct dvd_ledger *ledger, const struc
         dvd_record_add_tenant(tenant);
     tenant->terms_version = ledger->terms_version;
     return tenant;
+}
+
+void dvd_tenant_forget_change(struct dvd_ledger *ledger, const char *name)
+{
+    struct dvd_tenant *tenant;
+
+    HASH_FIND_STR(ledger->tenants, name, tenant);
+    if (tenant && tenant->sessions == 0)
+        tenant->set_by_operator = false;
 }
 
 void dvd_tenant_take_in(struct dvd_lessee *lessee, struct dvd_tenant *tenant, const struct dvd_share_change *change,

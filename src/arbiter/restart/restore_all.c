@@ -30,7 +30,7 @@ static bool is_sound_report(const struct dv_device_report *report)
     return is_text(report->name, sizeof report->name) && is_text(report->vendor, sizeof report->vendor) &&
            is_text(report->version, sizeof report->version) && is_text(report->driver, sizeof report->driver) &&
            is_text(report->platform_name, sizeof report->platform_name) && is_text(report->uuid, sizeof report->uuid) &&
-           is_text(report->pci, sizeof report->pci);
+           is_text(report->pci, sizeof report->pci) && report->kind <= DV_DEVICE_GONE;
 }
 
 bool dvd_restore_devices(const struct dvd_state *state, struct dv_device_report reports[DV_MAX_DEVICES],
@@ -97,17 +97,9 @@ static bool read_change(const struct dv_state_tenant *record, const struct dvd_t
                                         .limit_ppm = wished->limit_ppm,
                                         .weight = wished->weight,
                                         .class = (enum dv_class)wished->class};
-    struct dv_state_share share = dvd_state_share_of(&terms->share);
-    struct dv_share sound;
-    if (change->has_request)
-        share.request_ppm = wished->request_ppm;
-    if (change->has_limit)
-        share.limit_ppm = wished->limit_ppm;
-    if (change->has_weight)
-        share.weight = wished->weight;
-    if (change->has_class)
-        share.class = wished->class;
-    return dvd_state_share_to(&share, &sound);
+    struct dv_share sound, share = dvd_share_with(terms->share, change);
+    struct dv_state_share checked = dvd_state_share_of(&share);
+    return dvd_state_share_to(&checked, &sound);
 }
 
 static bool restore_tenant(struct restoring *restoring, uint32_t index, struct dv_state_tenant *record)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "src/arbiter/limits.h"
+#include "src/base/log.h"
 #include "src/base/cleanup.h"
 #include "src/base/rundir.h"
 
@@ -201,6 +202,10 @@ int dvd_state_open(struct dvd_state *state, const char *directory, bool *inherit
         find_all_used(state, fd);
         return 0;
     }
+    if (state->header->magic == DV_STATE_MAGIC && memcmp(state->header->boot, boot, sizeof boot) == 0)
+        dv_warning("%s/" DV_STATE_NAME " has the format %u of another release, and this divvyd has %u: sessions of the "
+                   "divvyd before it end",
+                   directory, state->header->version, DV_STATE_VERSION);
     /* makes it all holes again, whatever was there */
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)DV_STATE_BYTES) < 0) {
         dvd_state_close(state);

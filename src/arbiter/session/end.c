@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "src/arbiter/limits.h"
@@ -11,21 +12,6 @@
 #include "src/base/text.h"
 
 /* ---- the worker's end ---- */
-
-static void note_end(struct dvd_session *session)
-{
-    struct dvd_sessions *sessions = session->sessions;
-
-    if (!sessions->ends)
-        sessions->ends = calloc(DV_MAX_ENDINGS, sizeof *sessions->ends);
-    if (!sessions->ends)
-        return;
-    struct dvd_end_record *end = &sessions->ends[sessions->end_count++ % DV_MAX_ENDINGS];
-    *end = (struct dvd_end_record){.id = session->lessee.id, .uid = session->lessee.uid, .when = time(NULL)};
-    dv_text_copy(end->tenant, sizeof end->tenant, session->lessee.tenant->name);
-    dv_text_copy(end->command, sizeof end->command, session->command);
-    dv_text_copy(end->why, sizeof end->why, session->ended_because);
-}
 
 /* The signal that ended it, or 0. */
 static int signal_of(int status)
@@ -47,6 +33,16 @@ static void describe_end(char *text, size_t bytes, int status)
     }
 }
 
+/* Its worker has ended under its program: what it wrote last may say why. */
+static void note_crash(struct dvd_session *session, const char *how)
+{
+    const char *last = session->log ? dvd_worker_log_last(session->log) : "";
+
+    session->end_kind = DVD_END_CRASHED;
+    snprintf(session->ended_because, sizeof session->ended_because, "its worker %s before its program ended%s%s%s", how,
+             last[0] ? "; the worker's last words: \"" : "", last, last[0] ? "\"" : "");
+}
+
 /* The session is over: its worker and its holds are gone. */
 static void session_end(struct dvd_session *session, const char *how, bool orderly)
 {
@@ -55,13 +51,12 @@ static void session_end(struct dvd_session *session, const char *how, bool order
     if (session->ended_because[0])
         dv_warning("session %llu of %s (process %d): worker %d was terminated: %s", ID(session), session->command,
                    session->tenant_pid, session->worker_pid, session->ended_because);
-    else if (session->tenant_gone)
-        dv_info("session %llu of %s (process %d) is over; worker %d %s", ID(session), session->command,
-                session->tenant_pid, session->worker_pid, how);
-    else
+    else if (session->worker_ended_first)
         dv_log(orderly || session->sessions->is_stopping ? DV_LOG_INFO : DV_LOG_WARNING,
                "session %llu of %s (process %d): worker %d %s while its program runs", ID(session), session->command,
                session->tenant_pid, session->worker_pid, how);
+    if (session->worker_ended_first && !orderly && !session->ended_because[0])
+        note_crash(session, how);
     if (session->client_fd >= 0 && !session->tenant_gone) {
         snprintf(text, sizeof text,
                  "the worker of this session %s; see divvyd's log, and restart the program to get a "
@@ -89,6 +84,7 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     (void)fd;
     (void)events;
     session->worker_gone = true;
+    session->worker_ended_first = !session->tenant_gone;
     dvd_channel_leave(&session->channel);
     dvd_lessee_part(&session->lessee);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
@@ -112,31 +108,28 @@ void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int statu
 
     if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
         return;
+    if (!session->worker_gone) /* the zygote was quicker than the kernel */
+        session->worker_ended_first = !session->tenant_gone;
+    /* A program that has lost its worker may be gone sooner than the rest of the worker. */
+    session->worker_ended_first |= signal_of(status) && !session->worker_killed && !session->sessions->is_stopping;
     describe_end(how, sizeof how, status);
     if (!session->ended_because[0] && signal_of(status) == SIGKILL &&
         dvd_sandbox_starved(session->sessions->sandboxes, &session->sandbox)) {
         snprintf(session->ended_because, sizeof session->ended_because,
                  "the workers of its tenant and user had used up their memory (worker-memory)");
-        note_end(session);
+        session->end_kind = DVD_END_TERMINATED;
     }
     session_end(session, how, WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- terminated by divvyd ---- */
 
-const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, struct dvd_session_id id)
-{
-    for (uint64_t i = 0; i < sessions->end_count && i < DV_MAX_ENDINGS; i++)
-        if (sessions->ends[i].id.value == id.value)
-            return &sessions->ends[i];
-    return NULL;
-}
-
 /* Called when its program has been told why, or cannot be. */
-static void end_worker(void *owner, struct dvd_session_id id)
+static void end_worker(void *owner, struct dvd_session_id id, bool is_told)
 {
     const struct dvd_session *session = dvd_session_find(owner, id);
 
+    (void)is_told;
     if (session)
         dvd_session_signal_worker(session, SIGKILL);
 }
@@ -146,14 +139,16 @@ void dvd_session_end_for(struct dvd_session *session, const char *why)
     if (session->ended_because[0])
         return;
     dv_text_copy(session->ended_because, sizeof session->ended_because, why);
-    note_end(session);
+    session->end_kind = DVD_END_TERMINATED;
     if (session->api == DV_API_LEASE) {
         dv_warning("session %llu of %s (process %d): %s; the next session gets it", ID(session), session->command,
                    session->tenant_pid, session->ended_because);
+        if (session->lease_only) /* its process is the tenant's own; this is reported as its end */
+            shutdown(session->channel.fd, SHUT_RDWR);
         return;
     }
     if (session->tenant_gone || !dvd_session_tell(session, session->ended_because, end_worker))
-        end_worker(session->sessions, session->lessee.id);
+        end_worker(session->sessions, session->lessee.id, false);
 }
 
 /* ---- the tenant's end ---- */
@@ -165,6 +160,7 @@ static int on_orphan_deadline(sd_event_source *source, uint64_t usec, void *user
     (void)source;
     (void)usec;
     dv_warning("session %llu: worker %d did not end with its program, it is killed", ID(session), session->worker_pid);
+    session->worker_killed = true;
     dvd_session_signal_worker(session, SIGKILL);
     return 0;
 }
@@ -230,6 +226,10 @@ void dvd_sessions_stop(struct dvd_sessions *sessions, int signal_number)
 {
     struct dvd_session *session, *next;
 
+    /* Without a worker a holder goes on for a moment: the device must not be granted to the next when it is freed. */
+    for (session = sessions->all; session; session = session->hh.next)
+        if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
+            shutdown(session->channel.fd, SHUT_RDWR);
     HASH_ITER (hh, sessions->all, session, next) {
         if (session->state == DV_SESSION_SERVED && session->api == DV_API_LEASE)
             dvd_session_free(session);

@@ -33,6 +33,26 @@ static int compare_groups(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* For a program that has closed its socket. */
+static void read_groups_of_process(struct peer_facts *facts)
+{
+    char path[64], line[16384];
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)facts->peer->pid);
+    FILE *file = facts->peer->pid > 0 ? fopen(path, "re") : NULL;
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "Groups:", 7) != 0)
+            continue;
+        char *at = line + 7, *end;
+        for (unsigned long gid; facts->group_count < DV_MAX_GROUPS && (gid = strtoul(at, &end, 10), end != at);
+             at = end)
+            facts->groups[facts->group_count++] = (gid_t)gid;
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
 static bool in_group(struct peer_facts *facts, gid_t gid)
 {
     if (facts->peer->gid == gid)
@@ -40,7 +60,9 @@ static bool in_group(struct peer_facts *facts, gid_t gid)
     if (!facts->has_groups) {
         socklen_t bytes = sizeof facts->groups;
         facts->has_groups = true;
-        if (getsockopt(facts->peer->fd, SOL_SOCKET, SO_PEERGROUPS, facts->groups, &bytes) == 0)
+        if (facts->peer->fd < 0)
+            read_groups_of_process(facts);
+        else if (getsockopt(facts->peer->fd, SOL_SOCKET, SO_PEERGROUPS, facts->groups, &bytes) == 0)
             facts->group_count = bytes / sizeof facts->groups[0];
         qsort(facts->groups, facts->group_count, sizeof facts->groups[0], compare_groups);
     }
@@ -76,26 +98,26 @@ static void read_cgroups(struct peer_facts *facts)
 }
 
 /* Most rules do not match, which the plain text at the start of their pattern shows at once. */
-static bool matches_path(const char *pattern, const char *path)
+static bool may_match(const char *pattern, const char *path)
 {
-    size_t plain = strcspn(pattern, "*?[\\");
-
-    return strncmp(pattern, path, plain) == 0 && fnmatch(pattern, path, 0) == 0;
+    return strncmp(pattern, path, strcspn(pattern, "*?[\\")) == 0;
 }
 
-/* Cuts a path to as many components as the pattern has: cgroups that a job makes below its own are
- * still the job's. */
-static void cut_to_pattern(char *path, const char *pattern)
+/* Cuts a path to its first part that matches the pattern: cgroups that a job makes below its own are still the job's.
+ * A '*' stays within a component. Returns false when no part matches. */
+static bool cut_to_match(char *path, const char *pattern)
 {
-    unsigned components = 0;
+    char *end = path;
 
-    for (const char *at = pattern; *at; at++)
-        components += *at == '/' && at[1];
-    for (char *at = path; *at; at++)
-        if (*at == '/' && components-- == 0) {
-            *at = '\0';
-            return;
-        }
+    while (*end) {
+        end += 1 + strcspn(end + 1, "/");
+        char rest = *end;
+        *end = '\0';
+        if (fnmatch(pattern, path, FNM_PATHNAME) == 0)
+            return true;
+        *end = rest;
+    }
+    return false;
 }
 
 /* Keeps the end of a path, its most specific part. A digest tells it from other paths, also forged ones. */
@@ -115,22 +137,58 @@ static void shorten(const char *path, char *field, size_t bytes)
     dv_text_clean(field, bytes);
 }
 
-/* The path, of any hierarchy, that matches the pattern (NULL: the first other than the root).
- * Version 2 has the one line "0::PATH". */
-static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *path, size_t bytes)
+/* Containers have short names. Only cgroups that the system's services make count: users can give their own cgroups any
+ * name. */
+static bool name_container(const char *path, char *field, size_t bytes)
+{
+    enum { ID_DIGITS = 64, SHOWN_DIGITS = 12 };
+    static const char *const places[] = {"/docker/", "/system.slice/", "/machine.slice/", "/kubepods/",
+                                         "/kubepods.slice/"};
+    static const struct {
+        const char *prefix, *name;
+    } kinds[] = {{"docker-", "docker"},
+                 {"libpod-", "podman"},
+                 {"cri-containerd-", "containerd"},
+                 {"crio-", "crio"},
+                 {"", "container"}};
+    const char *last = strrchr(path, '/') + 1;
+    bool is_of_system = false;
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        is_of_system |= strncmp(path, places[i], strlen(places[i])) == 0;
+    for (size_t i = 0; is_of_system && i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t length = strlen(kinds[i].prefix);
+        const char *id = last + length;
+        if (strncmp(last, kinds[i].prefix, length) == 0 && strspn(id, "0123456789abcdef") == ID_DIGITS &&
+            (!id[ID_DIGITS] || strcmp(id + ID_DIGITS, ".scope") == 0)) {
+            snprintf(field, bytes, "%s:%.*s", kinds[i].name, SHOWN_DIGITS, id);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool dvd_identity_of_cgroup(const char *path, const char *pattern, char *name, size_t bytes)
 {
     char found[DV_MAX_PATH];
 
+    if (pattern ? !may_match(pattern, path) : strcmp(path, "/") == 0)
+        return false;
+    snprintf(found, sizeof found, "%s", path);
+    if (pattern && !cut_to_match(found, pattern))
+        return false;
+    if (!name_container(found, name, bytes))
+        shorten(found, name, bytes);
+    return true;
+}
+
+/* By the first path of any hierarchy that has a name. Version 2 has the one line "0::PATH". */
+static bool find_cgroup(struct peer_facts *facts, const char *pattern, char *name, size_t bytes)
+{
     read_cgroups(facts);
-    for (size_t i = 0; i < facts->path_count; i++) {
-        if (pattern ? !matches_path(pattern, facts->paths[i]) : strcmp(facts->paths[i], "/") == 0)
-            continue;
-        snprintf(found, sizeof found, "%s", facts->paths[i]);
-        if (pattern)
-            cut_to_pattern(found, pattern);
-        shorten(found, path, bytes);
-        return true;
-    }
+    for (size_t i = 0; i < facts->path_count; i++)
+        if (dvd_identity_of_cgroup(facts->paths[i], pattern, name, bytes))
+            return true;
     return false;
 }
 
@@ -207,7 +265,9 @@ bool dvd_identity_is_shared(const struct dvd_config *config, const char *name)
         return false;
     if (rule)
         return is_shared(config, rule);
-    return name[0] == '/' || strncmp(name, "group:", 6) == 0;
+    bool is_one_users =
+        strncmp(name, "uid:", 4) == 0 || strncmp(name, "pid:", 4) == 0 || strncmp(name, "session:", 8) == 0;
+    return name[0] == '/' || (strchr(name, ':') && !is_one_users);
 }
 
 static const struct dvd_tenant_rule *find_match(const struct dvd_config_file *file, struct peer_facts *facts)
@@ -222,8 +282,10 @@ bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *p
 {
     struct peer_facts facts = {.peer = peer};
     const struct dvd_tenant_rule *rule = find_match(config->file, &facts);
-    enum dvd_tenant_per per = config->of_user ? DV_PER_PROGRAM : DV_PER_USER;
+    enum dvd_tenant_per per = !rule && config->of_user ? DV_PER_PROGRAM : DV_PER_USER;
 
+    if (rule && rule->per)
+        per = (enum dvd_tenant_per)rule->per;
     if (rule && rule->refuse)
         return false;
     *identity = (struct dvd_identity){.terms = rule ? rule->terms : default_terms(config->of_user),
@@ -231,7 +293,6 @@ bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *p
     if (rule && rule->name)
         dv_text_copy(identity->name, sizeof identity->name, rule->name);
     else
-        name_tenant(config, rule ? (enum dvd_tenant_per)rule->per : per, rule, &facts, identity->name,
-                    sizeof identity->name);
+        name_tenant(config, per, rule, &facts, identity->name, sizeof identity->name);
     return true;
 }

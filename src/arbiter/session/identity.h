@@ -7,7 +7,7 @@
 
 /* The process at the other end of a session's socket. */
 struct dvd_peer {
-    int fd;
+    int fd; /* -1: it has closed the socket */
     uid_t uid;
     gid_t gid;
     pid_t pid; /* 0: of another pid namespace */
@@ -19,5 +19,8 @@ struct dvd_peer {
 bool dvd_identity_find(const struct dvd_config *config, const struct dvd_peer *peer, struct dvd_identity *identity);
 /* Returns whether a tenant of this name can have several users. */
 bool dvd_identity_is_shared(const struct dvd_config *config, const char *name);
+/* The name of a tenant by the path of its cgroup, as far as that matches a pattern (NULL: any but the root). Returns
+ * false when it does not. */
+bool dvd_identity_of_cgroup(const char *path, const char *pattern, char *name, size_t bytes);
 
 #endif

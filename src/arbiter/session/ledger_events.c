@@ -53,10 +53,11 @@ void dvd_session_unanswered(struct dvd_lessee *lessee, const struct dvd_device *
                (double)since / (double)DV_NS_PER_S, then);
 }
 
-static void answer_late(void *owner, struct dvd_session_id id)
+static void answer_late(void *owner, struct dvd_session_id id, bool is_told)
 {
     struct dvd_session *session = dvd_session_find(owner, id);
 
+    (void)is_told;
     if (!session || !session->late_answer.type || session->channel.fd < 0)
         return;
     dvd_channel_send(&session->channel, &session->late_answer, sizeof session->late_answer);

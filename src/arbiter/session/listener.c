@@ -119,21 +119,29 @@ static uint16_t common_version(const struct dv_hello *hello)
 static bool share_makes_sense(const struct dv_hello *hello)
 {
     return hello->request <= DV_PPM + 1 && hello->limit <= DV_PPM + 1 && hello->weight <= DV_WEIGHT_MAX &&
-           hello->class <= DV_CLASS_COUNT;
+           hello->class <= DV_CLASS_COUNT && hello->memory_bytes <= DV_MEMORY_BYTES_MAX &&
+           (hello->deadline_ns == 0 ||
+            (hello->deadline_ns >= DV_DEADLINE_MIN_NS && hello->deadline_ns <= DV_DEADLINE_MAX_NS));
 }
 
 /* Checks the form; whether there are such devices is checked later. */
 static bool choice_makes_sense(const struct dv_hello *hello)
 {
-    return memchr(hello->devices, '\0', sizeof hello->devices) && hello->flags <= DV_HELLO_SAME_DEVICES &&
-           (!hello->flags || hello->devices[0]);
+    return memchr(hello->devices, '\0', sizeof hello->devices) && hello->flags <= DV_HELLO_LEASE_ONLY &&
+           (!hello->flags || hello->devices[0]) && (hello->flags != DV_HELLO_LEASE_ONLY || hello->api == DV_API_LEASE);
+}
+
+static bool length_makes_sense(const struct dv_hello *hello, ssize_t length)
+{
+    return hello->version < 2 ? length == DV_HELLO_BYTES_1
+                              : length == DV_HELLO_BYTES_2 || length == (ssize_t)sizeof *hello;
 }
 
 static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello, ssize_t length)
 {
     char text[DV_MAX_MESSAGE_TEXT];
 
-    if (length != (hello->version < 2 ? DV_HELLO_BYTES_1 : (ssize_t)sizeof *hello) || hello->magic != DV_WIRE_MAGIC) {
+    if (!length_makes_sense(hello, length) || hello->magic != DV_WIRE_MAGIC) {
         refuse(pending, DV_WELCOME_REFUSED,
                "the first message is not a divvy hello; is another program using this socket?");
         return;

@@ -24,8 +24,6 @@ struct dvd_session_origin {
 /* Makes a session and puts it among the others. Returns NULL when there is no memory; then the process is dropped. */
 struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_process *process,
                                     const struct dvd_session_origin *origin);
-/* How many sessions a user has. */
-unsigned dvd_sessions_of_user(const struct dvd_sessions *sessions, uid_t uid);
 /* Sets descriptors aside for it, or as many as there are left. Returns false: there are not enough. */
 bool dvd_session_take_descriptors(struct dvd_session *session);
 /* Makes room for the leases of its devices. Returns false when there is no memory. */
@@ -39,6 +37,14 @@ void dvd_session_set_timer(struct dvd_session *session, uint64_t delay_us, sd_ev
 void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status status, const char *text);
 /* A log for its worker's output, not open yet. Returns 0 or a negative errno. */
 int dvd_session_make_log(struct dvd_session *session);
+/* Its lease channel is read from now on, if it has one. Without a worker that is the session's own socket, which says
+ * when it ends. Returns 0 or a negative errno. */
+static inline int dvd_session_enter_channel(struct dvd_session *session)
+{
+    bool has_channel = session->lessee.leased_mask || !session->lessee.has_worker;
+
+    return has_channel ? dvd_channel_enter(&session->sessions->channels, &session->channel) : 0;
+}
 /* It starts, or stops, waiting for devices or the zygote. */
 void dvd_session_enter_waiting(struct dvd_session *session);
 void dvd_session_leave_waiting(struct dvd_session *session);
@@ -50,6 +56,9 @@ bool dvd_session_tell(const struct dvd_session *session, const char *text, dvd_a
 void dvd_session_free(struct dvd_session *session);
 /* Closes the sockets with unread welcomes of sessions that are over. */
 void dvd_sessions_forget_unread(struct dvd_sessions *sessions);
+
+/* The tenant that its program belongs to by the present configuration. Returns false when a rule refuses it. */
+bool dvd_session_identify(const struct dvd_session *session, struct dvd_identity *identity);
 
 /* ---- record.c ---- */
 

@@ -32,6 +32,7 @@ static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_stat
     session->lessee.record = record;
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         session->lessee.devices[i].number = record->devices[i];
+    session->lease_only = sessions->devices->reports[record->devices[0]].kind == DV_DEVICE_LEASE_ONLY;
     memcpy(session->command, record->command, sizeof session->command);
     (void)dvd_session_take_descriptors(session); /* it goes on even if there are fewer now */
     return session;
@@ -63,7 +64,7 @@ static int restore_worker(struct dvd_session *session, struct dvd_kept *kept)
 
 static int rejoin_channel(struct dvd_session *session)
 {
-    int error = session->lessee.leased_mask ? dvd_channel_enter(&session->sessions->channels, &session->channel) : 0;
+    int error = dvd_session_enter_channel(session);
 
     if (error == 0 && session->lessee.leased_mask)
         dvd_session_ask_state(session);

@@ -17,6 +17,7 @@
 #include <utlist.h>
 
 #include "src/arbiter/limits.h"
+#include "src/arbiter/session/identity.h"
 #include "src/arbiter/session/private.h"
 #include "src/arbiter/system/incoming.h"
 #include "src/base/cleanup.h"
@@ -80,7 +81,7 @@ static void read_user(uid_t uid, char *name, size_t bytes)
 }
 
 /* From the file, never from a name service: the event loop would wait for that. */
-static void find_user(uid_t uid, char *name, size_t bytes)
+void dvd_user_name(uid_t uid, char *name, size_t bytes)
 {
     struct known_name *known = &known_names[uid % DV_MAX_KNOWN_NAMES];
     struct stat file = {0};
@@ -136,10 +137,12 @@ struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_pr
         .worker_channel_fd = -1,
         .worker_log_fd = -1};
     dvd_process_attach(process, session);
-    find_user(origin->uid, session->user, sizeof session->user);
+    dvd_user_name(origin->uid, session->user, sizeof session->user);
     session->counted = count_session(sessions, origin->uid, true) != UINT_MAX;
     HASH_ADD(hh, sessions->all, lessee.id, sizeof session->lessee.id, session);
+    sessions->events->number_changed(sessions->owner);
     dvd_idle_hold(sessions->idle);
+    dvd_journal_enter(session);
     return session;
 }
 
@@ -165,6 +168,25 @@ bool dvd_session_make_leases(struct dvd_session *session)
 {
     session->lessee.leases = calloc(session->lessee.device_count, sizeof(struct dvd_lease *));
     return session->lessee.leases != NULL;
+}
+
+bool dvd_session_identify(const struct dvd_session *session, struct dvd_identity *identity)
+{
+    struct dvd_peer peer = {.fd = session->client_fd,
+                            .uid = session->lessee.uid,
+                            .gid = session->gid,
+                            .pid = session->tenant_pid,
+                            .session = session->lessee.id.value,
+                            .user = session->user,
+                            .command = session->command};
+
+    if (!dvd_identity_find(session->sessions->config, &peer, identity))
+        return false;
+    const struct dvd_share_change *saved =
+        session->sessions->saved ? dvd_saved_find(session->sessions->saved, identity->name) : NULL;
+    if (saved)
+        dvd_terms_apply(&identity->terms, saved);
+    return true;
 }
 
 /* ---- its processes ---- */
@@ -275,6 +297,8 @@ void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status stat
                    session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
         dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id.value, 0, -1, text);
+    session->end_kind = status == DV_WELCOME_NO_LEASE ? DVD_END_ORDERLY : DVD_END_REFUSED;
+    dv_text_copy(session->ended_because, sizeof session->ended_because, text);
     dvd_session_free(session);
 }
 
@@ -340,10 +364,13 @@ void dvd_session_free(struct dvd_session *session)
     bool is_recorded = session->lessee.record;
 
     leave_all(session);
+    dvd_journal_leave(session);
     if (is_recorded)
         dvd_state_drop(&sessions->state->sessions, session->lessee.record);
     if (session->log)
         dvd_worker_log_close(session->log);
+    if (!sessions->is_stopping)
+        dvd_ends_note(&sessions->ends, session);
     free(session->log);
     dvd_lessee_leave(&session->lessee);
     close_all(session);
@@ -358,6 +385,7 @@ void dvd_session_free(struct dvd_session *session)
     free(session->choice);
     free(session);
     dvd_idle_release(sessions->idle);
+    sessions->events->number_changed(sessions->owner);
     if (sessions->all)
         return;
     malloc_trim(0); /* many sessions may have ended: return their memory */
@@ -388,11 +416,18 @@ void dvd_session_read_figures(const struct dvd_session *session, struct dvd_sess
     struct dv_shm_header header;
 
     *figures = (struct dvd_session_figures){.state = "starting"};
+    /* without a worker there are no other figures than the ledger's */
+    if (!session->lessee.has_worker && session->state == DV_SESSION_SERVED)
+        *figures = (struct dvd_session_figures){.is_ready = true,
+                                                .state = "running",
+                                                .memory_bytes = session->lessee.reserved,
+                                                .reserved_bytes = session->lessee.reserved};
     /* The header's page exists in every session's file, so reading it needs no mapping. */
     if (session->shm_fd < 0 || pread(session->shm_fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
         return;
     uint32_t state = header.worker_state;
-    if (state == DV_WORKER_READY)
+    figures->is_ready = state == DV_WORKER_READY;
+    if (figures->is_ready)
         figures->state = "running";
     else if (state == DV_WORKER_FAILED)
         figures->state = "failed";
@@ -403,6 +438,10 @@ void dvd_session_read_figures(const struct dvd_session *session, struct dvd_sess
     figures->moved_bytes = header.moved_bytes;
     figures->moving_ns = header.moving_ns;
     figures->device_mask = header.device_mask;
+    figures->compiling_since = header.compiling_since;
+    header.name[sizeof header.name - 1] = '\0';
+    dv_text_copy(figures->name, sizeof figures->name, header.name);
+    dv_text_join(figures->command_line, sizeof figures->command_line, header.command_line, sizeof header.command_line);
 }
 
 bool dvd_session_fill_kept(const struct dvd_session *session, int fds[DV_KEPT_KINDS])

@@ -11,11 +11,14 @@
 #include <uthash.h>
 
 #include "src/arbiter/config/config.h"
+#include "src/arbiter/config/saved.h"
 #include "src/arbiter/ledger/ledger.h"
 #include "src/arbiter/restart/keeper_client.h"
 #include "src/arbiter/restart/state.h"
 #include "src/arbiter/session/arenas.h"
 #include "src/arbiter/session/channels.h"
+#include "src/arbiter/session/ends.h"
+#include "src/arbiter/session/journal.h"
 #include "src/arbiter/session/processes.h"
 #include "src/arbiter/system/aside.h"
 #include "src/arbiter/system/idle.h"
@@ -46,7 +49,9 @@ struct dvd_session {
     bool request_sent; /* to the zygote */
     bool tenant_gone;
     bool worker_gone;
-    bool counted; /* among its user's sessions */
+    bool worker_ended_first; /* its program still ran then */
+    bool worker_killed;      /* it did not end with its program */
+    bool counted;            /* among its user's sessions */
 
     gid_t gid;
     pid_t tenant_pid;
@@ -64,6 +69,7 @@ struct dvd_session {
     uint32_t descriptors;                /* set aside for it */
     char *choice;                        /* devices that the program names; NULL: all */
     bool same_devices;                   /* as an earlier session of the program had them */
+    bool lease_only;                     /* its device is a lease-only one */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
     char *turned_away;                   /* why it could not use a device that it wanted; NULL: it could */
 
@@ -81,26 +87,24 @@ struct dvd_session {
     struct dvd_session *prev_waiting, *next_waiting; /* sessions that wait for devices or the zygote */
     bool in_waiting;
     sd_event_source *worker_io;
-    sd_event_source *timer;  /* its purpose depends on the state */
-    unsigned arena_over;     /* checks in a row that found too much in its shared memory */
-    char ended_because[192]; /* why divvyd terminated its worker; empty: it did not */
+    sd_event_source *timer; /* its purpose depends on the state */
+    unsigned arena_over;    /* checks in a row that found too much in its shared memory */
+    dv_ns traced_until;     /* 0: no operator traces it */
+    uint64_t traced_count;  /* of its worker's records that were read */
+    bool in_journal;
+    uint64_t journal_due_us; /* when its next line is written */
+    dv_ns journaled_ns;      /* device time in its last line */
+    struct dvd_session *prev_journal, *next_journal;
+    enum dvd_end_kind end_kind;
+    char ended_because[DV_MAX_MESSAGE_TEXT]; /* why it ended or was refused; empty: with its program */
 
     UT_hash_handle hh;
-};
-
-/* A session that divvyd terminated, kept for later queries. */
-struct dvd_end_record {
-    struct dvd_session_id id;
-    uid_t uid;
-    time_t when;
-    char tenant[DV_MAX_TENANT_NAME];
-    char command[DV_MAX_COMMAND_NAME];
-    char why[192];
 };
 
 struct dvd_session_events {
     void (*freed)(void *owner, const struct dvd_session *session); /* just before it is freed */
     void (*none_left)(void *owner);
+    void (*number_changed)(void *owner);
 };
 
 /* All sessions, and the parts that they use. */
@@ -116,6 +120,7 @@ struct dvd_sessions {
     struct dvd_zygote *zygote;
     struct dvd_sandboxes *sandboxes;
     struct dvd_idle *idle;
+    struct dvd_saved *saved;   /* shares that operators have set for good; NULL: none */
     uint64_t descriptors_free; /* see DV_WORKER_DESCRIPTORS */
     const struct dvd_session_events *events;
     void *owner;
@@ -132,8 +137,8 @@ struct dvd_sessions {
     struct dvd_arenas arenas;
     uint64_t last_id;
     struct dv_log_limit refusals;
-    struct dvd_end_record *ends; /* DV_MAX_ENDINGS of them, the next one at end_count modulo that; NULL: none yet */
-    uint64_t end_count;
+    struct dvd_ends ends;
+    struct dvd_journal journal;
 };
 
 /* ---- sessions.c ---- */
@@ -168,11 +173,24 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
                         struct dv_state_lease *const leases[DV_MAX_DEVICES], struct dvd_tenant *tenant,
                         struct dvd_kept *kept);
 
+/* ---- reload.c ---- */
+
+/* What a reload has changed, as lines of text. */
+struct dvd_reload {
+    unsigned changes;
+    char text[8192];
+};
+
+/* Gives tenants that have sessions the terms of the new configuration. */
+void dvd_sessions_apply_config(struct dvd_sessions *sessions, struct dvd_reload *reload);
+
+/* Writes saved shares to their file. Returns 0 or a negative errno. */
+int dvd_sessions_save_shares(struct dvd_sessions *sessions);
+
 /* ---- end.c ---- */
 
 /* Terminates its worker, once. */
 void dvd_session_end_for(struct dvd_session *session, const char *why);
-const struct dvd_end_record *dvd_sessions_find_end(const struct dvd_sessions *sessions, struct dvd_session_id id);
 void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int status);
 /* The zygote has ended: it does not say how workers end. */
 void dvd_sessions_exits_lost(struct dvd_sessions *sessions);
@@ -185,7 +203,11 @@ void dvd_sessions_forget(struct dvd_sessions *sessions);
 
 /* A session's own figures, for display only. They come from its worker, and decide nothing. */
 struct dvd_session_figures {
-    const char *state; /* "starting", "running" or "failed" */
+    bool is_ready;
+    const char *state;                      /* "starting", "running" or "failed" */
+    char command_line[DV_MAX_COMMAND_LINE]; /* as its program says; empty: it does not */
+    char name[DV_MAX_SESSION_NAME];         /* that its user gave it; empty: none */
+    uint64_t compiling_since;               /* on the clock of dv_now; 0: it does not compile */
     uint64_t commands;
     uint64_t memory_bytes;
     uint64_t reserved_bytes, placed_bytes; /* of divvyd's ledger, as its worker reports */
@@ -193,6 +215,10 @@ struct dvd_session_figures {
     uint64_t device_mask;
 };
 
+/* The name of a local user, or its number. */
+void dvd_user_name(uid_t uid, char *name, size_t bytes);
+/* How many sessions a user has. */
+unsigned dvd_sessions_of_user(const struct dvd_sessions *sessions, uid_t uid);
 struct dvd_session *dvd_session_find(const struct dvd_sessions *sessions, struct dvd_session_id id);
 void dvd_session_read_figures(const struct dvd_session *session, struct dvd_session_figures *figures);
 /* The name of a device by its number in the session's list. */

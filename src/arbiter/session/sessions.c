@@ -46,6 +46,7 @@ int dvd_sessions_init(struct dvd_sessions *sessions)
     sessions->arenas.on_excess = dvd_session_end_for;
     sessions->processes = (struct dvd_processes){
         .event = sessions->event, .descriptors_free = &sessions->descriptors_free, .on_exit = dvd_session_tenant_gone};
+    dvd_journal_open(sessions, NULL, 0);
     return dvd_channels_init(&sessions->channels, sessions->event, &channel_events);
 }
 
@@ -58,5 +59,6 @@ void dvd_sessions_fini(struct dvd_sessions *sessions)
     dvd_arenas_fini(sessions);
     dvd_channels_fini(&sessions->channels);
     sessions->advance = sd_event_source_disable_unref(sessions->advance);
-    free(sessions->ends);
+    dvd_ends_fini(&sessions->ends);
+    dvd_journal_close(sessions);
 }

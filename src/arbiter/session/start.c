@@ -86,7 +86,9 @@ static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
     const struct dvd_devices *devices = sessions->devices;
 
     session->lessee.device_count =
-        session->same_devices
+        session->lease_only ? dvd_devices_choose_lease_only(devices, sessions->config, session->choice,
+                                                            session->lessee.devices, text, bytes)
+        : session->same_devices
             ? dvd_devices_choose_same(devices, sessions->config, session->choice, session->lessee.devices, text, bytes)
             : dvd_devices_choose(devices, sessions->config, session->choice, session->lessee.devices, text, bytes);
     if (session->lessee.device_count == 0)
@@ -96,7 +98,7 @@ static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
     for (uint32_t i = 0; i < session->lessee.device_count; i++)
         if (dvd_device_start(dvd_lessee_device(&session->lessee, DVD_LIST_INDEX(i))))
             session->lessee.leased_mask |= UINT64_C(1) << i;
-    if (session->api == DV_API_LEASE)
+    if (session->api == DV_API_LEASE && !session->lease_only)
         number_as_listed(session);
     if (!dvd_session_make_leases(session)) {
         snprintf(text, bytes, "divvyd has no memory for another session");
@@ -109,7 +111,7 @@ static int choose_devices(struct dvd_session *session, char *text, size_t bytes)
 static int join_channel(struct dvd_session *session)
 {
     dvd_lessee_record(&session->lessee);
-    return session->lessee.leased_mask ? dvd_channel_enter(&session->sessions->channels, &session->channel) : 0;
+    return dvd_session_enter_channel(session);
 }
 
 /* A session without a worker: its own socket is its lease channel from here on. */
@@ -131,11 +133,13 @@ static void serve_leases_only(struct dvd_session *session)
     }
 }
 
-/* Whether it may have a session without a worker. */
+/* Whether it may have a session without a worker. On a lease-only device there is no other. */
 static bool may_lease_only(const struct dvd_session *session)
 {
     const struct dvd_config *config = session->sessions->config;
 
+    if (session->lease_only)
+        return true;
     if (config->lease_sessions != DV_LEASE_SESSIONS_OF_GROUP)
         return config->lease_sessions == DV_LEASE_SESSIONS_ALL;
     return dvd_peer_is_in_group(session->client_fd, session->gid, config->lease_group);
@@ -144,16 +148,9 @@ static bool may_lease_only(const struct dvd_session *session)
 static int admit(struct dvd_session *session, char *text, size_t bytes)
 {
     struct dvd_sessions *sessions = session->sessions;
-    struct dvd_peer peer = {.fd = session->client_fd,
-                            .uid = session->lessee.uid,
-                            .gid = session->gid,
-                            .pid = session->tenant_pid,
-                            .session = session->lessee.id.value,
-                            .user = session->user,
-                            .command = session->command};
     struct dvd_identity identity;
 
-    if (!dvd_identity_find(sessions->config, &peer, &identity)) {
+    if (!dvd_session_identify(session, &identity)) {
         snprintf(text, bytes,
                  "the operator does not let programs of user %s use the accelerators here (a tenant rule with refuse: "
                  "yes in divvy.yaml); ask the operator",
@@ -183,32 +180,51 @@ static int prepare_worker(struct dvd_session *session)
     return error < 0 ? error : dvd_zygote_request_fork(sessions->zygote, session->lessee.id, session->lessee.uid);
 }
 
-static void start_worker(struct dvd_session *session)
+/* Whether there can be a worker for the session. Returns 0, or a negative errno with the reason. */
+static int admit_worker(struct dvd_session *session, enum dv_welcome_status *status, char *text, size_t bytes)
 {
-    struct dvd_sessions *sessions = session->sessions;
     const struct dvd_tenant *tenant = session->lessee.tenant;
-    char text[DV_MAX_MESSAGE_TEXT];
 
     dvd_sandbox_init(&session->sandbox, tenant->name, dvd_tenant_is_program(tenant), session->lessee.uid);
     int error =
-        dvd_sandbox_admit(sessions->sandboxes, &session->sandbox, tenant->name, session->user, text, sizeof text);
-    if (error < 0) {
-        dvd_session_refuse(session, error == -ENOTSUP ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED, text);
+        dvd_sandbox_admit(session->sessions->sandboxes, &session->sandbox, tenant->name, session->user, text, bytes);
+    *status = error == -ENOTSUP ? DV_WELCOME_NO_WORKER : DV_WELCOME_REFUSED;
+    return error;
+}
+
+static void start_worker(struct dvd_session *session)
+{
+    enum dv_welcome_status status;
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (admit_worker(session, &status, text, sizeof text) < 0) {
+        dvd_session_refuse(session, status, text);
         return;
     }
-    error = prepare_worker(session);
+    int error = prepare_worker(session);
     if (error < 0) {
         snprintf(text, sizeof text, "shared memory for the session could not be made: %s", strerror(-error));
         dvd_session_refuse(session, DV_WELCOME_NO_WORKER, text);
     }
 }
 
+/* Looks for devices, if it has to. A lease-only device needs no driver, and so no zygote. */
+static bool is_ready(const struct dvd_session *session)
+{
+    const struct dvd_sessions *sessions = session->sessions;
+
+    if (session->lease_only && sessions->devices->known)
+        return true;
+    dvd_zygote_refresh_devices(sessions->zygote);
+    return dvd_zygote_is_ready(sessions->zygote);
+}
+
 static void start(struct dvd_session *session)
 {
+    enum dv_welcome_status status;
     char text[DV_MAX_MESSAGE_TEXT];
 
-    dvd_zygote_refresh_devices(session->sessions->zygote);
-    if (!dvd_zygote_is_ready(session->sessions->zygote)) {
+    if (!is_ready(session)) {
         dvd_session_enter_waiting(session);
         return;
     }
@@ -228,8 +244,10 @@ static void start(struct dvd_session *session)
         start_worker(session);
     else if (may_lease_only(session))
         serve_leases_only(session);
+    else if (admit_worker(session, &status, text, sizeof text) < 0)
+        dvd_session_refuse(session, status, text);
     else /* `divvy run` asks this way whether a program would be refused: here it would not be */
-        dvd_session_refuse(session, DV_WELCOME_NO_WORKER,
+        dvd_session_refuse(session, DV_WELCOME_NO_LEASE,
                            "the operator allows this user no sessions without a worker (lease-sessions in divvy.yaml)");
 }
 
@@ -241,12 +259,14 @@ static void arm_advance(struct dvd_sessions *sessions);
 static int on_advance(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct dvd_sessions *sessions = userdata;
-    struct dvd_session *first = sessions->waiting;
+    struct dvd_session *first;
 
     (void)source;
     (void)usec;
-    dvd_zygote_refresh_devices(sessions->zygote);
-    if (!first || !dvd_zygote_is_ready(sessions->zygote))
+    DL_FOREACH2 (sessions->waiting, first, next_waiting)
+        if (is_ready(first))
+            break;
+    if (!first)
         return 0;
     start(first);
     if (sessions->waiting)
@@ -374,7 +394,10 @@ void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_
     }
     session->client_fd = client_fd;
     session->change = change_of(hello);
-    session->same_devices = hello->flags & DV_HELLO_SAME_DEVICES;
+    session->lessee.memory_max = hello->memory_bytes;
+    session->lessee.deadline_ns = hello->deadline_ns;
+    session->same_devices = hello->flags == DV_HELLO_SAME_DEVICES;
+    session->lease_only = hello->flags == DV_HELLO_LEASE_ONLY;
     session->lessee.keeps_order = !session->lessee.has_worker || session->same_devices;
     find_command(peer->pid, session->command, sizeof session->command);
     if (!has_room(session, of_user, text, sizeof text)) {
@@ -409,6 +432,8 @@ static struct dv_device_grant fill_grant(const struct dvd_session *session, uint
     grant.memory_bytes =
         there ? there->memory.quota
               : dvd_device_size(&sessions->ledger->devices[device], &session->lessee.tenant->terms.memory);
+    if (session->lessee.memory_max && session->lessee.memory_max < grant.memory_bytes)
+        grant.memory_bytes = session->lessee.memory_max;
     grant.capacity_bytes = sessions->ledger->devices[device].terms.capacity_bytes;
     grant.swapped = !(rule && rule->no_swap);
     grant.per_context_bytes = sessions->ledger->devices[device].terms.per_context_bytes;

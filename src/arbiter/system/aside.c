@@ -37,13 +37,13 @@ static void forget(struct dvd_aside_job *job)
     free(job);
 }
 
-static void tell_done(struct dvd_aside_job *job)
+static void tell_done(struct dvd_aside_job *job, bool is_done)
 {
     dvd_aside_done *done = job->done;
 
     job->done = NULL;
     if (done)
-        done(job->asides->owner, job->id);
+        done(job->asides->owner, job->id, is_done);
 }
 
 static int on_end(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -53,13 +53,14 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *userda
     (void)source;
     (void)fd;
     (void)events;
-    waitpid(job->pid, NULL, WNOHANG);
-    tell_done(job);
+    int status = 1;
+    waitpid(job->pid, &status, WNOHANG);
+    tell_done(job, status == 0);
     forget(job);
     return 0;
 }
 
-/* The signal ends most waits, but not one for a lock: the job counts as done, and its process is reaped
+/* The signal ends most waits, but not one for a lock: the job counts as over, and its process is reaped
  * when it ends. */
 static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -68,7 +69,7 @@ static int on_impatience(sd_event_source *source, uint64_t usec, void *userdata)
     (void)source;
     (void)usec;
     kill(job->pid, SIGKILL);
-    tell_done(job);
+    tell_done(job, false);
     return 0;
 }
 

@@ -21,8 +21,8 @@ struct dvd_asides {
 
 /* Runs in the helper process, which has only fd. */
 typedef void dvd_aside_work(int fd, const void *data);
-/* The work has ended, or has timed out after DV_ASIDE_TIMEOUT_US. */
-typedef void dvd_aside_done(void *owner, struct dvd_session_id id);
+/* The work is over. is_done: it has succeeded, and not timed out after DV_ASIDE_TIMEOUT_US. */
+typedef void dvd_aside_done(void *owner, struct dvd_session_id id, bool is_done);
 
 /* Begins work on a descriptor, which stays the caller's. data need not live on. done may be NULL. Returns false
  * if no process can be started: the work is left undone, and done is not called. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
@@ -97,9 +98,70 @@ static int lock(struct dvd_run_directory *directory)
 
 int dvd_run_directory_open(struct dvd_run_directory *directory, const char *given, bool of_user)
 {
+    char path[DV_RUNDIR_BYTES + 16];
     int error = make(directory, given, of_user);
 
-    return error < 0 ? error : lock(directory);
+    if (error == 0)
+        error = lock(directory);
+    if (error < 0)
+        return error;
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LEFT, directory->path);
+    unlink(path);
+    return 0;
+}
+
+/* A container keeps the directory that was mounted when it started: the directory stays, its socket is replaced. */
+static int link_for_containers(const struct dvd_run_directory *directory)
+{
+    char containers[DV_RUNDIR_BYTES + 16], socket[DV_RUNDIR_BYTES + 16], name[DV_RUNDIR_BYTES + 32],
+        draft[DV_RUNDIR_BYTES + 32];
+
+    snprintf(containers, sizeof containers, "%s/" DV_RUNDIR_CONTAINERS, directory->path);
+    snprintf(socket, sizeof socket, "%s/" DV_RUNDIR_SESSION_SOCKET, directory->path);
+    snprintf(name, sizeof name, "%s/" DV_RUNDIR_SESSION_SOCKET, containers);
+    snprintf(draft, sizeof draft, "%s/new", containers);
+    int status = dv_rundir_make(containers, 0755);
+    if (status < 0)
+        return status;
+    unlink(draft);
+    if (link(socket, draft) < 0)
+        return -errno;
+    status = rename(draft, name) < 0 ? -errno : 0;
+    unlink(draft); /* rename leaves it there if both names led to the same socket */
+    return status;
+}
+
+void dvd_run_directory_offer_containers(const struct dvd_run_directory *directory)
+{
+    int status = link_for_containers(directory);
+
+    if (status < 0)
+        dv_warning("cannot put the session socket into %s/" DV_RUNDIR_CONTAINERS ": %s; containers will not find it",
+                   directory->path, strerror(-status));
+}
+
+/* If the service manager keeps the session socket, containers keep it, too. */
+static void withdraw_from_containers(const struct dvd_run_directory *directory)
+{
+    char path[DV_RUNDIR_BYTES + 32];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_CONTAINERS "/" DV_RUNDIR_SESSION_SOCKET, directory->path);
+    if (lstat(path, &info) == 0 && info.st_nlink > 1)
+        return;
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+}
+
+void dvd_run_directory_note_left(const struct dvd_run_directory *directory, unsigned sessions, unsigned wait_s)
+{
+    char path[DV_RUNDIR_BYTES + 16];
+
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LEFT, directory->path);
+    DV_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd >= 0)
+        dprintf(fd, "%lld %u %u\n", (long long)time(NULL), sessions, wait_s);
 }
 
 void dvd_run_directory_close(struct dvd_run_directory *directory, bool keep_files)
@@ -110,6 +172,7 @@ void dvd_run_directory_close(struct dvd_run_directory *directory, bool keep_file
     if (directory->lock_fd < 0)
         return; /* it is another daemon's */
     if (!keep_files) {
+        withdraw_from_containers(directory);
         if (dv_rundir_address(&keeper, directory->path, DV_KEEPER_SOCKET) == 0)
             unlink(keeper.sun_path);
         snprintf(path, sizeof path, "%s/" DV_RUNDIR_CONTROL, directory->path);

@@ -2,6 +2,7 @@
 #include "src/arbiter/system/sockets.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -39,6 +40,27 @@ int dvd_socket_open(const char *directory, const char *name, int type, unsigned 
         return error;
     }
     return dv_take_fd(&fd);
+}
+
+int dvd_socket_open_loopback(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int yes = 1;
+    DV_AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) < 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, SOMAXCONN) < 0)
+        return -errno;
+    return dv_take_fd(&fd);
+}
+
+bool dvd_socket_is_local(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+
+    return getsockname(fd, (struct sockaddr *)&address, &bytes) == 0 && address.ss_family == AF_UNIX;
 }
 
 void dvd_socket_let_in(const char *path, gid_t group, mode_t mode)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/log.h"
 #include "src/base/text.h"
 
 /* The bits of a device's type, as OpenCL numbers them. divvyd shows them, and includes no OpenCL
@@ -23,16 +24,17 @@ static void clean_report(struct dv_device_report *report)
     dv_text_clean(report->uuid, sizeof report->uuid);
     dv_text_clean(report->pci, sizeof report->pci);
     report->host_unified = report->host_unified != 0;
+    report->kind = DV_DEVICE_VENDOR;
 }
 
 /* Whether the two devices are interchangeable for a program. */
 static bool are_alike(const struct dv_device_report *a, const struct dv_device_report *b)
 {
-    return a->platform == b->platform && a->type == b->type && a->compute_units == b->compute_units &&
-           strcmp(a->name, b->name) == 0 && strcmp(a->version, b->version) == 0;
+    return a->kind == b->kind && a->platform == b->platform && a->type == b->type &&
+           a->compute_units == b->compute_units && strcmp(a->name, b->name) == 0 && strcmp(a->version, b->version) == 0;
 }
 
-void dvd_devices_group(struct dvd_devices *devices)
+static void group(struct dvd_devices *devices)
 {
     for (uint32_t i = 0; i < devices->count; i++) {
         uint32_t first = 0;
@@ -42,23 +44,95 @@ void dvd_devices_group(struct dvd_devices *devices)
     }
 }
 
+/* The vendors' devices have the numbers that are not those of lease-only ones, in the order of the probe. */
+static void number_reports(struct dvd_devices *devices, const struct dv_zygote_answer *answer)
+{
+    uint32_t taken = 0;
+
+    for (uint32_t i = 0; i < DV_MAX_DEVICES && (i < devices->count || taken < answer->device_count); i++) {
+        struct dv_device_report *report = &devices->reports[i];
+        if (i < devices->count && report->kind == DV_DEVICE_LEASE_ONLY)
+            continue;
+        if (taken < answer->device_count) {
+            *report = answer->devices[taken++];
+            clean_report(report);
+        } else {
+            report->kind = DV_DEVICE_GONE;
+        }
+        if (i == devices->count)
+            devices->count++;
+    }
+    while (devices->count > 0 && devices->reports[devices->count - 1].kind == DV_DEVICE_GONE)
+        devices->count--;
+    devices->vendor_count = taken;
+}
+
 bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer, uint64_t now_us)
 {
     if (answer->device_count > DV_MAX_DEVICES)
         return false;
     devices->known = true;
     devices->probed_us = now_us;
-    devices->count = answer->device_count;
+    number_reports(devices, answer); /* running sessions keep the devices that they have */
     devices->found = answer->devices_found;
-    devices->had_some |= devices->count > 0;
-    /* running sessions keep the devices that they have */
-    memcpy(devices->reports, answer->devices, devices->count * sizeof *devices->reports);
-    for (uint32_t i = 0; i < devices->count; i++)
-        clean_report(&devices->reports[i]);
-    dvd_devices_group(devices);
+    devices->had_some |= devices->vendor_count > 0;
+    group(devices);
     memcpy(devices->text, answer->text, sizeof devices->text);
     dv_text_clean(devices->text, sizeof devices->text);
     return true;
+}
+
+static bool is_lease_only(const struct dv_device_report *report, const char *name)
+{
+    return report->kind == DV_DEVICE_LEASE_ONLY && strcmp(report->name, name) == 0;
+}
+
+void dvd_devices_add_lease_only(struct dvd_devices *devices, const struct dvd_config *config)
+{
+    const struct dvd_config_file *file = config->file;
+
+    for (uint64_t i = 0; file && i < file->devices_count; i++) {
+        const struct dvd_device_rule *rule = &file->devices[i];
+        uint32_t number = 0;
+        if (!rule->lease_only)
+            continue;
+        while (number < devices->count && !is_lease_only(&devices->reports[number], rule->name))
+            number++;
+        if (number < devices->count)
+            continue;
+        if (number == DV_MAX_DEVICES) {
+            dv_error("there is no room for device %s: divvyd serves at most %d devices", rule->name, DV_MAX_DEVICES);
+            continue;
+        }
+        /* without a driver nothing moves its memory, which counts as the host's */
+        devices->reports[number] = (struct dv_device_report){.kind = DV_DEVICE_LEASE_ONLY, .host_unified = 1};
+        dv_text_copy(devices->reports[number].name, DV_MAX_DEVICE_NAME, rule->name);
+        dv_text_copy(devices->reports[number].platform_name, DV_MAX_DEVICE_NAME, "lease-only");
+        devices->count++;
+        dv_info("device %u: %s (lease-only)", number, rule->name);
+    }
+    group(devices);
+}
+
+void dvd_devices_restored(struct dvd_devices *devices, uint64_t now_us)
+{
+    devices->vendor_count = 0;
+    devices->had_some = false;
+    for (uint32_t i = 0; i < devices->count; i++) {
+        devices->vendor_count += devices->reports[i].kind == DV_DEVICE_VENDOR;
+        devices->had_some |= devices->reports[i].kind != DV_DEVICE_LEASE_ONLY; /* also one that is gone */
+    }
+    group(devices);
+    devices->known = true;
+    devices->probed_us = now_us;
+}
+
+/* Whether a rule is about a device: it names a lease-only one, or a pattern for the vendors'. */
+static bool is_for(const struct dvd_device_rule *rule, uint32_t index, const struct dv_device_report *report)
+{
+    if (rule->lease_only || report->kind == DV_DEVICE_LEASE_ONLY)
+        return rule->lease_only && is_lease_only(report, rule->name);
+    return dvd_device_match_is(&rule->matches, index, report, NULL);
 }
 
 const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
@@ -67,7 +141,7 @@ const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices
     const struct dvd_config_file *file = config->file;
 
     for (uint64_t i = 0; file && i < file->devices_count; i++)
-        if (dvd_device_match_is(&file->devices[i].matches, index, &devices->reports[index], NULL))
+        if (is_for(&file->devices[i], index, &devices->reports[index]))
             return &file->devices[i];
     return NULL;
 }
@@ -97,6 +171,12 @@ static bool swaps(const struct dv_device_report *report, const struct dvd_device
     return !unified && !(rule && rule->no_swap);
 }
 
+/* Whether new sessions may have it. A lease-only device is offered as long as it is configured. */
+static bool is_offered(const struct dv_device_report *report, const struct dvd_device_rule *rule)
+{
+    return report->kind != DV_DEVICE_GONE && (report->kind == DV_DEVICE_VENDOR || rule) && !(rule && rule->hidden);
+}
+
 static void fill_terms(const struct dv_device_report *report, const struct dvd_device_rule *rule,
                        struct dvd_device_terms *terms)
 {
@@ -107,7 +187,7 @@ static void fill_terms(const struct dv_device_report *report, const struct dvd_d
 
     *terms = (struct dvd_device_terms){
         .is_shared_out = given->policy != DV_POLICY_NONE,
-        .is_hidden = given->hidden,
+        .is_hidden = !is_offered(report, rule),
         .policy = dv_policy_by_name(dvd_config_policy_word(choice)),
         .slots = given->slots ? (uint32_t)*given->slots : 1,
         .slice_ns = given->slice_ns,
@@ -130,10 +210,12 @@ void dvd_devices_terms(const struct dvd_devices *devices, const struct dvd_confi
     }
 }
 
-static bool is_offered(const struct dvd_devices *devices, uint32_t index, const struct dvd_config *config)
+/* Whether programs of an API may have it, which need its driver. */
+static bool is_for_programs(const struct dvd_devices *devices, uint32_t index, const struct dvd_config *config)
 {
-    const struct dvd_device_rule *rule = dvd_devices_rule(devices, index, config);
-    return !rule || !rule->hidden;
+    const struct dv_device_report *report = &devices->reports[index];
+
+    return report->kind == DV_DEVICE_VENDOR && is_offered(report, dvd_devices_rule(devices, index, config));
 }
 
 /* Adds the offered devices that an item names. Returns false when it names none. */
@@ -145,7 +227,7 @@ static bool choose_item(const struct dvd_devices *devices, const struct dvd_conf
 
     for (uint32_t i = 0; i < devices->count; i++) {
         const struct dvd_device_rule *rule = dvd_devices_rule(devices, i, config);
-        if (!is_offered(devices, i, config) ||
+        if (!is_for_programs(devices, i, config) ||
             !dvd_device_match_is(&match, i, &devices->reports[i], rule ? rule->name : NULL))
             continue;
         chosen[i] = any = true;
@@ -171,11 +253,11 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
         at += length + (at[length] == ',');
     }
     for (uint32_t i = 0; i < devices->count; i++)
-        if (choice ? chosen[i] : is_offered(devices, i, config))
+        if (choice ? chosen[i] : is_for_programs(devices, i, config))
             ids[count++].number = (uint8_t)i;
     if (count == 0)
         snprintf(text, bytes, "this machine has no device to offer: %.300s",
-                 devices->count ? "the configuration hides all of them" : devices->text);
+                 devices->vendor_count ? "the configuration hides all of them" : devices->text);
     return count;
 }
 
@@ -190,7 +272,7 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
         char *end;
         unsigned long number = strtoul(numbers, &end, 10);
         if (end == numbers || (*end && *end != ',') || number >= devices->count || count == DV_MAX_DEVICES ||
-            !is_offered(devices, (uint32_t)number, config))
+            !is_for_programs(devices, (uint32_t)number, config))
             return 0;
         for (uint32_t i = 0; i < count; i++)
             if (ids[i].number == number)
@@ -199,6 +281,24 @@ uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct
         numbers = *end ? end + 1 : end;
     }
     return count;
+}
+
+uint32_t dvd_devices_choose_lease_only(const struct dvd_devices *devices, const struct dvd_config *config,
+                                       const char *name, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
+                                       size_t bytes)
+{
+    char clean[DV_MAX_DEVICE_CHOICE];
+
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (is_lease_only(&devices->reports[i], name) &&
+            is_offered(&devices->reports[i], dvd_devices_rule(devices, i, config))) {
+            ids[0].number = (uint8_t)i;
+            return 1;
+        }
+    dv_text_copy(clean, sizeof clean, name);
+    snprintf(text, bytes,
+             "'%.100s' is no lease-only device here; `divvy devices` lists them, and divvy.yaml names them", clean);
+    return 0;
 }
 
 struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
@@ -223,13 +323,15 @@ struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint
     return grant;
 }
 
-const char *dvd_devices_type_word(uint64_t type)
+const char *dvd_devices_type_word(const struct dv_device_report *report)
 {
-    if (type & TYPE_GPU)
+    if (report->kind == DV_DEVICE_LEASE_ONLY)
+        return "lease-only";
+    if (report->type & TYPE_GPU)
         return "gpu";
-    if (type & TYPE_ACCELERATOR)
+    if (report->type & TYPE_ACCELERATOR)
         return "accelerator";
-    return type & TYPE_CPU ? "cpu" : "custom";
+    return report->type & TYPE_CPU ? "cpu" : "custom";
 }
 
 const char *dvd_present_as_word(uint32_t present_as)

@@ -1,4 +1,5 @@
-/* The machine's devices: the result of the probe, and the configuration applied to it. */
+/* The machine's devices: the result of the probe, the lease-only devices of the configuration, and the configuration
+ * applied to both. A device keeps its number as long as divvyd runs, because sessions know it by that. */
 #ifndef DVD_WORKERS_DEVICES_H
 #define DVD_WORKERS_DEVICES_H
 
@@ -12,18 +13,23 @@ struct dvd_devices {
     bool known;         /* a probe has answered */
     uint64_t probed_us; /* when it did */
     uint32_t count;
-    uint32_t found; /* including those for which there was no room */
-    bool had_some;  /* at any time: if there is none now, they may come back */
+    uint32_t vendor_count; /* of them, those that the vendors have now */
+    uint32_t found;        /* by the vendors, including those for which there was no room */
+    bool had_some;         /* of the vendors' at any time: if there is none now, they may come back */
     struct dv_device_report reports[DV_MAX_DEVICES];
     uint8_t groups[DV_MAX_DEVICES]; /* the first device that each is like */
-    char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when count is 0 */
+    char text[DV_MAX_MESSAGE_TEXT]; /* why there is none, when vendor_count is 0 */
 };
 
 /* Takes over a probe's answer; false when it makes no sense. */
 bool dvd_devices_take(struct dvd_devices *devices, const struct dv_zygote_answer *answer, uint64_t now_us);
 
-/* Finds out which reported devices are alike. */
-void dvd_devices_group(struct dvd_devices *devices);
+/* After the probe, and after a reload: adds the configuration's lease-only devices. One that is no longer configured is
+ * offered to no session. */
+void dvd_devices_add_lease_only(struct dvd_devices *devices, const struct dvd_config *config);
+
+/* Takes over the reports of an earlier daemon, `count` of them. */
+void dvd_devices_restored(struct dvd_devices *devices, uint64_t now_us);
 
 /* The rule that decides for a device, or NULL: the defaults. */
 const struct dvd_device_rule *dvd_devices_rule(const struct dvd_devices *devices, uint32_t index,
@@ -43,11 +49,15 @@ uint32_t dvd_devices_choose(const struct dvd_devices *devices, const struct dvd_
 uint32_t dvd_devices_choose_same(const struct dvd_devices *devices, const struct dvd_config *config,
                                  const char *numbers, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
                                  size_t bytes);
+/* Fills the lease-only device of this name. Returns 1, or 0 with the reason. */
+uint32_t dvd_devices_choose_lease_only(const struct dvd_devices *devices, const struct dvd_config *config,
+                                       const char *name, struct dvd_device_id ids[DV_MAX_DEVICES], char *text,
+                                       size_t bytes);
 /* The description of a device for a session's worker. */
 struct dv_device_grant dvd_devices_grant(const struct dvd_devices *devices, uint32_t index,
                                          const struct dvd_config *config, uint32_t present_as);
 
-const char *dvd_devices_type_word(uint64_t type);
+const char *dvd_devices_type_word(const struct dv_device_report *report);
 const char *dvd_present_as_word(uint32_t present_as);
 
 #endif

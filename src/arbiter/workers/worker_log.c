@@ -13,23 +13,12 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 
-static bool fill_up(struct dv_log_bucket *lines, unsigned per_s, unsigned most)
-{
-    uint64_t now = dv_now() / DV_NS_PER_US;
-
-    lines->left += (double)(now - lines->filled_us) * per_s / (double)DV_S;
-    if (lines->left > most || lines->filled_us == 0)
-        lines->left = most;
-    lines->filled_us = now;
-    return lines->left >= 1;
-}
-
 static bool may_show(struct dvd_worker_log *log)
 {
     struct dv_log_bucket *all = log->of_tenant;
 
-    if (!fill_up(&log->own, DV_WORKER_LINES_PER_S, DV_WORKER_LINES_BURST) ||
-        (all && !fill_up(all, DV_TENANT_LINES_PER_S, DV_TENANT_LINES_BURST))) {
+    if (!dv_log_fill(&log->own, DV_WORKER_LINES_PER_S, DV_WORKER_LINES_BURST) ||
+        (all && !dv_log_fill(all, DV_TENANT_LINES_PER_S, DV_TENANT_LINES_BURST))) {
         log->dropped++;
         return false;
     }
@@ -41,12 +30,15 @@ static bool may_show(struct dvd_worker_log *log)
 
 static void show_line(struct dvd_worker_log *log)
 {
+    if (log->length > 0) {
+        log->line[log->length] = '\0';
+        dv_text_clean(log->line, sizeof log->line);
+        dv_text_copy(log->last, sizeof log->last, log->line);
+    }
     if (log->length > 0 && may_show(log)) {
         if (log->dropped)
             dv_warning("%s: %llu lines were dropped: it wrote too many", log->name, (unsigned long long)log->dropped);
         log->dropped = 0;
-        log->line[log->length] = '\0';
-        dv_text_clean(log->line, sizeof log->line);
         dv_info("%s: | %s", log->name, log->line);
     }
     log->length = 0;
@@ -123,11 +115,17 @@ int dvd_worker_log_open(struct dvd_worker_log *log, sd_event *event)
     return error < 0 ? error : dv_take_fd(&theirs);
 }
 
-void dvd_worker_log_close(struct dvd_worker_log *log)
+const char *dvd_worker_log_last(struct dvd_worker_log *log)
 {
     for (int i = 0; log->fd >= 0 && i < DV_MAX_BATCH && read_some(log); i++)
         ;
     show_line(log);
+    return log->last;
+}
+
+void dvd_worker_log_close(struct dvd_worker_log *log)
+{
+    dvd_worker_log_last(log);
     log->io = sd_event_source_disable_unref(log->io);
     if (log->fd >= 0)
         close(log->fd);

@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 
 #define DV_WORKER_LINE_BYTES 1024
+#define DV_WORKER_LAST_BYTES 160
 
 struct dvd_worker_log {
     int fd;        /* -1: none */
@@ -22,6 +23,7 @@ struct dvd_worker_log {
     bool skipping;                        /* the rest of a line that was too long */
     struct dv_log_bucket own, *of_tenant; /* NULL: it is no tenant's */
     uint64_t dropped;                     /* lines since the last that was shown */
+    char last[DV_WORKER_LAST_BYTES];      /* the end of the last line */
 };
 
 /* `name` is the writer's; `of_tenant` counts the lines of all its tenant's workers, and outlives the
@@ -33,6 +35,8 @@ int dvd_worker_log_open(struct dvd_worker_log *log, sd_event *event);
 /* Begins to read the socket that an earlier daemon read, and takes its end over. Returns 0 or a negative
  * errno. */
 int dvd_worker_log_adopt(struct dvd_worker_log *log, sd_event *event, int *fd);
+/* The last line that the writer has written, as far as it was received. */
+const char *dvd_worker_log_last(struct dvd_worker_log *log);
 /* Shows the received lines and stops. */
 void dvd_worker_log_close(struct dvd_worker_log *log);
 

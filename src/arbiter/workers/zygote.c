@@ -362,7 +362,7 @@ bool dvd_zygote_is_ready(const struct dvd_zygote *zygote)
 
     if (zygote->fd < 0)
         return false;
-    return (devices->known && devices->count > 0) || (!zygote->probing && !devices->had_some);
+    return (devices->known && devices->vendor_count > 0) || (!zygote->probing && !devices->had_some);
 }
 
 void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
@@ -370,7 +370,7 @@ void dvd_zygote_refresh_devices(struct dvd_zygote *zygote)
     const struct dvd_devices *devices = zygote->devices;
     uint64_t pause_us = devices->had_some ? DV_PROBE_PAUSE_SHORT_US : DV_PROBE_PAUSE_US;
 
-    if (zygote->fd < 0 || zygote->probing || (devices->known && devices->count > 0))
+    if (zygote->fd < 0 || zygote->probing || (devices->known && devices->vendor_count > 0))
         return;
     if (!devices->known)
         dvd_zygote_request_probe(zygote);
@@ -427,12 +427,13 @@ static void look_again(struct dvd_zygote *zygote)
 static void log_devices(const struct dvd_devices *devices)
 {
     for (uint32_t i = 0; i < devices->count; i++)
-        dv_info("device %u: %s (%s)", i, devices->reports[i].name, devices->reports[i].platform_name);
-    if (devices->found > devices->count)
+        if (devices->reports[i].kind == DV_DEVICE_VENDOR)
+            dv_info("device %u: %s (%s)", i, devices->reports[i].name, devices->reports[i].platform_name);
+    if (devices->found > devices->vendor_count)
         dv_warning(
             "the vendors offer %u devices, and divvyd serves the first %u: the others are not offered to programs",
-            devices->found, devices->count);
-    if (devices->count == 0)
+            devices->found, devices->vendor_count);
+    if (devices->vendor_count == 0)
         dv_warning("no device: %s", devices->text);
 }
 
@@ -451,7 +452,7 @@ static void take_probed(struct dvd_zygote *zygote)
         return;
     }
     log_devices(devices);
-    if (devices->count == 0 && devices->had_some)
+    if (devices->vendor_count == 0 && devices->had_some)
         look_again(zygote);
     zygote->events->probed(zygote->owner);
 }
@@ -631,6 +632,7 @@ uint64_t dvd_zygote_identity(const struct dvd_zygote *zygote)
     mix_file(&hash, zygote->worker_path);
     mix_text(&hash, zygote->config_path); /* it may name drivers */
     mix_file(&hash, DV_VENDORS_PUBLIC);
+    mix_file(&hash, "/etc/ld.so.cache"); /* a new driver: the zygote has loaded the old one */
     const char *vendors = getenv("DIVVY_VENDORS");
     mix(&hash, vendors ? vendors : "", vendors ? strlen(vendors) : 0);
     for (size_t i = 0; environment && environment[i]; i++)

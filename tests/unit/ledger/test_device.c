@@ -114,12 +114,12 @@ static void usage_counts_the_slots(void **state)
         say_release(&a, false);
         stage_pass(&stage, 50 * MS);
     }
-    const struct dvd_tenant_device *tenant = a.lessee.leases[0]->tenant;
-    assert_in_range(dvd_tenant_used_ppm(tenant, 1), 225000, 275000);
+    struct dvd_tenant_device *tenant = a.lessee.leases[0]->tenant;
+    assert_in_range(dvd_tenant_figures(tenant).had.ppm_1s, 225000, 275000);
     say_want(&a); /* and the present hold counts */
     hear_lease(&a, DV_LEASE_GRANT);
     stage_pass(&stage, 1000 * MS);
-    assert_in_range(dvd_tenant_used_ppm(tenant, 1), 475000, 525000);
+    assert_in_range(dvd_tenant_figures(tenant).had.ppm_1s, 475000, 525000);
     peer_end(&a);
     stage_end(&stage);
 }

@@ -487,7 +487,7 @@ static void sessions_of_one_tenant_share_its_quota(void **state)
     hear_memory(&b, DV_MEMORY_PLACED);
     give_back(&b);
     /* a smaller quota evicts the rest */
-    struct dvd_share_change change = {.has_memory = true, .memory_bytes = 4 * MIB};
+    struct dvd_share_change change = {.has_memory = true, .memory = {.bytes = 4 * MIB}};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), 0);
     assert_true(hear_memory(&b, DV_MEMORY_EVICT)->bytes >= 12 * MIB);
     /* also what a holder cannot evict now, when it gives the device back */

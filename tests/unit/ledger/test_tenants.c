@@ -233,9 +233,9 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
                                       .has_class = true,
                                       .class = DV_CLASS_BATCH,
                                       .has_memory = true,
-                                      .memory_bytes = 8 * MIB,
+                                      .memory = {.bytes = 8 * MIB},
                                       .has_memory_request = true,
-                                      .memory_request_bytes = 4 * MIB};
+                                      .memory_request = {.bytes = 4 * MIB}};
 
     (void)state;
     stage_start(&stage, 1);
@@ -253,16 +253,16 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
     /* the tenant cannot raise it again, but lower it and take it back */
     struct dvd_share_change own = {.has_weight = true, .weight = 3};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &own, true, text, sizeof text), -EPERM);
-    own = (struct dvd_share_change){.has_memory = true, .memory_bytes = 9 * MIB};
+    own = (struct dvd_share_change){.has_memory = true, .memory = {.bytes = 9 * MIB}};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &own, true, text, sizeof text), -EPERM);
     assert_non_null(strstr(text, "may have at most 8"));
-    own = (struct dvd_share_change){.has_memory_request = true, .memory_request_bytes = 5 * MIB};
+    own = (struct dvd_share_change){.has_memory_request = true, .memory_request = {.bytes = 5 * MIB}};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &own, true, text, sizeof text), -EPERM);
     assert_non_null(strstr(text, "may keep at most 4"));
-    own = (struct dvd_share_change){.has_memory = true, .memory_bytes = 2 * MIB};
+    own = (struct dvd_share_change){.has_memory = true, .memory = {.bytes = 2 * MIB}};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &own, true, text, sizeof text), 0);
     assert_int_equal(a.lessee.leases[0]->tenant->memory.request, 2 * MIB); /* never above the quota */
-    own.memory_bytes = 8 * MIB;
+    own.memory.bytes = 8 * MIB;
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &own, true, text, sizeof text), 0);
     /* a reload does not change what the operator has set */
     dvd_ledger_set_terms(&stage.ledger, &stage.ledger.terms);
@@ -270,6 +270,100 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
     assert_int_equal(a.lessee.tenant->terms.may_weight, 2);
     peer_end(&a);
     peer_end(&b);
+    stage_end(&stage);
+}
+
+/* What it asks for on no device would be its share on the next one. */
+static void a_tenant_on_no_device_raises_nothing(void **state)
+{
+    struct dvd_identity identity = tenant_named("x");
+    struct dvd_share_change change = {.has_weight = true, .weight = 10000};
+
+    (void)state;
+    stage_start(&stage, 1);
+    stage.devices[0].is_shared_out = false;
+    stage_set_devices(&stage, 1);
+    identity.terms.may_weight = 1;
+    identity.terms.share.limit_ppm = PERCENT(50);
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
+    assert_null(a.lessee.leases[0]);
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, true, text, sizeof text), -EPERM);
+    change = (struct dvd_share_change){.has_limit = true, .limit_ppm = PERCENT(100)};
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, true, text, sizeof text), -EPERM);
+    change.limit_ppm = 0;
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), -EPERM);
+    change.limit_ppm = PERCENT(20);
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, true, text, sizeof text), 0);
+    peer_end(&a);
+    stage_end(&stage);
+}
+
+/* Its terms may have changed since its last session ended. */
+static void a_tenant_that_was_just_there_has_its_terms_anew(void **state)
+{
+    struct dvd_identity identity = tenant_named("x");
+    struct dvd_share_change change = {.has_weight = true, .weight = 7};
+
+    (void)state;
+    stage_start(&stage, 1);
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
+    peer_end(&a);
+    identity.terms.share.limit_ppm = PERCENT(30);
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
+    assert_int_equal(share_of(&a)->limit_ppm, PERCENT(30));
+    /* what an operator has set stays, until it is forgotten */
+    assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), 0);
+    dvd_tenant_forget_change(&stage.ledger, "x");
+    peer_end(&a);
+    identity.terms.share.limit_ppm = PERCENT(40);
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
+    assert_int_equal(share_of(&a)->limit_ppm, PERCENT(30));
+    peer_end(&a);
+    dvd_tenant_forget_change(&stage.ledger, "x");
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, &nothing), 0);
+    assert_int_equal(share_of(&a)->limit_ppm, PERCENT(40));
+    peer_end(&a);
+    stage_end(&stage);
+}
+
+static void time_that_it_waited_in_vain_is_counted(void **state)
+{
+    (void)state;
+    stage_start(&stage, 1);
+    peer_begin(&stage, &a, "a");
+    peer_begin(&stage, &b, "b");
+    say_want(&a);
+    say_want(&b);
+    stage_pass(&stage, 50 * MS);
+    forget_messages(&a);
+    forget_messages(&b);
+    peer_end(&b);
+    assert_true(b.lessee.waited_ns >= 50 * MS);
+    peer_end(&a);
+    assert_int_equal(a.lessee.waited_ns, 0);
+    stage_end(&stage);
+}
+
+/* A program chooses its name. */
+static void programs_are_counted_apart_from_tenants_of_their_name(void **state)
+{
+    (void)state;
+    stage_start(&stage, 1);
+    peer_begin(&stage, &a, "vision");
+    peer_begin(&stage, &b, "pid:7:vision");
+    peer_begin(&stage, &c, "pid:8:vision");
+    assert_string_equal(a.lessee.tenant->account->name, "vision");
+    assert_string_equal(b.lessee.tenant->account->name, "program:vision");
+    assert_ptr_equal(b.lessee.tenant->account, c.lessee.tenant->account);
+    peer_end(&c);
+    peer_begin(&stage, &c, "pid:9:other");
+    assert_string_equal(c.lessee.tenant->account->name, "program:other");
+    peer_end(&c);
+    peer_begin(&stage, &c, "session:9");
+    assert_string_equal(c.lessee.tenant->account->name, DVD_ACCOUNT_OTHER);
+    peer_end(&a);
+    peer_end(&b);
+    peer_end(&c);
     stage_end(&stage);
 }
 
@@ -286,7 +380,7 @@ static void one_device_can_be_changed_alone(void **state)
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, &stage.ledger.devices[1], &change, false, text, sizeof text), 0);
     assert_int_equal(a.lessee.leases[0]->tenant->share.weight, 1);
     assert_int_equal(a.lessee.leases[1]->tenant->share.weight, 7);
-    assert_false(a.lessee.tenant->set_by_operator);
+    assert_true(a.lessee.tenant->set_by_operator);
     peer_end(&a);
     stage_end(&stage);
 }
@@ -304,7 +398,7 @@ static void memory_requests_are_promised_until_the_device_is_full(void **state)
     assert_non_null(strstr(c.text, "(x 40"));
     y.terms.memory_request.ppm = DV_PPM / 4;
     assert_int_equal(peer_begin_as(&stage, &b, &y, &nothing), 0);
-    struct dvd_share_change change = {.has_memory_request = true, .memory_request_bytes = 50 * MIB};
+    struct dvd_share_change change = {.has_memory_request = true, .memory_request = {.bytes = 50 * MIB}};
     assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), -ENOSPC);
     /* where nothing is moved, nothing is promised */
     stage.devices[0].swaps = false;
@@ -441,6 +535,10 @@ int main(void)
         cmocka_unit_test(a_tenant_knows_its_users),
         cmocka_unit_test(programs_are_told_from_users_by_their_names),
         cmocka_unit_test(an_operator_lowers_what_the_tenant_may_have),
+        cmocka_unit_test(a_tenant_on_no_device_raises_nothing),
+        cmocka_unit_test(a_tenant_that_was_just_there_has_its_terms_anew),
+        cmocka_unit_test(time_that_it_waited_in_vain_is_counted),
+        cmocka_unit_test(programs_are_counted_apart_from_tenants_of_their_name),
         cmocka_unit_test(one_device_can_be_changed_alone),
         cmocka_unit_test(memory_requests_are_promised_until_the_device_is_full),
         cmocka_unit_test(programs_change_a_share_only_so_often),

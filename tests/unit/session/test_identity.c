@@ -141,6 +141,36 @@ static void cgroups_are_tenants(void **state)
     assert_null(strchr(found.name + 1, '/'));
 }
 
+static void patterns_name_cgroups(void **state)
+{
+    static const char id[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    static const struct {
+        const char *pattern, *path, *name; /* of the path %s is the id; name NULL: it does not match */
+    } cases[] = {
+        {"/slurm/uid_*/job_*", "/slurm/uid_1000/job_7/step_0/task_1", "/slurm/uid_1000/job_7"},
+        {"/slurm/*", "/slurm/uid_1000/job_7", "/slurm/uid_1000"}, /* a '*' does not cross a '/' */
+        {"/slurm/*/job_*", "/slurm/uid_1000", NULL},
+        {"/slurm/*", "/slurmish/job_7", NULL},
+        {"/user.slice/user-[0-9]*.slice", "/user.slice/user-1000.slice/session-3.scope", "/user.slice/user-1000.slice"},
+        {"/docker/*", "/docker/%s", "container:0123456789ab"},
+        {"/system.slice/docker-*", "/system.slice/docker-%s.scope", "docker:0123456789ab"},
+        {"/machine.slice/libpod-*", "/machine.slice/libpod-%s.scope/container", "podman:0123456789ab"},
+        {NULL, "/user.slice/docker-%s.scope", "/user.slice/docker-"}, /* a user can make such a cgroup */
+        {NULL, "/", NULL},
+    };
+    char name[DV_MAX_TENANT_NAME], path[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *place = strstr(cases[i].path, "%s");
+        snprintf(path, sizeof path, "%.*s%s%s", place ? (int)(place - cases[i].path) : 255, cases[i].path,
+                 place ? id : "", place ? place + 2 : "");
+        assert_int_equal(dvd_identity_of_cgroup(path, cases[i].pattern, name, sizeof name), cases[i].name != NULL);
+        if (cases[i].name)
+            assert_memory_equal(name, cases[i].name, strlen(cases[i].name) + (cases[i].pattern != NULL));
+    }
+}
+
 static void names_do_not_collide(void **state)
 {
     struct dvd_peer peer = this_process();
@@ -164,6 +194,7 @@ int main(void)
         cmocka_unit_test_setup(rules_match_by_user_and_group, set_up),
         cmocka_unit_test_setup(further_groups_count, set_up),
         cmocka_unit_test_setup(cgroups_are_tenants, set_up),
+        cmocka_unit_test_setup(patterns_name_cgroups, set_up),
         cmocka_unit_test_setup(names_do_not_collide, set_up),
     };
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/arbiter/session/private.h"
+#include "src/arbiter/session/traced.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/wire/session/shm.h"
@@ -210,7 +211,7 @@ static void sessions_without_a_worker_may_be_forbidden(void **state)
 
     (void)state;
     stage.config.lease_sessions = DV_LEASE_SESSIONS_NONE;
-    refused(&hello, DV_WELCOME_NO_WORKER, "lease-sessions");
+    refused(&hello, DV_WELCOME_NO_LEASE, "lease-sessions");
     stage.config.lease_sessions = DV_LEASE_SESSIONS_OF_GROUP;
     stage.config.lease_group = getegid();
     int fd = connect_with(&hello, sizeof hello);
@@ -218,6 +219,90 @@ static void sessions_without_a_worker_may_be_forbidden(void **state)
     close(fd);
     stage_run(20);
     stage.config.lease_sessions = DV_LEASE_SESSIONS_ALL;
+}
+
+/* ---- a lease-only device ---- */
+
+static struct dv_hello lease_only_hello(const char *name)
+{
+    struct dv_hello hello = hello_of(DV_API_LEASE);
+
+    hello.flags = DV_HELLO_LEASE_ONLY;
+    snprintf(hello.devices, sizeof hello.devices, "%s", name);
+    return hello;
+}
+
+static void a_lease_only_device_is_number_0_of_its_session(void **state)
+{
+    struct dv_lease_message want = {.magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = DV_LEASE_WANT}, grant;
+    struct dv_hello hello = lease_only_hello(STAGE_LEASE_ONLY);
+    struct dvd_session_figures figures;
+
+    (void)state;
+    stage.config.lease_sessions = DV_LEASE_SESSIONS_NONE; /* which is about devices with a driver */
+    stage_zygote.is_unready = true;
+    int fd = connect_with(&hello, DV_HELLO_BYTES_2);
+    stage_zygote.is_unready = false;
+    stage.config.lease_sessions = DV_LEASE_SESSIONS_ALL;
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    const struct dvd_session *session = only_session();
+    assert_int_equal(session->lessee.device_count, 1);
+    assert_int_equal(session->lessee.devices[0].number, 2);
+    assert_int_equal(session->lessee.leased_mask, 1);
+    dvd_session_read_figures(session, &figures);
+    assert_true(figures.is_ready);
+    assert_int_equal(send(fd, &want, sizeof want, 0), sizeof want);
+    want.device = 1; /* it has no other */
+    assert_int_equal(send(fd, &want, sizeof want, 0), sizeof want);
+    stage_run(20);
+    assert_int_equal(recv(fd, &grant, sizeof grant, MSG_DONTWAIT), sizeof grant);
+    assert_int_equal(grant.type, DV_LEASE_GRANT);
+    assert_true(recv(fd, &grant, sizeof grant, MSG_DONTWAIT) < 0);
+    assert_non_null(stage.ledger.devices[2].policy.holders.first);
+    close(fd);
+    stage_run(20);
+    assert_null(stage.sessions.all);
+}
+
+static void only_a_lease_only_device_is_leased_only(void **state)
+{
+    struct dv_hello hello = lease_only_hello("device 0");
+
+    (void)state;
+    refused(&hello, DV_WELCOME_REFUSED, "no lease-only device");
+    hello = lease_only_hello("*");
+    refused(&hello, DV_WELCOME_REFUSED, "no lease-only device");
+    hello = lease_only_hello("");
+    refused(&hello, DV_WELCOME_REFUSED, "does not know");
+    hello = lease_only_hello(STAGE_LEASE_ONLY);
+    hello.api = DV_API_OPENCL;
+    refused(&hello, DV_WELCOME_REFUSED, "does not know");
+    hello = lease_only_hello(STAGE_LEASE_ONLY);
+    hello.flags = DV_HELLO_LEASE_ONLY | DV_HELLO_SAME_DEVICES;
+    refused(&hello, DV_WELCOME_REFUSED, "does not know");
+    hello = hello_of(DV_API_LEASE);
+    snprintf(hello.devices, sizeof hello.devices, STAGE_LEASE_ONLY);
+    refused(&hello, DV_WELCOME_REFUSED, "names no offered device");
+}
+
+/* Its process is the tenant's own: divvyd ends the session, and no process. */
+static void beyond_its_deadline_it_loses_its_session(void **state)
+{
+    struct dv_hello hello = lease_only_hello(STAGE_LEASE_ONLY);
+    char byte;
+
+    (void)state;
+    int fd = connect_with(&hello, sizeof hello);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    struct dvd_session_id id = only_session()->lessee.id;
+    dvd_session_overdue(&only_session()->lessee, DV_NS_PER_S, "a device");
+    stage_run(20);
+    assert_null(stage.sessions.all);
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+    const struct dvd_end_record *end = dvd_ends_find(&stage.sessions.ends, id);
+    assert_non_null(end);
+    assert_non_null(strstr(end->why, "it kept a device for 1.0 s"));
+    close(fd);
 }
 
 /* ---- with a worker ---- */
@@ -430,7 +515,7 @@ static void a_machine_without_devices_refuses(void **state)
     struct dv_hello hello = hello_of(DV_API_OPENCL);
 
     (void)state;
-    stage.devices.count = 0;
+    stage.devices.count = stage.devices.vendor_count = 0;
     snprintf(stage.devices.text, sizeof stage.devices.text, "no driver");
     refused(&hello, DV_WELCOME_NO_WORKER, "no driver");
 }
@@ -508,10 +593,10 @@ static void a_worker_is_ended_and_its_program_told_why(void **state)
     assert_non_null(strstr(header.text, "it kept a device for 1.0 s"));
     stage_run(20);
     zygote()->exited(stage.zygote.owner, id, worker, SIGKILL);
-    const struct dvd_end_record *end = dvd_sessions_find_end(&stage.sessions, id);
+    const struct dvd_end_record *end = dvd_ends_find(&stage.sessions.ends, id);
     assert_non_null(end);
     assert_non_null(strstr(end->why, "it kept a device"));
-    assert_null(dvd_sessions_find_end(&stage.sessions, DVD_SESSION_ID(id.value + 1)));
+    assert_null(dvd_ends_find(&stage.sessions.ends, DVD_SESSION_ID(id.value + 1)));
     close(shm_fd);
     close(fd);
 }
@@ -680,11 +765,15 @@ static void costly_messages_end_a_session(void **state)
     events->writable(&only_session()->channel); /* nothing is asked of it */
     struct dvd_session_id id = only_session()->lessee.id;
     events->costly(&only_session()->channel, 6 * DV_NS_PER_MS);
-    wait_ms(100);
-    assert_int_equal(waitpid(worker, &status, 0), worker);
+    pid_t ended = 0;
+    for (int i = 0; i < 100 && ended == 0; i++) { /* its program is told first */
+        wait_ms(50);
+        ended = waitpid(worker, &status, WNOHANG);
+    }
+    assert_int_equal(ended, worker);
     stage_run(20);
     zygote()->exited(stage.zygote.owner, id, worker, SIGKILL);
-    assert_non_null(strstr(dvd_sessions_find_end(&stage.sessions, id)->why, "too many watches"));
+    assert_non_null(strstr(dvd_ends_find(&stage.sessions.ends, id)->why, "too many watches"));
     close(fd);
     fd = connect_as(DV_API_LEASE);
     assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
@@ -693,6 +782,70 @@ static void costly_messages_end_a_session(void **state)
     stage_run(20);
     assert_null(stage.sessions.all);
     close(fd);
+}
+
+/* ---- traces ---- */
+
+static void write_traced(uint64_t number, struct dv_shm_traced record)
+{
+    record.number = number;
+    off_t at = (off_t)(DV_SHM_TRACE_OFFSET + (number - 1) % DV_SHM_TRACE_COUNT * sizeof record);
+    assert_int_equal(pwrite(only_session()->shm_fd, &record, sizeof record, at), sizeof record);
+}
+
+static unsigned read_traced(dv_ns since, struct dvd_traced found[DVD_TRACED_BATCH], uint64_t *lost)
+{
+    unsigned valid;
+
+    dvd_session_read_traced(only_session(), since, found, &valid, lost);
+    return valid;
+}
+
+/* A tenant can write what it wants: only what makes sense is shown, and each place is read once. */
+static void traced_commands_are_checked(void **state)
+{
+    dv_ns now = dv_now();
+    const struct dv_shm_traced kernel = {
+        .begin_ns = now - 2000, .end_ns = now - 1000, .count = 1, .kind = DV_TRACED_KERNEL, .name = "k\n\xff"};
+    struct dvd_traced found[DVD_TRACED_BATCH];
+    struct dv_shm_traced wrong;
+    uint64_t lost;
+    pid_t worker;
+
+    (void)state;
+    int fd = serve(&worker);
+    assert_int_equal(read_traced(now - 5000, found, &lost), 0); /* nothing was written */
+    write_traced(1, kernel);
+    for (uint64_t number = 2; number <= 7; number++) {
+        wrong = kernel;
+        wrong.kind = number == 2 ? 0 : number == 3 ? DV_TRACED_KINDS : DV_TRACED_KERNEL;
+        wrong.device = number == 4 ? DV_MAX_DEVICES : 0;
+        wrong.begin_ns = number == 5 ? wrong.end_ns + 1 : wrong.begin_ns;
+        wrong.end_ns = number == 6 ? UINT64_MAX : number == 7 ? now - 5000 : wrong.end_ns;
+        wrong.begin_ns = number == 7 ? now - 6000 : wrong.begin_ns;
+        write_traced(number, wrong);
+    }
+    assert_int_equal(read_traced(now - 5000, found, &lost), 1);
+    assert_string_equal(found[0].name, "k??");
+    assert_int_equal(found[0].end_ns - found[0].begin_ns, 1000);
+    assert_int_equal(lost, 0);
+    assert_int_equal(read_traced(now - 5000, found, &lost), 0); /* not again */
+    write_traced(8 + DV_SHM_TRACE_COUNT, kernel);               /* it was overwritten before it was read */
+    assert_int_equal(read_traced(now - 5000, found, &lost), 1);
+    assert_int_equal(lost, DV_SHM_TRACE_COUNT);
+    wrong = kernel;
+    memset(wrong.name, 'x', sizeof wrong.name);
+    write_traced(9 + DV_SHM_TRACE_COUNT, wrong);
+    assert_int_equal(read_traced(now - 5000, found, &lost), 1);
+    assert_int_equal(strlen(found[0].name), DV_MAX_TRACED_NAME - 1);
+    dvd_session_trace(only_session(), now);
+    assert_true(only_session()->traced_until > now);
+    dvd_session_end_trace(only_session());
+    assert_int_equal(only_session()->traced_until, 0);
+    close(fd);
+    stage_run(20);
+    kill(worker, SIGKILL);
+    waitpid(worker, NULL, 0);
 }
 
 /* ---- of an earlier daemon ---- */
@@ -869,11 +1022,37 @@ static void a_daemon_that_ends_takes_its_sessions_along(void **state)
     close(leased);
 }
 
+/* The holder of a device that divvyd cannot end still uses it for a moment. */
+static void a_daemon_that_ends_grants_nothing(void **state)
+{
+    struct dv_lease_message want = {.magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = DV_LEASE_WANT}, m;
+    struct dv_hello hello = lease_only_hello(STAGE_LEASE_ONLY);
+    int fds[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fds[i] = connect_with(&hello, DV_HELLO_BYTES_2);
+        assert_int_equal(welcome(fds[i], NULL), DV_WELCOME_OK);
+        assert_int_equal(send(fds[i], &want, sizeof want, 0), sizeof want);
+        stage_run(20);
+    }
+    assert_int_equal(recv(fds[0], &m, sizeof m, MSG_DONTWAIT), sizeof m);
+    assert_int_equal(m.type, DV_LEASE_GRANT);
+    dvd_sessions_stop(&stage.sessions, SIGTERM);
+    assert_null(stage.sessions.all);
+    assert_int_equal(recv(fds[1], &m, sizeof m, MSG_DONTWAIT), 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_session_without_a_worker_lives_with_its_socket, reset),
         cmocka_unit_test_setup(sessions_without_a_worker_may_be_forbidden, reset),
+        cmocka_unit_test_setup(a_lease_only_device_is_number_0_of_its_session, reset),
+        cmocka_unit_test_setup(only_a_lease_only_device_is_leased_only, reset),
+        cmocka_unit_test_setup(beyond_its_deadline_it_loses_its_session, reset),
         cmocka_unit_test_setup(a_session_ends_with_its_worker, reset),
         cmocka_unit_test_setup(a_session_ends_without_the_zygotes_word, reset),
         cmocka_unit_test_setup(a_fork_can_fail, reset),
@@ -894,11 +1073,13 @@ int main(void)
         cmocka_unit_test_setup(shared_memory_holds_no_more_than_was_reserved, reset),
         cmocka_unit_test_setup(a_refused_device_is_explained_first, reset),
         cmocka_unit_test_setup(costly_messages_end_a_session, reset),
+        cmocka_unit_test_setup(traced_commands_are_checked, reset),
         cmocka_unit_test_setup(a_session_of_an_earlier_daemon_goes_on, reset),
         cmocka_unit_test_setup(its_client_may_still_wait_for_the_welcome, reset),
         cmocka_unit_test_setup(a_session_without_a_worker_goes_on_too, reset),
         cmocka_unit_test_setup(a_session_that_cannot_go_on_is_ended, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_takes_its_sessions_along, reset),
+        cmocka_unit_test_setup(a_daemon_that_ends_grants_nothing, reset),
     };
 
     return cmocka_run_group_tests(tests, start, end);

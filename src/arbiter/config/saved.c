@@ -1,0 +1,305 @@
+/* Saved shares (see saved.h). The file is JSON: divvyd writes it, people read it. */
+#include "src/arbiter/config/saved.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uthash.h>
+
+#include "src/arbiter/limits.h"
+#include "src/base/cleanup.h"
+#include "src/base/log.h"
+#include "src/wire/lease/memory.h"
+
+#define FILE_NAME "saved.json"
+#define DRAFT_NAME "saved.json.new"       /* whole, perhaps not on the disk yet */
+#define UNFINISHED_NAME "saved.json.part" /* becomes the draft */
+
+struct dvd_saved_share {
+    char tenant[DV_MAX_TENANT_NAME];
+    struct dvd_share_change change;
+    UT_hash_handle hh;
+};
+
+/* ---- terms ---- */
+
+void dvd_terms_apply(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
+{
+    terms->share = dvd_share_with(terms->share, change);
+    if (terms->share.request_ppm > terms->share.limit_ppm)
+        terms->share.request_ppm = terms->share.limit_ppm;
+    if (change->has_request)
+        terms->may_request_ppm = change->request_ppm;
+    if (change->has_weight)
+        terms->may_weight = change->weight;
+    if (change->has_class)
+        terms->may_class = change->class;
+    if (change->has_memory)
+        terms->memory = change->memory;
+    if (change->has_memory_request)
+        terms->memory_request = change->memory_request;
+}
+
+static bool makes_sense(const struct dvd_share_change *change)
+{
+    return (!change->has_limit || change->limit_ppm >= DV_PPM / 100) && (!change->has_weight || change->weight >= 1) &&
+           (!change->has_request || !change->has_limit || change->request_ppm <= change->limit_ppm);
+}
+
+/* ---- reading ---- */
+
+static bool read_number(const json_t *object, const char *key, uint64_t most, bool *given, uint64_t *number)
+{
+    const json_t *value = json_object_get(object, key);
+    json_int_t integer = json_integer_value(value);
+
+    *given |= value != NULL;
+    *number = (uint64_t)integer;
+    return !value || (json_is_integer(value) && integer >= 0 && (uint64_t)integer <= most);
+}
+
+static bool read_size(const json_t *object, const char *bytes_key, const char *ppm_key, bool *given,
+                      struct dvd_memory_size *size)
+{
+    uint64_t ppm;
+
+    if (!read_number(object, bytes_key, DV_MEMORY_BYTES_MAX, given, &size->bytes) ||
+        !read_number(object, ppm_key, DV_PPM, given, &ppm))
+        return false;
+    size->ppm = (uint32_t)ppm;
+    return true;
+}
+
+static bool read_change(const json_t *object, struct dvd_share_change *change)
+{
+    const char *class = json_string_value(json_object_get(object, "class"));
+    uint64_t request, limit, weight;
+
+    *change = (struct dvd_share_change){.has_class = class != NULL};
+    if (!json_is_object(object) || (class && !dv_class_by_word(class, &change->class)) ||
+        !read_number(object, "request_ppm", DV_PPM, &change->has_request, &request) ||
+        !read_number(object, "limit_ppm", DV_PPM, &change->has_limit, &limit) ||
+        !read_number(object, "weight", DV_WEIGHT_MAX, &change->has_weight, &weight) ||
+        !read_size(object, "memory_bytes", "memory_ppm", &change->has_memory, &change->memory) ||
+        !read_size(object, "memory_request_bytes", "memory_request_ppm", &change->has_memory_request,
+                   &change->memory_request))
+        return false;
+    change->request_ppm = (uint32_t)request;
+    change->limit_ppm = (uint32_t)limit;
+    change->weight = (uint32_t)weight;
+    return makes_sense(change);
+}
+
+/* Returns 0, or -EINVAL: nothing of the file counts. */
+static int read_all(struct dvd_saved *saved, const json_t *document)
+{
+    json_t *tenants = json_object_get(document, "tenants"), *object;
+    struct dvd_share_change change;
+    const char *name;
+
+    if (!json_is_object(tenants))
+        return -EINVAL;
+    json_object_foreach(tenants, name, object)
+    {
+        if (!read_change(object, &change) || dvd_saved_put(saved, name, &change) < 0)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+static json_t *load(const struct dvd_saved *saved, const char *name, json_error_t *error)
+{
+    DV_AUTO_CLOSE int fd = openat(saved->directory_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    *error = (json_error_t){0};
+    return fd < 0 ? NULL : json_loadfd(fd, JSON_REJECT_DUPLICATES, error);
+}
+
+static void forget_all(struct dvd_saved *saved)
+{
+    struct dvd_saved_share *share, *next;
+
+    HASH_ITER (hh, saved->all, share, next) {
+        HASH_DEL(saved->all, share);
+        free(share);
+    }
+}
+
+/* An earlier divvyd that was killed, or whose disk was slow, has left its last draft. */
+static bool read_draft(struct dvd_saved *saved)
+{
+    json_error_t error;
+    json_t *document = load(saved, DRAFT_NAME, &error);
+
+    saved->is_drafted = document && read_all(saved, document) == 0;
+    json_decref(document);
+    if (!saved->is_drafted)
+        forget_all(saved);
+    return saved->is_drafted;
+}
+
+void dvd_saved_open(struct dvd_saved *saved, const char *directory)
+{
+    json_error_t error;
+
+    *saved = (struct dvd_saved){.directory_fd = -1};
+    if (!directory)
+        return;
+    saved->directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (saved->directory_fd < 0 || read_draft(saved))
+        return;
+    json_t *document = load(saved, FILE_NAME, &error);
+    if (document ? read_all(saved, document) < 0 : error.text[0] != '\0') {
+        dv_error("%s/" FILE_NAME " is ignored: %s. Correct it, or remove it, and restart divvyd", directory,
+                 document ? "it has a value that divvyd does not write" : error.text);
+        dvd_saved_close(saved); /* what the operator may want back is not overwritten */
+        saved->is_broken = true;
+    }
+    json_decref(document);
+}
+
+void dvd_saved_close(struct dvd_saved *saved)
+{
+    if (saved->is_drafted)
+        dvd_saved_commit(saved);
+    forget_all(saved);
+    dv_close_fd(&saved->directory_fd);
+}
+
+/* ---- changes ---- */
+
+const struct dvd_share_change *dvd_saved_find(const struct dvd_saved *saved, const char *tenant)
+{
+    const struct dvd_saved_share *share;
+
+    HASH_FIND_STR(saved->all, tenant, share);
+    return share ? &share->change : NULL;
+}
+
+static void merge(struct dvd_share_change *into, const struct dvd_share_change *change)
+{
+    dvd_share_change_merge(into, change);
+    if (change->has_memory)
+        into->memory = change->memory;
+    if (change->has_memory_request)
+        into->memory_request = change->memory_request;
+    into->has_memory |= change->has_memory;
+    into->has_memory_request |= change->has_memory_request;
+}
+
+static struct dvd_saved_share *find(const struct dvd_saved *saved, const char *tenant)
+{
+    struct dvd_saved_share *share;
+
+    HASH_FIND_STR(saved->all, tenant, share);
+    return share;
+}
+
+int dvd_saved_check(const struct dvd_saved *saved, const char *tenant, const struct dvd_share_change *change)
+{
+    const struct dvd_saved_share *share = find(saved, tenant);
+    struct dvd_share_change merged = share ? share->change : (struct dvd_share_change){0};
+
+    if (strlen(tenant) >= sizeof share->tenant || !tenant[0])
+        return -EINVAL;
+    if (!share && HASH_COUNT(saved->all) >= DV_MAX_TENANT_RULES)
+        return -ENOSPC;
+    merge(&merged, change);
+    return makes_sense(&merged) ? 0 : -ERANGE;
+}
+
+int dvd_saved_put(struct dvd_saved *saved, const char *tenant, const struct dvd_share_change *change)
+{
+    struct dvd_saved_share *share = find(saved, tenant);
+
+    if (!change) {
+        if (share)
+            HASH_DEL(saved->all, share);
+        free(share);
+        return share ? 0 : -ENOENT;
+    }
+    int status = dvd_saved_check(saved, tenant, change);
+    if (status < 0)
+        return status;
+    if (!share) {
+        share = calloc(1, sizeof *share);
+        if (!share)
+            return -ENOMEM;
+        snprintf(share->tenant, sizeof share->tenant, "%s", tenant);
+        HASH_ADD_STR(saved->all, tenant, share);
+    }
+    merge(&share->change, change);
+    return 0;
+}
+
+/* ---- writing ---- */
+
+static void set_number(json_t *object, bool given, const char *key, uint64_t number)
+{
+    if (given)
+        json_object_set_new(object, key, json_integer((json_int_t)number));
+}
+
+static void set_size(json_t *object, bool given, const char *bytes_key, const char *ppm_key,
+                     const struct dvd_memory_size *size)
+{
+    set_number(object, given && !size->ppm, bytes_key, size->bytes);
+    set_number(object, given && size->ppm, ppm_key, size->ppm);
+}
+
+static json_t *write_change(const struct dvd_share_change *change)
+{
+    json_t *object = json_object();
+
+    set_number(object, change->has_request, "request_ppm", change->request_ppm);
+    set_number(object, change->has_limit, "limit_ppm", change->limit_ppm);
+    set_number(object, change->has_weight, "weight", change->weight);
+    if (change->has_class)
+        json_object_set_new(object, "class", json_string(dv_class_word(change->class)));
+    set_size(object, change->has_memory, "memory_bytes", "memory_ppm", &change->memory);
+    set_size(object, change->has_memory_request, "memory_request_bytes", "memory_request_ppm", &change->memory_request);
+    return object;
+}
+
+static json_t *write_all(const struct dvd_saved *saved)
+{
+    json_t *document = json_object(), *tenants = json_object();
+
+    for (const struct dvd_saved_share *share = saved->all; share; share = share->hh.next)
+        json_object_set_new(tenants, share->tenant, write_change(&share->change));
+    json_object_set_new(document, "tenants", tenants);
+    return document;
+}
+
+int dvd_saved_write(struct dvd_saved *saved)
+{
+    if (saved->directory_fd < 0)
+        return -ENOTDIR;
+    int fd = openat(saved->directory_fd, UNFINISHED_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (fd < 0)
+        return -errno;
+    json_t *document = write_all(saved);
+    int status = json_dumpfd(document, fd, JSON_INDENT(2)) < 0 ? -EIO : 0;
+    json_decref(document);
+    if (status == 0 && renameat(saved->directory_fd, UNFINISHED_NAME, saved->directory_fd, DRAFT_NAME) < 0)
+        status = -errno;
+    if (status < 0) {
+        close(fd);
+        unlinkat(saved->directory_fd, UNFINISHED_NAME, 0);
+        return status;
+    }
+    saved->is_drafted = true;
+    saved->draft++;
+    return fd;
+}
+
+void dvd_saved_commit(struct dvd_saved *saved)
+{
+    saved->is_drafted = false;
+    if (renameat(saved->directory_fd, DRAFT_NAME, saved->directory_fd, FILE_NAME) < 0)
+        dv_error("cannot save shares: %s", strerror(errno));
+}

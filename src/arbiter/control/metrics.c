@@ -1,0 +1,328 @@
+/* Metrics (see metrics.h). Labels are device and tenant only: numbers of sessions or processes would make a new series
+ * for each program that starts. */
+#include "src/arbiter/control/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/arbiter/control/private.h"
+
+#define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
+#define RATIO(ppm) ((double)(ppm) / DV_PPM)
+
+/* ---- values ---- */
+
+/* What a sample is about: a device, and an account of tenants on it, or nothing. */
+struct subject {
+    const struct dvd_control *control;
+    const struct dvd_device *device;
+    const struct dvd_account *account;
+};
+
+static double build_info(const struct subject *subject)
+{
+    (void)subject;
+    return 1;
+}
+
+static double sessions(const struct subject *subject)
+{
+    return HASH_COUNT(subject->control->sessions->all);
+}
+
+static double ended(const struct subject *subject)
+{
+    return (double)subject->control->sessions->ends.of_kind[DVD_END_ORDERLY];
+}
+
+static double crashed(const struct subject *subject)
+{
+    return (double)subject->control->sessions->ends.of_kind[DVD_END_CRASHED];
+}
+
+static double terminated(const struct subject *subject)
+{
+    return (double)subject->control->sessions->ends.of_kind[DVD_END_TERMINATED];
+}
+
+static double refused(const struct subject *subject)
+{
+    return (double)subject->control->sessions->ends.of_kind[DVD_END_REFUSED];
+}
+
+static double device_busy(const struct subject *subject)
+{
+    return SECONDS(dvd_device_figures(subject->device).held_ns) / subject->device->policy.slots;
+}
+
+static double device_grants(const struct subject *subject)
+{
+    return (double)subject->device->grants;
+}
+
+static double device_sessions(const struct subject *subject)
+{
+    return subject->device->sessions;
+}
+
+static double device_waiting(const struct subject *subject)
+{
+    return subject->device->policy.waiting_sessions;
+}
+
+static double device_promised(const struct subject *subject)
+{
+    return RATIO(subject->device->promised_ppm);
+}
+
+static double device_memory(const struct subject *subject)
+{
+    return (double)subject->device->terms.capacity_bytes;
+}
+
+static double device_memory_used(const struct subject *subject)
+{
+    return (double)dvd_device_figures(subject->device).used_bytes;
+}
+
+static double device_unanswered(const struct subject *subject)
+{
+    return SECONDS(dvd_device_unanswered(subject->device));
+}
+
+static const struct dvd_account_device *counters(const struct subject *subject)
+{
+    return &subject->account->devices[subject->device->id.number];
+}
+
+/* Holds that are over, and those under way. */
+static double tenant_used(const struct subject *subject)
+{
+    dv_ns now = dvd_ledger_now(subject->device->ledger), used = counters(subject)->used_ns;
+
+    for (struct dv_policy_session *s = subject->device->policy.holders.first; s; s = s->next)
+        if (dvd_lease_of(s)->tenant->tenant->account == subject->account)
+            used += now - s->granted_at;
+    return SECONDS(used) / subject->device->policy.slots;
+}
+
+static double tenant_waited(const struct subject *subject)
+{
+    return SECONDS(counters(subject)->waited_ns);
+}
+
+static double tenant_moving(const struct subject *subject)
+{
+    return SECONDS(counters(subject)->moving_ns);
+}
+
+static double tenant_grants(const struct subject *subject)
+{
+    return (double)counters(subject)->grants;
+}
+
+/* The sum over the tenants of an account. */
+static double sum_tenants(const struct subject *subject, double (*value)(struct dvd_tenant_device *tenant))
+{
+    double sum = 0;
+
+    for (const struct dvd_tenant *tenant = subject->account->tenants; tenant; tenant = tenant->next_of_account)
+        if (tenant->devices[subject->device->id.number])
+            sum += value(tenant->devices[subject->device->id.number]);
+    return sum;
+}
+
+static double sessions_of(struct dvd_tenant_device *tenant)
+{
+    return tenant->sessions;
+}
+
+static double waiting_of(struct dvd_tenant_device *tenant)
+{
+    return tenant->policy.waiting_count;
+}
+
+static double request_of(struct dvd_tenant_device *tenant)
+{
+    return RATIO(tenant->policy.share.request_ppm);
+}
+
+static double limit_of(struct dvd_tenant_device *tenant)
+{
+    return RATIO(tenant->policy.share.limit_ppm);
+}
+
+static double entitled_of(struct dvd_tenant_device *tenant)
+{
+    return RATIO(dvd_tenant_figures(tenant).entitled_ppm);
+}
+
+static double reserved_of(struct dvd_tenant_device *tenant)
+{
+    return (double)tenant->memory.reserved;
+}
+
+static double placed_of(struct dvd_tenant_device *tenant)
+{
+    return (double)tenant->memory.placed;
+}
+
+static double quota_of(struct dvd_tenant_device *tenant)
+{
+    return (double)tenant->memory.quota;
+}
+
+#define OF_TENANTS(name, value)                                                                                        \
+    static double name(const struct subject *subject)                                                                  \
+    {                                                                                                                  \
+        return sum_tenants(subject, value);                                                                            \
+    }
+OF_TENANTS(tenant_sessions, sessions_of)
+OF_TENANTS(tenant_waiting, waiting_of)
+OF_TENANTS(tenant_request, request_of)
+OF_TENANTS(tenant_limit, limit_of)
+OF_TENANTS(tenant_entitled, entitled_of)
+OF_TENANTS(tenant_reserved, reserved_of)
+OF_TENANTS(tenant_placed, placed_of)
+OF_TENANTS(tenant_quota, quota_of)
+
+/* ---- families ---- */
+
+enum scope {
+    OF_DAEMON,
+    OF_DEVICE,
+    OF_TENANT,         /* on a device: all that have ever used it */
+    OF_PRESENT_TENANT, /* only those with a session */
+};
+
+static const struct family {
+    const char *name, *help;
+    bool is_counter;
+    enum scope scope;
+    double (*value)(const struct subject *subject);
+} families[] = {
+    {"divvy_build_info", "The version of divvyd.", false, OF_DAEMON, build_info},
+    {"divvy_sessions", "Sessions now.", false, OF_DAEMON, sessions},
+    {"divvy_sessions_ended_total", "Sessions that ended with their program.", true, OF_DAEMON, ended},
+    {"divvy_sessions_crashed_total", "Sessions whose worker ended under their program.", true, OF_DAEMON, crashed},
+    {"divvy_sessions_terminated_total", "Sessions that divvyd terminated.", true, OF_DAEMON, terminated},
+    {"divvy_sessions_refused_total", "Sessions that were refused.", true, OF_DAEMON, refused},
+    {"divvy_device_busy_seconds_total", "Time in which sessions held the device.", true, OF_DEVICE, device_busy},
+    {"divvy_device_grants_total", "Grants of the device.", true, OF_DEVICE, device_grants},
+    {"divvy_device_sessions", "Sessions that use the device.", false, OF_DEVICE, device_sessions},
+    {"divvy_device_waiting_sessions", "Sessions that wait for the device.", false, OF_DEVICE, device_waiting},
+    {"divvy_device_promised_ratio", "The sum of all requests in force.", false, OF_DEVICE, device_promised},
+    {"divvy_device_memory_bytes", "Memory of the device.", false, OF_DEVICE, device_memory},
+    {"divvy_device_memory_used_bytes", "Memory of the device in use.", false, OF_DEVICE, device_memory_used},
+    {"divvy_device_unanswered_seconds", "How long a holder has not answered a recall; 0: not for long.", false,
+     OF_DEVICE, device_unanswered},
+    {"divvy_tenant_device_seconds_total", "Time in which the tenant held the device.", true, OF_TENANT, tenant_used},
+    {"divvy_tenant_wait_seconds_total", "Time that sessions of the tenant waited for the device.", true, OF_TENANT,
+     tenant_waited},
+    {"divvy_tenant_moving_seconds_total", "Time spent on bringing the tenant's memory to the device.", true, OF_TENANT,
+     tenant_moving},
+    {"divvy_tenant_grants_total", "Grants of the device to the tenant.", true, OF_TENANT, tenant_grants},
+    {"divvy_tenant_sessions", "Sessions of the tenant that use the device.", false, OF_PRESENT_TENANT, tenant_sessions},
+    {"divvy_tenant_waiting_sessions", "Sessions of the tenant that wait for the device.", false, OF_PRESENT_TENANT,
+     tenant_waiting},
+    {"divvy_tenant_request_ratio", "The tenant's guaranteed share.", false, OF_PRESENT_TENANT, tenant_request},
+    {"divvy_tenant_limit_ratio", "The tenant's maximum share.", false, OF_PRESENT_TENANT, tenant_limit},
+    {"divvy_tenant_entitled_ratio", "The share that the tenant has if it always has work.", false, OF_PRESENT_TENANT,
+     tenant_entitled},
+    {"divvy_tenant_memory_bytes", "Memory that the tenant has allocated.", false, OF_PRESENT_TENANT, tenant_reserved},
+    {"divvy_tenant_memory_resident_bytes", "Memory of the tenant that is on the device.", false, OF_PRESENT_TENANT,
+     tenant_placed},
+    {"divvy_tenant_memory_quota_bytes", "Memory that the tenant may allocate.", false, OF_PRESENT_TENANT, tenant_quota},
+};
+#define FAMILY_COUNT (sizeof families / sizeof families[0])
+
+/* ---- text ---- */
+
+/* A value of a label, with quotes and backslashes escaped. Names are clean otherwise. */
+static void escape(char *field, size_t bytes, const char *text)
+{
+    size_t used = 0;
+
+    for (; *text && used + 2 < bytes; text++) {
+        if (*text == '"' || *text == '\\')
+            field[used++] = '\\';
+        field[used++] = *text;
+    }
+    field[used] = '\0';
+}
+
+static void write_sample(const struct family *family, const struct subject *subject, char *text, size_t bytes)
+{
+    char name[2 * DV_MAX_TENANT_NAME];
+    double value = family->value(subject);
+    size_t used = (size_t)snprintf(text, bytes, "%s", family->name);
+
+    if (subject->account) {
+        escape(name, sizeof name, subject->account->name);
+        used += (size_t)snprintf(text + used, bytes - used, "{device=\"%u\",tenant=\"%s\"}",
+                                 (unsigned)subject->device->id.number, name);
+    } else if (subject->device) {
+        used += (size_t)snprintf(text + used, bytes - used, "{device=\"%u\"}", (unsigned)subject->device->id.number);
+    } else if (family->value == build_info) {
+        used += (size_t)snprintf(text + used, bytes - used, "{version=\"%s\"}", DIVVY_VERSION);
+    }
+    snprintf(text + used, bytes - used, " %.17g\n", value);
+}
+
+static bool has_sample(const struct family *family, const struct dvd_account *account, const struct dvd_device *device)
+{
+    if (!account->name[0] || !account->devices[device->id.number].is_used)
+        return false;
+    if (family->scope == OF_TENANT)
+        return true;
+    for (const struct dvd_tenant *tenant = account->tenants; tenant; tenant = tenant->next_of_account)
+        if (tenant->sessions && tenant->devices[device->id.number])
+            return true;
+    return false;
+}
+
+/* Moves on to the next account and device. Returns false when there is none. */
+static bool advance(const struct dvd_control *control, const struct family *family, struct dvd_metrics_place *place)
+{
+    if (family->scope >= OF_TENANT && ++place->account <= DV_MAX_ACCOUNTS)
+        return true;
+    place->account = 0;
+    return family->scope != OF_DAEMON && ++place->device < control->devices->count;
+}
+
+static void leave_family(struct dvd_metrics_place *place)
+{
+    *place = (struct dvd_metrics_place){.family = place->family + 1};
+}
+
+bool dvd_metrics_next(const struct dvd_control *control, struct dvd_metrics_place *place, char *text, size_t bytes)
+{
+    const struct family *family = &families[place->family];
+    const struct dvd_ledger *ledger = control->ledger;
+    struct subject subject = {.control = control};
+
+    text[0] = '\0';
+    if (place->family == FAMILY_COUNT)
+        return false;
+    if (!place->has_head) {
+        snprintf(text, bytes, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name,
+                 family->is_counter ? "counter" : "gauge");
+        place->has_head = true;
+        return true;
+    }
+    if (family->scope != OF_DAEMON && place->device >= control->devices->count) {
+        leave_family(place);
+        return true;
+    }
+    if (family->scope != OF_DAEMON)
+        subject.device = &ledger->devices[place->device];
+    if (family->scope >= OF_TENANT && ledger->accounts)
+        subject.account = &ledger->accounts->all[place->account];
+    bool is_leased = !subject.device || subject.device->started;
+    if (is_leased &&
+        (family->scope < OF_TENANT || (subject.account && has_sample(family, subject.account, subject.device))))
+        write_sample(family, &subject, text, bytes);
+    if (!advance(control, family, place))
+        leave_family(place);
+    return true;
+}
