@@ -14,11 +14,33 @@ static dv_ns whole_ns(double ns)
     return ns < LONGEST_NS ? (dv_ns)ns : (dv_ns)LONGEST_NS;
 }
 
+/* The burst of a recording that runs, or comes next. */
+static const struct dv_sim_burst *recorded_burst(const struct dv_sim_session *session)
+{
+    const struct dv_sim_tenant *tenant = session->tenant;
+    const struct dv_sim_recording *recording =
+        tenant->spec->arrival == DV_ARRIVAL_RECORDED ? &tenant->spec->recorded[session - tenant->sessions] : NULL;
+
+    return recording && session->trace_next && session->trace_next <= recording->count
+               ? &recording->bursts[session->trace_next - 1]
+               : NULL;
+}
+
+static unsigned recorded_kernels(const struct dv_sim_burst *burst)
+{
+    uint64_t count = (burst->work_ns + burst->kernel_ns - 1) / burst->kernel_ns;
+
+    return count < 1 ? 1 : count < 1000000 ? (unsigned)count : 1000000;
+}
+
 dv_ns dv_arrivals_kernel(struct dv_sim_session *session)
 {
     const struct dv_sim_tenant_spec *spec = session->tenant->spec;
+    const struct dv_sim_burst *burst = recorded_burst(session);
     double ns = (double)spec->kernel_ns;
 
+    if (burst)
+        return burst->work_ns / recorded_kernels(burst);
     if (spec->lengths == DV_LENGTHS_UNIFORM)
         ns += dv_random_part(&session->random) * (double)(spec->kernel_max_ns - spec->kernel_ns);
     else if (spec->lengths == DV_LENGTHS_LOGNORMAL) /* `kernel` is the median */
@@ -34,6 +56,8 @@ static unsigned random_burst(struct dv_sim_session *session)
 {
     const struct dv_sim_tenant_spec *spec = session->tenant->spec;
 
+    if (recorded_burst(session))
+        return recorded_kernels(recorded_burst(session));
     if (spec->burst_sizes == DV_LENGTHS_FIXED)
         return spec->burst_kernels;
     double kernels = 0.5 + dv_random_pareto(&session->random, spec->burst_kernels, spec->burst_tail);
@@ -81,6 +105,8 @@ void dv_arrivals_add(struct dv_engine *engine, struct dv_sim_session *session)
     session->arrivals[index] = engine->now;
     if (session->arrivals_count == 1)
         session->kernels_left = random_burst(session);
+    if (recorded_burst(session))
+        session->next_kernel_ns = dv_arrivals_kernel(session);
 }
 
 static void push_arrival(struct dv_engine *engine, struct dv_sim_session *session, dv_ns delay_ns)
@@ -96,6 +122,7 @@ void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *sessi
 
     switch (spec->arrival) {
     case DV_ARRIVAL_ALWAYS:
+    case DV_ARRIVAL_RECORDED:
         return; /* when the burst is done */
     case DV_ARRIVAL_PERIODIC:
         delay = whole_ns((double)random_around(session, spec->period_ns) / load);
@@ -116,9 +143,24 @@ void dv_arrivals_set_next(struct dv_engine *engine, struct dv_sim_session *sessi
     push_arrival(engine, session, delay);
 }
 
+/* A recording goes on after the end of its burst, whenever that is. */
+static void push_recorded(struct dv_engine *engine, struct dv_sim_session *session)
+{
+    const struct dv_sim_recording *recording = &session->tenant->spec->recorded[session - session->tenant->sessions];
+    bool repeats = session->trace_next == recording->count && recording->count > 0 && !recording->ended;
+
+    session->trace_next = repeats ? 1 : session->trace_next + 1;
+    if (repeats) /* the gap of the first is that from the beginning of the recording */
+        push_arrival(engine, session, recording->bursts[recording->count > 1].gap_ns);
+    else if (recorded_burst(session))
+        push_arrival(engine, session, recorded_burst(session)->gap_ns);
+}
+
 void dv_arrivals_begin(struct dv_engine *engine, struct dv_sim_session *session)
 {
-    if (session->tenant->spec->arrival == DV_ARRIVAL_ALWAYS)
+    if (session->tenant->spec->arrival == DV_ARRIVAL_RECORDED)
+        push_recorded(engine, session);
+    else if (session->tenant->spec->arrival == DV_ARRIVAL_ALWAYS)
         push_arrival(engine, session, 0);
     else
         dv_arrivals_set_next(engine, session);
@@ -161,6 +203,8 @@ static void end_burst(struct dv_engine *engine, struct dv_sim_session *session)
         dv_arrivals_add(engine, session);
     else if (spec->arrival == DV_ARRIVAL_ALWAYS)
         push_arrival(engine, session, random_around(session, spec->gap_ns));
+    else if (spec->arrival == DV_ARRIVAL_RECORDED)
+        push_recorded(engine, session);
     if (!session->arrivals_count)
         dv_burst_idle(&session->monitor, engine->now);
 }

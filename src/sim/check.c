@@ -200,6 +200,43 @@ static int check_trace(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *
     return 0;
 }
 
+/* "GAP WORK KERNEL": three times. */
+static int read_burst(struct dv_sim_reader *reader, const char *name, const char *text, struct dv_sim_burst *burst)
+{
+    char gap[32], work[32], kernel[32], rest;
+
+    if (sscanf(text, "%31s %31s %31s %c", gap, work, kernel, &rest) != 3 ||
+        dv_sim_parse_duration(gap, &burst->gap_ns) < 0 || dv_sim_parse_duration(work, &burst->work_ns) < 0 ||
+        dv_sim_parse_duration(kernel, &burst->kernel_ns) < 0 || burst->kernel_ns < 100 || burst->work_ns < 100)
+        return dv_sim_complain(
+            reader, find_key(reader, name, "recorded"),
+            "a burst of 'recorded' cannot be '%s'; expected GAP WORK KERNEL, such as \"2ms 10ms 1ms\"", text);
+    return 0;
+}
+
+static int check_recorded(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
+{
+    if (tenant->arrival != DV_ARRIVAL_RECORDED)
+        return 0;
+    if (!tenant->recorded_count || tenant->sessions)
+        return dv_sim_complain(
+            reader, find_key(reader, tenant->name, "arrival"),
+            "tenant '%s' has arrival 'recorded', which needs a list 'recorded' with an entry for each "
+            "session, and no 'sessions'",
+            tenant->name);
+    tenant->session_count = (unsigned)tenant->recorded_count;
+    for (uint64_t i = 0; i < tenant->recorded_count; i++) {
+        struct dv_sim_recording *recording = &tenant->recorded[i];
+        recording->bursts = calloc(recording->count ? recording->count : 1, sizeof *recording->bursts);
+        if (!recording->bursts)
+            return dv_sim_complain(reader, 1, "out of memory");
+        for (uint64_t j = 0; j < recording->count; j++)
+            if (read_burst(reader, tenant->name, recording->texts[j], &recording->bursts[j]) < 0)
+                return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_tails(struct dv_sim_reader *reader, struct dv_sim_tenant_spec *tenant)
 {
     const char *name = tenant->name;
@@ -312,7 +349,8 @@ static int check_tenant(struct dv_sim_reader *reader, const struct dv_workload *
         take_number(reader, tenant->name, "copies", tenant->copies, DV_SIM_MAX_TENANTS, &tenant->copy_count) < 0 ||
         take_duration(reader, tenant->name, "join", tenant->join_text, &tenant->join_ns) < 0 ||
         take_duration(reader, tenant->name, "join-every", tenant->join_every_text, &tenant->join_every_ns) < 0 ||
-        take_duration(reader, tenant->name, "leave", tenant->leave_text, &tenant->leave_ns) < 0)
+        take_duration(reader, tenant->name, "leave", tenant->leave_text, &tenant->leave_ns) < 0 ||
+        check_recorded(reader, tenant) < 0)
         return -EINVAL;
     if (tenant->leave_ns > workload->duration_ns)
         tenant->leave_ns = workload->duration_ns;

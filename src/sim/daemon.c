@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
+
 /* The memory of a device that the workload does not limit. */
 #define UNLIMITED_BYTES (DV_MEMORY_BYTES_MAX / 2)
 
@@ -206,7 +208,7 @@ static void describe(const struct dv_sim *sim, unsigned index, struct dvd_device
                                        .swaps = bytes > 0,
                                        .copies_beside = device->spec->has_copy_engine,
                                        .group = group_of(sim, index)};
-    snprintf(terms->name, sizeof terms->name, "%s", device->name);
+    dv_text_copy(terms->name, sizeof terms->name, device->name);
 }
 
 void dv_daemon_start(struct dv_engine *engine, const struct dv_daemon_events *events)

@@ -17,8 +17,8 @@ struct dv_sim_session;
 
 struct dv_sim_tenant {
     const struct dv_sim_tenant_spec *spec;
-    char name[96];
-    struct dv_sim_device *device; /* NULL: it has not come yet, or was refused */
+    char name[DV_SIM_MAX_NAME + 16]; /* with the number of a copy */
+    struct dv_sim_device *device;    /* NULL: it has not come yet, or was refused */
     struct dv_sim_tenant *next_there;
     struct dv_sim_session *sessions;
     bool present, left, refused;
@@ -42,7 +42,7 @@ struct dv_sim_device {
     const struct dv_sim_device_spec *spec;
     const struct dv_policy_ops *ops;
     dv_ns slice_ns; /* 0: learned */
-    char name[96];
+    char name[DV_SIM_MAX_NAME + 16];
     struct dv_sim_tenant *tenants; /* that are there */
     /* its results */
     unsigned tenants_placed;

@@ -13,7 +13,7 @@
 #define MAX_LOADS 64
 
 struct options {
-    const char *workload, *csv, *svg;
+    const char *workload, *config, *csv, *svg;
     const struct dv_policy_ops *ops;
     dv_ns slice_ns;
     uint64_t seed;
@@ -26,6 +26,8 @@ static const char usage[] = "Usage: divvy-sim [OPTIONS] WORKLOAD.yaml\n"
                             "\n"
                             "Simulates how tenants share devices and prints what each of them gets.\n"
                             "\n"
+                            "  --config FILE   shares and policies of this divvy.yaml, for tenants and devices of\n"
+                            "                  the same names; overrides the workload\n"
                             "  --policy NAME   elastic, fair, fifo or band; overrides the file\n"
                             "  --slice TIME    fixed slices such as 10ms; overrides the file\n"
                             "  --seed N        the seed of the random numbers\n"
@@ -71,19 +73,19 @@ static int read_loads(const char *text, struct options *options)
 /* Returns 0 to go on, otherwise one more than the status to end with. */
 static int read_options(int argc, char **argv, struct options *options)
 {
-    static const struct option names[] = {{"policy", required_argument, NULL, 'p'},
-                                          {"slice", required_argument, NULL, 's'},
-                                          {"seed", required_argument, NULL, 'n'},
-                                          {"csv", required_argument, NULL, 'c'},
-                                          {"plot", required_argument, NULL, 'g'},
-                                          {"load", required_argument, NULL, 'l'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {0}};
+    static const struct option names[] = {
+        {"config", required_argument, NULL, 'C'}, {"policy", required_argument, NULL, 'p'},
+        {"slice", required_argument, NULL, 's'},  {"seed", required_argument, NULL, 'n'},
+        {"csv", required_argument, NULL, 'c'},    {"plot", required_argument, NULL, 'g'},
+        {"load", required_argument, NULL, 'l'},   {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},      {0}};
     char *end;
 
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (option) {
+        case 'C':
+            options->config = optarg;
+            break;
         case 'p':
             options->ops = dv_policy_by_name(optarg);
             if (!options->ops)
@@ -191,6 +193,11 @@ int main(int argc, char **argv)
     struct dv_workload *workload = dv_workload_load(options.workload, error, sizeof error);
     if (!workload) {
         fprintf(stderr, "divvy-sim: %s\n", error);
+        return 1;
+    }
+    if (options.config && dv_workload_apply_config(workload, options.config, error, sizeof error) < 0) {
+        fprintf(stderr, "divvy-sim: %s\n", error);
+        dv_workload_free(workload);
         return 1;
     }
     if (options.has_seed)

@@ -112,6 +112,69 @@ static void look_at_window(struct dv_sim_report *report, const struct dv_sim_dev
     }
 }
 
+/* When the next tenant of a device joins or leaves. */
+static dv_ns next_change(const struct dv_sim *sim, const struct dv_sim_device *device, dv_ns after)
+{
+    dv_ns next = sim->workload->duration_ns;
+
+    for (unsigned i = 0; i < sim->tenant_count; i++) {
+        const struct dv_sim_tenant *tenant = &sim->tenants[i];
+        if (tenant->device != device)
+            continue;
+        if (tenant->join_ns > after && tenant->join_ns < next)
+            next = tenant->join_ns;
+        if (tenant->leave_ns > after && tenant->leave_ns < next)
+            next = tenant->leave_ns;
+    }
+    return next;
+}
+
+/* What a tenant wants of a device between two moments: all that its share allows, or what it got. */
+static struct dv_share wanted_between(const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to)
+{
+    struct dv_share share = tenant->spec->share;
+    dv_ns held = 0;
+
+    if (always_wants(tenant))
+        return share;
+    for (size_t bin = from / DV_SIM_BIN_NS; bin < to / DV_SIM_BIN_NS; bin++)
+        held += tenant->bins[bin];
+    uint32_t used = (uint32_t)((double)held / (double)(to - from) * DV_PPM);
+    share.limit_ppm = used < share.limit_ppm ? used : share.limit_ppm;
+    share.request_ppm = share.request_ppm < share.limit_ppm ? share.request_ppm : share.limit_ppm;
+    return share;
+}
+
+void dv_report_each_entitlement(const struct dv_sim_report *report, const struct dv_sim_device *device,
+                                void (*take)(void *user, const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to,
+                                             double entitled),
+                                void *user)
+{
+    const struct dv_sim *sim = report->sim;
+    struct dv_share *shares = calloc(sim->tenant_count + 1, sizeof *shares);
+    uint32_t *ppm = calloc(sim->tenant_count + 1, sizeof *ppm);
+    const struct dv_sim_tenant **present = calloc(sim->tenant_count + 1, sizeof *present);
+
+    for (dv_ns from = 0, to; shares && ppm && present && from < sim->workload->duration_ns; from = to) {
+        uint32_t count = 0;
+        to = next_change(sim, device, from);
+        if (to - from < DV_SIM_WINDOW_NS)
+            continue;
+        for (unsigned i = 0; i < sim->tenant_count; i++)
+            if (sim->tenants[i].device == device && present_in(&sim->tenants[i], from, to)) {
+                present[count] = &sim->tenants[i];
+                shares[count++] = wanted_between(&sim->tenants[i], from, to);
+            }
+        dv_policy_entitlements(shares, count, ppm);
+        for (uint32_t i = 0; i < count; i++)
+            if (always_wants(present[i]))
+                take(user, present[i], from, to, (double)ppm[i] / DV_PPM);
+    }
+    free(shares);
+    free(ppm);
+    free(present);
+}
+
 static void look_at_windows(struct dv_sim_report *report, struct windows *w)
 {
     const struct dv_sim *sim = report->sim;

@@ -48,4 +48,11 @@ int dv_report_write_svg(const struct dv_sim_report *report, const char *path);
 /* The share over the window that ends with this bin. */
 double dv_report_window_share(const struct dv_sim *sim, const struct dv_sim_tenant *tenant, size_t end_bin);
 
+/* The share that each tenant of a device that always has work is entitled to, for each time in which the same tenants
+ * are there, if that is at least a second. The others are assumed to want what they got. */
+void dv_report_each_entitlement(const struct dv_sim_report *report, const struct dv_sim_device *device,
+                                void (*take)(void *user, const struct dv_sim_tenant *tenant, dv_ns from, dv_ns to,
+                                             double entitled),
+                                void *user);
+
 #endif

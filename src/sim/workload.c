@@ -11,17 +11,15 @@
 #include "src/sim/reader.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define MAX_FILE_BYTES (4 << 20)
+#define MAX_FILE_BYTES (64 << 20)
 #define OPTIONAL_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 #define OPTIONAL_POINTER (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 #define OPTIONAL_TEXT(key, structure, member)                                                                          \
     CYAML_FIELD_STRING_PTR(key, OPTIONAL_POINTER, structure, member, 1, DV_SIM_MAX_TEXT)
 
-static const cyaml_strval_t arrival_words[] = {{"always", DV_ARRIVAL_ALWAYS},
-                                               {"periodic", DV_ARRIVAL_PERIODIC},
-                                               {"poisson", DV_ARRIVAL_POISSON},
-                                               {"pareto", DV_ARRIVAL_PARETO},
-                                               {"trace", DV_ARRIVAL_TRACE}};
+static const cyaml_strval_t arrival_words[] = {{"always", DV_ARRIVAL_ALWAYS},   {"periodic", DV_ARRIVAL_PERIODIC},
+                                               {"poisson", DV_ARRIVAL_POISSON}, {"pareto", DV_ARRIVAL_PARETO},
+                                               {"trace", DV_ARRIVAL_TRACE},     {"recorded", DV_ARRIVAL_RECORDED}};
 static const cyaml_strval_t lengths_words[] = {{"fixed", DV_LENGTHS_FIXED},
                                                {"uniform", DV_LENGTHS_UNIFORM},
                                                {"lognormal", DV_LENGTHS_LOGNORMAL},
@@ -34,9 +32,15 @@ static const cyaml_strval_t keep_words[] = {
 static const cyaml_strval_t order_words[] = {{"free", DV_DEVICE_ORDER_FREE}, {"fixed", DV_DEVICE_ORDER_FIXED}};
 
 static const cyaml_schema_value_t trace_schema = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 1, DV_SIM_MAX_TEXT)};
+static const cyaml_schema_field_t recording_fields[] = {
+    CYAML_FIELD_SEQUENCE_COUNT("bursts", CYAML_FLAG_POINTER, struct dv_sim_recording, texts, count, &trace_schema, 0,
+                               DV_SIM_MAX_TRACE),
+    CYAML_FIELD_BOOL("ended", CYAML_FLAG_OPTIONAL, struct dv_sim_recording, ended), CYAML_FIELD_END};
+static const cyaml_schema_value_t recording_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_recording, recording_fields)};
 static const cyaml_schema_field_t tenant_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, name, 1, DV_SIM_MAX_TEXT),
-    OPTIONAL_TEXT("device", struct dv_sim_tenant_spec, device),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, name, 1, DV_SIM_MAX_NAME),
+    CYAML_FIELD_STRING_PTR("device", OPTIONAL_POINTER, struct dv_sim_tenant_spec, device, 1, DV_SIM_MAX_NAME),
     OPTIONAL_TEXT("request", struct dv_sim_tenant_spec, request_text),
     OPTIONAL_TEXT("limit", struct dv_sim_tenant_spec, limit_text),
     CYAML_FIELD_UINT_PTR("weight", OPTIONAL_POINTER, struct dv_sim_tenant_spec, weight),
@@ -59,6 +63,8 @@ static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_FLOAT_PTR("shape", OPTIONAL_POINTER, struct dv_sim_tenant_spec, shape),
     CYAML_FIELD_SEQUENCE_COUNT("trace", OPTIONAL_POINTER, struct dv_sim_tenant_spec, trace_texts, trace_count,
                                &trace_schema, 1, DV_SIM_MAX_TRACE),
+    CYAML_FIELD_SEQUENCE_COUNT("recorded", OPTIONAL_POINTER, struct dv_sim_tenant_spec, recorded, recorded_count,
+                               &recording_schema, 1, DV_SIM_MAX_SESSIONS),
     CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER, struct dv_sim_tenant_spec, kernel_text, 1, DV_SIM_MAX_TEXT),
     CYAML_FIELD_ENUM("kernel-lengths", OPTIONAL_ENUM, struct dv_sim_tenant_spec, lengths, lengths_words,
                      COUNT(lengths_words)),
@@ -78,7 +84,7 @@ static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_tenant_spec, tenant_fields)};
 
 static const cyaml_schema_field_t device_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1, DV_SIM_MAX_TEXT),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct dv_sim_device_spec, name, 1, DV_SIM_MAX_NAME),
     CYAML_FIELD_UINT_PTR("copies", OPTIONAL_POINTER, struct dv_sim_device_spec, copies),
     CYAML_FIELD_UINT_PTR("slots", OPTIONAL_POINTER, struct dv_sim_device_spec, slots),
     OPTIONAL_TEXT("memory", struct dv_sim_device_spec, memory_text),
@@ -174,7 +180,10 @@ void dv_workload_free(struct dv_workload *workload)
     struct dv_sim_reader reader = {0};
     const cyaml_config_t settings = dv_yaml_settings(&reader.complaint);
 
-    for (uint64_t i = 0; workload && i < workload->tenants_count; i++)
+    for (uint64_t i = 0; workload && i < workload->tenants_count; i++) {
         free(workload->tenants[i].trace_ns);
+        for (uint64_t j = 0; j < workload->tenants[i].recorded_count; j++)
+            free(workload->tenants[i].recorded[j].bursts);
+    }
     cyaml_free(&settings, &file_schema, workload, 0);
 }

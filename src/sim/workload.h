@@ -8,17 +8,38 @@
 
 #define DV_SIM_MAX_DEVICES 64
 #define DV_SIM_MAX_TENANTS 20000
-#define DV_SIM_MAX_SESSIONS 1024
+#define DV_SIM_MAX_SESSIONS 16384
 #define DV_SIM_MAX_TRACE 100000
+#define DV_SIM_MAX_NAME 144 /* bytes: those of a device of divvyd with a number behind it */
 #define DV_SIM_MAX_BYTES (UINT64_C(1) << 50)
 
-enum dv_arrival { DV_ARRIVAL_ALWAYS, DV_ARRIVAL_PERIODIC, DV_ARRIVAL_POISSON, DV_ARRIVAL_PARETO, DV_ARRIVAL_TRACE };
+enum dv_arrival {
+    DV_ARRIVAL_ALWAYS,
+    DV_ARRIVAL_PERIODIC,
+    DV_ARRIVAL_POISSON,
+    DV_ARRIVAL_PARETO,
+    DV_ARRIVAL_TRACE,
+    DV_ARRIVAL_RECORDED,
+};
 enum dv_lengths { DV_LENGTHS_FIXED, DV_LENGTHS_UNIFORM, DV_LENGTHS_LOGNORMAL, DV_LENGTHS_PARETO };
 /* The device for a tenant that the file does not bind to one: the one with the most left, or the
  * first. */
-enum dv_device_order { DV_DEVICE_ORDER_FREE, DV_DEVICE_ORDER_FIXED };
+enum dv_sim_device_order { DV_DEVICE_ORDER_FREE, DV_DEVICE_ORDER_FIXED };
 /* How a worker treats its grant when it has nothing to run. */
 enum dv_keep { DV_KEEP_LINGER, DV_KEEP_NOTHING, DV_KEEP_SLICE };
+
+/* A burst of a recording: it begins `gap` after the end of the one before, and computes for `work` in kernels of about
+ * this length. */
+struct dv_sim_burst {
+    dv_ns gap_ns, work_ns, kernel_ns;
+};
+/* What one session did. */
+struct dv_sim_recording {
+    char **texts; /* "GAP WORK KERNEL" */
+    uint64_t count;
+    bool ended; /* it has no more work after these; otherwise it goes on like that */
+    struct dv_sim_burst *bursts;
+};
 
 /* A tenant as the file gives it, then as the simulation uses it. */
 struct dv_sim_tenant_spec {
@@ -30,6 +51,8 @@ struct dv_sim_tenant_spec {
     char *period_text, *kernel_text, *kernel_max_text, *gap_text, *jitter_text;
     char **trace_texts;
     uint64_t trace_count;
+    struct dv_sim_recording *recorded; /* one for each session */
+    uint64_t recorded_count;
     enum dv_arrival arrival;
     enum dv_lengths lengths, burst_sizes, work_lengths;
     enum dv_keep keep;
@@ -68,7 +91,7 @@ struct dv_workload {
     double *load_given;
     struct dv_sim_device_spec *devices;
     uint64_t devices_count;
-    enum dv_device_order order;
+    enum dv_sim_device_order order;
     struct dv_sim_tenant_spec *tenants;
     uint64_t tenants_count;
 
@@ -81,6 +104,9 @@ struct dv_workload {
 
 /* Returns the workload, or NULL with a message "file:line: what is wrong" in error. */
 struct dv_workload *dv_workload_load(const char *path, char *error, size_t error_bytes);
+/* Gives the workload's tenants and devices the shares and policies that a divvy.yaml has for them, by name. Returns 0,
+ * or -EINVAL with a message. */
+int dv_workload_apply_config(struct dv_workload *workload, const char *path, char *error, size_t error_bytes);
 void dv_workload_free(struct dv_workload *workload);
 
 /* "250us", "1.5ms", "60s". Returns 0 or -EINVAL. */

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 SIM, EXAMPLES = sys.argv[1], pathlib.Path(sys.argv[2])
 TIMEOUT_S = 60
@@ -393,7 +394,100 @@ def too_large():
     refuses("a size that is none", several(["name: t, set: much, kernel: 1ms"]), "'set' cannot be")
 
 
+def plot(text, *options):
+    with tempfile.NamedTemporaryFile(suffix=".svg") as file:
+        output(text, "--plot", file.name, *options)
+        return xml.etree.ElementTree.parse(file.name).getroot()
+
+
+def texts_of(picture):
+    return [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def stroked(picture, kind, **attributes):
+    """The lines of a picture, by the colour of each."""
+    return [element for element in picture.iter("{http://www.w3.org/2000/svg}" + kind)
+            if all(element.get(key.replace("_", "-")) == value for key, value in attributes.items())]
+
+
+def height_of(element, picture):
+    """Where a line is, from 0 at the lowest to 100 at the highest line of the grid."""
+    grid = [float(line.get("y1")) for line in stroked(picture, "line", stroke="#dddddd")]
+    return 100 * (max(grid) - float(element.get("y1"))) / (max(grid) - min(grid))
+
+
+def pictures():
+    """Drawn as the plot of docs/shares.md is."""
+    picture = plot((EXAMPLES / "join-leave.yaml").read_text())
+    shown = texts_of(picture)
+    document = (EXAMPLES.parents[2] / "docs/plots/join-leave.svg").read_text()
+    used = {line.get("stroke") for line in stroked(picture, "polyline")}
+    check("a plot has the colours of the documents", used and all(colour in document for colour in used), used)
+    dashes = stroked(picture, "line", stroke_dasharray="5 4")
+    check("  a dashed line for each entitlement", len(dashes) == 8, len(dashes))
+    highest = max(float(text.split()[0]) for text in shown if text.endswith(" %"))
+    near("  and its height: a request of 30 % beside two others",
+         min(height_of(line, picture) for line in dashes) * highest / 100, 30, 0.5)
+    ticks = [text for text in shown if text.endswith(" s")]
+    check("  round times", ticks[:3] == ["0 s", "5 s", "10 s"], ticks)
+    crowd = plot(several(["name: t, copies: 20, kernel: 1ms"], devices="{name: gpu0}"))
+    shown = texts_of(crowd)
+    check("every one of 20 tenants is in the legend", sum(text.startswith("t") for text in shown) == 20, shown)
+    check("  and has a colour of its own", len({line.get("stroke") for line in stroked(crowd, "polyline")}) == 20)
+    check("small shares fill the height", "20 %" not in shown and "4 %" in shown, shown)
+    odd = plot(several(["name: t, kernel: 1ms"], devices="{name: gpu0}").replace("name: t", 'name: "a<b&c"'))
+    check("names with signs of XML", "a<b&c" in texts_of(odd))
+    check("a scale of ten seconds", "1 s" in texts_of(odd) and "1.67 s" not in texts_of(odd), texts_of(odd))
+    many = plot(several(["name: t, copies: 100, kernel: 1ms", "name: u, kernel: 1ms"], devices="{name: gpu0}"))
+    check("of a hundred, the entries of the file", {"t", "u"} <= set(texts_of(many)), texts_of(many))
+
+
+# ---- a configuration ----
+
+def with_config(text, config, *options):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(config)
+        file.flush()
+        return output(text, "--config", file.name, *options)
+
+
+def rules_for_tenants():
+    text = several([f"name: {name}, kernel: 1ms" for name in ("team", "ann", "guest")], devices="{name: gpu0}")
+    rows = rows_of(with_config(text, "tenants:\n  - {group: '0', name: team, request: 60%}\n"
+                                     "  - {user: root, name: ann, class: batch}\n  - class: idle\n"))
+    check("rules: of a name", (rows["team"]["class"], rows["ann"]["class"]) == ("standard", "batch"), rows)
+    check("  for all others", rows["guest"]["class"] == "idle", rows)
+    rows = rows_of(with_config(text, "tenants:\n  - {cgroup: '/a/*', per: cgroup, class: batch}\n"
+                                     "  - {user: root, refuse: yes}\n"))
+    check("  not one for a cgroup", {row["class"] for row in rows.values()} == {"standard"}, rows)
+
+
+def rules_for_devices():
+    devices = "{name: 'Card #0'}, {name: 'Card #1'}, {name: Lab card, slice: 5ms}, {name: Encoder}"
+    text = several([f"name: t{i}, device: '{name}', kernel: 1ms"
+                    for i, name in enumerate(("Card #0", "Card #1", "Lab card", "Encoder"))], devices=devices)
+    shown = with_config(text, "devices:\n  - {match: Card, policy: fifo}\n"
+                              "  - {match: '*Radeon*', name: Lab card, policy: fair}\n"
+                              "  - {lease-only: yes, name: Encoder, policy: band}\n")
+    found = {name: re.search(rf"^{name} +(\w+)", shown, re.M).group(1)
+             for name in ("Card #0", "Card #1", "Lab card", "Encoder")}
+    check("rules: cards of one name, a card with a name of its own, and one without a driver",
+          list(found.values()) == ["fifo", "fifo", "fair", "band"], found)
+
+
+def recordings():
+    def recorded(name, sessions, device="gpu0"):
+        return (f'duration: 10s\ndevices: [{{name: "{device}"}}]\ntenants:\n'
+                f'  - name: "{name}"\n    device: "{device}"\n'
+                "    kernel: 1ms\n    arrival: recorded\n    recorded:\n" +
+                "".join(f"      - {{ended: true, bursts: [{i}ms 1ms 1ms]}}\n" for i in range(sessions)))
+    long_name, long_device = "n" * 95, "d" * 127 + " #63"
+    check("names as long as divvyd's", run(recorded(long_name, 1, long_device))[0].keys() == {long_name})
+    near("as many sessions as divvyd can have", run(recorded("t", 5000))[1], 50, 1)
+
+
 ends_whatever_the_policy_does()
+pictures()
 kernels_and_shares()
 overheads_that_vary()
 moves_take_time()
@@ -412,4 +506,7 @@ heavy_tails()
 jobs_that_end()
 load_scales_what_arrives()
 classes()
+rules_for_tenants()
+rules_for_devices()
+recordings()
 sys.exit(1 if failures else 0)
