@@ -3,6 +3,7 @@
  * and devices but without a worker, reads the answer, and closes it again. */
 #include "src/cli/admission.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -13,8 +14,6 @@
 #include "src/cli/cli.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
-
-#define ANSWER_TIMEOUT_S 30 /* a daemon that has just started may still be looking for devices */
 
 static uint16_t class_of(const char *word)
 {
@@ -34,7 +33,20 @@ static void leave(int fd)
         ;
 }
 
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const char *devices)
+/* While a daemon does not answer, a line says what the command waits for. */
+static void note_silence(int fd, const char *directory)
+{
+    struct pollfd answer = {.fd = fd, .events = POLLIN};
+
+    if (poll(&answer, 1, DV_ADMISSION_PATIENCE_MS) == 0)
+        dv_cli_error("the divvyd in %s has not answered for %d s; waiting up to %d s. It may still be looking for "
+                     "devices, or be stopped: see its log.",
+                     directory, DV_ADMISSION_PATIENCE_MS / 1000, DV_ADMISSION_TIMEOUT_S);
+}
+
+enum dv_admission dv_cli_admission_ask(const char *directory, const struct dv_cli_share *share,
+                                       const struct dv_cli_limits *limits, const char *devices,
+                                       char text[DV_MAX_MESSAGE_TEXT])
 {
     struct dv_hello hello = {.magic = DV_WIRE_MAGIC,
                              .version = DV_WIRE_VERSION,
@@ -43,28 +55,47 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
                              .request = share->request.from ? share->request.value + 1 : 0,
                              .limit = share->limit.from ? share->limit.value + 1 : 0,
                              .weight = (uint16_t)share->weight.value,
-                             .class = class_of(share->class)};
+                             .class = class_of(share->class),
+                             .memory_bytes = limits->memory_bytes,
+                             .deadline_ns = limits->deadline_ns};
+    size_t bytes = limits->memory_bytes || limits->deadline_ns ? sizeof hello : DV_HELLO_BYTES_2;
     struct dv_welcome welcome;
-    const struct timeval timeout = {.tv_sec = ANSWER_TIMEOUT_S};
+    const struct timeval timeout = {.tv_sec = DV_ADMISSION_TIMEOUT_S};
     int fd_count;
 
+    text[0] = '\0';
     if (devices)
         dv_text_copy(hello.devices, sizeof hello.devices, devices);
     DV_AUTO_CLOSE int fd = dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0 ||
-        dv_fd_send(fd, &hello, sizeof hello, NULL, 0) < 0 ||
-        dv_fd_receive(fd, &welcome, sizeof welcome, NULL, 0, &fd_count, 0) != sizeof welcome ||
+        dv_fd_send(fd, &hello, bytes, NULL, 0) < 0)
+        return DV_ADMISSION_UNKNOWN;
+    note_silence(fd, directory);
+    if (dv_fd_receive(fd, &welcome, sizeof welcome, NULL, 0, &fd_count, 0) != sizeof welcome ||
         welcome.magic != DV_WIRE_MAGIC)
-        return true;
-    dv_text_clean(welcome.text, sizeof welcome.text);
-    if (welcome.status == DV_WELCOME_OK) {
+        return DV_ADMISSION_UNKNOWN;
+    if (welcome.status == DV_WELCOME_OK)
         leave(fd);
-        if (welcome.text[0])
-            dv_cli_error("the program is started, but %s", welcome.text);
-    }
-    if (welcome.status != DV_WELCOME_REFUSED)
-        return true;
-    dv_cli_error("the program is not started, because it would be refused: %s (answer of the divvyd in %s)",
-                 welcome.text, directory);
-    return false;
+    if (welcome.status != DV_WELCOME_NO_LEASE) /* which is about this question, not about programs */
+        dv_text_copy(text, DV_MAX_MESSAGE_TEXT, welcome.text);
+    return welcome.status == DV_WELCOME_REFUSED     ? DV_ADMISSION_REFUSED
+           : welcome.status == DV_WELCOME_NO_WORKER ? DV_ADMISSION_NO_DEVICE
+                                                    : DV_ADMISSION_SERVED;
+}
+
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const struct dv_cli_limits *limits,
+                          const char *devices, const char *program)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+    enum dv_admission answer = dv_cli_admission_ask(directory, share, limits, devices, text);
+
+    if (answer == DV_ADMISSION_SERVED && text[0])
+        dv_cli_error("%s is started, but %s", program, text);
+    if (answer == DV_ADMISSION_NO_DEVICE)
+        dv_cli_error("%s is started, but finds no device now: %s (answer of the divvyd in %s)", program, text,
+                     directory);
+    if (answer == DV_ADMISSION_REFUSED)
+        dv_cli_error("no device for %s now, so it is not started: %s (answer of the divvyd in %s)", program, text,
+                     directory);
+    return answer != DV_ADMISSION_REFUSED;
 }

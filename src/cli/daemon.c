@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,12 +17,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
 
+#define DV_CONFIG_SYSTEM "/etc/divvy/divvy.yaml"
 #define IDLE_EXIT "60" /* seconds */
 #define READY_TIMEOUT_MS 30000
 #define LOCK_TRIES 300
@@ -74,8 +77,26 @@ int dv_daemon_find(const char *wanted, const char *socket_name, int socket_type,
     return -ENOENT;
 }
 
+/* A daemon that is being restarted is away for less than this. */
+#define RESTART_MS 2000
+
+/* Whether the kernel lets only members of a group open sessions, and this user is none. */
+static bool find_users(const char *directory, const struct group **group)
+{
+    char path[DV_RUNDIR_BYTES + 32];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/%s", directory, DV_RUNDIR_SESSION_SOCKET);
+    if (access(path, W_OK) == 0 || errno != EACCES || stat(path, &info) < 0 || info.st_mode & S_IWOTH)
+        return false;
+    *group = getgrgid(info.st_gid);
+    return *group != NULL;
+}
+
 void dv_daemon_explain(int error, const char *directory)
 {
+    const struct group *group;
+
     if (error == -ENOENT)
         dv_cli_error("no divvyd is running, neither the system's (" DV_RUNDIR_SYSTEM
                      ") nor your own, so there is nothing to show or to change. "
@@ -90,6 +111,11 @@ void dv_daemon_explain(int error, const char *directory)
         dv_cli_error("the daemon in %s is not used: it or its directory belongs neither to root nor to you, "
                      "or others can write to the directory.",
                      directory);
+    else if (error == -EACCES && find_users(directory, &group))
+        dv_cli_error("the divvyd in %s lets only members of the group %s use its devices (session-group in its "
+                     "configuration, or the unit of its socket). Ask the operator to add you to the group, then log "
+                     "in again.",
+                     directory, group->gr_name);
     else if (error == -EACCES)
         dv_cli_error("the divvyd in %s denies you access. Run this as root or as a member of its "
                      "operator group, or ask the operator to "
@@ -97,6 +123,60 @@ void dv_daemon_explain(int error, const char *directory)
                      directory);
     else
         dv_cli_error("cannot reach the divvyd in %s: %s", directory, strerror(-error));
+}
+
+/* The note of a daemon that has ended. */
+struct note {
+    long long ended; /* seconds since 1970 */
+    unsigned sessions, wait_s;
+};
+
+static bool read_note(const char *directory, struct note *note)
+{
+    char path[DV_RUNDIR_BYTES + 16];
+
+    snprintf(path, sizeof path, "%s/" DV_RUNDIR_LEFT, directory);
+    FILE *file = fopen(path, "re");
+    bool is_noted = file && fscanf(file, "%lld %u %u", &note->ended, &note->sessions, &note->wait_s) == 3;
+    if (file)
+        fclose(file);
+    return is_noted;
+}
+
+bool dv_daemon_explain_left(const char *directory)
+{
+    char when[32] = "", until[32] = "";
+    struct note note = {0};
+    char start[DV_RUNDIR_BYTES + 32];
+    bool is_noted = read_note(directory, &note);
+
+    if (strcmp(directory, DV_RUNDIR_SYSTEM) == 0)
+        snprintf(start, sizeof start, "systemctl start divvyd");
+    else
+        snprintf(start, sizeof start, "divvyd --user --dir %s", directory);
+    for (int ms = 0; ms < RESTART_MS; ms += 20) {
+        if (!is_noted && dv_rundir_is_served(directory))
+            return false;
+        poll(NULL, 0, 20);
+        is_noted = read_note(directory, &note);
+    }
+    if (!is_noted) {
+        dv_cli_error("the divvyd in %s has ended without leaving a note; running programs wait for the next one. Start "
+                     "it: %s",
+                     directory, start);
+        return true;
+    }
+    time_t at = (time_t)note.ended, last = (time_t)(note.ended + note.wait_s);
+    struct tm local;
+    if (localtime_r(&at, &local))
+        strftime(when, sizeof when, "%H:%M:%S", &local);
+    if (localtime_r(&last, &local))
+        strftime(until, sizeof until, "%H:%M:%S", &local);
+    dv_cli_error("the divvyd in %s ended at %s and left %u program%s running, which wait%s until %s for the next one. "
+                 "Start it: %s",
+                 directory, when, note.sessions, note.sessions == 1 ? "" : "s", note.sessions == 1 ? "s" : "", until,
+                 start);
+    return true;
 }
 
 int dv_daemon_find_file(const char *const *beside, const char *installed, char *path, size_t bytes)
@@ -252,14 +332,19 @@ static int spawn_daemon(const char *directory)
 }
 
 /* The daemon is the user's own and may end when idle: ask it to stay for this process, which is
- * about to become the program. Returns false when it does not answer (any more). */
-static bool hold(const char *directory)
+ * about to become the program. Returns 0, -ETIMEDOUT after a message when it runs but does not answer, or another
+ * negative number when there is none (any more). */
+static int hold(const char *directory)
 {
     DV_AUTO_FREE char *body = NULL;
     char error[256];
 
-    return dv_rundir_is_served(directory) &&
-           dv_http_request(directory, "POST", "/v1/hold", &body, error, sizeof error) == 200;
+    if (!dv_rundir_is_served(directory))
+        return -ENOENT;
+    int status = dv_http_request(directory, "POST", "/v1/hold", DV_HTTP_CHANGE_PATIENCE_S, &body, error, sizeof error);
+    if (status == -ETIMEDOUT)
+        dv_http_explain(status, directory, error);
+    return status == 200 ? 0 : status == -ETIMEDOUT ? status : -EIO;
 }
 
 static int start_own(char directory[DV_RUNDIR_BYTES])
@@ -281,14 +366,26 @@ static int start_own(char directory[DV_RUNDIR_BYTES])
         dv_cli_error("cannot lock %s/start.lock: %s", directory, strerror(-lock_fd));
         return DV_EXIT_OWN;
     }
-    if (hold(directory)) /* another program has just started one */
+    status = hold(directory);
+    if (status == 0) /* another program has just started one */
         return DV_EXIT_OK;
+    if (status == -ETIMEDOUT)
+        return DV_EXIT_OWN;
     int code = spawn_daemon(directory);
-    if (code == DV_EXIT_OK && !hold(directory)) {
+    if (code == DV_EXIT_OK && hold(directory) < 0) {
         dv_cli_error("the divvyd that was just started in %s does not answer; see %s/" LOG_NAME, directory, directory);
         code = DV_EXIT_OWN;
     }
     return code;
+}
+
+/* A user must not take a daemon of its own for the system's. */
+static void warn_of_system(void)
+{
+    if (access(DV_CONFIG_SYSTEM, F_OK) == 0)
+        dv_cli_error("the system's divvyd does not run (" DV_CONFIG_SYSTEM
+                     " is there), so a daemon of your own is used: "
+                     "shares and quotas of the system do not apply");
 }
 
 int dv_daemon_find_or_start(const char *wanted, char directory[DV_RUNDIR_BYTES])
@@ -296,14 +393,17 @@ int dv_daemon_find_or_start(const char *wanted, char directory[DV_RUNDIR_BYTES])
     char own[DV_RUNDIR_BYTES];
     int error = dv_daemon_find(wanted, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET, directory);
 
-    if (error == -ENOENT)
+    if (error == -ENOENT) {
+        warn_of_system();
         return start_own(directory);
+    }
     if (error < 0) {
         dv_daemon_explain(error, directory);
         return DV_EXIT_OWN;
     }
     bool is_own = dv_rundir_user(own, sizeof own) == 0 && strcmp(own, directory) == 0;
-    if (is_own && !hold(directory))
-        return start_own(directory); /* it has ended meanwhile */
-    return DV_EXIT_OK;
+    int status = is_own ? hold(directory) : 0;
+    if (status == -ETIMEDOUT)
+        return DV_EXIT_OWN;
+    return status < 0 ? start_own(directory) : DV_EXIT_OK; /* it has ended meanwhile */
 }

@@ -2,6 +2,7 @@
 #ifndef DV_CLI_DAEMON_H
 #define DV_CLI_DAEMON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "src/base/rundir.h"
@@ -17,6 +18,10 @@ int dv_daemon_find_or_start(const char *wanted, char directory[DV_RUNDIR_BYTES])
 
 /* Says why no daemon could be reached and what to do. */
 void dv_daemon_explain(int error, const char *directory);
+
+/* If no daemon runs in the directory although its sockets are there, says since when, what waits for the next one, and
+ * what to do. Returns whether that is so. */
+bool dv_daemon_explain_left(const char *directory);
 
 /* Finds a file beside this program, in a build tree relative to it, or at its installed place.
  * Returns 0 with an absolute path or -ENOENT. */

@@ -8,34 +8,28 @@
 #include "src/base/text.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
+#include "src/cli/session_name.h"
 #include "src/cli/table.h"
 #include "src/cli/values.h"
 #include "src/policy/policy.h"
 
 static const char usage[] =
-    "Usage: divvy explain SESSION [--json] [--daemon DIR]\n"
+    "Usage: divvy explain [SESSION] [-v] [--json] [--daemon DIR]\n"
     "\n"
-    "Prints for each device what a session (a number from `divvy ps`) does there or waits for,\n"
-    "the rule that last granted it the device, and the share that its tenant had.\n"
+    "Prints what a session (a number or name from `divvy ps`) does or waits for on each device, and why;\n"
+    "or how it ended, within the last hour. Without SESSION: the same for the sessions that wait\n"
+    "now.\n"
     "\n"
-    "  --json         the daemon's answer as it is, for scripts\n"
+    "  -v, --verbose  also grants, estimates, memory, and the shares of its tenant\n"
+    "  --json         the daemon's answer as it is, for scripts; without SESSION, an array of answers\n"
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
     "\n"
-    "ENTITLED is the share that the tenant should have now if it always has work. Over one\n"
-    "second its share can be off by BOUND points, because work runs in slices. A tenant that\n"
+    "With -v, ENTITLED is the share that the tenant should have now if it always has work. Over\n"
+    "one second its share can be off by BOUND points, because work runs in slices. A tenant that\n"
     "pauses gets less, and a tenant beside others that pause gets more.\n";
 
-static const char *state_words(const char *state)
-{
-    if (strcmp(state, "holds") == 0)
-        return "holds the device";
-    if (strcmp(state, "waits") == 0)
-        return "waits for the device";
-    if (strcmp(state, "idle") == 0)
-        return "idle: it has no work for the device";
-    return state;
-}
+static bool verbose;
 
 static void print_line(const char *label, const char *text)
 {
@@ -46,16 +40,6 @@ static void print_line(const char *label, const char *text)
 static double number_of(const json_t *device, const char *key)
 {
     return json_number_value(json_object_get(device, key));
-}
-
-static void print_state(const json_t *device)
-{
-    char since[32], text[160];
-
-    dv_value_format_duration(since, sizeof since, number_of(device, "since_s"));
-    snprintf(text, sizeof text, "%s, for %s", state_words(dv_http_text(device, "state", "unknown")), since);
-    print_line("state", text);
-    print_line("why", dv_http_text(device, "why", ""));
 }
 
 static void print_last_slice(const json_t *device)
@@ -92,7 +76,7 @@ static void print_estimates(const json_t *device)
 static void print_memory(const json_t *device)
 {
     double moving_s = number_of(device, "moving_s");
-    double held_s = number_of(device, "held_s");
+    double held_s = number_of(device, "used_s");
     char placed[32], moving[32], most[32];
 
     if (number_of(device, "placed_bytes") <= 0 && moving_s <= 0)
@@ -157,19 +141,113 @@ static void print_windows(const json_t *device)
         puts("  (only the policy elastic enforces entitlements)");
 }
 
-static void print_device(const json_t *device)
+/* ---- one session ---- */
+
+static const char *words_for(const char *state)
 {
-    printf("\ndevice %" PRId64 ": %s, policy %s\n", (int64_t)json_integer_value(json_object_get(device, "index")),
-           dv_http_text(device, "device", "?"), dv_http_text(device, "policy", "none"));
-    print_state(device);
+    static const struct {
+        const char *state, *words;
+    } all[] = {{"computing", "uses"},
+               {"waiting", "waits for"},
+               {"moving memory", "brings memory to"},
+               {"waiting for memory", "waits for memory of"},
+               {"idle", "has no work for"},
+               {"recovering", "is asked what it holds of"}};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(state, all[i].state) == 0)
+            return all[i].words;
+    return state;
+}
+
+/* Breaks a text into lines behind its label. */
+static void print_reason(const char *label, const char *text)
+{
+    enum { WIDTH = 100, INDENT = 12 };
+    size_t column = INDENT;
+
+    if (!text[0])
+        return;
+    printf("  %-*s", INDENT - 2, label);
+    while (*text) {
+        size_t word = strcspn(text, " ");
+        if (column + word > WIDTH && column > INDENT) {
+            printf("\n%*s", INDENT, "");
+            column = INDENT;
+        }
+        printf("%.*s%s", (int)word, text, text[word] ? " " : "");
+        column += word + 1;
+        text += word + (text[word] == ' ');
+    }
+    putchar('\n');
+}
+
+static void print_entitled(const json_t *device)
+{
+    const json_t *tenant = json_object_get(device, "of_tenant");
+    double entitled = number_of(tenant, "entitled_ppm") / 1e4, had = number_of(tenant, "share_10s_ppm") / 1e4;
+    char text[256];
+
+    if (strcmp(dv_http_text(tenant, "policy", ""), "elastic") != 0 ||
+        strcmp(dv_http_text(device, "state", ""), "idle") == 0)
+        return;
+    snprintf(text, sizeof text, "to %.0f%%; its tenant got %.0f%% of the last 10 s.%s", entitled, had,
+             strcmp(dv_http_text(device, "state", ""), "waiting") == 0 && had + 1 < entitled
+                 ? " The rest is owed, and is paid back."
+                 : "");
+    print_reason("Entitled", text);
+}
+
+static void print_details(const json_t *device)
+{
+    const json_t *tenant = json_object_get(device, "of_tenant");
+
     print_last_slice(device);
     printf("  %-11s %.0f grants, %.0f of them recalled\n", "so far", number_of(device, "grants"),
            number_of(device, "recalls"));
     print_estimates(device);
     print_memory(device);
-    print_share(device);
+    print_share(tenant);
     putchar('\n');
-    print_windows(device);
+    print_windows(tenant);
+    putchar('\n');
+}
+
+/* "session 7 (python3 train.py, tenant ann)": the command says too little of a script. */
+static void print_who(const json_t *document)
+{
+    enum { COLUMNS = 40 };
+    char text[512];
+
+    dv_session_describe(text, sizeof text, document);
+    size_t shown = dv_text_fit(text, COLUMNS);
+    printf("session %.0f (%.*s%s, tenant %s)", number_of(document, "id"), (int)shown, text, text[shown] ? "..." : "",
+           dv_http_text(document, "tenant", "?"));
+}
+
+static void print_device(const json_t *document, const json_t *device)
+{
+    char since[32];
+
+    dv_value_format_duration(since, sizeof since, number_of(device, "state_s"));
+    print_who(document);
+    printf(" %s device %.0f, \"%s\", for %s.\n", words_for(dv_http_text(device, "state", "?")),
+           number_of(device, "index"), dv_http_text(device, "name", "?"), since);
+    print_reason("Because", dv_http_text(device, "because", ""));
+    print_entitled(device);
+    print_reason("To change", dv_http_text(device, "to_change", ""));
+    if (verbose)
+        print_details(device);
+}
+
+static void print_end(const json_t *document)
+{
+    char when[32];
+
+    dv_value_format_clock(when, sizeof when, dv_http_text(document, "ended", ""));
+    print_who(document);
+    printf(" %s at %s: %s.\n", strcmp(dv_http_text(document, "state", ""), "refused") == 0 ? "was refused" : "ended",
+           when, dv_http_text(document, "why", "for an unknown reason"));
 }
 
 static void print_session(const json_t *document)
@@ -178,33 +256,88 @@ static void print_session(const json_t *document)
     size_t position;
     json_t *device;
 
-    printf("session %" PRId64 ": %s, of the tenant %s\n", (int64_t)json_integer_value(json_object_get(document, "id")),
-           dv_http_text(document, "command", "?"), dv_http_text(document, "tenant", "?"));
-    if (strcmp(dv_http_text(document, "state", ""), "ended") == 0) {
-        print_line("ended", dv_http_text(document, "why", "for an unknown reason"));
+    if (json_object_get(document, "ended")) {
+        print_end(document);
         return;
     }
-    if (dv_http_text(document, "turned_away", "")[0])
-        print_line("refused", dv_http_text(document, "turned_away", ""));
-    if (json_array_size(devices) == 0)
-        puts("It uses no device whose time is shared: it has created no context yet, or the "
-             "policy is none.");
-    json_array_foreach(devices, position, device) print_device(device);
+    print_line("refused", dv_http_text(document, "turned_away", ""));
+    if (json_array_size(devices) == 0) {
+        print_who(document);
+        printf(": %s. It uses no device whose time is shared: it has created no context yet, or the policy is none.\n",
+               dv_http_text(document, "state", "?"));
+    }
+    json_array_foreach(devices, position, device) print_device(document, device);
+}
+
+/* ---- the command ---- */
+
+static int explain(const struct dv_cli_view *view, uint64_t session)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/v1/sessions/%" PRIu64 "/explain", session);
+    return dv_http_show(view, "GET", path, print_session);
+}
+
+static bool is_waiting(const json_t *state)
+{
+    return strncmp(dv_http_text(state, "state", ""), "waiting", 7) == 0;
+}
+
+/* A session of several devices may compute on one and wait for another. */
+static bool waits_for_any(const json_t *session)
+{
+    size_t index;
+    json_t *device;
+
+    json_array_foreach(json_object_get(session, "devices"), index, device)
+    {
+        if (is_waiting(device))
+            return true;
+    }
+    return is_waiting(session);
+}
+
+static int explain_waiting(const struct dv_cli_view *view)
+{
+    DV_AUTO_FREE char *body = NULL;
+    json_t *document = NULL, *session;
+    unsigned count = 0;
+    size_t index;
+
+    int code = dv_http_get(view->daemon_directory, "/v1/sessions", &body, &document);
+    if (code != DV_EXIT_OK)
+        return code;
+    if (view->json)
+        putchar('[');
+    json_array_foreach(json_object_get(document, "sessions"), index, session)
+    {
+        if (code != DV_EXIT_OK || !waits_for_any(session))
+            continue;
+        if (view->json && count)
+            putchar(',');
+        code = explain(view, (uint64_t)json_integer_value(json_object_get(session, "id")));
+        count++;
+    }
+    if (view->json)
+        puts("]");
+    else if (code == DV_EXIT_OK && count == 0)
+        puts("no session waits now");
+    json_decref(document);
+    return code;
 }
 
 int dv_cli_explain(int argc, char **argv)
 {
     struct dv_cli_view view;
     uint64_t session;
-    char path[64];
 
-    int code = dv_cli_parse_view(argc, argv, usage, 1, &view);
-    if (code != DV_EXIT_OK)
-        return code;
-    if (dv_text_parse_number(argv[optind], INT64_MAX, &session) < 0) {
-        dv_cli_error("SESSION is a number, not '%s'. `divvy ps` lists the sessions.", argv[optind]);
+    if (dv_cli_parse_verbose(argc, argv, usage, &view, &verbose) != DV_EXIT_OK)
         return DV_EXIT_USAGE;
-    }
-    snprintf(path, sizeof path, "/v1/sessions/%" PRIu64 "/explain", session);
-    return dv_http_show(&view, "GET", path, print_session);
+    if (optind == argc)
+        return explain_waiting(&view);
+    if (dv_cli_check_arguments(argc, argv, 1) != DV_EXIT_OK)
+        return DV_EXIT_USAGE;
+    int code = dv_session_find(&view, argv[optind], &session);
+    return code == DV_EXIT_OK ? explain(&view, session) : code;
 }

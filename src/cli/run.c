@@ -10,11 +10,17 @@
 #include <unistd.h>
 
 #include "src/base/cleanup.h"
+#include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/cli/admission.h"
 #include "src/cli/cli.h"
 #include "src/cli/daemon.h"
 #include "src/cli/share.h"
 #include "src/wire/session/handshake.h"
+#include "src/wire/session/shm.h"
+
+#define DEADLINE_MIN_NS (100 * DV_NS_PER_MS)
+#define DEADLINE_MAX_NS (86400 * DV_NS_PER_S)
 
 static const char usage[] =
     "Usage: divvy run [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
@@ -30,6 +36,10 @@ static const char usage[] =
     "  --device WHICH    let the program see this device only: its number, its address on the\n"
     "                    PCI bus, its UUID, or a pattern for its name, as `divvy devices` shows\n"
     "                    them. For several, repeat the option or separate them with commas\n"
+    "  --name NAME       a name for the session, which ps, explain and end show and take\n"
+    "  --memory SIZE     how much memory it may allocate on each device, such as 2GiB\n"
+    "  --deadline TIME   how long it may take to give back a device that others wait for, such\n"
+    "                    as 10s; then its session is ended. It can only shorten the daemon's\n"
     "  --daemon DIR      use the divvyd whose runtime directory is DIR (default: $DIVVY_DIR,\n"
     "                    then " DV_RUNDIR_SYSTEM ", then your own)\n"
     "  --help            print this help\n"
@@ -47,7 +57,9 @@ static const char usage[] =
 struct run_options {
     const char *present_as;
     const char *daemon_directory;
+    const char *name;
     char devices[DV_MAX_DEVICE_CHOICE]; /* with commas between them; empty: all */
+    struct dv_cli_limits limits;
     struct dv_cli_share share;
 };
 
@@ -66,6 +78,39 @@ static int add_device(struct run_options *run, const char *which)
     return -1;
 }
 
+static int take_memory(struct run_options *run, const char *text)
+{
+    int status = dv_text_parse_size(text, &run->limits.memory_bytes);
+
+    if (status == 0 && run->limits.memory_bytes > 0)
+        return 0;
+    if (status == -EDOM)
+        dv_cli_error("--memory %s would be %s bytes. Give a unit, such as --memory %sGiB.", text, text, text);
+    else
+        dv_cli_error("--memory is a size such as 512MiB or 2GiB, not '%s'.", text);
+    return -1;
+}
+
+static int take_deadline(struct run_options *run, const char *text)
+{
+    if (dv_text_parse_time(text, &run->limits.deadline_ns) == 0 && run->limits.deadline_ns >= DEADLINE_MIN_NS &&
+        run->limits.deadline_ns <= DEADLINE_MAX_NS)
+        return 0;
+    dv_cli_error("--deadline is a time from 100ms to 86400s, such as 10s, not '%s'.", text);
+    return -1;
+}
+
+static int take_name(struct run_options *run, const char *text)
+{
+    uint64_t number;
+
+    run->name = text;
+    if (text[0] && strlen(text) < DV_MAX_SESSION_NAME && dv_text_parse_number(text, UINT64_MAX, &number) == -EINVAL)
+        return 0;
+    dv_cli_error("--name is a name of at most %d characters that is not a number.", DV_MAX_SESSION_NAME - 1);
+    return -1;
+}
+
 /* `divvy run` in a program under `divvy run` uses the same devices, unless told otherwise. */
 static int inherit_devices(struct run_options *run)
 {
@@ -78,6 +123,9 @@ static int parse_options(int argc, char **argv, struct run_options *run)
     static const struct option options[] = {{"present-as", required_argument, NULL, 'p'},
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"device", required_argument, NULL, 'D'},
+                                            {"name", required_argument, NULL, 'n'},
+                                            {"memory", required_argument, NULL, 'm'},
+                                            {"deadline", required_argument, NULL, 't'},
                                             {"help", no_argument, NULL, 'h'},
                                             DV_CLI_SHARE_OPTIONS,
                                             {NULL, 0, NULL, 0}};
@@ -97,9 +145,17 @@ static int parse_options(int argc, char **argv, struct run_options *run)
             if (add_device(run, optarg) < 0)
                 return DV_EXIT_OWN;
             break;
+        case 'n':
+        case 'm':
+        case 't':
+            if ((option == 'n'   ? take_name(run, optarg)
+                 : option == 'm' ? take_memory(run, optarg)
+                                 : take_deadline(run, optarg)) < 0)
+                return DV_EXIT_OWN;
+            break;
         case 'h':
             fputs(usage, stdout);
-            exit(DV_EXIT_OK);
+            exit(dv_cli_check_output(DV_EXIT_OK) == DV_EXIT_OK ? DV_EXIT_OK : DV_EXIT_OWN);
         default: {
             int status = dv_cli_share_option(&run->share, option, optarg);
             if (status > 0)
@@ -131,7 +187,7 @@ static int make_vendors(char *directory, size_t bytes)
     char own[DV_RUNDIR_BYTES];
     char path[PATH_MAX];
 
-    if (dv_daemon_find_file(libraries, DIVVY_LIB "/libdivvy-opencl.so", library, sizeof library) < 0)
+    if (dv_daemon_find_file(libraries, DIVVY_LIB "/libdivvy-opencl.so.1", library, sizeof library) < 0)
         return -ENOENT;
     int status = dv_rundir_user(own, sizeof own);
     if (status == 0)
@@ -167,6 +223,16 @@ static int find_vendors(char *directory, size_t bytes)
     return make_vendors(directory, bytes);
 }
 
+/* Without the option, programs keep the value of the environment. */
+static void export_limit(const char *name, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    if (value)
+        setenv(name, text, 1);
+}
+
 static int execute(char **command)
 {
     execvp(command[0], command);
@@ -195,8 +261,7 @@ int dv_cli_run(int argc, char **argv)
     code = dv_daemon_find_or_start(run.daemon_directory, directory);
     if (code != DV_EXIT_OK)
         return code;
-    if ((!dv_cli_share_is_empty(&run.share) || run.devices[0]) &&
-        !dv_cli_admission_try(directory, &run.share, run.devices))
+    if (!dv_cli_admission_try(directory, &run.share, &run.limits, run.devices, argv[optind]))
         return DV_EXIT_OWN;
 
     /* The program may change its directory before its first OpenCL call. */
@@ -207,6 +272,10 @@ int dv_cli_run(int argc, char **argv)
         setenv("DIVVY_DEVICES", run.devices, 1);
     else
         unsetenv("DIVVY_DEVICES"); /* it is empty, if it is set */
+    if (run.name)
+        setenv("DIVVY_NAME", run.name, 1);
+    export_limit("DIVVY_MEMORY", run.limits.memory_bytes);
+    export_limit("DIVVY_DEADLINE", run.limits.deadline_ns);
     dv_cli_share_export(&run.share);
     setenv("OCL_ICD_VENDORS", vendors, 1);
     /* These would make the vendors' drivers visible beside divvy's. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/cleanup.h"
 #include "src/base/text.h"
@@ -20,8 +21,11 @@ static const char usage[] =
     "that are not given keep their value. Shares belong to tenants: a session number (see\n"
     "`divvy ps`) stands for the tenant of that session. Operators can change every tenant, other\n"
     "users their own, as far as the daemon's configuration lets them.\n"
-    "\n" DV_CLI_SHARE_HELP "  --memory SIZE     how much of the device's memory it may allocate, such as 2GiB\n"
+    "\n" DV_CLI_SHARE_HELP "  --memory SIZE     how much of the device's memory it may allocate, such as 2GiB or 50%\n"
     "  --memory-request SIZE  how much of that other tenants cannot evict; 0: nothing\n"
+    "  --save            for good: also when the tenant's last program has ended, and after a\n"
+    "                    restart; for operators\n"
+    "  --forget          forget what was saved for the tenant\n"
     "  --device INDEX    on this device only (see `divvy devices`); default: on all\n"
     "  --json            the daemon's answer as it is, for scripts\n"
     "  --daemon DIR      ask the divvyd whose runtime directory is DIR\n"
@@ -31,30 +35,42 @@ static const char usage[] =
     "  divvy set alice --request 30% --limit 60%\n"
     "  divvy set 7 --class batch\n";
 
+#define SIZE_TEXT 32
+
 struct set_options {
     struct dv_cli_view view;
     struct dv_cli_share share;
     const char *device;
-    uint64_t memory_bytes; /* 0: not given */
-    uint64_t memory_request_bytes;
-    bool has_memory_request;
+    char memory[SIZE_TEXT], memory_request[SIZE_TEXT]; /* for the daemon; empty: not given */
     const char *whose;
+    bool save, forget;
 };
 
-static int take_memory(struct set_options *set, const char *text)
+/* A size in bytes, or a part of each device's memory such as "50%", as the daemon takes it. Returns 0, or -1 after a
+ * message. */
+static int take_size(char field[SIZE_TEXT], const char *option, const char *text)
 {
-    if (dv_text_parse_size(text, &set->memory_bytes) == 0 && set->memory_bytes > 0)
-        return 0;
-    dv_cli_error("--memory is a size such as 512MiB or 2GiB, not '%s'.", text);
-    return -1;
-}
+    uint64_t bytes;
+    uint32_t ppm;
+    int status = -EINVAL;
 
-static int take_memory_request(struct set_options *set, const char *text)
-{
-    set->has_memory_request = true;
-    if (dv_text_parse_size(text, &set->memory_request_bytes) == 0)
+    if (strchr(text, '%')) {
+        if (dv_text_parse_share(text, &ppm) == 0) {
+            snprintf(field, SIZE_TEXT, "%u.%04u%%25", ppm / 10000, ppm % 10000);
+            return 0;
+        }
+    } else {
+        status = dv_text_parse_size(text, &bytes);
+    }
+    if (status == 0) {
+        snprintf(field, SIZE_TEXT, "%" PRIu64, bytes);
         return 0;
-    dv_cli_error("--memory-request is a size such as 512MiB or 2GiB, or 0, not '%s'.", text);
+    }
+    if (status == -EDOM)
+        dv_cli_error("%s %s would be %s bytes. Give a unit, such as %s %sGiB.", option, text, text, option, text);
+    else
+        dv_cli_error("%s is a size such as 512MiB or 2GiB, or a part of the device such as 50%%, not '%s'.", option,
+                     text);
     return -1;
 }
 
@@ -63,6 +79,8 @@ static int parse_options(int argc, char **argv, struct set_options *set)
     static const struct option options[] = {DV_CLI_VIEW_OPTIONS,
                                             DV_CLI_SHARE_OPTIONS,
                                             {"device", required_argument, NULL, 'D'},
+                                            {"save", no_argument, NULL, 'S'},
+                                            {"forget", no_argument, NULL, 'F'},
                                             {"memory", required_argument, NULL, 'M'},
                                             {"memory-request", required_argument, NULL, 'R'},
                                             {NULL, 0, NULL, 0}};
@@ -71,12 +89,14 @@ static int parse_options(int argc, char **argv, struct set_options *set)
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        int status = option == 'D'   ? 0
-                     : option == 'M' ? take_memory(set, optarg)
-                     : option == 'R' ? take_memory_request(set, optarg)
+        int status = option == 'D' || option == 'S' || option == 'F' ? 0
+                     : option == 'M'                                 ? take_size(set->memory, "--memory", optarg)
+                     : option == 'R' ? take_size(set->memory_request, "--memory-request", optarg)
                                      : dv_cli_share_option(&set->share, option, optarg);
         if (option == 'D')
             set->device = optarg;
+        set->save |= option == 'S';
+        set->forget |= option == 'F';
         if (status < 0)
             return DV_EXIT_USAGE;
         if (status > 0 && dv_cli_view_option(&set->view, option, argv, usage) != DV_EXIT_OK)
@@ -98,7 +118,12 @@ static int parse_options(int argc, char **argv, struct set_options *set)
         dv_cli_error("--device is a device's number, not '%s'. `divvy devices` lists the numbers.", set->device);
         return DV_EXIT_USAGE;
     }
-    if (dv_cli_share_is_empty(&set->share) && !set->memory_bytes && !set->has_memory_request) {
+    bool is_empty = dv_cli_share_is_empty(&set->share) && !set->memory[0] && !set->memory_request[0];
+    if (set->forget && (!is_empty || set->save || set->device)) {
+        dv_cli_error("--forget takes no other option that changes a share.");
+        return DV_EXIT_USAGE;
+    }
+    if (is_empty && !set->forget) {
         dv_cli_error("nothing to change: give --request, --limit, --weight, --class, --memory or "
                      "--memory-request. "
                      "Example: "
@@ -130,7 +155,11 @@ static char *compose_path(const struct set_options *set)
     if (!path || !name)
         return NULL;
     bool is_session = dv_text_parse_number(set->whose, UINT64_MAX, &session) != -EINVAL;
-    fprintf(path, "/v1/%s/%s/share", is_session ? "sessions" : "tenants", name);
+    fprintf(path, "/v1/%s/%s/%s", is_session ? "sessions" : "tenants", name, set->forget ? "forget" : "share");
+    if (set->save) {
+        fprintf(path, "%ssave=yes", separator);
+        separator = "&";
+    }
     if (set->device) {
         fprintf(path, "%sdevice=%s", separator, set->device);
         separator = "&";
@@ -142,15 +171,17 @@ static char *compose_path(const struct set_options *set)
         fprintf(path, "%sclass=%s", separator, set->share.class);
         separator = "&";
     }
-    if (set->memory_bytes) {
-        fprintf(path, "%smemory=%" PRIu64, separator, set->memory_bytes);
+    if (set->memory[0]) {
+        fprintf(path, "%smemory=%s", separator, set->memory);
         separator = "&";
     }
-    if (set->has_memory_request)
-        fprintf(path, "%smemory_request=%" PRIu64, separator, set->memory_request_bytes);
+    if (set->memory_request[0])
+        fprintf(path, "%smemory_request=%s", separator, set->memory_request);
     fclose(path);
     return text;
 }
+
+static bool says_saved, says_forgotten; /* for the answer */
 
 static void print_table(const json_t *document)
 {
@@ -163,8 +194,13 @@ static void print_table(const json_t *document)
     size_t position;
     json_t *device;
 
+    if (says_forgotten) {
+        printf("nothing is saved for tenant %s any more; what it has now lasts until its last program ends\n", tenant);
+        return;
+    }
     if (json_array_size(devices) == 0) {
-        printf("%s uses no device whose time is shared now\n", tenant);
+        printf("%s uses no device whose time is shared now%s\n", tenant,
+               says_saved ? "; it has the share when its next program starts" : "");
         return;
     }
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
@@ -203,5 +239,7 @@ int dv_cli_set(int argc, char **argv)
         dv_cli_error("out of memory");
         return DV_EXIT_FAILED;
     }
+    says_saved = set.save;
+    says_forgotten = set.forget;
     return dv_http_show(&set.view, "POST", path, print_table);
 }

@@ -6,6 +6,7 @@
 #include "src/base/text.h"
 #include "src/cli/cli.h"
 #include "src/cli/http.h"
+#include "src/cli/load.h"
 #include "src/cli/table.h"
 #include "src/cli/values.h"
 
@@ -27,19 +28,26 @@ static const char usage[] =
     "cannot evict (kept). `divvy set` changes request, limit, weight, class, quota and kept\n"
     "memory.\n";
 
+static void add_share(struct dv_table *table, const json_t *of)
+{
+    char request[32], limit[32];
+
+    dv_value_format_share(request, sizeof request, json_integer_value(json_object_get(of, "request_ppm")));
+    dv_value_format_share(limit, sizeof limit, json_integer_value(json_object_get(of, "limit_ppm")));
+    dv_table_add(table, "%s", request);
+    dv_table_add(table, "%s", limit);
+    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(of, "weight")));
+    dv_table_add(table, "%s", dv_http_text(of, "class", "?"));
+}
+
 static void add_device(struct dv_table *table, const json_t *device)
 {
     static const char *const measured[] = {"entitled_ppm", "share_1s_ppm", "share_10s_ppm", "share_60s_ppm"};
     static const char *const sizes[] = {"memory_reserved_bytes", "memory_quota_bytes", "memory_request_bytes"};
-    char request[32], limit[32], share[32], used[32];
+    char share[32], used[32];
 
-    dv_value_format_share(request, sizeof request, json_integer_value(json_object_get(device, "request_ppm")));
-    dv_value_format_share(limit, sizeof limit, json_integer_value(json_object_get(device, "limit_ppm")));
     dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "index")));
-    dv_table_add(table, "%s", request);
-    dv_table_add(table, "%s", limit);
-    dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(device, "weight")));
-    dv_table_add(table, "%s", dv_http_text(device, "class", "?"));
+    add_share(table, device);
     for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
         dv_value_format_measured(share, sizeof share, json_object_get(device, measured[i]));
         dv_table_add(table, "%s", share);
@@ -62,11 +70,18 @@ static void add_tenant(struct dv_table *table, const json_t *tenant)
     for (size_t row = 0; row < (count ? count : 1); row++) {
         dv_table_add(table, "%s", dv_http_text(tenant, "name", "?"));
         dv_table_add(table, "%" PRId64, (int64_t)json_integer_value(json_object_get(tenant, "sessions")));
-        if (count)
+        if (count) {
             add_device(table, json_array_get(devices, row));
-        else
-            for (size_t cell = 2; cell < table->columns; cell++)
-                dv_table_add(table, "-");
+            continue;
+        }
+        size_t cell = 2;
+        if (json_object_get(tenant, "weight")) { /* it has no session, and its share is as configured */
+            dv_table_add(table, "-");
+            add_share(table, tenant);
+            cell = 7;
+        }
+        for (; cell < table->columns; cell++)
+            dv_table_add(table, "-");
     }
 }
 
@@ -82,19 +97,42 @@ static void print_table(const json_t *document)
     size_t position;
     json_t *tenant;
 
-    if (json_array_size(tenants) == 0) {
-        puts("no tenants: no program uses the shared devices now");
-        return;
-    }
     dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
     json_array_foreach(tenants, position, tenant) add_tenant(&table, tenant);
     dv_table_finish(&table);
 }
 
+static int show_none(const struct dv_cli_view *view)
+{
+    DV_AUTO_FREE char *body = NULL;
+    json_t *load = NULL;
+
+    int code = dv_http_get(view->daemon_directory, "/v1/devices", &body, &load);
+    if (code != DV_EXIT_OK)
+        return code;
+    dv_load_print(json_object_get(load, "devices"));
+    dv_load_print_none(load, "no tenant of yours has a program on the shared devices now; those of others have");
+    json_decref(load);
+    return DV_EXIT_OK;
+}
+
 int dv_cli_tenants(int argc, char **argv)
 {
     struct dv_cli_view view;
+    DV_AUTO_FREE char *body = NULL;
+    json_t *document = NULL;
 
     int code = dv_cli_parse_view(argc, argv, usage, 0, &view);
-    return code == DV_EXIT_OK ? dv_http_show(&view, "GET", "/v1/tenants", print_table) : code;
+    if (code == DV_EXIT_OK)
+        code = dv_http_get(view.daemon_directory, "/v1/tenants", &body, &document);
+    if (code != DV_EXIT_OK)
+        return code;
+    if (view.json)
+        fputs(body, stdout);
+    else if (json_array_size(json_object_get(document, "tenants")) == 0)
+        code = show_none(&view);
+    else
+        print_table(document);
+    json_decref(document);
+    return code;
 }

@@ -2,7 +2,9 @@
 #include "src/cli/values.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "src/policy/policy.h"
 
@@ -55,4 +57,52 @@ void dv_value_format_age(char *field, size_t bytes, double seconds)
         snprintf(field, bytes, "%luh%02lum", s / 3600, s / 60 % 60);
     else
         snprintf(field, bytes, "%lud%02luh", s / 86400, s / 3600 % 24);
+}
+
+void dv_value_format_part(char *field, size_t bytes, uint64_t part, uint64_t whole)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double unit = 1;
+    size_t i = 0;
+
+    while (i + 1 < sizeof units / sizeof units[0] && (double)whole / unit >= 1024) {
+        unit *= 1024;
+        i++;
+    }
+    snprintf(field, bytes, i ? "%.1f/%.1f %s" : "%.0f/%.0f %s", (double)part / unit, (double)whole / unit, units[i]);
+}
+
+void dv_value_format_clock(char *field, size_t bytes, const char *iso)
+{
+    struct tm utc = {0}, local, today;
+    time_t now = time(NULL);
+
+    if (!strptime(iso, "%Y-%m-%dT%H:%M:%SZ", &utc)) {
+        snprintf(field, bytes, "%s", iso);
+        return;
+    }
+    time_t when = timegm(&utc);
+    if (!localtime_r(&when, &local) || !localtime_r(&now, &today))
+        return;
+    bool is_today = local.tm_year == today.tm_year && local.tm_yday == today.tm_yday;
+    strftime(field, bytes, is_today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &local);
+}
+
+int dv_value_parse_seconds(const char *text, double *seconds)
+{
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"m", 60}, {"h", 3600}};
+    char *end;
+    double number = strtod(text, &end);
+
+    while (*end == ' ')
+        end++;
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(end, units[i].unit) == 0) {
+            *seconds = number * units[i].seconds;
+            return *seconds > 0 && *seconds <= 86400 ? 0 : -1;
+        }
+    return -1;
 }

@@ -19,4 +19,13 @@ void dv_value_format_duration(char *field, size_t bytes, double seconds);
 /* A long time for people: "12s", "3m05s", "1h02m", "2d03h". */
 void dv_value_format_age(char *field, size_t bytes, double seconds);
 
+/* Reads a time such as "500ms", "30s" or "10min". Returns 0, or -1: it is none, or not above 0. */
+int dv_value_parse_seconds(const char *text, double *seconds);
+
+/* A part of a size in the unit of the whole: "0.7/6.5 GiB". */
+void dv_value_format_part(char *field, size_t bytes, uint64_t part, uint64_t whole);
+
+/* A moment of ISO 8601 in local time: "17:24:02" if it was today, else with its date. */
+void dv_value_format_clock(char *field, size_t bytes, const char *iso);
+
 #endif

@@ -1,4 +1,5 @@
 /* divvy version: this program's version and the daemon's. */
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
@@ -38,6 +39,8 @@ int dv_cli_version(int argc, char **argv)
     printf("divvy %s\n", DIVVY_VERSION);
     if (document)
         printf("divvyd %s in %s\n", json_string_value(json_object_get(document, "version")), directory);
+    else if (error == -EACCES)
+        printf("divvyd in %s serves programs; it tells its version to operators only\n", directory);
     else if (error < 0)
         printf("divvyd: no daemon answers\n");
     json_decref(document);
