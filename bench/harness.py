@@ -20,6 +20,9 @@ import time
 import bars
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "lib"))
+
+import vendorchoice  # noqa: E402  (found through the line above)
 
 # A median that misses its bar by less than its own uncertainty is not called a miss. Minimum and maximum
 # allowance, as parts of the bar: bare against bare is no more exact than the minimum, and few or wild
@@ -92,6 +95,7 @@ def vendor_environment(cache, extra=None):
     env["POCL_CACHE_DIR"] = str(cache)
     env["DIVVY_CACHE"] = str(cache / "divvy")
     env["POCL_MEMORY_LIMIT"] = "4"
+    env.update(vendorchoice.environment())
     env.update(extra or {})
     return env
 
@@ -142,13 +146,15 @@ class Daemon:
         self.log = open(self.dir / "log", "w")
         command = [str(build_dir() / "src" / "arbiter" / "divvyd"), "--user", "--dir",
                    str(self.dir / "run")]
+        config = vendorchoice.config(config)
         if config:
             (self.dir / "config.yaml").write_text(config)
             command += ["--config", str(self.dir / "config.yaml")]
         if not os.access(command[0], os.X_OK):
             sys.exit(f"bench: {command[0]} is missing; build first, or try --compare bare")
         self.process = arrangement.start_daemon(
-            command, env=vendor_environment(scratch.cache, arrangement.vendor),
+            command, env=dict(vendor_environment(scratch.cache, arrangement.vendor),
+                              STATE_DIRECTORY=str(self.dir / "state")),
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self._await_ready()
 

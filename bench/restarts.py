@@ -2,6 +2,7 @@
 always have work. All results must be right, no call may fail, and over the whole run every tenant must have
 had its entitlement."""
 import argparse
+import json
 import random
 import signal
 import statistics
@@ -71,9 +72,9 @@ def measure(place, count, seconds, seed):
         trial = Trial(side, seconds, during=restarts)
         took = time.monotonic() - began
         deadline = time.monotonic() + 20
-        while '"sessions": []' not in side.divvy("ps", "--json") and time.monotonic() < deadline:
+        while json.loads(side.divvy("ps", "--json"))["sessions"] and time.monotonic() < deadline:
             time.sleep(0.1)
-        left = side.divvy("ps", "--json").count('"id"')
+        left = len(json.loads(side.divvy("ps", "--json"))["sessions"])
         side.divvy("check")
         shares = [100 * part for part in parts([sum(times) for times in trial.bins()])]
         print(f"\n{sum(restarts.done.values())} restarts in {took:.0f} s "

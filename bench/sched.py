@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import harness
-from harness import Arrangement, Daemon, Figure, Instance, Side
+from harness import Arrangement, Daemon, Figure, Instance, Side, vendorchoice
 
 SESSIONS, WAITING = 10_000, 1_000
 CROWDS = 8                        # processes that hold the sessions
@@ -50,7 +50,7 @@ class SystemDaemon(Daemon):
     def __init__(self, arrangement, scratch):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="daemon-", dir=scratch.dir))
         self.log = open(self.dir / "log", "w")
-        (self.dir / "config.yaml").write_text(config())
+        (self.dir / "config.yaml").write_text(vendorchoice.config(config()))
         command = [str(harness.build_dir() / "src" / "arbiter" / "divvyd"), "--dir",
                    str(self.dir / "run"), "--config", str(self.dir / "config.yaml"),
                    "--log-level", "warning"]

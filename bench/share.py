@@ -2,10 +2,13 @@
 from the kernels that really ran."""
 import argparse
 import math
+import os
 import pathlib
 import statistics
+import sys
 
 import harness
+from harness import vendorchoice
 from sharing import classes, drawing, latency, programs, simulated
 from sharing.figures import (AT_LEAST_NONE, AT_MOST_ALL, BASELINES, Figure, parts, print_table)
 from sharing.trial import (BIN_NS, NS_PER_MS, NS_PER_S, Place, Side, Tenant, Trial, Work)
@@ -16,8 +19,9 @@ HELD_OFF_POINTS = 5   # of what divvyd charges, on any machine
 WINDOW_BINS = 10   # one second
 QUICK_CLASS_ROWS = ["limit30", "request20", "request50", "request40"]
 
-SETTING = """\
-The device is PoCL with one thread, pinned to core 0; tenants, divvyd and the other threads of the
+POCL_SETTING = "PoCL with one thread, pinned to core 0"
+SETTING = f"""\
+The device is {POCL_SETTING}; tenants, divvyd and the other threads of the
 workers are on core 1. Each tenant is a user of its own. Shares are computed from the times at
 which kernels ran. elastic and fifo are policies of divvyd: fifo grants by arrival, as the
 queue of an accelerator does, and knows no shares. bare is without divvy: there Linux takes the core
@@ -446,6 +450,13 @@ FIGURES.update({method.__name__: method for method in (
     Bench.limit30, Bench.request50, classes.classes, classes.idle, classes.hoarding,
     Bench.join_leave, Bench.busy, Bench.slices, latency.latency,
     programs.programs, Bench.live, Bench.sim)})
+# Those whose tenants have one process each, so that without root a program can be a tenant.
+WITHOUT_USERS = ["equal2", "equal4", "equal8", "weights2to1", "one66among8", "limit30", "request50", "join_leave"]
+
+
+def setting(has_users):
+    text = SETTING if has_users else SETTING.replace("a user of its own", "a program of the same user")
+    return text.replace(POCL_SETTING, "that of another driver") if vendorchoice.directory() else text
 
 
 def main(arguments):
@@ -455,12 +466,17 @@ def main(arguments):
                         help="take only this figure; may be repeated")
     parser.add_argument("--plot", type=pathlib.Path, help="draw join_leave into this SVG file")
     options = parser.parse_args(arguments)
-    print(SETTING)
+    names = options.only or list(FIGURES)
+    has_users = os.geteuid() == 0
+    if not has_users and set(names) - set(WITHOUT_USERS):
+        sys.exit("bench: the tenants are users of their own, so this must be run by root; without root, "
+                 f"take these with --only: {' '.join(WITHOUT_USERS)}")
+    print(setting(has_users))
     figures = []
     with harness.Scratch() as scratch:
-        place = Place(scratch)
+        place = Place(scratch, has_users)
         bench = Bench(place, Plan(options.quick), options.plot)
-        for name in options.only or FIGURES:
+        for name in names:
             figures += FIGURES[name](bench)
     # the same label stands below several cases
     return harness.conclude("share", figures, "divvy", name=lambda figure: figure.key)

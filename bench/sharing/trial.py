@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import harness
+from harness import vendorchoice
 
 HOST_CORE = 1   # PoCL's one thread pins itself to core 0
 FIRST_UID = 20001   # tenants are users; numbers need no entry in /etc/passwd
@@ -70,6 +71,10 @@ class Tenant:
         words += [f"{key}: {value}" for key, value in self.share.items()]
         return "  - {" + ", ".join(words) + "}\n"
 
+    def run_options(self):
+        """The same share as options of divvy run, where each program is a tenant."""
+        return [word for key, value in self.share.items() for word in (f"--{key}", str(value))]
+
 
 class Log:
     """The kernels of one tenant: when each was asked for, began, ended, and was seen to be over."""
@@ -104,11 +109,13 @@ class Log:
 # ---- where trials run ----
 
 class Place:
-    """Device and hosts on cores of their own, a warm kernel cache, how long a round takes."""
+    """Device and hosts on cores of their own, a warm kernel cache, how long a round takes. Tenants are users, if
+    has_users, and else programs of this user."""
 
-    def __init__(self, scratch):
-        if os.geteuid() != 0:
+    def __init__(self, scratch, has_users=True):
+        if has_users and os.geteuid() != 0:
             sys.exit("bench: the tenants are users of their own, so this must be run by root")
+        self.has_users = has_users
         if os.cpu_count() < 2:
             sys.exit("bench: two cores are needed to keep device and hosts apart")
         self.scratch = scratch
@@ -152,16 +159,18 @@ class Side:
             self.start_daemon()
 
     def start_daemon(self):
-        config = f'devices:\n  - {{match: "*", policy: {self.name}}}\ntenants:\n'
-        config += "".join(tenant.rule(FIRST_UID + i) for i, tenant in enumerate(self.tenants))
-        (self.dir / "divvy.yaml").write_text(config)
+        config = f'devices:\n  - {{match: "*", policy: {self.name}}}\n'
+        if self.place.has_users:
+            config += "tenants:\n" + "".join(tenant.rule(FIRST_UID + i) for i, tenant in enumerate(self.tenants))
+        (self.dir / "divvy.yaml").write_text(vendorchoice.config(config))
         self.log = open(self.dir / "log", "a")
         self.launch()
 
     def launch(self):
         self.process = self.place.start(
             [str(harness.build_dir() / "src" / "arbiter" / "divvyd"), "--dir",
-             str(self.dir / "run"), "--config", str(self.dir / "divvy.yaml")],
+             str(self.dir / "run"), "--config", str(self.dir / "divvy.yaml"),
+             *([] if self.place.has_users else ["--user"])],
             env=self.place.vendor, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 15
         while not (self.dir / "run" / "session.sock").exists():
@@ -180,6 +189,13 @@ class Side:
             return self.place.vendor
         return dict({k: v for k, v in self.place.vendor.items() if not k.startswith("POCL_")},
                     DIVVY_DIR=str(self.dir / "run"))
+
+    def run_command(self, tenant_index):
+        """How a program of this tenant is started."""
+        uid = FIRST_UID + tenant_index
+        if not self.place.has_users:
+            return [harness.divvy_command(), "run", *self.tenants[tenant_index].run_options(), "--"]
+        return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", harness.divvy_command(), "run", "--"]
 
     def divvy(self, *arguments):
         """The command-line tool, as the operator; returns when the command has returned."""
@@ -208,11 +224,9 @@ class Process:
     def __init__(self, side, tenant_index, work, seconds, seed):
         self.side = side
         self.log = str(side.dir / f"kernels-{tenant_index}-{seed}")
-        uid = FIRST_UID + tenant_index
         command = []
         if side.name != "bare":   # bare knows no tenants, and its kernel cache is the caller's
-            command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
-                       harness.divvy_command(), "run", "--"]
+            command = side.run_command(tenant_index)
         command += work.command(side.place.round_ns, seconds, seed, self.log)
         self.errors = tempfile.TemporaryFile()
         self.process = side.place.start(command, env=side.environment(), stdin=subprocess.PIPE,
