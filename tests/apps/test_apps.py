@@ -16,6 +16,7 @@ import threading
 import pytest
 
 import divvytest
+import vendorchoice
 from programs import BY_NAME, PROGRAMS, cache_dir
 
 LONG = os.environ.get("DIVVY_LONG", "0") not in ("", "0")
@@ -133,6 +134,8 @@ def reference(tmp_path_factory):
                 runs[program.name] = run_bare(program, tmp_path_factory.mktemp("reference"))
             except Exception as reason:
                 runs[program.name] = reason
+        if isinstance(runs[program.name], Exception) and vendorchoice.directory():
+            pytest.skip(f"{program.name} fails on this driver without divvy, too")
         if isinstance(runs[program.name], Exception):
             raise AssertionError(f"no reference: {program.name} fails without divvy") \
                 from runs[program.name]
@@ -146,6 +149,14 @@ def assert_same(program, expected, actual):
     if program.same_launches:
         assert actual[1] == expected[1], \
             f"{expected[1]} kernel launches became {actual[1]}"
+
+
+def are_same(program, expected, actual):
+    try:
+        assert_same(program, expected, actual)
+    except AssertionError:
+        return False
+    return True
 
 
 def spoiled(value):
@@ -193,7 +204,10 @@ def test_same_through_divvy(program, path, reference, tmp_path):
         assert_same(program, expected, actual)
     except AssertionError:
         # Once in some hundred bare runs x264 gives another bitstream than in all others.
-        assert_same(program, reference(program, again=True), actual)
+        again = reference(program, again=True)
+        if vendorchoice.directory() and not are_same(program, expected, again):
+            pytest.skip(f"two runs of {program.name} on this driver without divvy differ")
+        assert_same(program, again, actual)
 
 
 def test_fallback_is_noticed(tmp_path):

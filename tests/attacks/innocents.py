@@ -88,7 +88,7 @@ def measure(daemon, seconds=PHASE_S):
 
 
 def assert_unharmed(daemon, attack, settle_s=1.0, seconds=PHASE_S):
-    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns. If a few
+    """Fails if an attack costs the innocents more than two busy loops do, by the median of turns (see judge). If a few
     turns say so, more are measured, and all of them count: others may use the machine, too.
 
     attack  makes a context manager within which the attack goes on
@@ -113,10 +113,11 @@ def judge(shares, tails):
         name, ", ".join("%.1f" % share for share in shares[name]),
         ", ".join("%.2f" % (1e3 * tail) for tail in tails[name])) for name in shares)
     print(words)
-    share = {name: statistics.median(values) for name, values in shares.items()}
-    tail = {name: statistics.median(values) for name, values in tails.items()}
-    unharmed = (share["attack"] >= share["busy loops"] - POINTS_MOST and
-                tail["attack"] <= LATENCY_FACTOR_MOST * tail["busy loops"] + LATENCY_NOISE_S)
+    # On few cores a share depends on which processes meet on one, and jumps between two values: medians of the same
+    # load differ. So the attack's median is compared with a bad turn beside busy loops, the worst quarter.
+    least_share = statistics.quantiles(shares["busy loops"], n=4)[0] - POINTS_MOST
+    most_tail = LATENCY_FACTOR_MOST * statistics.quantiles(tails["busy loops"], n=4)[2] + LATENCY_NOISE_S
+    unharmed = (statistics.median(shares["attack"]) >= least_share and statistics.median(tails["attack"]) <= most_tail)
     return None if unharmed else words
 
 

@@ -16,6 +16,8 @@ import tempfile
 import time
 import uuid
 
+import vendorchoice
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # The two ways data can travel. "unified" is what PoCL gets by default; "discrete" forces the
@@ -50,6 +52,7 @@ def binary(name):
     places = {
         "divvyd": "src/arbiter/divvyd",
         "divvy": "src/cli/divvy",
+        "divvy-sim": "src/sim/divvy-sim",
         "divvy-worker": "src/worker/divvy-worker",
         "libdivvy-opencl.so": "src/client/opencl/libdivvy-opencl.so",
     }
@@ -78,6 +81,9 @@ def bare_env():
            if not key.startswith(("DIVVY_", "OCL_ICD_", "OPENCL_"))}
     env.setdefault("POCL_MEMORY_LIMIT", "4")
     env.setdefault("POCL_CACHE_DIR", cache_dir())
+    if vendorchoice.directory():
+        env.update(vendorchoice.environment())
+        return env
     # Only the vendor's own platform: a divvy installed on this machine must not take its place.
     vendor = "/etc/OpenCL/vendors/pocl.icd"
     if os.path.exists(vendor):
@@ -154,6 +160,47 @@ def sanitizer_env(home):
             "TSAN_OPTIONS": common + ":second_deadlock_stack=1:suppressions=" + known}
 
 
+def identity(uid):
+    """How subprocess starts a program of this user; 0: of root."""
+    return {"user": uid, "group": uid, "extra_groups": []} if uid else {}
+
+
+class BusyPrograms:
+    """Programs that keep the device of a daemon busy. Use it as a context manager, which ends them.
+
+    turns  the path of the program of that name in tests/system/programs
+    """
+
+    def __init__(self, daemon, turns):
+        self.daemon = daemon
+        self.turns = turns
+        self.children = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for child in self.children:
+            child.kill()
+            child.communicate()
+
+    def start(self, uid=0, rounds=20000, pause_ms=0, seconds=600):
+        """Returns the process when it computes."""
+        pause = [str(pause_ms)] if pause_ms else []
+        child = subprocess.Popen([binary("divvy"), "run", "--", self.turns, str(rounds), str(seconds), *pause],
+                                 env=self.daemon.env(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 **identity(uid))
+        self.children.append(child)
+        assert child.stdout.readline() == "ready\n"
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        return child
+
+    def session(self, *args, **kwargs):
+        """The same; returns the number of its session."""
+        return self.daemon.session_of(self.start(*args, **kwargs).pid)["id"]
+
+
 class Daemon:
     """A divvyd of our own in a temporary directory. Use it as a context manager.
 
@@ -226,15 +273,18 @@ class Daemon:
         cmd = [self.program, "--dir", self.dir] + ([] if self.system else ["--user"])
         if os.environ.get("DIVVY_TEST_DIVVYD"):
             cmd += ["--worker", binary("divvy-worker")]
-        if self.config_text is not None:
+        config_text = vendorchoice.config(self.config_text)
+        if config_text is not None:
             config = os.path.join(self.home, "config.yaml")
             with open(config, "w") as out:
-                out.write(self.config_text)
+                out.write(config_text)
             cmd += ["--config", config]
         env = bare_env()
         env.pop("OCL_ICD_VENDORS", None)
+        env.update(vendorchoice.environment())
         env[MARK] = self.mark
         env["DIVVY_CACHE"] = os.path.join(cache_dir(), "divvy")
+        env["STATE_DIRECTORY"] = os.path.join(self.home, "state")
         if os.environ.get("DIVVY_TEST_DIVVYD"):
             env.update(sanitizer_env(self.home))
         env.update(self.extra_env)
@@ -297,6 +347,12 @@ class Daemon:
     def sessions(self):
         """What `divvy ps --json` lists."""
         return json.loads(self.cli("ps", "--json"))["sessions"]
+
+    def compile_kernels(self, turns, rounds=20000):
+        """Has kernels compiled, so that no measurement contains it. No session of it is left."""
+        done = self.run([turns, str(rounds), "0.1"])
+        assert done.returncode == 0, done
+        wait_for(lambda: not self.sessions(), 10, "the session that compiles does not end")
 
     def session_of(self, tenant_pid, within=10):
         """The listed session of a tenant process, waiting for it to appear."""

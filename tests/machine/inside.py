@@ -65,6 +65,7 @@ def test_the_daemon_runs():
     for unit in ("divvyd", "divvyd.socket", "divvyd-control.socket"):
         assert sh("systemctl", "is-active", unit).stdout == "active\n", unit
     assert sh("stat", "-fc", "%T", "/sys/fs/cgroup").stdout == "cgroup2fs\n"
+    assert os.listdir("/run/divvy/containers") == ["session.sock"]
 
 
 def test_the_filters_of_the_unit_hold():

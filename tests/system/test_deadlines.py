@@ -18,7 +18,7 @@ def endless(program):
         tenant = daemon.popen([program("endless")], stdout=subprocess.PIPE)
         started.append(tenant)
         assert tenant.stdout.readline() == "running\n"
-        divvytest.wait_for(lambda: any(s["state"] == "running" for s in daemon.sessions()), 10,
+        divvytest.wait_for(lambda: any(s["state"] == "computing" for s in daemon.sessions()), 10,
                            "it does not run")
         time.sleep(0.5)  # its kernel is compiled and begins
         return tenant

@@ -52,7 +52,7 @@ class Machine:
     def devices_of(self, session):
         """The numbers of the devices that a session is on, with the request that is kept there."""
         answer = json.loads(self.daemon.cli("explain", str(session), "--json"))
-        return {d["index"]: d["request_ppm"] for d in answer["devices"]}
+        return {d["index"]: d["of_tenant"]["request_ppm"] for d in answer["devices"]}
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_what_an_operator_sets_holds_on_devices_used_later(machine):
     session.say(lease.WANT, device=3)
     divvytest.wait_for(lambda: 3 in machine.devices_of(session.id), 10, "it does not join")
     answer = json.loads(machine.daemon.cli("explain", str(session.id), "--json"))
-    assert {d["index"]: (d["weight"], d["request_ppm"]) for d in answer["devices"]} == {
+    assert {d["index"]: (d["of_tenant"]["weight"], d["of_tenant"]["request_ppm"]) for d in answer["devices"]} == {
         0: (7, 200_000), 3: (7, 200_000)}
     session.close()
 
@@ -304,7 +304,7 @@ def test_cards_of_one_name_are_told_apart(addresses, uuids, domain):
         devices = listed(daemon)
         assert [d["pci"] for d in devices] == ["%04x:%02x:03.1" % (domain, 0x10 + i) for i in range(4)]
         assert [d["uuid"] for d in devices] == [UUID % i if uuids else "unknown" for i in range(4)]
-        assert devices[2]["pci"] in daemon.cli("devices")
+        assert devices[2]["pci"] in daemon.cli("devices", "-v")
 
 
 def test_what_a_vendor_does_not_say_is_unknown(machine):
@@ -489,7 +489,7 @@ def test_sets_that_do_not_fit_take_turns(two_slots):
         small.say(lease.WANT)
         assert small.hear(lease.QUIET_S) is None   # nor does it go before the second
         assert second.hear(lease.QUIET_S) is None
-        why = json.loads(two_slots.cli("explain", str(second.id), "--json"))["devices"][0]["why"]
+        why = json.loads(two_slots.cli("explain", str(second.id), "--json"))["devices"][0]["because"]
         assert "does not fit beside" in why
         first.say(lease.RELEASE, held)
         second.granted()

@@ -126,7 +126,7 @@ def test_a_kernel_that_keeps_the_device(daemon, program):
     before = divvytest.Leftovers(daemon)
     with evil(daemon, program, "hoard", "60") as child:
         session = daemon.session_of(child.pid)
-        divvytest.wait_for(lambda: "holds" in daemon.cli("explain", str(session["id"])), 20,
+        divvytest.wait_for(lambda: " uses device" in daemon.cli("explain", str(session["id"])), 20,
                            "it does not hold the device")
         time.sleep(0.5)
         with contextlib.closing(lease.Session(daemon)) as probe:

@@ -120,7 +120,7 @@ def test_a_limit_holds_back_who_is_alone(daemon, session, hold_s):
         over = time.monotonic() - began > 2
     assert held / (at - began) < 0.15
     # divvyd counts from the grant that it sends, which may be heard late
-    charged = json.loads(daemon.cli("explain", str(limited.id), "--json"))["devices"][0]["held_s"]
+    charged = json.loads(daemon.cli("explain", str(limited.id), "--json"))["devices"][0]["used_s"]
     assert charged / (at - began) > 0.05
 
 
@@ -174,6 +174,20 @@ def test_a_dead_or_stopped_holder_blocks_nobody(daemon, session, signum):
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+def test_sessions_end_where_no_time_is_shared_out():
+    """`divvy run` opens and closes such a session before it starts a program."""
+    with divvytest.Daemon('devices:\n  - match: "*"\n    policy: none\n') as daemon:
+        began = time.monotonic()
+        assert daemon.run(["true"]).returncode == 0
+        assert time.monotonic() - began < 10
+        session = Session(daemon)
+        assert len(daemon.sessions()) == 1
+        daemon.kill(signal.SIGUSR1)
+        daemon.start()
+        session.close()
+        divvytest.wait_for(lambda: not daemon.sessions(), 10, "a session is kept whose socket is closed")
 
 
 def test_thousand_sessions_leave_nothing():

@@ -41,7 +41,7 @@ class Live:
         child = subprocess.Popen(
             [divvytest.binary("divvy"), "run", *options, "--", self.turns, str(rounds), "600"],
             env={**self.daemon.env(), **(env or {})}, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, **identity(uid))
+            stdout=subprocess.PIPE, **divvytest.identity(uid))
         self.children.append(child)
         assert child.stdout.readline() == "ready\n"
         child.stdin.write("go\n")
@@ -56,7 +56,7 @@ class Live:
     def ask(self, *arguments, uid=0, code=0):
         """What `divvy ARGUMENTS` prints: its answer, or its complaint where one is expected."""
         done = subprocess.run([divvytest.binary("divvy"), *arguments], env=self.daemon.env(),
-                              text=True, capture_output=True, timeout=60, **identity(uid))
+                              text=True, capture_output=True, timeout=60, **divvytest.identity(uid))
         assert done.returncode == code, "divvy %s: code %d\n%s%s" % (
             " ".join(arguments), done.returncode, done.stdout, done.stderr)
         return done.stdout if code == 0 else done.stderr
@@ -89,10 +89,6 @@ class Live:
         divvytest.assert_median(part, low, high)
 
 
-def identity(uid):
-    return dict(user=uid, group=uid, extra_groups=[]) if uid else {}
-
-
 def share_of(device):
     return {key: device[key] for key in ("request_ppm", "limit_ppm", "weight", "class")}
 
@@ -102,7 +98,7 @@ def others_can_run(program):
     if os.geteuid() != 0:
         pytest.skip("needs to become other users")
     try:
-        subprocess.run([program("turns")], **identity(ANN))
+        subprocess.run([program("turns")], **divvytest.identity(ANN))
     except PermissionError:
         pytest.skip("other users cannot reach the build directory")
 
@@ -111,16 +107,11 @@ def live_daemon(program, **options):
     return divvytest.Daemon(env={"POCL_MAX_PTHREAD_COUNT": "1"}, **options)
 
 
-def compile_kernels(daemon, program):
-    daemon.run([program("turns"), str(SHORT), "0.1"])
-    divvytest.wait_for(lambda: not daemon.sessions(), 10, "its session does not end")
-
-
 @pytest.fixture
 def machine(program, others_can_run):
     """The machine's daemon, with ann and ben as tenants."""
     with live_daemon(program, config_text=CONFIG, system=True) as daemon:
-        compile_kernels(daemon, program)
+        daemon.compile_kernels(program("turns"), SHORT)
         live = Live(daemon, program("turns"))
         yield live
         live.stop()
@@ -130,7 +121,7 @@ def machine(program, others_can_run):
 def own(program):
     """A user's own daemon, where each program is a tenant."""
     with live_daemon(program) as daemon:
-        compile_kernels(daemon, program)
+        daemon.compile_kernels(program("turns"), SHORT)
         live = Live(daemon, program("turns"))
         yield live
         live.stop()
@@ -173,7 +164,8 @@ def test_limit_holds_a_lone_tenant_back(machine):
         machine.ask("set", "ann", "--limit", "100%")
         time.sleep(0.5)
         return limited / machine.work(2)[ann]
-    divvytest.assert_median(limited_to_free, 0.15, 0.4)
+    # Less on a machine that others use: time that they take from a kernel counts against the limit.
+    divvytest.assert_median(limited_to_free, 0.08, 0.4)
 
 
 def test_policy_changes_under_running_programs(machine):
@@ -185,8 +177,8 @@ def test_policy_changes_under_running_programs(machine):
     machine.assert_part(ann, ben, 0, 0.3, **lengths)  # one kernel each in turn favours long ones
     answer = json.loads(machine.ask("policy", "0", "elastic", "--slice", "4", "--json"))
     assert (answer["policy"], answer["slice_ns"]) == ("elastic", 4000000)
-    listed = machine.ask("devices").splitlines()[1].split()
-    assert listed[-7:] == ["elastic", "1", "4.0", "ms", "2", "unknown", "unknown"]
+    listed = machine.ask("devices", "-v").splitlines()[1].split()
+    assert listed[-5:] == ["1", "4.0", "ms", "unknown", "unknown"] and "elastic" in listed
     machine.assert_part(ann, ben, 0.4, 0.6, **lengths)
     assert "slices learned" in machine.ask("policy", "0", "elastic", "--slice", "learned")
 
@@ -240,7 +232,7 @@ def test_users_reach_nobody_else(machine):
     tenants = json.loads(machine.ask("tenants", "--json", uid=BEN))["tenants"]
     assert [t["name"] for t in tenants] == ["ben"]
     assert "ann" not in machine.ask("tenants", uid=BEN)
-    assert "of the tenant ben" in machine.ask("explain", str(ben), uid=BEN)
+    assert "tenant ben)" in machine.ask("explain", str(ben), uid=BEN)
     assert share_of(machine.on_device("ann")) == before
     assert json.loads(machine.ask("devices", "--json"))["devices"][0]["policy"] == "elastic"
 
@@ -288,7 +280,7 @@ else:
 def greedy(machine, what):
     return subprocess.Popen(
         [sys.executable, "-c", GREEDY, os.path.join(machine.daemon.dir, "control/control.sock"), what],
-        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **identity(BEN))
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **divvytest.identity(BEN))
 
 
 def test_a_user_takes_a_few_connections_and_no_more(machine):
@@ -297,6 +289,7 @@ def test_a_user_takes_a_few_connections_and_no_more(machine):
         count, words = child.stdout.readline().split(None, 1)
         assert int(count) == 8 and "too many connections" in words
         assert "too many" in machine.ask("tenants", uid=BEN, code=1)
+        assert "too many" in machine.ask("top", "-b", "-n", "1", uid=BEN, code=1)
         assert "ann" in machine.ask("tenants", uid=ANN)
         for _ in range(20):
             assert "ann" in machine.ask("tenants")
@@ -304,7 +297,7 @@ def test_a_user_takes_a_few_connections_and_no_more(machine):
 
     def answered():
         return subprocess.run([divvytest.binary("divvy"), "tenants"], env=machine.daemon.env(),
-                              capture_output=True, timeout=60, **identity(BEN)).returncode == 0
+                              capture_output=True, timeout=60, **divvytest.identity(BEN)).returncode == 0
     divvytest.wait_for(answered, 10, "the places of closed connections are not free")
 
 
@@ -333,25 +326,26 @@ def test_explain_says_who_holds_the_device(machine):
 
     def waiting():
         device = json.loads(machine.ask("explain", str(ann), "--json"))["devices"][0]
-        return device if device["state"] == "waits" and "(ben)" in device["why"] else None
+        return device if device["state"] == "waiting" and "tenant ben" in device["because"] else None
     device = divvytest.wait_for(waiting, 20, "ann never waits for ben")
-    assert "session %d (ben)" % ben in device["why"]
+    assert "session %d of tenant ben" % ben in device["because"]
     assert device["grants"] > 10 and device["slice_ms"] > 0 and device["kernel_ms"] > 0
-    assert device["entitled_ppm"] == 500000
+    assert device["of_tenant"]["entitled_ppm"] == 500000
 
     def told_to_ann():
         time.sleep(0.1)  # users may not ask more often than this
         device = json.loads(machine.ask("explain", str(ann), "--json", uid=ANN))["devices"][0]
-        assert "ben" not in device["why"] and "session" not in device["why"]
-        return "another tenant has used the device" in device["why"]
+        assert "ben" not in device["because"] and "session" not in device["because"]
+        return "another tenant has used the device" in device["because"]
     divvytest.wait_for(told_to_ann, 20, "ann is not told of another tenant")
 
     text = machine.ask("explain", str(ann))
-    assert text.startswith("session %d: turns, of the tenant ann\n" % ann)
-    assert "device 0: %s, policy elastic\n" % device["device"] in text
-    for label in ("state ", "why ", "last grant ", "so far ", "estimates ", "tenant has "):
+    assert text.startswith("session %d (turns 20000 600, tenant ann) " % ann)
+    assert "\n  Because " in text and "\n  Entitled  to 50%" in text and len(text.splitlines()) < 8
+    text = machine.ask("explain", "-v", str(ann))
+    for label in ("last grant ", "so far ", "estimates ", "tenant has "):
         assert "\n  " + label in text
-    rows = [line.split() for line in text.splitlines()[-3:]]
+    rows = [line.split() for line in text.splitlines()[-4:-1]]
     assert [row[0] for row in rows] == ["1", "10", "60"]
     assert all(row[3] == "50.0%" for row in rows)
     share, difference, bound = float(rows[0][2].rstrip("%")), float(rows[0][4]), float(rows[0][5])
@@ -366,9 +360,11 @@ def test_listings_show_shares(machine):
         shares = [t["devices"][0]["share_1s_ppm"] for t in tenants if t["name"] in ("ann", "ben")]
         return len(shares) == 2 and 900000 < sum(shares) <= 1010000 and min(shares) > 300000
     divvytest.wait_for(shares_are_right, 20, "the shares that are told are not those of two at work")
-    rows = [line.split() for line in machine.ask("ps").splitlines()]
-    assert rows[0][3] == "TENANT" and "SHARE" in rows[0]
-    assert {(row[0], row[3]) for row in rows[1:]} == {(str(ann), "ann"), (str(ben), "ben")}
+    load, *rows = machine.ask("ps").splitlines()
+    assert load.startswith("device 0 ") and " busy " in load and "2 sessions" in load, load
+    rows = [line.split() for line in rows]
+    assert rows[0][:4] == ["SESSION", "USER", "TENANT", "SHARE"]
+    assert {(row[0], row[2]) for row in rows[1:]} == {(str(ann), "ann"), (str(ben), "ben")}
     assert all(any(cell.endswith("%") for cell in row) for row in rows[1:])
     rows = [line.split() for line in machine.ask("tenants").splitlines()]
     assert [row[0] for row in rows] == ["TENANT", "ann", "ben"]
@@ -380,14 +376,14 @@ def test_run_asks_for_a_share(own):
     session = own.start("--request", "30%", "--limit", "60.5%", "--weight", "5",
                         "--class", "latency")
     tenant = json.loads(own.ask("explain", str(session), "--json"))
-    assert share_of(tenant["devices"][0]) == {
+    assert share_of(tenant["devices"][0]["of_tenant"]) == {
         "request_ppm": 300000, "limit_ppm": 605000, "weight": 5, "class": "latency"}
     # each program is a tenant of its own, and inherits what no option overrides
     session = own.start("--weight", "2", env={"DIVVY_REQUEST": "100000", "DIVVY_WEIGHT": "9",
                                               "DIVVY_LIMIT": ""})
     other = json.loads(own.ask("explain", str(session), "--json"))
     assert other["tenant"] != tenant["tenant"]
-    assert share_of(other["devices"][0]) == {
+    assert share_of(other["devices"][0]["of_tenant"]) == {
         "request_ppm": 100000, "limit_ppm": 1000000, "weight": 2, "class": "standard"}
     assert len(json.loads(own.ask("tenants", "--json"))["tenants"]) == 2, \
         "asking beforehand leaves no tenant behind"
@@ -443,7 +439,6 @@ def test_wrong_shares_are_refused_by_the_command_line(options, words, tmp_path):
     ("set nobody --weight 2", 1, "there is no tenant nobody"),
     ("set 999 --weight 2", 1, "there is no session 999"),
     ("set 1 --device x --weight 2", 2, "--device is a device's number"),
-    ("explain", 2, "needs an argument"),
     ("explain ann", 2, "SESSION is a number"),
     ("explain 999", 1, "there is no session 999"),
     ("policy 0", 2, "missing NAME"),
@@ -469,4 +464,4 @@ def quiet():
 
 
 def test_nothing_to_list(quiet):
-    assert quiet.ask("tenants") == "no tenants: no program uses the shared devices now\n"
+    assert quiet.ask("tenants").endswith("\nno program uses the shared devices now\n")

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 import uuid
 
 import pytest
@@ -85,6 +86,16 @@ def test_private_daemon_of_a_killed_program(alone, program):
     divvytest.wait_for(lambda: set(marked(mark)) <= before, divvytest.SOON_S,
                        lambda: "left: %s" % (set(marked(mark)) - before))
     assert divvy_run(alone, [program("compute"), "1", "0"]).returncode == 0
+
+
+def test_private_daemon_that_hangs(alone):
+    assert divvy_run(alone, ["true"]).returncode == 0
+    daemon, = [pid for pid in marked(alone[divvytest.MARK]) if open("/proc/%d/comm" % pid).read() == "divvyd\n"]
+    os.kill(daemon, signal.SIGSTOP)
+    began = time.monotonic()
+    done = divvy_run(alone, ["true"])
+    assert done.returncode == 125 and "runs, but has not answered for 10 s" in done.stderr, done
+    assert time.monotonic() - began < 18
 
 
 def test_private_daemon_that_was_killed(alone, program):

@@ -113,7 +113,7 @@ class Scene:
         done = self.daemon.run([program("compute"), "1", "0"], **kwargs)
         divvytest.wait_for(lambda: "intruder: done" in self.daemon.log, 20,
                            lambda: "the intruder did not come in: %s%s" % (done.stdout, done.stderr))
-        assert all(line.startswith("divvyd: session 1: | ") for line in self.daemon.log.splitlines()
+        assert all(re.match(r"(\S+ \S+ )?divvyd: session \d+: \| ", line) for line in self.daemon.log.splitlines()
                    if "intruder" in line), "a worker writes into divvyd's own log"
         found = re.findall(r"intruder: (.*): (ALLOWED|refused \(.*\))$", self.daemon.log, re.M)
         return {name: result == "ALLOWED" for name, result in found}

@@ -1,5 +1,6 @@
-/* turns ROUNDS SECONDS: says "ready", waits for a line, then keeps the device busy with kernels of
- * one length for that long, and says how many it ran. */
+/* turns ROUNDS SECONDS [PAUSE]: says "ready", waits for a line, then keeps the device busy with kernels of
+ * one length for that long, and says how many were finished by then. With PAUSE, it waits for each kernel and then
+ * pauses for so many milliseconds. */
 #include "check.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ int main(int argc, char **argv)
         return 2;
     cl_uint rounds = (cl_uint)strtoul(argv[1], NULL, 0);
     double seconds = strtod(argv[2], NULL);
+    unsigned pause_ms = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 0) : 0;
     cl_platform_id platform;
     cl_device_id device;
     cl_int error;
@@ -49,17 +51,22 @@ int main(int argc, char **argv)
     if (!fgets(line, sizeof line, stdin) && ferror(stdin))
         return 1;
     cl_event events[DEPTH] = {NULL};
-    unsigned long count = 0;
+    unsigned long count = 0, finished = 0;
     double end = dv_test_now_s() + seconds;
     while (dv_test_now_s() < end) {
         cl_event *event = &events[count % DEPTH];
         if (*event) {
             REQUIRE_CL(clWaitForEvents(1, event));
             REQUIRE_CL(clReleaseEvent(*event));
+            finished++;
         }
         REQUIRE_CL(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, 0, NULL, event));
         count++;
+        if (pause_ms) {
+            REQUIRE_CL(clFinish(queue));
+            dv_test_sleep_ms(pause_ms);
+        }
     }
-    printf("%lu\n", count);
+    printf("%lu\n", finished);
     return 0;
 }

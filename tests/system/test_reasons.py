@@ -1,0 +1,210 @@
+"""The reason for every refusal, wait and end, where a person looks for it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import divvytest
+
+
+def divvy(daemon, *arguments, code=0, env=None, **options):
+    done = subprocess.run([divvytest.binary("divvy"), *arguments], env={**daemon.env(), **(env or {})},
+                          capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == code, done
+    return done
+
+
+@pytest.fixture
+def daemon():
+    with divvytest.Daemon("sessions-per-user: 3\n") as daemon:
+        yield daemon
+
+
+def start(daemon, program, *arguments):
+    child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def stop(*children):
+    for child in children:
+        divvytest.kill_group(child)
+        child.stdout.close()
+
+
+def ended(daemon):
+    return {e["id"]: e for e in json.loads(daemon.cli("ps", "--ended", "--json"))["ended"]}
+
+
+def test_a_refusal_is_shown_on_the_screen(daemon, program, tmp_path):
+    """Without any option: a program that would only find no platform is not started."""
+    children = [start(daemon, program) for _ in range(3)]
+    trace = tmp_path / "started"
+    done = divvy(daemon, "run", "--", "touch", str(trace), code=125)
+    assert "no device for touch now" in done.stderr and "sessions-per-user" in done.stderr
+    assert not trace.exists()
+    refusals = [e for e in ended(daemon).values() if e["state"] == "refused"]
+    assert refusals and "sessions-per-user" in refusals[-1]["why"]
+    assert "sessions-per-user" in daemon.cli("explain", str(refusals[-1]["id"]))
+    stop(*children)
+
+
+def test_a_machine_without_a_driver_says_so(tmp_path):
+    with divvytest.Daemon(env={"DIVVY_VENDORS": str(tmp_path)}) as daemon:
+        done = divvy(daemon, "run", "--", "true")
+        assert "true is started, but finds no device now" in done.stderr
+
+
+def test_every_end_is_kept(daemon, program):
+    orderly = start(daemon, program)
+    session = daemon.session_of(orderly.pid)["id"]
+    time.sleep(0.5)
+    orderly.send_signal(signal.SIGUSR1)
+    assert orderly.wait(timeout=60) == 0
+    record = divvytest.wait_for(lambda: ended(daemon).get(session), 10, "its end is not kept")
+    assert record["state"] == "ended" and record["why"] == "its program ended"
+    assert record["commands"] > 0 and record["used_s"] > 0 and record["age_s"] > 0.4
+    assert record["started"] <= record["ended"] and record["ended"].endswith("Z")
+    daemon.await_log("session %d over: compute of " % session)
+    assert "its program ended" in daemon.cli("explain", str(session))
+
+    crashed = start(daemon, program)
+    facts = daemon.session_of(crashed.pid)
+    os.kill(facts["worker_pid"], signal.SIGKILL)
+    record = divvytest.wait_for(lambda: ended(daemon).get(facts["id"]), 10, "its end is not kept")
+    assert record["state"] == "crashed" and "its worker was ended by signal 9 (SIGKILL)" in record["why"]
+
+    victim = start(daemon, program)
+    facts = daemon.session_of(victim.pid)
+    assert "session %d (compute) ended" % facts["id"] in daemon.cli("end", str(facts["id"]))
+    record = divvytest.wait_for(lambda: ended(daemon).get(facts["id"]), 10, "its end is not kept")
+    assert record["state"] == "terminated" and "divvy end" in record["why"]
+    table = daemon.cli("ps", "--ended", "--no-trunc").splitlines()
+    assert table[0].split() == ["SESSION", "USER", "COMMAND", "ENDED", "USED", "WHY"] and len(table) >= 4
+    stop(orderly, crashed, victim)
+
+
+def test_ends_of_one_user_leave_those_of_others(program):
+    """A user whose sessions end all the time does not push out the records of others."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    with divvytest.Daemon("sessions-per-user: 1\n", system=True) as daemon:
+        other = daemon.popen([program("compute"), "1", "0"], user=20002, group=20002, extra_groups=[])
+        assert other.wait(timeout=60) == 0
+        keeper = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE, user=20001, group=20001,
+                              extra_groups=[])
+        assert keeper.stdout.readline() == "ready\n"
+        flood = ("import sys, types; sys.path.insert(0, %r); import leasechannel\n"
+                 "for i in range(1500):\n"
+                 "    try: leasechannel.Session(types.SimpleNamespace(dir=%r))\n"
+                 "    except Exception: pass\n" % (os.path.dirname(divvytest.__file__), daemon.dir))
+        subprocess.run([sys.executable, "-c", flood], user=20001, group=20001, extra_groups=[], timeout=120)
+        kept = ended(daemon).values()
+        assert any(e["uid"] == 20002 for e in kept), "the other user's record is gone"
+        assert 0 < sum(e["uid"] == 20001 for e in kept) <= 1024
+        stop(keeper)
+
+
+def test_explain_without_a_number(daemon, program):
+    assert "no session waits now" in daemon.cli("explain")
+    assert json.loads(daemon.cli("explain", "--json")) == []
+
+
+def test_commands_without_a_daemon(tmp_path):
+    for command in (["end", "training"], ["end", "7"], ["ps"]):
+        done = subprocess.run([divvytest.binary("divvy"), *command, "--daemon", str(tmp_path)], capture_output=True,
+                              text=True)
+        assert done.returncode == 1 and "no divvyd answers" in done.stderr, done
+
+
+def test_a_daemon_that_left_is_explained_at_once(daemon, program):
+    child = start(daemon, program)
+    daemon.kill(signal.SIGUSR1)
+    began = time.monotonic()
+    done = divvy(daemon, "ps", code=1)
+    assert time.monotonic() - began < 3
+    assert "left 1 program running, which waits until" in done.stderr
+    assert "Start it: divvyd --user --dir %s\n" % daemon.dir in done.stderr
+    daemon.start()
+    assert len(daemon.sessions()) == 1
+    stop(child)
+
+
+def test_doctor(daemon, program):
+    done = divvy(daemon, "doctor")
+    assert "a divvyd listens in" in done.stdout and "your programs are served" in done.stdout
+    assert done.stdout.endswith("0 faults\n")
+    children = [start(daemon, program) for _ in range(3)]
+    done = divvy(daemon, "doctor", code=1)
+    assert "FAULT your programs would be refused now: " in done.stdout and "1 fault\n" in done.stdout
+    stop(*children)
+    daemon.kill(signal.SIGKILL)
+    assert "has ended" in divvy(daemon, "doctor", code=1).stderr
+    daemon.start()
+
+
+def test_whoami(program):
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    config = "tenants-see-own: yes\ntenants:\n  - user: 20001\n    name: ann\n    request: 30%\n    may-request: 60%\n"
+    with divvytest.Daemon(config, system=True) as daemon:
+        divvytest.wait_for(lambda: json.loads(daemon.cli("devices", "--json"))["devices"], 10, "no devices")
+        said = divvy(daemon, "whoami", user=20001, group=20001, extra_groups=[]).stdout
+        assert "tenant     ann" in said and "request 30%" in said and "may have   request 60%" in said
+        assert "sessions   0 of at most" in said and "up to 100% can be requested" in said
+        assert "an operator" in divvy(daemon, "whoami").stdout
+    with divvytest.Daemon() as daemon:
+        assert "each of your programs is one" in divvy(daemon, "whoami").stdout
+
+
+@pytest.mark.parametrize("size, words", [("2", "would be 2 bytes"), ("2x", "is a size such as"), ("120%", "is a size")])
+def test_sizes_that_are_hardly_meant(daemon, size, words):
+    assert words in divvy(daemon, "set", "nobody", "--memory", size, code=2).stderr
+
+
+def test_tenants_get_advice_that_fits(program):
+    if os.geteuid() != 0:
+        pytest.skip("needs to become another user")
+
+    def ask(daemon, *command):
+        return subprocess.run([divvytest.binary("divvy"), *command], env=daemon.env(), capture_output=True, text=True,
+                              user=20001, group=20001, extra_groups=[])
+    with divvytest.Daemon("tenants-see-own: yes\n", system=True) as daemon:
+        done = ask(daemon, "check")
+        assert done.returncode == 1 and "only operators may check the ledger" in done.stderr
+        assert "tenants-see-own" not in done.stderr, "it is set"
+        assert "divvyd 0." in ask(daemon, "version").stdout
+    with divvytest.Daemon(system=True) as daemon:
+        done = ask(daemon, "version")
+        assert "serves programs; it tells its version to operators only" in done.stdout
+        assert "tenants-see-own" in ask(daemon, "ps").stderr
+
+
+def test_misspelt_commands(daemon):
+    assert "Did you mean `divvy tenants`?" in divvy(daemon, "tenant", code=2).stderr
+    assert "`divvy --help` lists the commands" in divvy(daemon, "frobnicate", code=2).stderr
+
+
+def test_a_daemon_that_hangs_is_named(daemon):
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        done = divvy(daemon, "ps", code=1)
+        assert "runs, but has not answered for 3 s" in done.stderr and "connections" not in done.stderr
+        assert time.monotonic() - began < 8
+        command = [divvytest.binary("divvy"), "run", "--", "true"]
+        with subprocess.Popen(command, env=daemon.env(), stderr=subprocess.PIPE, text=True) as late:
+            assert "has not answered for 3 s; waiting up to 30 s" in late.stderr.readline()
+            os.kill(daemon.pid, signal.SIGCONT)
+            assert late.wait(timeout=30) == 0
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
