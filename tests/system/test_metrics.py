@@ -64,6 +64,8 @@ def test_the_format_is_right(machine):
     machine.begin(ANN)
     text = machine.cli("metrics")
     assert samples(text)['divvy_device_sessions{device="0"}'] == 1
+    values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"\d+(\.\d{6}|\.\d{9})?", value) for value in values), values
     if not shutil.which("promtool"):
         pytest.skip("needs promtool")
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)

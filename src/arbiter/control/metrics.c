@@ -2,15 +2,20 @@
  * for each program that starts. */
 #include "src/arbiter/control/metrics.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/arbiter/control/private.h"
 
-#define SECONDS(ns) ((double)(ns) / DV_NS_PER_S)
-#define RATIO(ppm) ((double)(ppm) / DV_PPM)
-
 /* ---- values ---- */
+
+/* All are whole numbers, which are exact and quickly written. A family's unit says what one of them stands for. */
+enum unit {
+    COUNT,
+    NANOSECONDS, /* written as seconds */
+    MILLIONTHS,  /* written as a ratio */
+};
 
 /* What a sample is about: a device, and an account of tenants on it, or nothing. */
 struct subject {
@@ -19,75 +24,75 @@ struct subject {
     const struct dvd_account *account;
 };
 
-static double build_info(const struct subject *subject)
+static uint64_t build_info(const struct subject *subject)
 {
     (void)subject;
     return 1;
 }
 
-static double sessions(const struct subject *subject)
+static uint64_t sessions(const struct subject *subject)
 {
     return HASH_COUNT(subject->control->sessions->all);
 }
 
-static double ended(const struct subject *subject)
+static uint64_t ended(const struct subject *subject)
 {
-    return (double)subject->control->sessions->ends.of_kind[DVD_END_ORDERLY];
+    return subject->control->sessions->ends.of_kind[DVD_END_ORDERLY];
 }
 
-static double crashed(const struct subject *subject)
+static uint64_t crashed(const struct subject *subject)
 {
-    return (double)subject->control->sessions->ends.of_kind[DVD_END_CRASHED];
+    return subject->control->sessions->ends.of_kind[DVD_END_CRASHED];
 }
 
-static double terminated(const struct subject *subject)
+static uint64_t terminated(const struct subject *subject)
 {
-    return (double)subject->control->sessions->ends.of_kind[DVD_END_TERMINATED];
+    return subject->control->sessions->ends.of_kind[DVD_END_TERMINATED];
 }
 
-static double refused(const struct subject *subject)
+static uint64_t refused(const struct subject *subject)
 {
-    return (double)subject->control->sessions->ends.of_kind[DVD_END_REFUSED];
+    return subject->control->sessions->ends.of_kind[DVD_END_REFUSED];
 }
 
-static double device_busy(const struct subject *subject)
+static uint64_t device_busy(const struct subject *subject)
 {
-    return SECONDS(dvd_device_figures(subject->device).held_ns) / subject->device->policy.slots;
+    return dvd_device_figures(subject->device).held_ns / subject->device->policy.slots;
 }
 
-static double device_grants(const struct subject *subject)
+static uint64_t device_grants(const struct subject *subject)
 {
-    return (double)subject->device->grants;
+    return subject->device->grants;
 }
 
-static double device_sessions(const struct subject *subject)
+static uint64_t device_sessions(const struct subject *subject)
 {
     return subject->device->sessions;
 }
 
-static double device_waiting(const struct subject *subject)
+static uint64_t device_waiting(const struct subject *subject)
 {
     return subject->device->policy.waiting_sessions;
 }
 
-static double device_promised(const struct subject *subject)
+static uint64_t device_promised(const struct subject *subject)
 {
-    return RATIO(subject->device->promised_ppm);
+    return subject->device->promised_ppm;
 }
 
-static double device_memory(const struct subject *subject)
+static uint64_t device_memory(const struct subject *subject)
 {
-    return (double)subject->device->terms.capacity_bytes;
+    return subject->device->terms.capacity_bytes;
 }
 
-static double device_memory_used(const struct subject *subject)
+static uint64_t device_memory_used(const struct subject *subject)
 {
-    return (double)dvd_device_figures(subject->device).used_bytes;
+    return dvd_device_figures(subject->device).used_bytes;
 }
 
-static double device_unanswered(const struct subject *subject)
+static uint64_t device_unanswered(const struct subject *subject)
 {
-    return SECONDS(dvd_device_unanswered(subject->device));
+    return dvd_device_unanswered(subject->device);
 }
 
 static const struct dvd_account_device *counters(const struct subject *subject)
@@ -96,84 +101,85 @@ static const struct dvd_account_device *counters(const struct subject *subject)
 }
 
 /* Holds that are over, and those under way. */
-static double tenant_used(const struct subject *subject)
+static uint64_t tenant_used(const struct subject *subject)
 {
     dv_ns now = dvd_ledger_now(subject->device->ledger), used = counters(subject)->used_ns;
 
     for (struct dv_policy_session *s = subject->device->policy.holders.first; s; s = s->next)
         if (dvd_lease_of(s)->tenant->tenant->account == subject->account)
             used += now - s->granted_at;
-    return SECONDS(used) / subject->device->policy.slots;
+    return used / subject->device->policy.slots;
 }
 
-static double tenant_waited(const struct subject *subject)
+static uint64_t tenant_waited(const struct subject *subject)
 {
-    return SECONDS(counters(subject)->waited_ns);
+    return counters(subject)->waited_ns;
 }
 
-static double tenant_moving(const struct subject *subject)
+static uint64_t tenant_moving(const struct subject *subject)
 {
-    return SECONDS(counters(subject)->moving_ns);
+    return counters(subject)->moving_ns;
 }
 
-static double tenant_grants(const struct subject *subject)
+static uint64_t tenant_grants(const struct subject *subject)
 {
-    return (double)counters(subject)->grants;
+    return counters(subject)->grants;
 }
 
 /* The sum over the tenants of an account. */
-static double sum_tenants(const struct subject *subject, double (*value)(struct dvd_tenant_device *tenant))
+static uint64_t sum_tenants(const struct subject *subject, uint64_t (*value)(struct dvd_tenant_device *tenant))
 {
-    double sum = 0;
+    uint64_t sum = 0;
 
     for (const struct dvd_tenant *tenant = subject->account->tenants; tenant; tenant = tenant->next_of_account)
-        if (tenant->devices[subject->device->id.number])
-            sum += value(tenant->devices[subject->device->id.number]);
+        if (tenant->devices[subject->device->id.number] &&
+            __builtin_add_overflow(sum, value(tenant->devices[subject->device->id.number]), &sum))
+            return UINT64_MAX; /* quotas without a limit */
     return sum;
 }
 
-static double sessions_of(struct dvd_tenant_device *tenant)
+static uint64_t sessions_of(struct dvd_tenant_device *tenant)
 {
     return tenant->sessions;
 }
 
-static double waiting_of(struct dvd_tenant_device *tenant)
+static uint64_t waiting_of(struct dvd_tenant_device *tenant)
 {
     return tenant->policy.waiting_count;
 }
 
-static double request_of(struct dvd_tenant_device *tenant)
+static uint64_t request_of(struct dvd_tenant_device *tenant)
 {
-    return RATIO(tenant->policy.share.request_ppm);
+    return tenant->policy.share.request_ppm;
 }
 
-static double limit_of(struct dvd_tenant_device *tenant)
+static uint64_t limit_of(struct dvd_tenant_device *tenant)
 {
-    return RATIO(tenant->policy.share.limit_ppm);
+    return tenant->policy.share.limit_ppm;
 }
 
-static double entitled_of(struct dvd_tenant_device *tenant)
+static uint64_t entitled_of(struct dvd_tenant_device *tenant)
 {
-    return RATIO(dvd_tenant_figures(tenant).entitled_ppm);
+    return dvd_tenant_entitled_ppm(tenant);
 }
 
-static double reserved_of(struct dvd_tenant_device *tenant)
+static uint64_t reserved_of(struct dvd_tenant_device *tenant)
 {
-    return (double)tenant->memory.reserved;
+    return tenant->memory.reserved;
 }
 
-static double placed_of(struct dvd_tenant_device *tenant)
+static uint64_t placed_of(struct dvd_tenant_device *tenant)
 {
-    return (double)tenant->memory.placed;
+    return tenant->memory.placed;
 }
 
-static double quota_of(struct dvd_tenant_device *tenant)
+static uint64_t quota_of(struct dvd_tenant_device *tenant)
 {
-    return (double)tenant->memory.quota;
+    return tenant->memory.quota;
 }
 
 #define OF_TENANTS(name, value)                                                                                        \
-    static double name(const struct subject *subject)                                                                  \
+    static uint64_t name(const struct subject *subject)                                                                \
     {                                                                                                                  \
         return sum_tenants(subject, value);                                                                            \
     }
@@ -199,40 +205,48 @@ static const struct family {
     const char *name, *help;
     bool is_counter;
     enum scope scope;
-    double (*value)(const struct subject *subject);
+    enum unit unit;
+    uint64_t (*value)(const struct subject *subject);
 } families[] = {
-    {"divvy_build_info", "The version of divvyd.", false, OF_DAEMON, build_info},
-    {"divvy_sessions", "Sessions now.", false, OF_DAEMON, sessions},
-    {"divvy_sessions_ended_total", "Sessions that ended with their program.", true, OF_DAEMON, ended},
-    {"divvy_sessions_crashed_total", "Sessions whose worker ended under their program.", true, OF_DAEMON, crashed},
-    {"divvy_sessions_terminated_total", "Sessions that divvyd terminated.", true, OF_DAEMON, terminated},
-    {"divvy_sessions_refused_total", "Sessions that were refused.", true, OF_DAEMON, refused},
-    {"divvy_device_busy_seconds_total", "Time in which sessions held the device.", true, OF_DEVICE, device_busy},
-    {"divvy_device_grants_total", "Grants of the device.", true, OF_DEVICE, device_grants},
-    {"divvy_device_sessions", "Sessions that use the device.", false, OF_DEVICE, device_sessions},
-    {"divvy_device_waiting_sessions", "Sessions that wait for the device.", false, OF_DEVICE, device_waiting},
-    {"divvy_device_promised_ratio", "The sum of all requests in force.", false, OF_DEVICE, device_promised},
-    {"divvy_device_memory_bytes", "Memory of the device.", false, OF_DEVICE, device_memory},
-    {"divvy_device_memory_used_bytes", "Memory of the device in use.", false, OF_DEVICE, device_memory_used},
+    {"divvy_build_info", "The version of divvyd.", false, OF_DAEMON, COUNT, build_info},
+    {"divvy_sessions", "Sessions now.", false, OF_DAEMON, COUNT, sessions},
+    {"divvy_sessions_ended_total", "Sessions that ended with their program.", true, OF_DAEMON, COUNT, ended},
+    {"divvy_sessions_crashed_total", "Sessions whose worker ended under their program.", true, OF_DAEMON, COUNT,
+     crashed},
+    {"divvy_sessions_terminated_total", "Sessions that divvyd terminated.", true, OF_DAEMON, COUNT, terminated},
+    {"divvy_sessions_refused_total", "Sessions that were refused.", true, OF_DAEMON, COUNT, refused},
+    {"divvy_device_busy_seconds_total", "Time in which sessions held the device.", true, OF_DEVICE, NANOSECONDS,
+     device_busy},
+    {"divvy_device_grants_total", "Grants of the device.", true, OF_DEVICE, COUNT, device_grants},
+    {"divvy_device_sessions", "Sessions that use the device.", false, OF_DEVICE, COUNT, device_sessions},
+    {"divvy_device_waiting_sessions", "Sessions that wait for the device.", false, OF_DEVICE, COUNT, device_waiting},
+    {"divvy_device_promised_ratio", "The sum of all requests in force.", false, OF_DEVICE, MILLIONTHS, device_promised},
+    {"divvy_device_memory_bytes", "Memory of the device.", false, OF_DEVICE, COUNT, device_memory},
+    {"divvy_device_memory_used_bytes", "Memory of the device in use.", false, OF_DEVICE, COUNT, device_memory_used},
     {"divvy_device_unanswered_seconds", "How long a holder has not answered a recall; 0: not for long.", false,
-     OF_DEVICE, device_unanswered},
-    {"divvy_tenant_device_seconds_total", "Time in which the tenant held the device.", true, OF_TENANT, tenant_used},
+     OF_DEVICE, NANOSECONDS, device_unanswered},
+    {"divvy_tenant_device_seconds_total", "Time in which the tenant held the device.", true, OF_TENANT, NANOSECONDS,
+     tenant_used},
     {"divvy_tenant_wait_seconds_total", "Time that sessions of the tenant waited for the device.", true, OF_TENANT,
-     tenant_waited},
+     NANOSECONDS, tenant_waited},
     {"divvy_tenant_moving_seconds_total", "Time spent on bringing the tenant's memory to the device.", true, OF_TENANT,
-     tenant_moving},
-    {"divvy_tenant_grants_total", "Grants of the device to the tenant.", true, OF_TENANT, tenant_grants},
-    {"divvy_tenant_sessions", "Sessions of the tenant that use the device.", false, OF_PRESENT_TENANT, tenant_sessions},
+     NANOSECONDS, tenant_moving},
+    {"divvy_tenant_grants_total", "Grants of the device to the tenant.", true, OF_TENANT, COUNT, tenant_grants},
+    {"divvy_tenant_sessions", "Sessions of the tenant that use the device.", false, OF_PRESENT_TENANT, COUNT,
+     tenant_sessions},
     {"divvy_tenant_waiting_sessions", "Sessions of the tenant that wait for the device.", false, OF_PRESENT_TENANT,
-     tenant_waiting},
-    {"divvy_tenant_request_ratio", "The tenant's guaranteed share.", false, OF_PRESENT_TENANT, tenant_request},
-    {"divvy_tenant_limit_ratio", "The tenant's maximum share.", false, OF_PRESENT_TENANT, tenant_limit},
+     COUNT, tenant_waiting},
+    {"divvy_tenant_request_ratio", "The tenant's guaranteed share.", false, OF_PRESENT_TENANT, MILLIONTHS,
+     tenant_request},
+    {"divvy_tenant_limit_ratio", "The tenant's maximum share.", false, OF_PRESENT_TENANT, MILLIONTHS, tenant_limit},
     {"divvy_tenant_entitled_ratio", "The share that the tenant has if it always has work.", false, OF_PRESENT_TENANT,
-     tenant_entitled},
-    {"divvy_tenant_memory_bytes", "Memory that the tenant has allocated.", false, OF_PRESENT_TENANT, tenant_reserved},
+     MILLIONTHS, tenant_entitled},
+    {"divvy_tenant_memory_bytes", "Memory that the tenant has allocated.", false, OF_PRESENT_TENANT, COUNT,
+     tenant_reserved},
     {"divvy_tenant_memory_resident_bytes", "Memory of the tenant that is on the device.", false, OF_PRESENT_TENANT,
-     tenant_placed},
-    {"divvy_tenant_memory_quota_bytes", "Memory that the tenant may allocate.", false, OF_PRESENT_TENANT, tenant_quota},
+     COUNT, tenant_placed},
+    {"divvy_tenant_memory_quota_bytes", "Memory that the tenant may allocate.", false, OF_PRESENT_TENANT, COUNT,
+     tenant_quota},
 };
 #define FAMILY_COUNT (sizeof families / sizeof families[0])
 
@@ -251,10 +265,19 @@ static void escape(char *field, size_t bytes, const char *text)
     field[used] = '\0';
 }
 
+static void write_value(char *text, size_t bytes, uint64_t value, enum unit unit)
+{
+    if (unit == NANOSECONDS)
+        snprintf(text, bytes, " %" PRIu64 ".%09" PRIu64 "\n", value / DV_NS_PER_S, value % DV_NS_PER_S);
+    else if (unit == MILLIONTHS)
+        snprintf(text, bytes, " %" PRIu64 ".%06" PRIu64 "\n", value / DV_PPM, value % DV_PPM);
+    else
+        snprintf(text, bytes, " %" PRIu64 "\n", value);
+}
+
 static void write_sample(const struct family *family, const struct subject *subject, char *text, size_t bytes)
 {
     char name[2 * DV_MAX_TENANT_NAME];
-    double value = family->value(subject);
     size_t used = (size_t)snprintf(text, bytes, "%s", family->name);
 
     if (subject->account) {
@@ -266,7 +289,7 @@ static void write_sample(const struct family *family, const struct subject *subj
     } else if (family->value == build_info) {
         used += (size_t)snprintf(text + used, bytes - used, "{version=\"%s\"}", DIVVY_VERSION);
     }
-    snprintf(text + used, bytes - used, " %.17g\n", value);
+    write_value(text + used, bytes - used, family->value(subject), family->unit);
 }
 
 static bool has_sample(const struct family *family, const struct dvd_account *account, const struct dvd_device *device)

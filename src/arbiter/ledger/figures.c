@@ -45,10 +45,19 @@ struct dvd_device_figures dvd_device_figures(const struct dvd_device *device)
 
 /* ---- tenants ---- */
 
+uint32_t dvd_tenant_entitled_ppm(struct dvd_tenant_device *tenant)
+{
+    struct dvd_entitlements *entitlements = &tenant->device->entitlements;
+    dv_ns now = dvd_ledger_now(tenant->device->ledger);
+
+    if (dvd_entitlements_renew(entitlements, &tenant->device->policy, now) < 0)
+        return 0;
+    return dvd_entitlements_ppm(entitlements, &tenant->policy.share, dvd_entitlements_counts(&tenant->policy, now));
+}
+
 struct dvd_tenant_figures dvd_tenant_figures(struct dvd_tenant_device *tenant)
 {
     const struct dv_policy *policy = &tenant->device->policy;
-    struct dvd_entitlements *entitlements = &tenant->device->entitlements;
     dv_ns now = dvd_ledger_now(tenant->device->ledger);
     struct dvd_tenant_figures figures = {.share = tenant->policy.share,
                                          .sessions = tenant->sessions,
@@ -56,6 +65,7 @@ struct dvd_tenant_figures dvd_tenant_figures(struct dvd_tenant_device *tenant)
                                          .holding = tenant->policy.holding_count,
                                          .used_ns = tenant->policy.used_ns,
                                          .waited_ns = tenant->waited_ns,
+                                         .entitled_ppm = dvd_tenant_entitled_ppm(tenant),
                                          .is_at_limit = dv_policy_held_back(policy, &tenant->policy, now) != 0,
                                          .quota_bytes = tenant->memory.quota,
                                          .kept_bytes = tenant->memory.request,
@@ -67,10 +77,7 @@ struct dvd_tenant_figures dvd_tenant_figures(struct dvd_tenant_device *tenant)
         if (s->tenant == &tenant->policy)
             figures.used_ns += add_hold(&usage, policy, s, now);
     figures.had = read_windows(&usage, now);
-    if (dvd_entitlements_renew(entitlements, policy, now) == 0)
-        figures.entitled_ppm =
-            dvd_entitlements_ppm(entitlements, &tenant->policy.share, dvd_entitlements_counts(&tenant->policy, now));
-    dv_ns bound = dv_policy_error_bound(entitlements->longest_slice_ns, policy->longest_hold_ns);
+    dv_ns bound = dv_policy_error_bound(tenant->device->entitlements.longest_slice_ns, policy->longest_hold_ns);
     figures.bound_ppm = (uint32_t)dvd_min(bound / (DV_NS_PER_S / DV_PPM), DV_PPM);
     return figures;
 }

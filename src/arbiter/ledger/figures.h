@@ -62,6 +62,8 @@ struct dvd_lease_figures {
 
 struct dvd_device_figures dvd_device_figures(const struct dvd_device *device);
 struct dvd_tenant_figures dvd_tenant_figures(struct dvd_tenant_device *tenant);
+/* entitled_ppm alone: the rest takes longer. */
+uint32_t dvd_tenant_entitled_ppm(struct dvd_tenant_device *tenant);
 struct dvd_lease_figures dvd_lease_figures(const struct dvd_lease *lease);
 
 #endif
