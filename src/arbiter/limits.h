@@ -39,7 +39,7 @@
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
 #define DV_ORPHAN_TIMEOUT_US (300 * DV_MS)
 /* How long to wait for the zygote to report how a worker ended. */
-#define DV_STATUS_TIMEOUT_US (200 * DV_MS)
+#define DV_STATUS_TIMEOUT_US (1 * DV_S)
 /* From SIGTERM to SIGKILL when divvyd ends. */
 #define DV_STOP_TIMEOUT_US (1 * DV_S)
 #define DV_STATUS_DELAY_US (1 * DV_S) /* the line for the service manager may be this old */
