@@ -177,7 +177,7 @@ def conformance(surroundings):
     paths = "unified,discrete" if surroundings.is_processor() and not surroundings.quick else \
         "unified" if surroundings.is_processor() else "discrete"
     extent = ["--only", QUICK_TESTS] if surroundings.quick else ["--short"]
-    limit_s = 60 if surroundings.quick else 3600
+    limit_s = 2 * QUICK_S if surroundings.quick else 3600
     code, output = run(surroundings, [PYTHON, SOURCE / "tests" / "conformance" / "run", *extent, "--paths", paths],
                        limit_s)
     if code == 2:
@@ -199,7 +199,7 @@ def programs(surroundings):
     chosen = f"same_through_divvy and {path}"
     if surroundings.quick:
         chosen += f" and ({QUICK_PROGRAMS})"
-    limit_s = 60 if surroundings.quick else 7200
+    limit_s = 2 * QUICK_S if surroundings.quick else 7200
     code, output = run(surroundings, [PYTHON, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "tests/apps", "-k",
                                       chosen], limit_s)
     result.figures = [line for line in output.splitlines() if re.match(r"(PASSED|FAILED|ERROR|SKIPPED)\b", line)]
