@@ -289,16 +289,23 @@ class Daemon:
             env.update(sanitizer_env(self.home))
         env.update(self.extra_env)
         with open(self.log_path, "ab") as log:
+            begin = log.tell()
             self.process = subprocess.Popen(cmd, env=env, stdout=log, stderr=log,
                                             stdin=subprocess.DEVNULL, start_new_session=True,
                                             **self.identity)
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._accepts():
+        # A keeper has the sockets of an earlier daemon, which accept before this one does.
+        while not self._accepts() or not self._is_ready(begin):
             if self.process.poll() is not None:
                 raise AssertionError("divvyd ended at once with code %s" % self.process.returncode)
             if time.monotonic() > deadline:
                 raise AssertionError("divvyd did not open its socket")
             time.sleep(0.02)
+
+    def _is_ready(self, begin):
+        with open(self.log_path, "rb") as log:
+            log.seek(begin)
+            return b" is ready in " in log.read()
 
     def _accepts(self):
         for name, kind in (("session.sock", socket.SOCK_SEQPACKET), ("control/control.sock", socket.SOCK_STREAM)):

@@ -92,9 +92,7 @@ def test_running_containers_find_the_socket_of_the_next_daemon(daemon):
     first = os.stat(os.path.join(containers(daemon), "session.sock"))
     held = os.open(containers(daemon), os.O_PATH | os.O_DIRECTORY)
     try:
-        for pid in (daemon.keeper(), daemon.pid):   # the keeper would keep the socket
-            os.kill(pid, signal.SIGKILL)
-        daemon.process.wait(10)
+        daemon.kill_with_keeper()   # which would keep the socket
         daemon.start()
         assert not os.path.samestat(first, os.stat("session.sock", dir_fd=held))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:

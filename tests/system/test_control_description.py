@@ -43,7 +43,7 @@ def control():
     """Asks a daemon with a program that computes, and one that has ended."""
     turns = os.path.join(divvytest.build_dir(), "tests", "system", "programs", "turns")
     with divvytest.Daemon(CONFIG) as daemon:
-        daemon.run([turns, "2000", "0.1"])
+        daemon.compile_kernels(turns, 2000)
         child = subprocess.Popen([divvytest.binary("divvy"), "run", "--name", "long", "--", turns, "2000", "600"],
                                  env=daemon.env(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert child.stdout.readline() == "ready\n"

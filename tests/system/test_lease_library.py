@@ -125,10 +125,14 @@ def used_by(daemon, child):
 
 def share_of(daemon, first, second):
     """The part of the first in what both got, in percent, by the median of some windows."""
-    shares, before = [], (used_by(daemon, first), used_by(daemon, second))
+    def used():
+        """Of both at one moment."""
+        listed = {session["tenant_pid"]: session["used_s"] for session in daemon.sessions()}
+        return listed[first.pid], listed[second.pid]
+    shares, before = [], used()
     for _ in range(WINDOWS):
         time.sleep(WINDOW_S)
-        after = used_by(daemon, first), used_by(daemon, second)
+        after = used()
         mine, all_ = after[0] - before[0], sum(after) - sum(before)
         shares.append(100 * mine / all_)
         before = after
@@ -197,10 +201,11 @@ def test_as_many_at_a_time_as_there_are_slots(encoder):
 def test_all_commands_know_the_device(encoder):
     with divvytest.Daemon(CONFIG % 1) as daemon, Encoders(daemon, encoder) as encoders:
         child = encoders.start(limit=500000)
-        time.sleep(1.5)
+        divvytest.wait_for(lambda: used_by(daemon, child) > 0.5, 20, "it does not run")
         device = devices(daemon)[-1]
         assert (device["name"], device["type"], device["hidden"]) == ("encoder", "lease-only", False)
-        assert 0 < device["busy_1s_ppm"] < 600000 and device["sessions"] == 1
+        assert device["sessions"] == 1
+        divvytest.assert_median(lambda: time.sleep(1) or devices(daemon)[-1]["busy_1s_ppm"], 0, 600000)
         session = daemon.session_of(child.pid)
         assert session["worker_pid"] is None and session["command"] == "encoder"
         assert [place["name"] for place in session["devices"]] == ["encoder"]

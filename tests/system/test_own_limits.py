@@ -106,14 +106,17 @@ def test_a_shorter_deadline_ends_the_session(machine, program):
     other = None
     child = run(machine, ["--deadline", "1s"], [program("endless")])
     try:
+        divvytest.wait_for(lambda: any(s["state"] == "computing" for s in sessions(machine)["sessions"]), 30,
+                           "it does not run")
         time.sleep(2)
         assert child.poll() is None, "no other session waits"
         began = time.monotonic()
         other = run(machine, [], [program("turns"), "2000", "0.1"], stdin=subprocess.DEVNULL)
-        child.wait(timeout=15)
-        assert time.monotonic() - began < 10, "its own deadline counts, and not that of 20 s"
-        ended = sessions(machine, "--ended")["ended"]
-        assert any("1 s" in end["why"] or "1.0 s" in end["why"] for end in ended), ended
+        child.wait(timeout=30)
+        assert time.monotonic() - began < 18, "its own deadline counts, and not that of 20 s"
+        divvytest.wait_for(lambda: any("1 s" in end["why"] or "1.0 s" in end["why"]
+                                       for end in sessions(machine, "--ended")["ended"]), 10,
+                           lambda: "not ended by its deadline: %s" % sessions(machine, "--ended"))
     finally:
         for one in (child, other):
             if one:

@@ -127,7 +127,7 @@ def test_a_daemon_that_left_is_explained_at_once(daemon, program):
     daemon.kill(signal.SIGUSR1)
     began = time.monotonic()
     done = divvy(daemon, "ps", code=1)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10   # without the note it is 20 s
     assert "left 1 program running, which waits until" in done.stderr
     assert "Start it: divvyd --user --dir %s\n" % daemon.dir in done.stderr
     daemon.start()

@@ -61,6 +61,7 @@ def test_keys_with_their_defaults_change_nothing_for_a_program(program):
                        here(recipes.ALL_KEYS), re.M)
     assert len(plain) == 11, plain
     with divvytest.Daemon("\n".join(plain) + "\n", system=True) as daemon:
+        divvytest.wait_for(lambda: json.loads(daemon.cli("devices", "--json"))["devices"], 30, "no devices")
         done = daemon.run([program("compute"), "1", "0"], user=4101, group=4101, extra_groups=[])
         assert done.returncode == 0 and done.stderr == "", done.stderr
 
@@ -98,6 +99,7 @@ def test_two_groups_get_60_and_40(program):
 @root
 def test_programs_of_a_laptop_choose_their_share(program):
     with divvytest.Daemon(here(recipes.LAPTOP), system=True) as daemon:
+        divvytest.wait_for(lambda: json.loads(daemon.cli("devices", "--json"))["devices"], 30, "no devices")
         done = subprocess.run(
             [divvytest.binary("divvy"), "run", "--request", "70%", "--class", "latency", "--", program("compute"), "1",
              "0"], env=daemon.env(), user=4101, group=4101, extra_groups=[], capture_output=True, text=True, timeout=120)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 
@@ -32,7 +33,7 @@ class Terminal:
     """A program in a terminal of 80 columns and 24 lines."""
 
     def __init__(self, daemon, *arguments, env=None, uid=0, columns=80):
-        self.socket = "/tmp/dv-tmux-%d-%d" % (os.getpid(), uid)
+        self.socket = tempfile.mktemp(prefix="dv-tmux-", dir="/tmp")   # a server that ends still answers at its own
         self.identity = divvytest.identity(uid)
         words = " ".join([divvytest.binary("divvy"), *arguments])
         self.tmux("new-session", "-d", "-x", str(columns), "-y", "24", words + "; echo code $?; sleep 600",
@@ -205,11 +206,11 @@ def test_a_daemon_that_hangs_is_an_error(machine, terminal):
         screen.until(r"^divvy  ")
         os.kill(machine.pid, signal.SIGSTOP)
         try:
-            done = subprocess.run([*command, "-n", "1"], env=machine.env(), capture_output=True, text=True, timeout=8)
+            done = subprocess.run([*command, "-n", "1"], env=machine.env(), capture_output=True, text=True, timeout=20)
             assert done.returncode == 1 and "has not answered for 3" in done.stderr and "restart" in done.stderr
-            assert "has not answered for 3" in late.communicate(timeout=8)[1]
+            assert "has not answered for 3" in late.communicate(timeout=20)[1]
             assert late.returncode == 1
-            screen.until(r"^code 1", 8)
+            screen.until(r"^code 1", 20)
         finally:
             os.kill(machine.pid, signal.SIGCONT)
 
@@ -318,7 +319,7 @@ def test_prompts_stop_nothing(canned, keys):
         top.keys(keys)
         top.until("limit, such|show tenants")
     top.keys("C-c")
-    top.until(r"^code 0", 3)
+    top.until(r"^code 0")
 
 
 def test_a_prompt_notices_that_the_daemon_hangs(machine, terminal):
@@ -328,7 +329,7 @@ def test_a_prompt_notices_that_the_daemon_hangs(machine, terminal):
     top.until("show tenants")
     os.kill(machine.pid, signal.SIGSTOP)
     try:
-        top.until(r"^code 1", 8)
+        top.until(r"^code 1", 20)
     finally:
         os.kill(machine.pid, signal.SIGCONT)
 
@@ -381,8 +382,10 @@ def test_watchers_are_bounded(machine):
         assert json.loads(watcher.stdout.readline())["devices"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=20, **divvytest.identity(BEN))
     assert "too many callers watch" in refused.stdout
-    own = subprocess.run([*command, "--max-time", "1"], capture_output=True, text=True)
-    assert len(own.stdout.splitlines()) >= 5
+    own = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert all(json.loads(own.stdout.readline())["devices"] for _ in range(5))
+    own.kill()
+    own.communicate()
     for watcher in watchers:
         watcher.kill()
         watcher.communicate()
