@@ -75,7 +75,7 @@ struct dvd_tenant_figures dvd_tenant_figures(struct dvd_tenant_device *tenant)
 
     for (const struct dv_policy_session *s = figures.holding ? policy->holders.first : NULL; s; s = s->next)
         if (s->tenant == &tenant->policy)
-            figures.used_ns += add_hold(&usage, policy, s, now);
+            figures.used_ns += add_hold(&usage, policy, s, now) / policy->slots;
     figures.had = read_windows(&usage, now);
     dv_ns bound = dv_policy_error_bound(tenant->device->entitlements.longest_slice_ns, policy->longest_hold_ns);
     figures.bound_ppm = (uint32_t)dvd_min(bound / (DV_NS_PER_S / DV_PPM), DV_PPM);

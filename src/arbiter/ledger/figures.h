@@ -36,7 +36,7 @@ struct dvd_tenant_figures {
     uint32_t entitled_ppm; /* if it always has work */
     uint32_t bound_ppm;    /* by how much a second can differ from that */
     struct dvd_windows had;
-    dv_ns used_ns, waited_ns; /* so far, of all its sessions */
+    dv_ns used_ns, waited_ns; /* so far, of all its sessions; of the device's time, so a slot counts as a part of it */
     bool is_at_limit;         /* and waits for that reason */
     uint64_t quota_bytes, kept_bytes;
     uint64_t reserved_bytes, placed_bytes; /* allocated; of that on the device */
