@@ -210,6 +210,38 @@ static void tenants_have_terms(void **state)
     dvd_config_fini(&config);
 }
 
+static const char *warning_of(const char *text)
+{
+    static char warning[DV_CONFIG_WARNING_BYTES];
+    struct dvd_config config;
+
+    assert_int_equal(load(&config, text), 0);
+    memcpy(warning, config.warning, sizeof warning);
+    dvd_config_fini(&config);
+    return warning;
+}
+
+static void permissions_without_effect_are_named(void **state)
+{
+    (void)state;
+    assert_string_equal(warning_of("tenants:\n  - user: root\n    may-request: 50%\n"), "");
+    assert_string_equal(warning_of("tenants:\n  - name: x\n    may-weight: 2\n    members-may-change: yes\n"), "");
+    const char *two = warning_of("tenants:\n  - name: x\n    request: 60%\n    may-class: batch\n"
+                                 "  - name: y\n    request: 60%\n");
+    assert_non_null(strstr(two, "add up to 120%"));
+    assert_non_null(strstr(two, "; tenant rule 1: may-request, may-weight and may-class have no effect"));
+    assert_non_null(strstr(warning_of("tenants:\n  - cgroup: /job/*\n    per: cgroup\n    may-request: 5%\n"),
+                           "members-may-change: yes"));
+}
+
+static void requests_of_groups_are_for_one(void **state)
+{
+    (void)state;
+    REFUSED("tenants:\n  - group: root\n    request: 60%\n", 2, "each with 60%", "name: root");
+    assert_string_equal(warning_of("tenants:\n  - group: root\n    user: root\n    request: 60%\n"), "");
+    assert_string_equal(warning_of("tenants:\n  - group: root\n    request: 0%\n"), "");
+}
+
 static void memory_has_sizes(void **state)
 {
     struct dvd_config config;
@@ -495,6 +527,8 @@ int main(void)
         CONFIG_TEST(every_key_is_understood),
         CONFIG_TEST(devices_have_several_names),
         CONFIG_TEST(tenants_have_terms),
+        CONFIG_TEST(permissions_without_effect_are_named),
+        CONFIG_TEST(requests_of_groups_are_for_one),
         CONFIG_TEST(memory_has_sizes),
         CONFIG_TEST(nothing_but_comments_means_the_defaults),
         CONFIG_TEST(unknown_keys_are_named),

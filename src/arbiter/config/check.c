@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,6 +213,14 @@ static int read_memory(const struct dvd_position *position, const char *key, con
     return dvd_config_wrong(position, key, text);
 }
 
+/* A request for a group can be meant for all of it, and counts for each of its users. */
+static bool makes_many_of_group(const struct dvd_tenant_rule *rule)
+{
+    bool has_request = (rule->request && strspn(rule->request, "0%") != strlen(rule->request)) || rule->memory_request;
+
+    return rule->group && !rule->user && !rule->name && rule->per == DV_PER_DEFAULT && has_request;
+}
+
 /* The names that divvyd gives tenants itself begin with a slash, or a word and a colon, see name_tenant in
  * identity.c, and a number is a session. A configured name like one of those would be ambiguous. Without a
  * pattern, users who can make cgroups could make tenants. */
@@ -235,7 +244,7 @@ static int check_identity(const struct dvd_position *position, const struct dvd_
     /* Elsewhere users can make cgroups of any name. */
     if (rule->cgroup && rule->cgroup[0] != '/')
         return dvd_config_wrong(position, "cgroup", rule->cgroup);
-    if (rule->group && (rule->request || rule->memory_request) && !rule->name && rule->per == DV_PER_DEFAULT) {
+    if (makes_many_of_group(rule)) {
         snprintf(position->error, position->error_bytes,
                  "%s:%d: \"group: %s\" with a request makes a tenant of each of its users, each with %s; expected "
                  "\"name: %s\" for one tenant of all of them, or \"per: user\" for one tenant each",
@@ -296,6 +305,40 @@ static bool is_first_of_name(const struct dvd_config_file *file, uint64_t index)
     return true;
 }
 
+/* Adds to what is allowed and hardly meant. */
+static void warn(struct dvd_config *config, const char *format, ...)
+{
+    size_t used = strlen(config->warning);
+    va_list args;
+
+    if (used)
+        used += (size_t)snprintf(config->warning + used, sizeof config->warning - used, "; ");
+    if (used >= sizeof config->warning)
+        return;
+    va_start(args, format);
+    vsnprintf(config->warning + used, sizeof config->warning - used, format, args);
+    va_end(args);
+}
+
+/* Programs may raise the share of their tenant only where the tenant is one user's, or the rule lets its members. */
+static void find_idle_permissions(struct dvd_config *config)
+{
+    const struct dvd_config_file *file = config->file;
+
+    for (uint64_t i = 0; i < file->tenants_count; i++) {
+        const struct dvd_tenant_rule *rule = &file->tenants[i];
+        if (!dvd_tenant_rule_is_for_several(rule) || rule->members_may_change ||
+            (!rule->may_request && !rule->may_weight && !rule->may_class))
+            continue;
+        warn(config,
+             "tenant rule %llu: may-request, may-weight and may-class have no effect on a tenant of several users "
+             "without "
+             "\"members-may-change: yes\"",
+             (unsigned long long)i + 1);
+        return;
+    }
+}
+
 /* Requests of tenants that exist once each. More than 100 % can be meant on a machine with several devices. */
 static void add_up_requests(struct dvd_config *config)
 {
@@ -312,10 +355,10 @@ static void add_up_requests(struct dvd_config *config)
         count++;
     }
     if (sum > DV_PPM)
-        snprintf(config->warning, sizeof config->warning,
-                 "the requests of %u tenants add up to %g%%: a device can keep 100%%, so programs of some tenants are "
-                 "refused while all others run",
-                 count, (double)sum / (DV_PPM / 100.0));
+        warn(config,
+             "the requests of %u tenants add up to %g%%: a device can keep 100%%, so programs of some tenants are "
+             "refused while all others run",
+             count, (double)sum / (DV_PPM / 100.0));
 }
 
 static int check_tenants(struct dvd_config *config, struct dvd_position position)
@@ -328,6 +371,7 @@ static int check_tenants(struct dvd_config *config, struct dvd_position position
             return status;
     }
     add_up_requests(config);
+    find_idle_permissions(config);
     return 0;
 }
 

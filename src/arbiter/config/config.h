@@ -85,11 +85,18 @@ struct dvd_tenant_rule {
     char *host_memory;                   /* "4GiB" for bytes beyond a device's memory; NULL: no own limit */
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
+    int members_may_change;
     /* parsed */
     uid_t uid;
     gid_t gid;
     struct dvd_tenant_terms terms;
 };
+
+/* Whether programs of more than one user can belong to a tenant that this rule names. */
+static inline bool dvd_tenant_rule_is_for_several(const struct dvd_tenant_rule *rule)
+{
+    return !rule->user && (rule->name || rule->per == DV_PER_GROUP || rule->per == DV_PER_CGROUP);
+}
 
 /* The file's contents, as the schema lays them out. Absent keys are zero. */
 struct dvd_config_file {

@@ -78,6 +78,7 @@ static const struct {
     {"may-weight", "a number from 1 to 10000"},
     {"class", DV_CLASS_WORDS},
     {"may-class", DV_CLASS_WORDS},
+    {"members-may-change", "yes or no"},
 };
 
 const char *dvd_config_hint(const char *key)

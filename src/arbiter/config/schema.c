@@ -99,6 +99,8 @@ const cyaml_schema_field_t dvd_tenant_fields[] = {
     CYAML_FIELD_STRING_PTR("may-request", OPTIONAL_POINTER, struct dvd_tenant_rule, may_request, 1, SHARE_TEXT_MAX),
     CYAML_FIELD_UINT_PTR("may-weight", OPTIONAL_POINTER, struct dvd_tenant_rule, may_weight),
     CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dvd_tenant_rule, may_class, class_words, COUNT(class_words)),
+    CYAML_FIELD_ENUM("members-may-change", OPTIONAL_ENUM, struct dvd_tenant_rule, members_may_change, yes_no,
+                     COUNT(yes_no)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_tenant_rule, dvd_tenant_fields)};

@@ -249,12 +249,10 @@ static struct dvd_tenant_terms default_terms(bool of_user)
     return terms;
 }
 
-/* Whether programs of more than one user can belong to a tenant that this rule names. */
+/* Whether only operators change the share of a tenant that this rule names. */
 static bool is_shared(const struct dvd_config *config, const struct dvd_tenant_rule *rule)
 {
-    if (config->of_user || rule->user)
-        return false;
-    return rule->name || rule->per == DV_PER_GROUP || rule->per == DV_PER_CGROUP;
+    return !config->of_user && !rule->members_may_change && dvd_tenant_rule_is_for_several(rule);
 }
 
 bool dvd_identity_is_shared(const struct dvd_config *config, const char *name)
@@ -265,6 +263,7 @@ bool dvd_identity_is_shared(const struct dvd_config *config, const char *name)
         return false;
     if (rule)
         return is_shared(config, rule);
+    /* of a cgroup or a group; its next session shows what its rule says */
     bool is_one_users =
         strncmp(name, "uid:", 4) == 0 || strncmp(name, "pid:", 4) == 0 || strncmp(name, "session:", 8) == 0;
     return name[0] == '/' || (strchr(name, ':') && !is_one_users);
