@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -52,6 +53,31 @@ def test_a_refusal_is_shown_on_the_screen(daemon, program, tmp_path):
     assert refusals and "sessions-per-user" in refusals[-1]["why"]
     assert "sessions-per-user" in daemon.cli("explain", str(refusals[-1]["id"]))
     stop(*children)
+
+
+def test_a_refusal_names_the_tenant(program):
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    config = "tenants:\n  - {user: root, name: early, request: 100%}\n  - {name: late, request: 50%}\n"
+    with divvytest.Daemon(config, system=True) as daemon:
+        child = start(daemon, program)
+        done = subprocess.run([divvytest.binary("divvy"), "run", "--", "true"], env=daemon.env(), capture_output=True,
+                              text=True, **divvytest.identity(20001))
+        assert done.returncode == 125, done
+        refusal = [e for e in ended(daemon).values() if e["state"] == "refused"][-1]
+        assert refusal["tenant"] == "late" and "50%" in refusal["why"]
+        stop(child)
+
+
+def test_a_library_of_another_release_leaves_its_reason(daemon):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(os.path.join(daemon.dir, "session.sock"))
+        client.send(bytes(544))
+        assert client.recv(4096)
+    refusal = divvytest.wait_for(lambda: list(ended(daemon).values()), 10, "it is not kept")[-1]
+    assert refusal["state"] == "refused" and refusal["command"]
+    assert "not a divvy hello" in refusal["why"]
+    assert "not a divvy hello" in daemon.cli("explain", str(refusal["id"]))
 
 
 def test_a_machine_without_a_driver_says_so(tmp_path):

@@ -127,7 +127,10 @@ static void fill(struct dvd_end_record *end, const struct dvd_session *session)
                                    .commands = figures.commands,
                                    .memory_peak_bytes = lessee->reserved_peak};
     dv_text_copy(end->user, sizeof end->user, session->user);
-    dv_text_copy(end->tenant, sizeof end->tenant, lessee->tenant ? lessee->tenant->name : "");
+    dv_text_copy(end->tenant, sizeof end->tenant,
+                 lessee->tenant            ? lessee->tenant->name
+                 : session->refused_tenant ? session->refused_tenant
+                                           : "");
     dv_text_copy(end->command, sizeof end->command, session->command);
     dv_text_copy(end->command_line, sizeof end->command_line, figures.command_line);
     dv_text_copy(end->why, sizeof end->why, session->ended_because[0] ? session->ended_because : "its program ended");
@@ -152,6 +155,18 @@ void dvd_ends_note(struct dvd_ends *ends, const struct dvd_session *session)
     bool is_short = end->kind == DVD_END_ORDERLY && end->lasted_ns < DV_NS_PER_S;
     if (end->kind != DVD_END_REFUSED && (!is_short || dv_log_within(&ends->short_ends, DV_SHORT_ENDS_PER_S)))
         write_line(end);
+}
+
+void dvd_ends_note_refusal(struct dvd_ends *ends, const struct dvd_end_record *refusal)
+{
+    struct dvd_end_record *end = add_record(ends, refusal->uid);
+
+    ends->of_kind[DVD_END_REFUSED]++;
+    if (!end)
+        return;
+    *end = *refusal;
+    end->kind = DVD_END_REFUSED;
+    end->started = end->ended = time(NULL);
 }
 
 uint64_t dvd_ends_kept(const struct dvd_ends *ends)

@@ -53,6 +53,8 @@ struct dvd_ends {
 
 /* Notes the end of a session, and writes a line about it into the log. */
 void dvd_ends_note(struct dvd_ends *ends, const struct dvd_session *session);
+/* Notes that a program got no session. Of the record id, uid, pid, user, command and why are given. */
+void dvd_ends_note_refusal(struct dvd_ends *ends, const struct dvd_end_record *refusal);
 /* A session that ended within the last hour, or NULL. */
 const struct dvd_end_record *dvd_ends_find(const struct dvd_ends *ends, struct dvd_session_id id);
 /* How many are kept; and the one at a place from 0 (the oldest) on, or NULL when it is too old. */

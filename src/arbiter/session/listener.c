@@ -105,6 +105,13 @@ static void refuse(struct dvd_pending *pending, enum dv_welcome_status status, c
     pending_destroy(pending);
 }
 
+/* Of a program that asked for a session: people find the reason later, too. */
+static void turn_away(struct dvd_pending *pending, enum dv_welcome_status status, const char *text)
+{
+    dvd_session_note_refusal(pending->listener->sessions, &pending->peer, text);
+    refuse(pending, status, text);
+}
+
 /* The newest version both sides speak, 0 when there is none. */
 static uint16_t common_version(const struct dv_hello *hello)
 {
@@ -142,8 +149,8 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
     char text[DV_MAX_MESSAGE_TEXT];
 
     if (!length_makes_sense(hello, length) || hello->magic != DV_WIRE_MAGIC) {
-        refuse(pending, DV_WELCOME_REFUSED,
-               "the first message is not a divvy hello; is another program using this socket?");
+        turn_away(pending, DV_WELCOME_REFUSED,
+                  "the first message is not a divvy hello; is another program using this socket?");
         return;
     }
     uint16_t version = common_version(hello);
@@ -152,26 +159,26 @@ static void take_hello(struct dvd_pending *pending, const struct dv_hello *hello
                  "the client library speaks protocol versions %u to %u and divvyd %s speaks %d to "
                  "%d: install the same release of both, then restart divvyd or the program",
                  hello->version_oldest, hello->version, DIVVY_VERSION, DV_WIRE_VERSION_OLDEST, DV_WIRE_VERSION);
-        refuse(pending, DV_WELCOME_VERSION, text);
+        turn_away(pending, DV_WELCOME_VERSION, text);
         return;
     }
     if ((hello->api != DV_API_OPENCL && hello->api != DV_API_LEASE) || hello->present_as > DV_PRESENT_AS_ACCELERATOR ||
         !share_makes_sense(hello) || !choice_makes_sense(hello)) {
         snprintf(text, sizeof text, "the hello asks for something that divvyd %s does not know (api %u, present-as %u)",
                  DIVVY_VERSION, hello->api, hello->present_as);
-        refuse(pending, DV_WELCOME_REFUSED, text);
+        turn_away(pending, DV_WELCOME_REFUSED, text);
         return;
     }
     if (dvd_peer_may_open_sessions(pending->listener->sessions->config, pending->fd, &pending->peer, text,
                                    sizeof text) < 0) {
-        refuse(pending, DV_WELCOME_REFUSED, text);
+        turn_away(pending, DV_WELCOME_REFUSED, text);
         return;
     }
     struct dvd_process *process =
         dvd_process_of_peer(&pending->listener->sessions->processes, pending->fd, pending->peer.pid, pending->peer.uid);
     if (!process) {
         snprintf(text, sizeof text, "the calling process cannot be identified: %s", strerror(errno));
-        refuse(pending, DV_WELCOME_REFUSED, text);
+        turn_away(pending, DV_WELCOME_REFUSED, text);
         return;
     }
     struct dvd_sessions *sessions = pending->listener->sessions;

@@ -382,6 +382,7 @@ void dvd_session_free(struct dvd_session *session)
     sessions->descriptors_free += session->descriptors;
     free(session->lessee.leases);
     free(session->turned_away);
+    free(session->refused_tenant);
     free(session->choice);
     free(session);
     dvd_idle_release(sessions->idle);

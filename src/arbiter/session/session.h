@@ -71,6 +71,7 @@ struct dvd_session {
     bool same_devices;                   /* as an earlier session of the program had them */
     bool lease_only;                     /* its device is a lease-only one */
     struct dv_lease_message late_answer; /* sent once its program can read the reason; type 0: there is none */
+    char *refused_tenant;                /* that did not admit it; NULL: it was admitted, or is no tenant's */
     char *turned_away;                   /* why it could not use a device that it wanted; NULL: it could */
 
     struct dvd_process *process;
@@ -154,6 +155,8 @@ void dvd_sessions_fini(struct dvd_sessions *sessions);
  * is refused. */
 void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
                        const struct dv_hello *hello, uint16_t version, const struct ucred *peer);
+/* Keeps the reason why a program got no session although its hello was read. */
+void dvd_session_note_refusal(struct dvd_sessions *sessions, const struct ucred *peer, const char *why);
 /* Starts waiting sessions as far as possible now. */
 void dvd_sessions_advance(struct dvd_sessions *sessions);
 /* The zygote has ended: the workers that it was asked for are not forked. */
@@ -177,11 +180,12 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
 
 /* What a reload has changed, as lines of text. */
 struct dvd_reload {
+    bool is_restart; /* the sessions are an earlier daemon's: terms that are the same are not set again */
     unsigned changes;
     char text[8192];
 };
 
-/* Gives tenants that have sessions the terms of the new configuration. */
+/* Gives tenants that have sessions the terms of the configuration. */
 void dvd_sessions_apply_config(struct dvd_sessions *sessions, struct dvd_reload *reload);
 
 /* Writes saved shares to their file. Returns 0 or a negative errno. */

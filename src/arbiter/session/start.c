@@ -158,6 +158,8 @@ static int admit(struct dvd_session *session, char *text, size_t bytes)
         return -EACCES;
     }
     int status = dvd_lessee_admit(&session->lessee, &identity, &session->change, text, bytes);
+    if (status < 0)
+        session->refused_tenant = strdup(identity.name);
     if (status == 0 && session->lessee.change_ignored && dv_log_within(&sessions->refusals, DV_REFUSALS_PER_S))
         dv_info("session %llu (%s): the requested share is ignored because tenant %s has several users", ID(session),
                 session->user, identity.name);
@@ -369,6 +371,16 @@ static struct dvd_session_id next_id(struct dvd_sessions *sessions)
     if (sessions->state->header)
         atomic_store(&sessions->state->header->last_session, id);
     return DVD_SESSION_ID(id);
+}
+
+void dvd_session_note_refusal(struct dvd_sessions *sessions, const struct ucred *peer, const char *why)
+{
+    struct dvd_end_record end = {.id = next_id(sessions), .uid = peer->uid, .pid = peer->pid};
+
+    dvd_user_name(peer->uid, end.user, sizeof end.user);
+    find_command(peer->pid, end.command, sizeof end.command);
+    dv_text_copy(end.why, sizeof end.why, why);
+    dvd_ends_note_refusal(&sessions->ends, &end);
 }
 
 void dvd_session_begin(struct dvd_sessions *sessions, int client_fd, struct dvd_process *process,
