@@ -676,6 +676,7 @@ int dvd_arbiter_init(struct dvd_arbiter *arbiter, const struct dvd_options *opti
     if (error < 0)
         return error;
     dvd_arbiter_restore(arbiter);
+    dvd_arbiter_apply_to_restored(arbiter);
     error = open_sockets(arbiter);
     if (error < 0)
         return error;

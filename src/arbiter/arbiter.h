@@ -72,6 +72,8 @@ void dvd_arbiter_fini(struct dvd_arbiter *arbiter);
 
 /* Reads the configuration. Returns 0, or a negative errno after having logged why. */
 int dvd_arbiter_load_config(struct dvd_arbiter *arbiter);
+/* The configuration can have changed since an earlier daemon read it: gives its tenants the present one. */
+void dvd_arbiter_apply_to_restored(struct dvd_arbiter *arbiter);
 /* Reads it again and applies it, or leaves all as it is. Returns 0 with what has changed, or a negative errno with the
  * reason. */
 int dvd_arbiter_reload(struct dvd_arbiter *arbiter, struct dvd_reload *reload);

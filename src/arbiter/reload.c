@@ -68,6 +68,20 @@ static void apply(struct dvd_arbiter *arbiter, struct dvd_reload *reload)
     dvd_keeper_put(&arbiter->keeper, DV_KEEPER_DAEMON);
 }
 
+static void log_changes(struct dvd_reload *reload)
+{
+    for (char *line = reload->text, *end; (end = strchr(line, '\n')); line = end + 1)
+        dv_info("%.*s", (int)(end - line), line);
+}
+
+void dvd_arbiter_apply_to_restored(struct dvd_arbiter *arbiter)
+{
+    struct dvd_reload reload = {.is_restart = true};
+
+    dvd_sessions_apply_config(&arbiter->sessions, &reload);
+    log_changes(&reload);
+}
+
 int dvd_arbiter_reload(struct dvd_arbiter *arbiter, struct dvd_reload *reload)
 {
     struct dvd_config config;
@@ -87,7 +101,6 @@ int dvd_arbiter_reload(struct dvd_arbiter *arbiter, struct dvd_reload *reload)
     apply(arbiter, reload);
     warn(&arbiter->config);
     dv_info("configuration reloaded; changes for running tenants: %u", reload->changes);
-    for (char *line = reload->text, *end; (end = strchr(line, '\n')); line = end + 1)
-        dv_info("%.*s", (int)(end - line), line);
+    log_changes(reload);
     return 0;
 }

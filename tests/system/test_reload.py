@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import divvytest
 
 ANN, BEN = 20001, 20002
 SHARES = """
+tenants-see-own: yes
 tenants:
   - user: %d
     name: ann
@@ -69,6 +71,51 @@ def test_running_tenants_follow(machine):
     assert "tenant ben: request 30%, was 20%" in said
     assert share(machine, "ann") == (700_000, 3) and share(machine, "ben") == (300_000, 1)
     assert "nothing changes for programs that run" in reload(machine)
+
+
+def test_a_file_that_changed_before_a_restart_applies(machine):
+    machine.start_program(ANN)
+    machine.start_program(BEN)
+    machine.kill(signal.SIGUSR1)
+    machine.config_text = SHARES % ("70%", 3, "30%")
+    machine.start()
+    machine.await_log("tenant ann: request 70%, was 40%")
+    assert share(machine, "ann") == (700_000, 3) and share(machine, "ben") == (300_000, 1)
+    assert "nothing changes for programs that run" in reload(machine)
+
+
+def test_a_restart_keeps_what_a_user_set_on_one_device(machine):
+    machine.start_program(ANN)
+    done = subprocess.run([divvytest.binary("divvy"), "set", "ann", "--device", "0", "--request", "10%"],
+                          env=machine.env(), capture_output=True, text=True, **divvytest.identity(ANN))
+    assert done.returncode == 0, done.stderr
+    machine.kill(signal.SIGUSR1)
+    machine.start()
+    assert share(machine, "ann") == (100_000, 1)
+
+
+def test_members_change_a_shared_tenant_where_they_may(program):
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    rule = "tenants-see-own: yes\ntenants:\n  - name: team\n    limit: 80%%\n    members-may-change: %s\n"
+
+    def lower(daemon):
+        return subprocess.run([divvytest.binary("divvy"), "set", "team", "--limit", "50%"], env=daemon.env(),
+                              capture_output=True, text=True, **divvytest.identity(ANN))
+    with divvytest.Daemon(rule % "no", system=True) as daemon:
+        child = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE, **divvytest.identity(ANN))
+        assert child.stdout.readline() == "ready\n"
+        done = lower(daemon)
+        assert done.returncode == 1 and "only an operator" in done.stderr, done
+        daemon.config_text = rule % "yes"
+        configure(daemon, daemon.config_text)
+        reload(daemon)
+        assert lower(daemon).returncode == 0
+        daemon.kill(signal.SIGUSR1)
+        daemon.start()
+        assert lower(daemon).returncode == 0, "also after a restart"
+        divvytest.kill_group(child)
+        child.stdout.close()
 
 
 def test_one_request_falls_so_that_another_fits(machine):

@@ -56,6 +56,15 @@ static void say_memory(struct dvd_reload *reload, const char *tenant, const stru
         say(reload, "tenant %s: another host-memory", tenant);
 }
 
+static bool same_terms(const struct dvd_tenant_terms *a, const struct dvd_tenant_terms *b)
+{
+    return a->share.request_ppm == b->share.request_ppm && a->share.limit_ppm == b->share.limit_ppm &&
+           a->share.weight == b->share.weight && a->share.class == b->share.class &&
+           same_size(&a->memory, &b->memory) && same_size(&a->memory_request, &b->memory_request) &&
+           a->host_bytes == b->host_bytes && a->may_request_ppm == b->may_request_ppm &&
+           a->may_weight == b->may_weight && a->may_class == b->may_class;
+}
+
 /* Whether its process still is the one that opened the session: its number was used to look at it. */
 static bool is_alive(const struct dvd_session *session)
 {
@@ -75,7 +84,14 @@ static void apply(struct dvd_session *session, bool lowers, struct dvd_reload *r
     bool admitted = dvd_session_identify(session, &identity);
     if (!is_alive(session))
         return; /* another session of the tenant decides */
-    if (admitted && strcmp(identity.name, tenant->name) == 0 && !tenant->set_by_operator) {
+    bool is_same = admitted && strcmp(identity.name, tenant->name) == 0;
+    if (is_same)
+        tenant->is_shared = identity.is_shared;
+    if (is_same && reload->is_restart && same_terms(&tenant->terms, &identity.terms)) {
+        dvd_tenant_is_current(tenant); /* what its users changed on single devices stays */
+        return;
+    }
+    if (is_same && !tenant->set_by_operator) {
         tenant->request_grows = identity.terms.share.request_ppm > tenant->terms.share.request_ppm;
         if (lowers && tenant->request_grows)
             return;
