@@ -131,6 +131,27 @@ def test_a_share_is_saved_for_a_tenant_that_was_just_there(machine):
     assert terms(machine) == (2, 200_000)
 
 
+@pytest.mark.parametrize("option", ["--save", None])
+def test_a_share_is_there_for_the_program_that_follows(machine, option):
+    """Weights and limits that rise as well as those that fall."""
+    machine.begin()
+    machine.cli("set", "ann", "--weight", "7", "--limit", "95%", *([option] if option else []))
+    machine.end_programs()
+    divvytest.wait_for(lambda: not json.loads(machine.cli("ps", "--json"))["sessions"], 10, "it has sessions")
+    machine.begin()
+    assert terms(machine) == (7, 950_000)
+    said = machine.cli("reload")
+    assert ("keeps what `divvy set` gave it" in said) == (option is None), said
+    assert terms(machine) == (7, 950_000)
+
+
+def test_the_log_says_what_memory_was_before(machine):
+    machine.begin()
+    machine.cli("set", "ann", "--memory", "1GiB")
+    machine.cli("set", "ann", "--memory", "512MiB", "--memory-request", "64MiB")
+    machine.await_log("memory 512 MiB (was 1.0 GiB), memory-request 64.0 MiB (was 0 B)")
+
+
 def test_a_tenant_saves_nothing(machine):
     machine.begin()
     done = subprocess.run([divvytest.binary("divvy"), "set", "ann", "--limit", "10%", "--save"], env=machine.env(),

@@ -25,25 +25,6 @@ struct dvd_saved_share {
     UT_hash_handle hh;
 };
 
-/* ---- terms ---- */
-
-void dvd_terms_apply(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
-{
-    terms->share = dvd_share_with(terms->share, change);
-    if (terms->share.request_ppm > terms->share.limit_ppm)
-        terms->share.request_ppm = terms->share.limit_ppm;
-    if (change->has_request)
-        terms->may_request_ppm = change->request_ppm;
-    if (change->has_weight)
-        terms->may_weight = change->weight;
-    if (change->has_class)
-        terms->may_class = change->class;
-    if (change->has_memory)
-        terms->memory = change->memory;
-    if (change->has_memory_request)
-        terms->memory_request = change->memory_request;
-}
-
 static bool makes_sense(const struct dvd_share_change *change)
 {
     return (!change->has_limit || change->limit_ppm >= DV_PPM / 100) && (!change->has_weight || change->weight >= 1) &&

@@ -36,7 +36,4 @@ int dvd_saved_write(struct dvd_saved *saved);
 /* The draft takes the place of the file. */
 void dvd_saved_commit(struct dvd_saved *saved);
 
-/* Puts what is given by a change into a tenant's terms. The tenant cannot raise it by itself. */
-void dvd_terms_apply(struct dvd_tenant_terms *terms, const struct dvd_share_change *change);
-
 #endif

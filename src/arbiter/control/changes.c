@@ -84,14 +84,55 @@ static void format_memory(char *field, size_t bytes, const struct dvd_memory_siz
 {
     if (size->ppm)
         snprintf(field, bytes, "%g%%", PERCENT(size->ppm));
+    else if (size->bytes > DV_MEMORY_BYTES_MAX)
+        snprintf(field, bytes, "no limit");
     else
         dv_text_format_size(field, bytes, size->bytes);
 }
 
-/* Formats the change behind ", ". old: the share so far, or NULL. */
-static void format_change(const struct dvd_share_change *change, const struct dv_share *old, char *text, size_t bytes)
+/* What a tenant has before a change: on the device, or on the first of its devices, or on those that it comes to next.
+ */
+struct old_share {
+    struct dv_share share;
+    struct dvd_memory_size memory, memory_request;
+};
+
+static struct old_share old_share_of(const struct dvd_tenant *tenant, const struct dvd_device *device)
 {
-    char was[64] = "", size[32];
+    const struct dvd_tenant_device *there = device ? tenant->devices[device->id.number] : NULL;
+    struct old_share old = {.share = there ? there->share : dvd_share_with(tenant->terms.share, &tenant->change),
+                            .memory = tenant->terms.memory,
+                            .memory_request = tenant->terms.memory_request};
+
+    for (uint32_t i = 0; !there && i < DV_MAX_DEVICES; i++)
+        there = tenant->devices[i];
+    if (!there && old.memory.bytes == 0 && old.memory.ppm == 0)
+        old.memory.ppm = DV_PPM;
+    if (there) {
+        old.memory = (struct dvd_memory_size){.bytes = there->memory.quota};
+        old.memory_request = (struct dvd_memory_size){.bytes = there->memory.request};
+    }
+    return old;
+}
+
+static size_t format_size_change(char *text, size_t bytes, const char *what, const struct dvd_memory_size *new,
+                                 const struct dvd_memory_size *old)
+{
+    char size[32], was[32];
+
+    format_memory(size, sizeof size, new);
+    if (!old)
+        return (size_t)snprintf(text, bytes, ", %s %s", what, size);
+    format_memory(was, sizeof was, old);
+    return (size_t)snprintf(text, bytes, ", %s %s (was %s)", what, size, was);
+}
+
+/* Formats the change behind ", ". before: what the tenant had, or NULL. */
+static void format_change(const struct dvd_share_change *change, const struct old_share *before, char *text,
+                          size_t bytes)
+{
+    const struct dv_share *old = before ? &before->share : NULL;
+    char was[64] = "";
     size_t used = 0;
 
     if (old && change->has_request)
@@ -110,19 +151,17 @@ static void format_change(const struct dvd_share_change *change, const struct dv
         snprintf(was, sizeof was, " (was %s)", dv_class_word(old->class));
     if (change->has_class)
         used += (size_t)snprintf(text + used, bytes - used, ", class %s%s", dv_class_word(change->class), was);
-    if (change->has_memory) {
-        format_memory(size, sizeof size, &change->memory);
-        used += (size_t)snprintf(text + used, bytes - used, ", memory %s", size);
-    }
-    if (change->has_memory_request) {
-        format_memory(size, sizeof size, &change->memory_request);
-        snprintf(text + used, bytes - used, ", memory-request %s", size);
-    }
+    if (change->has_memory)
+        used += format_size_change(text + used, bytes - used, "memory", &change->memory, old ? &before->memory : NULL);
+    if (change->has_memory_request)
+        format_size_change(text + used, bytes - used, "memory-request", &change->memory_request,
+                           old ? &before->memory_request : NULL);
 }
 
-/* Who changed what. old: the share on the device, or on those that it comes to next. */
+/* Who changed what. */
 static void log_change(const struct dvd_tenant *tenant, const struct dvd_share_change *change,
-                       const struct dv_share *old, const struct dvd_device *device, const struct dvd_control_peer *peer)
+                       const struct old_share *old, const struct dvd_device *device,
+                       const struct dvd_control_peer *peer)
 {
     char text[384];
 
@@ -244,7 +283,8 @@ static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_
         explain_unsaved(tenant->name, status, text, sizeof text);
         return dvd_view_error(MHD_HTTP_CONFLICT, text);
     }
-    struct dv_share old = device ? tenant->devices[index]->share : dvd_share_with(tenant->terms.share, &tenant->change);
+    struct old_share old = old_share_of(tenant, device);
+    bool was_set = tenant->set_by_operator;
     status = dvd_tenant_set(tenant, device, change, !peer->is_operator, text, sizeof text);
     if (status < 0)
         return dvd_view_error(status == -EPERM ? MHD_HTTP_FORBIDDEN : MHD_HTTP_CONFLICT, text);
@@ -254,6 +294,8 @@ static struct dvd_reply set_share(struct dvd_control *control, const struct dvd_
         snprintf(text + used, sizeof text - used, "; until its last program ends, it has the new share");
         return dvd_view_error(MHD_HTTP_CONFLICT, text);
     }
+    if (is_for_good)
+        dvd_tenant_note_saved(tenant, was_set);
     return dvd_view_reply(MHD_HTTP_OK,
                           json_pack("{s:s, s:o}", "tenant", tenant->name, "devices", list_shares(tenant, device)));
 }

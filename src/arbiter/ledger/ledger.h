@@ -60,7 +60,7 @@ struct dvd_tenant {
     struct dvd_tenant_terms terms;  /* as configured, or as an operator has set them since */
     uint32_t terms_version;         /* of the ledger when these terms were taken */
     bool set_by_operator;           /* a reload does not change the terms */
-    bool is_shared;                 /* it has several users: none of them may change its share */
+    bool is_shared;                 /* by several users, and none of them may change its share */
     bool request_grows;             /* with the configuration that is read now */
     struct dv_log_limit changes;    /* of its share, by its sessions */
     struct dv_log_bucket log_lines; /* of all its workers */
@@ -243,10 +243,15 @@ uint64_t dvd_device_size(const struct dvd_device *device, const struct dvd_memor
 bool dvd_tenant_is_program(const struct dvd_tenant *tenant);
 /* Returns whether at least one of its sessions is the user's. */
 bool dvd_tenant_has_user(const struct dvd_tenant *tenant, uid_t uid);
+/* Puts what is given by a change into a tenant's terms. The tenant cannot raise it by itself. */
+void dvd_terms_apply(struct dvd_tenant_terms *terms, const struct dvd_share_change *change);
 /* Changes the share of a tenant on one device, or on all its devices if that is NULL, at once. bounded: only as
  * far as the tenant's terms allow. Returns 0, or a negative errno with the reason; then nothing has changed. */
 int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, const struct dvd_share_change *change,
                    bool bounded, char *text, size_t bytes);
+/* What an operator has just set was saved, so a reload gives it again, too. was_set: there were other changes before.
+ */
+void dvd_tenant_note_saved(struct dvd_tenant *tenant, bool was_set);
 /* A tenant that has no session has its terms anew when it comes, also after an operator had changed its share. */
 void dvd_tenant_forget_change(struct dvd_ledger *ledger, const char *name);
 /* Sets what the configuration gives a tenant, at once. A request that does not fit beside those of others is lowered to

@@ -178,23 +178,21 @@ static void set_devices(struct dvd_tenant *tenant, const struct dvd_device *devi
     }
 }
 
-/* The tenant cannot raise again what an operator has lowered on all devices. */
-static void lower_terms(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
+void dvd_terms_apply(struct dvd_tenant_terms *terms, const struct dvd_share_change *change)
 {
+    terms->share = dvd_share_with(terms->share, change);
+    if (terms->share.request_ppm > terms->share.limit_ppm)
+        terms->share.request_ppm = terms->share.limit_ppm;
+    if (change->has_request)
+        terms->may_request_ppm = change->request_ppm;
+    if (change->has_weight)
+        terms->may_weight = change->weight;
+    if (change->has_class)
+        terms->may_class = change->class;
     if (change->has_memory)
         terms->memory = change->memory;
     if (change->has_memory_request)
         terms->memory_request = change->memory_request;
-    if (change->has_limit && terms->share.limit_ppm > change->limit_ppm)
-        terms->share.limit_ppm = change->limit_ppm;
-    if (terms->share.request_ppm > terms->share.limit_ppm)
-        terms->share.request_ppm = terms->share.limit_ppm;
-    if (change->has_request && terms->may_request_ppm > change->request_ppm)
-        terms->may_request_ppm = change->request_ppm;
-    if (change->has_weight && terms->may_weight > change->weight)
-        terms->may_weight = change->weight;
-    if (change->has_class && terms->may_class < change->class)
-        terms->may_class = change->class;
 }
 
 /* The share that the tenant will have on devices that it is not on yet. */
@@ -224,8 +222,8 @@ int dvd_tenant_set(struct dvd_tenant *tenant, const struct dvd_device *device, c
     tenant->set_by_operator |= !bounded;
     if (!device) {
         dvd_share_change_merge(&tenant->change, change);
-        if (!bounded)
-            lower_terms(&tenant->terms, change);
+        if (!bounded) /* it is the share of later sessions, too, and the most that they can ask for */
+            dvd_terms_apply(&tenant->terms, change);
     }
     dvd_record_terms(tenant);
     return 0;
@@ -360,6 +358,12 @@ struct dvd_tenant *dvd_tenant_find_or_add(struct dvd_ledger *ledger, const struc
         dvd_record_add_tenant(tenant);
     tenant->terms_version = ledger->terms_version;
     return tenant;
+}
+
+void dvd_tenant_note_saved(struct dvd_tenant *tenant, bool was_set)
+{
+    tenant->set_by_operator = was_set;
+    dvd_record_terms(tenant);
 }
 
 void dvd_tenant_forget_change(struct dvd_ledger *ledger, const char *name)

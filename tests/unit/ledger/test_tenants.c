@@ -245,7 +245,7 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
     const struct dvd_tenant_terms *terms = &a.lessee.tenant->terms;
     assert_int_equal(terms->may_request_ppm, PERCENT(5));
     assert_int_equal(terms->share.limit_ppm, PERCENT(10));
-    assert_int_equal(terms->share.request_ppm, PERCENT(10)); /* never above the limit */
+    assert_int_equal(terms->share.request_ppm, PERCENT(5));
     assert_int_equal(terms->may_weight, 2);
     assert_int_equal(terms->may_class, DV_CLASS_BATCH);
     assert_int_equal(a.lessee.leases[0]->tenant->memory.quota, 8 * MIB);
