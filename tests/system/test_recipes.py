@@ -2,6 +2,7 @@
 say."""
 
 import contextlib
+import json
 import os
 import re
 import subprocess
