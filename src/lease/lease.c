@@ -272,8 +272,10 @@ static void *serve(void *argument)
 
 static void forget(struct dv_lease *lease)
 {
-    if (lease->socket >= 0)
+    if (lease->socket >= 0) {
+        shutdown(lease->socket, SHUT_RDWR); /* forked children have copies, which would keep the session */
         close(lease->socket);
+    }
     if (lease->wake >= 0)
         close(lease->wake);
     pthread_mutex_destroy(&lease->lock);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "include/divvy/lease.h"
@@ -513,6 +514,32 @@ static void it_goes_on_alone_only_if_told_to(void **state)
     close(divvyd);
 }
 
+/* ---- its end ---- */
+
+static void it_ends_although_a_child_lives(void **state)
+{
+    struct pollfd ends = {.events = POLLIN};
+    int divvyd;
+
+    (void)state;
+    start_listening();
+    struct dv_lease *lease = connected(&divvyd);
+    pid_t child = fork(); /* it has a copy of the socket */
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    dv_lease_destroy(lease);
+    ends.fd = divvyd;
+    int count = poll(&ends, 1, PEER_LIMIT_MS);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(recv(divvyd, &(char){0}, 1, 0), 0);
+    close(divvyd);
+}
+
 /* The next divvyd has the same socket, and asks. */
 static void a_restart_goes_unnoticed(void **state)
 {
@@ -569,6 +596,7 @@ int main(void)
         cmocka_unit_test(an_idle_holder_is_not_recalled),
         cmocka_unit_test(memory_ends_with_the_session),
         cmocka_unit_test(it_goes_on_alone_only_if_told_to),
+        cmocka_unit_test(it_ends_although_a_child_lives),
         cmocka_unit_test(a_restart_goes_unnoticed),
     };
 
