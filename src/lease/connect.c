@@ -160,6 +160,8 @@ static void on_lost(struct dv_lease *lease)
         }
         if (home->goes_on_alone && !lease->uncoordinated && is_absent(fd) && dv_now() - since >= ALONE_AFTER_NS)
             dv_lease_go_on_alone(lease);
+        if (atomic_load(&lease->ending)) /* the wait for the welcome has taken the wake-up that said so */
+            return;
         await(-1, lease->wake, pause_ns);
         pause_ns = 2 * pause_ns < PAUSE_MAX_NS ? 2 * pause_ns : PAUSE_MAX_NS;
     }

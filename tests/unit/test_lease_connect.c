@@ -540,6 +540,29 @@ static void it_ends_although_a_child_lives(void **state)
     close(divvyd);
 }
 
+/* A divvyd that starts answers late, and there were long pauses before. */
+static void it_ends_at_once_while_it_waits_for_a_welcome(void **state)
+{
+    struct pollfd asks = {.events = POLLIN};
+    int divvyd;
+
+    (void)state;
+    start_listening();
+    struct dv_lease *lease = connected(&divvyd);
+    stop_listening();
+    close(divvyd);
+    await(&losses, 1);
+    usleep(700000); /* some attempts: the next pause is of 1.28 s */
+    start_listening();
+    asks.fd = listening;
+    assert_int_equal(poll(&asks, 1, PEER_LIMIT_MS), 1);
+    divvyd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    uint64_t began = dv_now();
+    dv_lease_destroy(lease);
+    assert_true(dv_now() - began < DV_NS_PER_S);
+    close(divvyd);
+}
+
 /* The next divvyd has the same socket, and asks. */
 static void a_restart_goes_unnoticed(void **state)
 {
@@ -597,6 +620,7 @@ int main(void)
         cmocka_unit_test(memory_ends_with_the_session),
         cmocka_unit_test(it_goes_on_alone_only_if_told_to),
         cmocka_unit_test(it_ends_although_a_child_lives),
+        cmocka_unit_test(it_ends_at_once_while_it_waits_for_a_welcome),
         cmocka_unit_test(a_restart_goes_unnoticed),
     };
 
