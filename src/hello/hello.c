@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,18 +15,32 @@ static int connect_to(const char *directory, int type)
     return dv_rundir_connect(directory, DV_RUNDIR_SESSION_SOCKET, SOCK_SEQPACKET | type);
 }
 
+void dv_hello_find(const char *directory, struct dv_hello_places *places)
+{
+    const char *given = directory ? directory : secure_getenv("DIVVY_DIR");
+    bool is_given = given && *given;
+
+    /* what is cut off here is too long for a socket all the same */
+    snprintf(places->first, sizeof places->first, "%s", is_given ? given : DV_RUNDIR_SYSTEM);
+    places->has_second = !is_given && dv_rundir_user(places->second, sizeof places->second) == 0;
+}
+
+int dv_hello_connect_to(const struct dv_hello_places *places, int type)
+{
+    int fd = connect_to(places->first, type);
+
+    if (fd >= 0 || !places->has_second)
+        return fd;
+    int second = connect_to(places->second, type);
+    return second < 0 && second != -EPERM ? fd : second;
+}
+
 int dv_hello_connect(const char *directory, int type)
 {
-    char own[DV_RUNDIR_BYTES];
-    const char *given = directory ? directory : secure_getenv("DIVVY_DIR");
+    struct dv_hello_places places;
 
-    if (given && *given)
-        return connect_to(given, type);
-    int fd = connect_to(DV_RUNDIR_SYSTEM, type);
-    if (fd >= 0 || dv_rundir_user(own, sizeof own) < 0)
-        return fd;
-    int own_fd = connect_to(own, type);
-    return own_fd < 0 && own_fd != -EPERM ? fd : own_fd;
+    dv_hello_find(directory, &places);
+    return dv_hello_connect_to(&places, type);
 }
 
 /* A number that `divvy run` has put into the environment; false when there is none. */

@@ -28,8 +28,7 @@
 struct home {
     struct dv_lease_home base; /* first: the lease frees it */
     bool goes_on_alone;
-    bool has_directory;
-    char directory[DV_RUNDIR_BYTES];
+    struct dv_hello_places places;
     size_t hello_bytes;
     struct dv_hello hello;
 };
@@ -75,7 +74,7 @@ static int take_welcome(int fd, struct dv_welcome *welcome)
 /* Returns the socket of a session, or a negative errno: -EACCES when divvyd refuses it; the welcome says why. */
 static int begin(const struct home *home, int wake, struct dv_welcome *welcome)
 {
-    DV_AUTO_CLOSE int fd = dv_hello_connect(home->has_directory ? home->directory : NULL, SOCK_NONBLOCK);
+    DV_AUTO_CLOSE int fd = dv_hello_connect_to(&home->places, SOCK_NONBLOCK);
 
     if (fd < 0)
         return fd;
@@ -207,10 +206,7 @@ static struct home *make_home(const struct dv_lease_options *options)
         return NULL;
     home->base.lost = on_lost;
     home->goes_on_alone = options->without_divvyd == DV_LEASE_GOES_ON;
-    if (options->directory) {
-        home->has_directory = true;
-        snprintf(home->directory, sizeof home->directory, "%s", options->directory);
-    }
+    dv_hello_find(options->directory, &home->places);
     home->hello = (struct dv_hello){.magic = DV_WIRE_MAGIC,
                                     .version = DV_WIRE_VERSION,
                                     .version_oldest = 2, /* the first that can name a device */

@@ -514,6 +514,27 @@ static void it_goes_on_alone_only_if_told_to(void **state)
     close(divvyd);
 }
 
+static void a_program_that_changes_its_environment_keeps_its_daemon(void **state)
+{
+    struct dv_lease_options options = options_for("encoder");
+    struct connecting connecting;
+
+    (void)state;
+    start_listening();
+    options.directory = NULL;
+    assert_int_equal(setenv("DIVVY_DIR", directory, 1), 0);
+    begin(&connecting, &options);
+    int divvyd = serve(DV_WELCOME_OK, "");
+    struct dv_lease *lease = join(&connecting);
+    assert_non_null(lease);
+    assert_int_equal(setenv("DIVVY_DIR", "/nonexistent", 1), 0);
+    close(divvyd);
+    divvyd = serve(DV_WELCOME_OK, "");
+    unsetenv("DIVVY_DIR");
+    dv_lease_destroy(lease);
+    close(divvyd);
+}
+
 /* ---- its end ---- */
 
 static void it_ends_although_a_child_lives(void **state)
@@ -619,6 +640,7 @@ int main(void)
         cmocka_unit_test(an_idle_holder_is_not_recalled),
         cmocka_unit_test(memory_ends_with_the_session),
         cmocka_unit_test(it_goes_on_alone_only_if_told_to),
+        cmocka_unit_test(a_program_that_changes_its_environment_keeps_its_daemon),
         cmocka_unit_test(it_ends_although_a_child_lives),
         cmocka_unit_test(it_ends_at_once_while_it_waits_for_a_welcome),
         cmocka_unit_test(a_restart_goes_unnoticed),
