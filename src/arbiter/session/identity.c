@@ -137,13 +137,11 @@ static void shorten(const char *path, char *field, size_t bytes)
     dv_text_clean(field, bytes);
 }
 
-/* Containers have short names. Only cgroups that the system's services make count: users can give their own cgroups any
- * name. */
-static bool name_container(const char *path, char *field, size_t bytes)
+/* The digits of the container that the first component of a text names, and the kind of container; NULL: it names
+ * none. */
+static const char *find_container(const char *text, const char **kind)
 {
-    enum { ID_DIGITS = 64, SHOWN_DIGITS = 12 };
-    static const char *const places[] = {"/docker/", "/system.slice/", "/machine.slice/", "/kubepods/",
-                                         "/kubepods.slice/"};
+    enum { ID_DIGITS = 64 };
     static const struct {
         const char *prefix, *name;
     } kinds[] = {{"docker-", "docker"},
@@ -151,21 +149,55 @@ static bool name_container(const char *path, char *field, size_t bytes)
                  {"cri-containerd-", "containerd"},
                  {"crio-", "crio"},
                  {"", "container"}};
-    const char *last = strrchr(path, '/') + 1;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t length = strlen(kinds[i].prefix);
+        const char *id = text + length;
+        if (strncmp(text, kinds[i].prefix, length) != 0 || strspn(id, "0123456789abcdef") != ID_DIGITS)
+            continue;
+        const char *end = id + ID_DIGITS;
+        end += strncmp(end, ".scope", 6) == 0 ? 6 : 0;
+        *kind = kinds[i].name;
+        return *end == '/' || *end == '\0' ? id : NULL;
+    }
+    return NULL;
+}
+
+/* Whether the last cgroup of a path is below one of a container, service or scope, which may make cgroups there. */
+static bool is_made_by_program(const char *path)
+{
+    static const char *const ends[] = {".service", ".scope"};
+    const char *kind;
+
+    for (const char *at = path + 1, *end; (end = strchr(at, '/')); at = end + 1) {
+        if (find_container(at, &kind))
+            return true;
+        for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+            size_t length = strlen(ends[i]);
+            if ((size_t)(end - at) >= length && strncmp(end - length, ends[i], length) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Containers have short names. Only cgroups that the system's services make count: users and programs with cgroups of
+ * their own can give those any name. */
+static bool name_container(const char *path, char *field, size_t bytes)
+{
+    enum { SHOWN_DIGITS = 12 };
+    static const char *const places[] = {"/docker/", "/system.slice/", "/machine.slice/", "/kubepods/",
+                                         "/kubepods.slice/"};
+    const char *kind;
     bool is_of_system = false;
 
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         is_of_system |= strncmp(path, places[i], strlen(places[i])) == 0;
-    for (size_t i = 0; is_of_system && i < sizeof kinds / sizeof kinds[0]; i++) {
-        size_t length = strlen(kinds[i].prefix);
-        const char *id = last + length;
-        if (strncmp(last, kinds[i].prefix, length) == 0 && strspn(id, "0123456789abcdef") == ID_DIGITS &&
-            (!id[ID_DIGITS] || strcmp(id + ID_DIGITS, ".scope") == 0)) {
-            snprintf(field, bytes, "%s:%.*s", kinds[i].name, SHOWN_DIGITS, id);
-            return true;
-        }
-    }
-    return false;
+    const char *id = is_of_system ? find_container(strrchr(path, '/') + 1, &kind) : NULL;
+    if (!id || is_made_by_program(path))
+        return false;
+    snprintf(field, bytes, "%s:%.*s", kind, SHOWN_DIGITS, id);
+    return true;
 }
 
 bool dvd_identity_of_cgroup(const char *path, const char *pattern, char *name, size_t bytes)

@@ -171,6 +171,38 @@ static void patterns_name_cgroups(void **state)
     }
 }
 
+/* Who has a cgroup can make others below it, with the name of another's container. */
+static void forged_containers_have_long_names(void **state)
+{
+#define MINE "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define OTHER "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+    static const char *const forged[] = {
+        "/system.slice/docker-" MINE ".scope/docker-" OTHER ".scope",
+        "/system.slice/docker-" MINE ".scope/system.slice/docker-" OTHER ".scope",
+        "/system.slice/job.service/docker-" OTHER ".scope",
+        "/system.slice/system-job.slice/job@1.service/work/docker-" OTHER ".scope",
+        "/machine.slice/vm.scope/libpod-" OTHER ".scope",
+        "/docker/" MINE "/" OTHER,
+        "/docker/" MINE "/work/docker-" OTHER,
+        "/kubepods/besteffort/pod7/" MINE "/" OTHER,
+        "/kubepods.slice/kubepods-pod7.slice/cri-containerd-" MINE ".scope/crio-" OTHER ".scope",
+    };
+    char name[DV_MAX_TENANT_NAME];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) {
+        assert_true(dvd_identity_of_cgroup(forged[i], NULL, name, sizeof name));
+        assert_null(strchr(name, ':'));
+    }
+    assert_true(dvd_identity_of_cgroup("/kubepods.slice/kubepods-pod7.slice/cri-containerd-" MINE ".scope", NULL, name,
+                                       sizeof name));
+    assert_string_equal(name, "containerd:0123456789ab");
+    assert_true(dvd_identity_of_cgroup("/kubepods/besteffort/pod7/" MINE, NULL, name, sizeof name));
+    assert_string_equal(name, "container:0123456789ab");
+#undef MINE
+#undef OTHER
+}
+
 static void names_do_not_collide(void **state)
 {
     struct dvd_peer peer = this_process();
@@ -195,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup(further_groups_count, set_up),
         cmocka_unit_test_setup(cgroups_are_tenants, set_up),
         cmocka_unit_test_setup(patterns_name_cgroups, set_up),
+        cmocka_unit_test(forged_containers_have_long_names),
         cmocka_unit_test_setup(names_do_not_collide, set_up),
     };
 
