@@ -17,6 +17,12 @@ static bool is_format(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
+/* Numbers that are no characters and never will be. YAML, for one, refuses a text with U+FFFF. */
+static bool is_noncharacter(uint32_t code)
+{
+    return (code >= 0xfdd0 && code <= 0xfdef) || (code & 0xfffe) == 0xfffe;
+}
+
 /* Length of the valid UTF-8 character at p, 0 when there is none or when it is a control. */
 static size_t character_length(const unsigned char *p)
 {
@@ -46,7 +52,7 @@ static size_t character_length(const unsigned char *p)
         return 0;
     if (length == 4 && (code < 0x10000 || code > 0x10ffff))
         return 0;
-    return code < 0xa0 || is_format(code) ? 0 : length; /* U+0080..U+009F are controls too */
+    return code < 0xa0 || is_format(code) || is_noncharacter(code) ? 0 : length; /* U+0080..U+009F are controls too */
 }
 
 void dv_text_clean(char *text, size_t bytes)

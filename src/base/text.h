@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Ends the text within its field and replaces what would harm a log, a terminal or a JSON document:
- * control characters, those that change the direction of writing, and every byte that is no part of valid UTF-8,
- * become '?'. */
+/* Ends the text within its field and replaces what would harm a log, a terminal, or a JSON or YAML document: control
+ * characters, those that change the direction of writing, the noncharacters of Unicode, and every byte that is no part
+ * of valid UTF-8, become '?'. */
 void dv_text_clean(char *text, size_t bytes);
 
 /* Copies a text of unknown origin into a field and cleans it. */

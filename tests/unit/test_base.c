@@ -39,6 +39,15 @@ static void text_is_made_fit_to_show(void **state)
     expect_clean("\xe2\x80\x93\xe2\x80\xaf", "\xe2\x80\x93\xe2\x80\xaf"); /* their neighbours */
 }
 
+static void noncharacters_are_not_text(void **state)
+{
+    expect_clean("\xef\xbf\xbe\xef\xbf\xbf", "??????");                           /* U+FFFE, U+FFFF */
+    expect_clean("\xf0\x9f\xbf\xbe\xf4\x8f\xbf\xbf", "????????");                 /* U+1FFFE, U+10FFFF */
+    expect_clean("\xef\xb7\x90\xef\xb7\xaf", "??????");                           /* U+FDD0, U+FDEF */
+    expect_clean("\xef\xbf\xbd\xf0\x90\x80\x80", "\xef\xbf\xbd\xf0\x90\x80\x80"); /* their neighbours */
+    expect_clean("\xef\xb7\x8f\xef\xb7\xb0", "\xef\xb7\x8f\xef\xb7\xb0");
+}
+
 static void text_is_ended_within_its_field(void **state)
 {
     char field[8];
@@ -255,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_parts_per_million),
         cmocka_unit_test(text_is_made_fit_to_show),
+        cmocka_unit_test(noncharacters_are_not_text),
         cmocka_unit_test(text_is_ended_within_its_field),
         cmocka_unit_test(random_text_becomes_valid),
         cmocka_unit_test(sizes_are_read),
