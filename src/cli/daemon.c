@@ -257,7 +257,11 @@ static _Noreturn void exec_daemon(const char *program, const char *directory, in
     if (chdir("/") < 0)
         _exit(DV_EXIT_OWN);
     snprintf(ready_number, sizeof ready_number, "%d", READY_FD);
+    /* They are for the program, or for its service, whose files and whose state are none of the daemon's. */
     unsetenv("DIVVY_DIR");
+    unsetenv("STATE_DIRECTORY");
+    unsetenv("JOURNAL_STREAM");
+    unsetenv("NOTIFY_SOCKET");
     execlp(program, "divvyd", "--user", "--dir", directory, "--idle-exit", IDLE_EXIT, "--ready-fd", ready_number,
            (char *)NULL);
     dprintf(STDERR_FILENO, "divvyd: cannot execute %s: %s\n", program, strerror(errno));

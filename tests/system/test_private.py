@@ -1,7 +1,9 @@
 """`divvy run` where no daemon can be reached: it starts a private one, which ends when idle."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -60,6 +62,23 @@ def test_private_daemon(alone, program):
     mark = alone[divvytest.MARK]
     divvytest.wait_for(lambda: not marked(mark), IDLE_END_S, lambda: "still there: %s" % [
         open("/proc/%d/cmdline" % pid).read() for pid in marked(mark)])
+
+
+def test_private_daemon_of_a_services_program(alone, program, tmp_path):
+    """It writes nothing into the directory of the service, and does not speak for it."""
+    state, path = tmp_path / "state", str(tmp_path / "notify")
+    state.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        service = {**alone, "STATE_DIRECTORY": str(state), "JOURNAL_STREAM": "1:2", "NOTIFY_SOCKET": path}
+        done = divvy_run(service, [program("compute"), "1", "0"])
+        assert done.returncode == 0, done.stderr
+        log = os.path.join(alone["XDG_RUNTIME_DIR"], "divvy", "divvyd.log")
+        divvytest.wait_for(lambda: " over: compute " in open(log).read(), 10, "its session does not end")
+        assert os.listdir(state) == []
+        assert not re.search(r"<\d>", open(log).read())
+        with pytest.raises(BlockingIOError):
+            manager.recv(4096, socket.MSG_DONTWAIT)
 
 
 def test_private_daemon_serves_several(alone, program):
