@@ -39,13 +39,15 @@ static int write_all(int fd, const char *text, size_t length)
 static int replace_file(const char *path, const char *text)
 {
     char draft[PATH_MAX];
+    mode_t mask = umask(0);
 
-    if ((size_t)snprintf(draft, sizeof draft, "%s.%d.tmp", path, (int)getpid()) >= sizeof draft)
+    umask(mask);
+    if ((size_t)snprintf(draft, sizeof draft, "%s.XXXXXX.tmp", path) >= sizeof draft)
         return -ENAMETOOLONG;
-    DV_AUTO_CLOSE int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    DV_AUTO_CLOSE int fd = mkostemps(draft, sizeof ".tmp" - 1, O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int error = write_all(fd, text, strlen(text));
+    int error = fchmod(fd, 0644 & ~mask) < 0 ? -errno : write_all(fd, text, strlen(text));
     if (error == 0 && rename(draft, path) < 0)
         error = -errno;
     if (error < 0)

@@ -144,6 +144,21 @@ def test_a_file_for_a_collector(machine, tmp_path):
     assert "divvy_sessions 0\n" in path.read_text() and os.listdir(tmp_path) == ["divvy.prom"]
 
 
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: os.symlink("/dev/null", path)], ids=["fifo", "link"])
+def test_nothing_stands_in_the_way_of_the_draft(machine, tmp_path, put):
+    """Whatever others put beside the file under a name made of the process's number."""
+    path = tmp_path / "divvy.prom"
+
+    def prepare():
+        os.umask(0o027)
+        put("%s.%d.tmp" % (path, os.getpid()))
+    done = subprocess.run([divvytest.binary("divvy"), "metrics", "-o", str(path)], env=machine.env(), text=True,
+                          capture_output=True, preexec_fn=prepare, timeout=20)
+    assert done.returncode == 0, done
+    assert "divvy_sessions 0\n" in path.read_text() and path.stat().st_mode & 0o7777 == 0o640
+    assert len(os.listdir(tmp_path)) == 2
+
+
 def test_a_file_that_does_not_fit(machine, tmp_path):
     """The file of before stays, and no draft of the new one."""
     path = tmp_path / "divvy.prom"
