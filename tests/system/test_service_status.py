@@ -41,6 +41,22 @@ def test_the_status_line_follows_the_sessions(program, tmp_path):
             assert hears("STATUS=0 sessions on 1 device"), heard
 
 
+@pytest.mark.parametrize("is_journal", [True, False])
+def test_the_journal_is_the_one_behind_standard_error(program, is_journal):
+    """Who ends goes to the journal with figures, and into a log which is none without them."""
+    daemon = divvytest.Daemon()
+    with open(daemon.log_path, "ab") as log:
+        facts = os.fstat(log.fileno())
+    daemon.extra_env["JOURNAL_STREAM"] = "%d:%d" % (facts.st_dev, facts.st_ino + (not is_journal))
+    with daemon:
+        assert daemon.run([program("compute"), "1", "0"]).returncode == 0
+        divvytest.wait_for(lambda: "compute" in daemon.cli("ps", "--ended"), 10, "its session does not end")
+        if is_journal:
+            assert " over: compute " not in daemon.log
+        else:
+            daemon.await_log(" over: compute ")
+
+
 @pytest.mark.parametrize("name, probes", [("divvyd", {"grant", "recall", "release", "evict"}),
                                           ("divvy-worker", {"submit", "complete"})])
 def test_probes_for_tracers(name, probes):

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <systemd/sd-journal.h>
+#include <unistd.h>
 
 #include "src/arbiter/session/private.h"
 #include "src/base/text.h"
@@ -22,10 +24,16 @@ const char *dvd_end_kind_word(enum dvd_end_kind kind)
 
 /* ---- the log ---- */
 
-/* The service manager reads our standard error into its journal, which can keep figures beside the text. */
+/* The service manager reads our standard error into its journal, which can keep figures beside the text. The variable
+ * says which stream that is; it may also have been inherited, and standard error be another. */
 static bool has_journal(void)
 {
-    return getenv("JOURNAL_STREAM") != NULL;
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat info;
+
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &info) == 0 &&
+           info.st_dev == device && info.st_ino == inode;
 }
 
 static void write_line(const struct dvd_end_record *end)
