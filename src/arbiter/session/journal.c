@@ -62,8 +62,10 @@ static void write_due_line(struct dvd_session *session)
     struct dv_usage_line line;
     dv_ns used = make_line(session, false, &line);
 
-    if (used > session->journaled_ns && write_line(&session->sessions->journal, &line))
+    if (used > session->journaled_ns && write_line(&session->sessions->journal, &line)) {
         session->journaled_ns = used;
+        session->has_line = true;
+    }
 }
 
 /* ---- sums of sessions that end in quick succession ---- */
@@ -162,7 +164,7 @@ static void write_last_line(struct dvd_session *session)
 
     if (used == session->journaled_ns)
         return; /* it has used nothing since */
-    struct dvd_journal_user *user = session->journaled_ns ? NULL : find_user(journal, line.uid);
+    struct dvd_journal_user *user = session->has_line ? NULL : find_user(journal, line.uid);
     if (!user || dv_log_fill(&user->ends, DV_JOURNAL_ENDS_PER_S, DV_JOURNAL_ENDS_BURST)) {
         if (user)
             user->ends.left--;

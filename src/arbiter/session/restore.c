@@ -25,6 +25,7 @@ static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_stat
         return NULL;
     session->state = DV_SESSION_SERVED;
     session->request_sent = true;
+    session->has_line = true; /* perhaps not, but in a sum, what it has a line for already would count twice */
     session->worker_pid = record->worker_pid;
     session->shm_bytes = record->shm_bytes;
     session->lessee.device_count = record->device_count;

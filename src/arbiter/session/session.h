@@ -94,7 +94,8 @@ struct dvd_session {
     uint64_t traced_count;  /* of its worker's records that were read */
     bool in_journal;
     uint64_t journal_due_us; /* when its next line is written */
-    dv_ns journaled_ns;      /* device time in its last line */
+    bool has_line;           /* an earlier daemon may have written it */
+    dv_ns journaled_ns;      /* device time in the last line of this daemon */
     struct dvd_session *prev_journal, *next_journal;
     enum dvd_end_kind end_kind;
     char ended_because[DV_MAX_MESSAGE_TEXT]; /* why it ended or was refused; empty: with its program */
