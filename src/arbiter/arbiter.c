@@ -710,6 +710,7 @@ void dvd_arbiter_fini(struct dvd_arbiter *arbiter)
 {
     arbiter->is_stopping = arbiter->zygote.is_stopping = arbiter->keeper.is_ending = true;
     if (arbiter->leaves_workers) { /* no session loses anything */
+        dvd_journal_write_sums(&arbiter->sessions.journal);
         dvd_run_directory_note_left(&arbiter->directory, HASH_COUNT(arbiter->sessions.all),
                                     (unsigned)(arbiter->config.restart_ns / DV_NS_PER_S));
         sd_event_unref(arbiter->event);

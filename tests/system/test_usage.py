@@ -1,5 +1,6 @@
 """divvy usage: the journal of used device time, across restarts of all kinds."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 import pytest
 
 import divvytest
+from leasechannel import WANT, Session
 
 
 def usage(daemon, *options, code=0):
@@ -68,6 +70,22 @@ def test_restarts_lose_and_double_nothing(program, how):
         took = time.monotonic() - began
         row = summed(daemon)["compute"]
         assert row["sessions"] == 1 and used - 0.2 < row["used_s"] < used + took + 0.1, (used, took, row)
+
+
+def test_a_restart_loses_no_sum_of_short_sessions():
+    """Sessions that end in quick succession share a line, which is written some seconds later."""
+    count, hold_s = 130, 0.01
+    with divvytest.Daemon() as daemon:
+        for _ in range(count):
+            with contextlib.closing(Session(daemon)) as session:
+                session.say(WANT)
+                session.granted()
+                time.sleep(hold_s)
+        divvytest.wait_for(lambda: not daemon.sessions(), 10, "sessions do not end")
+        daemon.kill(signal.SIGUSR1)
+        rows = summed(daemon).values()
+        assert sum(row["used_s"] for row in rows) > 0.95 * count * hold_s, rows
+        assert sum(row["sessions"] for row in rows) < count, "each had a line of its own"
 
 
 def test_torn_lines_are_no_lines(program):

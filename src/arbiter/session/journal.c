@@ -77,7 +77,7 @@ static void write_sum(struct dvd_journal *journal, struct dvd_journal_user *user
     user->has_sum = false;
 }
 
-static void write_sums(struct dvd_journal *journal)
+void dvd_journal_write_sums(struct dvd_journal *journal)
 {
     for (struct dvd_journal_user *user = journal->users; user; user = user->hh.next)
         write_sum(journal, user);
@@ -89,7 +89,7 @@ static int on_sums_due(sd_event_source *source, uint64_t usec, void *userdata)
 
     (void)source;
     (void)usec;
-    write_sums(&sessions->journal);
+    dvd_journal_write_sums(&sessions->journal);
     return 0;
 }
 

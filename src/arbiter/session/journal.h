@@ -27,5 +27,7 @@ void dvd_journal_close(struct dvd_sessions *sessions);
 /* A session begins, and ends: then its last line is written. */
 void dvd_journal_enter(struct dvd_session *session);
 void dvd_journal_leave(struct dvd_session *session);
+/* Writes the sums of sessions that have ended: no later daemon knows of them. */
+void dvd_journal_write_sums(struct dvd_journal *journal);
 
 #endif
