@@ -153,6 +153,7 @@
 #define DV_MAX_CONTROL_QUESTIONS_PER_S 20 /* of a tenant */
 #define DV_MAX_CONTROL_QUESTIONS_BURST 100
 #define DV_CONTROL_TIMEOUT_S 10
+#define DV_METRICS_TIMEOUT_S 5 /* of a connection of the port for metrics, from its beginning */
 #define DV_MAX_CONTROL_MEMORY (32u << 10)
 /* Callers that are sent the figures again and again, and how often at most. */
 #define DV_MAX_WATCHES 16

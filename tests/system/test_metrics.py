@@ -1,5 +1,7 @@
 """Metrics: the text that Prometheus scrapes, checked by its own tools, and scraped by a real Prometheus."""
 
+import contextlib
+import http.client
 import json
 import os
 import resource
@@ -130,6 +132,43 @@ def test_the_port_serves_metrics_and_nothing_else(machine):
     machine.cli("reload")
     with pytest.raises(OSError):
         scrape(machine.port)
+
+
+def test_wrong_paths_on_the_port_count_against_its_rate(machine):
+    def status(path):
+        connection = http.client.HTTPConnection("127.0.0.1", machine.port, timeout=20)
+        try:
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                answer.read()
+        except ConnectionError:
+            return 429   # it is refused before it has asked
+        assert answer.getheader("Connection") == "close", "it would keep one of a few places"
+        return answer.status
+    began = time.monotonic()
+    found = [status("/v1/sessions") for _ in range(300)]
+    took = time.monotonic() - began
+    assert 100 <= found.count(403) <= 100 + 20 * (took + 1), (found.count(403), took)
+    assert found.count(403) + found.count(429) == len(found), found
+    divvytest.wait_for(lambda: status("/metrics") == 200, 20, "the rate does not recover")
+
+
+@pytest.mark.parametrize("sent", [b"", b"x"], ids=["silent", "dribbling"])
+def test_the_port_is_not_held_by_who_asks_nothing(machine, sent):
+    with contextlib.ExitStack() as stack:
+        others = [stack.enter_context(socket.create_connection(("127.0.0.1", machine.port), timeout=20))
+                  for _ in range(8)]
+
+        def is_served():
+            for connection in others:
+                with contextlib.suppress(OSError):
+                    connection.sendall(sent)
+            with contextlib.suppress(OSError):
+                return "divvy_build_info" in scrape(machine.port)
+            return False
+        assert not is_served(), "there are more places"
+        divvytest.wait_for(lambda: time.sleep(0.5) or is_served(), 20, "the places are held for ever")
 
 
 def test_only_operators_read_them_on_the_socket(machine):

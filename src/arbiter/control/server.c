@@ -58,7 +58,8 @@ static struct MHD_Response *make_response(struct dvd_reply *reply)
                        : MHD_create_response_from_buffer(strlen(no_memory), no_memory, MHD_RESPMEM_PERSISTENT);
 }
 
-static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply reply)
+static enum MHD_Result reply(struct MHD_Connection *connection, const struct dvd_control_peer *peer,
+                             struct dvd_reply reply)
 {
     struct MHD_Response *response = make_response(&reply);
 
@@ -67,7 +68,9 @@ static enum MHD_Result reply(struct MHD_Connection *connection, struct dvd_reply
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply.type ? reply.type : "application/json");
-    if (reply.status == MHD_HTTP_TOO_MANY_REQUESTS) /* a new connection is refused until the rate recovers */
+    /* After too many questions a new connection is refused until the rate recovers. On the port all callers share a few
+     * places. */
+    if (reply.status == MHD_HTTP_TOO_MANY_REQUESTS || peer->is_remote)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = MHD_queue_response(connection, reply.status, response);
     MHD_destroy_response(response);
@@ -101,17 +104,17 @@ static enum MHD_Result serve(struct dvd_control *control, struct MHD_Connection 
                              const char *method)
 {
     struct dvd_request request = {.connection = connection, .fd = connection_fd(connection)};
+    const struct dvd_control_peer *peer = &request.peer;
 
     if (!identify(control, request.fd, &request.peer))
-        return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, "the peer cannot be identified"));
-    if (request.peer.is_remote && strcmp(path, "/metrics") != 0)
-        return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, "this port serves /metrics only"));
-    if (!request.peer.is_operator && !request.peer.is_remote &&
-        !tenants_may_ask(control)) /* the configuration has changed */
-        return reply(connection, dvd_view_error(MHD_HTTP_FORBIDDEN, ONLY_OPERATORS));
+        return reply(connection, peer, dvd_view_error(MHD_HTTP_FORBIDDEN, "the peer cannot be identified"));
     if (!may_ask_now(connection))
-        return reply(connection, dvd_view_error(MHD_HTTP_TOO_MANY_REQUESTS, TOO_MANY_QUESTIONS));
-    return reply(connection, dvd_routes_serve(control, method, path, &request));
+        return reply(connection, peer, dvd_view_error(MHD_HTTP_TOO_MANY_REQUESTS, TOO_MANY_QUESTIONS));
+    if (peer->is_remote && strcmp(path, "/metrics") != 0)
+        return reply(connection, peer, dvd_view_error(MHD_HTTP_FORBIDDEN, "this port serves /metrics only"));
+    if (!peer->is_operator && !peer->is_remote && !tenants_may_ask(control)) /* the configuration has changed */
+        return reply(connection, peer, dvd_view_error(MHD_HTTP_FORBIDDEN, ONLY_OPERATORS));
+    return reply(connection, peer, dvd_routes_serve(control, method, path, &request));
 }
 
 static bool has_body(struct MHD_Connection *connection)
@@ -157,6 +160,36 @@ static void on_http_log(void *userdata, const char *format, va_list args)
 
 /* ---- connections ---- */
 
+/* Connections of the port have one answer each, and a limited time for it. libmicrohttpd knows only how long one is
+ * idle: a caller that sends a byte now and then would keep its place for ever. */
+static void enter_port(struct dvd_control *control, struct MHD_Connection *connection)
+{
+    for (int i = 0; i < DV_MAX_CONTROL_PER_TENANT; i++)
+        if (control->on_port[i].began == 0) {
+            control->on_port[i].fd = connection_fd(connection);
+            control->on_port[i].began = dv_now();
+            break;
+        }
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)DV_METRICS_TIMEOUT_S);
+}
+
+static void leave_port(struct dvd_control *control, int fd)
+{
+    for (int i = 0; i < DV_MAX_CONTROL_PER_TENANT; i++)
+        if (control->on_port[i].fd == fd)
+            control->on_port[i].began = 0;
+}
+
+/* Called whenever something happens on a connection. libmicrohttpd then closes those that are shut down. */
+static void end_overdue(const struct dvd_control *control)
+{
+    dv_ns now = dv_now();
+
+    for (int i = 0; i < DV_MAX_CONTROL_PER_TENANT; i++)
+        if (control->on_port[i].began && now - control->on_port[i].began > DV_METRICS_TIMEOUT_S * DV_NS_PER_S)
+            shutdown(control->on_port[i].fd, SHUT_RDWR);
+}
+
 /* libmicrohttpd reports each connection's begin and end. */
 static void on_coming_and_going(void *userdata, struct MHD_Connection *connection, void **context,
                                 enum MHD_ConnectionNotificationCode code)
@@ -166,9 +199,15 @@ static void on_coming_and_going(void *userdata, struct MHD_Connection *connectio
     struct dvd_control_peer peer;
 
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        if (identify(control, connection_fd(connection), &peer))
-            *context = dvd_callers_enter(callers, peer.uid, peer.is_operator);
-    } else if (*context) {
+        if (!identify(control, connection_fd(connection), &peer))
+            return;
+        *context = dvd_callers_enter(callers, peer.uid, peer.is_operator);
+        if (peer.is_remote)
+            enter_port(control, connection);
+        return;
+    }
+    leave_port(control, connection_fd(connection));
+    if (*context) {
         dvd_callers_leave(callers, *context, dv_now() / DV_NS_PER_US);
         *context = NULL;
     }
@@ -255,6 +294,7 @@ static void run_http(struct dvd_control *control, int accepts)
             break;
         take_connection(control, accepted);
     }
+    end_overdue(control);
     dvd_listings_continue(&control->listings);
     MHD_run(control->http);
     dv_ns now = dv_now();

@@ -8,6 +8,7 @@
 
 #include "src/arbiter/control/listings.h"
 #include "src/arbiter/control/rate_limit.h"
+#include "src/arbiter/limits.h"
 #include "src/arbiter/session/session.h"
 #include "src/arbiter/system/budget.h"
 
@@ -17,6 +18,12 @@ struct dvd_hold;
 struct dvd_control_events {
     /* Reads the configuration again. Returns 0 with what has changed, or a negative errno with the reason. */
     int (*reload)(void *owner, struct dvd_reload *reload);
+};
+
+/* A connection of the port for metrics. */
+struct dvd_port_connection {
+    int fd;
+    dv_ns began; /* 0: there is none */
 };
 
 struct dvd_control {
@@ -40,6 +47,7 @@ struct dvd_control {
     uint16_t metrics_port;
     bool metrics_activated; /* handed over by the service manager */
     sd_event_source *metrics_listening;
+    struct dvd_port_connection on_port[DV_MAX_CONTROL_PER_TENANT]; /* all callers of the port are one */
     sd_event_source *io;
     sd_event_source *timer;
     struct dvd_budget budget;
