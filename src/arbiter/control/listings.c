@@ -748,6 +748,7 @@ void dvd_listings_tenant_goes(struct dvd_control *control, const struct dvd_tena
     struct dvd_listing *listing;
 
     DL_FOREACH (control->listings.under_way, listing) {
+        dvd_metrics_tenant_goes(&listing->metrics, tenant);
         if (listing->tenant != tenant)
             continue;
         listing->tenant = tenant->hh.next;

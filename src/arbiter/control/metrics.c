@@ -22,6 +22,7 @@ struct subject {
     const struct dvd_control *control;
     const struct dvd_device *device;
     const struct dvd_account *account;
+    struct dvd_tenant_device *tenant; /* of the account, while its tenants are added up */
 };
 
 static uint64_t build_info(const struct subject *subject)
@@ -126,71 +127,47 @@ static uint64_t tenant_grants(const struct subject *subject)
     return counters(subject)->grants;
 }
 
-/* The sum over the tenants of an account. */
-static uint64_t sum_tenants(const struct subject *subject, uint64_t (*value)(struct dvd_tenant_device *tenant))
-{
-    uint64_t sum = 0;
+/* Of one tenant of the account; the sample is the sum over those with a session on the device. */
 
-    for (const struct dvd_tenant *tenant = subject->account->tenants; tenant; tenant = tenant->next_of_account)
-        if (tenant->devices[subject->device->id.number] &&
-            __builtin_add_overflow(sum, value(tenant->devices[subject->device->id.number]), &sum))
-            return UINT64_MAX; /* quotas without a limit */
-    return sum;
+static uint64_t tenant_sessions(const struct subject *subject)
+{
+    return subject->tenant->sessions;
 }
 
-static uint64_t sessions_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_waiting(const struct subject *subject)
 {
-    return tenant->sessions;
+    return subject->tenant->policy.waiting_count;
 }
 
-static uint64_t waiting_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_request(const struct subject *subject)
 {
-    return tenant->policy.waiting_count;
+    return subject->tenant->policy.share.request_ppm;
 }
 
-static uint64_t request_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_limit(const struct subject *subject)
 {
-    return tenant->policy.share.request_ppm;
+    return subject->tenant->policy.share.limit_ppm;
 }
 
-static uint64_t limit_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_entitled(const struct subject *subject)
 {
-    return tenant->policy.share.limit_ppm;
+    return dvd_tenant_entitled_ppm(subject->tenant);
 }
 
-static uint64_t entitled_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_reserved(const struct subject *subject)
 {
-    return dvd_tenant_entitled_ppm(tenant);
+    return subject->tenant->memory.reserved;
 }
 
-static uint64_t reserved_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_placed(const struct subject *subject)
 {
-    return tenant->memory.reserved;
+    return subject->tenant->memory.placed;
 }
 
-static uint64_t placed_of(struct dvd_tenant_device *tenant)
+static uint64_t tenant_quota(const struct subject *subject)
 {
-    return tenant->memory.placed;
+    return subject->tenant->memory.quota;
 }
-
-static uint64_t quota_of(struct dvd_tenant_device *tenant)
-{
-    return tenant->memory.quota;
-}
-
-#define OF_TENANTS(name, value)                                                                                        \
-    static uint64_t name(const struct subject *subject)                                                                \
-    {                                                                                                                  \
-        return sum_tenants(subject, value);                                                                            \
-    }
-OF_TENANTS(tenant_sessions, sessions_of)
-OF_TENANTS(tenant_waiting, waiting_of)
-OF_TENANTS(tenant_request, request_of)
-OF_TENANTS(tenant_limit, limit_of)
-OF_TENANTS(tenant_entitled, entitled_of)
-OF_TENANTS(tenant_reserved, reserved_of)
-OF_TENANTS(tenant_placed, placed_of)
-OF_TENANTS(tenant_quota, quota_of)
 
 /* ---- families ---- */
 
@@ -198,7 +175,7 @@ enum scope {
     OF_DAEMON,
     OF_DEVICE,
     OF_TENANT,         /* on a device: all that have ever used it */
-    OF_PRESENT_TENANT, /* only those with a session */
+    OF_PRESENT_TENANT, /* only those with a session on the device */
 };
 
 static const struct family {
@@ -275,7 +252,8 @@ static void write_value(char *text, size_t bytes, uint64_t value, enum unit unit
         snprintf(text, bytes, " %" PRIu64 "\n", value);
 }
 
-static void write_sample(const struct family *family, const struct subject *subject, char *text, size_t bytes)
+static void write_sample(const struct family *family, const struct subject *subject, uint64_t value, char *text,
+                         size_t bytes)
 {
     char name[2 * DV_MAX_TENANT_NAME];
     size_t used = (size_t)snprintf(text, bytes, "%s", family->name);
@@ -289,24 +267,51 @@ static void write_sample(const struct family *family, const struct subject *subj
     } else if (family->value == build_info) {
         used += (size_t)snprintf(text + used, bytes - used, "{version=\"%s\"}", DIVVY_VERSION);
     }
-    write_value(text + used, bytes - used, family->value(subject), family->unit);
+    write_value(text + used, bytes - used, value, family->unit);
 }
 
-static bool has_sample(const struct family *family, const struct dvd_account *account, const struct dvd_device *device)
+/* Where each program is a tenant, an account can have thousands of them: they are looked at in several steps. */
+#define TENANTS_AT_ONCE 16
+
+/* Returns false while there are more of them. */
+static bool add_up(const struct family *family, struct subject *subject, struct dvd_metrics_place *place)
 {
-    if (!account->name[0] || !account->devices[device->id.number].is_used)
-        return false;
-    if (family->scope == OF_TENANT)
+    if (!place->in_account)
+        place->tenant = subject->account->tenants;
+    place->in_account = true;
+    for (int i = 0; place->tenant && i < TENANTS_AT_ONCE; i++) {
+        subject->tenant = place->tenant->devices[subject->device->id.number];
+        place->tenant = place->tenant->next_of_account;
+        if (!subject->tenant || subject->tenant->sessions == 0)
+            continue; /* it is gone, and remembered for a while */
+        place->has_present = true;
+        if (__builtin_add_overflow(place->sum, family->value(subject), &place->sum))
+            place->sum = UINT64_MAX; /* quotas without a limit */
+    }
+    return !place->tenant;
+}
+
+/* Writes the sample of an account on a device, if it has one. Returns false when that takes another step. */
+static bool write_account(const struct family *family, struct subject *subject, struct dvd_metrics_place *place,
+                          char *text, size_t bytes)
+{
+    if (!subject->account->name[0] || !subject->account->devices[subject->device->id.number].is_used)
         return true;
-    for (const struct dvd_tenant *tenant = account->tenants; tenant; tenant = tenant->next_of_account)
-        if (tenant->sessions && tenant->devices[device->id.number])
-            return true;
-    return false;
+    if (family->scope == OF_TENANT)
+        write_sample(family, subject, family->value(subject), text, bytes);
+    else if (!add_up(family, subject, place))
+        return false;
+    else if (place->has_present)
+        write_sample(family, subject, place->sum, text, bytes);
+    return true;
 }
 
 /* Moves on to the next account and device. Returns false when there is none. */
 static bool advance(const struct dvd_control *control, const struct family *family, struct dvd_metrics_place *place)
 {
+    place->tenant = NULL;
+    place->in_account = place->has_present = false;
+    place->sum = 0;
     if (family->scope >= OF_TENANT && ++place->account <= DV_MAX_ACCOUNTS)
         return true;
     place->account = 0;
@@ -342,10 +347,17 @@ bool dvd_metrics_next(const struct dvd_control *control, struct dvd_metrics_plac
     if (family->scope >= OF_TENANT && ledger->accounts)
         subject.account = &ledger->accounts->all[place->account];
     bool is_leased = !subject.device || subject.device->started;
-    if (is_leased &&
-        (family->scope < OF_TENANT || (subject.account && has_sample(family, subject.account, subject.device))))
-        write_sample(family, &subject, text, bytes);
+    if (is_leased && family->scope < OF_TENANT)
+        write_sample(family, &subject, family->value(&subject), text, bytes);
+    else if (is_leased && subject.account && !write_account(family, &subject, place, text, bytes))
+        return true;
     if (!advance(control, family, place))
         leave_family(place);
     return true;
+}
+
+void dvd_metrics_tenant_goes(struct dvd_metrics_place *place, const struct dvd_tenant *tenant)
+{
+    if (place->tenant == tenant)
+        place->tenant = tenant->next_of_account;
 }
