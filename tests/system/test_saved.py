@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -158,6 +159,25 @@ def test_a_tenant_saves_nothing(machine):
                           capture_output=True, text=True, **divvytest.identity(ANN))
     assert done.returncode == 1 and "operator" in done.stderr
     assert not os.path.exists(os.path.join(machine.home, "state", "saved.json"))
+
+
+def test_a_name_that_no_tenant_can_have_is_refused(machine):
+    """libmicrohttpd decodes the path: a name could end a line of the log, or be no text at all."""
+    def save(name):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(20)
+            connection.connect(os.path.join(machine.dir, "control", "control.sock"))
+            connection.sendall(b"POST /v1/tenants/%s/share?weight=3&save=yes HTTP/1.0\r\n\r\n" % name)
+            return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    for name in (b"ann%0Adivvyd:%20forged", b"%ff", b"a%1b[31mnn", b"%e2%80%aenna"):
+        answer = save(name)
+        assert " 409 " in answer.splitlines()[0] and "no tenant can be named" in answer, (name, answer)
+    assert " 200 " in save(b"b%c3%a9n").splitlines()[0]
+    path = os.path.join(machine.home, "state", "saved.json")
+    divvytest.wait_for(lambda: os.path.exists(path), 10, "nothing is saved")
+    with open(path) as file:
+        assert json.load(file) == {"tenants": {"b\u00e9n": {"weight": 3}}}
+    assert "forged" not in machine.log and "\x1b" not in machine.log
 
 
 def test_a_broken_file_is_refused_and_kept(machine):

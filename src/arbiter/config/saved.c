@@ -13,6 +13,7 @@
 #include "src/arbiter/limits.h"
 #include "src/base/cleanup.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/wire/lease/memory.h"
 
 #define FILE_NAME "saved.json"
@@ -180,12 +181,21 @@ static struct dvd_saved_share *find(const struct dvd_saved *saved, const char *t
     return share;
 }
 
+/* Whether a tenant can have it. It comes from a caller, and goes into the log and the file. */
+static bool is_name(const char *name)
+{
+    char clean[DV_MAX_TENANT_NAME];
+
+    dv_text_copy(clean, sizeof clean, name);
+    return name[0] && strcmp(clean, name) == 0; /* not, if it is too long */
+}
+
 int dvd_saved_check(const struct dvd_saved *saved, const char *tenant, const struct dvd_share_change *change)
 {
     const struct dvd_saved_share *share = find(saved, tenant);
     struct dvd_share_change merged = share ? share->change : (struct dvd_share_change){0};
 
-    if (strlen(tenant) >= sizeof share->tenant || !tenant[0])
+    if (!is_name(tenant))
         return -EINVAL;
     if (!share && HASH_COUNT(saved->all) >= DV_MAX_TENANT_RULES)
         return -ENOSPC;
@@ -219,53 +229,62 @@ int dvd_saved_put(struct dvd_saved *saved, const char *tenant, const struct dvd_
 
 /* ---- writing ---- */
 
-static void set_number(json_t *object, bool given, const char *key, uint64_t number)
+/* These return 0 or -1. jansson accepts NULL for a value that there was no memory for, and refuses it. */
+
+static int set_number(json_t *object, bool given, const char *key, uint64_t number)
 {
-    if (given)
-        json_object_set_new(object, key, json_integer((json_int_t)number));
+    return given ? json_object_set_new(object, key, json_integer((json_int_t)number)) : 0;
 }
 
-static void set_size(json_t *object, bool given, const char *bytes_key, const char *ppm_key,
-                     const struct dvd_memory_size *size)
+static int set_size(json_t *object, bool given, const char *bytes_key, const char *ppm_key,
+                    const struct dvd_memory_size *size)
 {
-    set_number(object, given && !size->ppm, bytes_key, size->bytes);
-    set_number(object, given && size->ppm, ppm_key, size->ppm);
+    return set_number(object, given && !size->ppm, bytes_key, size->bytes) |
+           set_number(object, given && size->ppm, ppm_key, size->ppm);
 }
 
-static json_t *write_change(const struct dvd_share_change *change)
+static int write_change(json_t *object, const struct dvd_share_change *change)
 {
-    json_t *object = json_object();
+    int error = set_number(object, change->has_request, "request_ppm", change->request_ppm) |
+                set_number(object, change->has_limit, "limit_ppm", change->limit_ppm) |
+                set_number(object, change->has_weight, "weight", change->weight);
 
-    set_number(object, change->has_request, "request_ppm", change->request_ppm);
-    set_number(object, change->has_limit, "limit_ppm", change->limit_ppm);
-    set_number(object, change->has_weight, "weight", change->weight);
     if (change->has_class)
-        json_object_set_new(object, "class", json_string(dv_class_word(change->class)));
-    set_size(object, change->has_memory, "memory_bytes", "memory_ppm", &change->memory);
-    set_size(object, change->has_memory_request, "memory_request_bytes", "memory_request_ppm", &change->memory_request);
-    return object;
+        error |= json_object_set_new(object, "class", json_string(dv_class_word(change->class)));
+    return error | set_size(object, change->has_memory, "memory_bytes", "memory_ppm", &change->memory) |
+           set_size(object, change->has_memory_request, "memory_request_bytes", "memory_request_ppm",
+                    &change->memory_request);
 }
 
+/* Returns NULL when memory is short: a part of it must not take the place of all. */
 static json_t *write_all(const struct dvd_saved *saved)
 {
     json_t *document = json_object(), *tenants = json_object();
+    int error = json_object_set_new(document, "tenants", tenants);
 
-    for (const struct dvd_saved_share *share = saved->all; share; share = share->hh.next)
-        json_object_set_new(tenants, share->tenant, write_change(&share->change));
-    json_object_set_new(document, "tenants", tenants);
-    return document;
+    for (const struct dvd_saved_share *share = saved->all; share && error == 0; share = share->hh.next) {
+        json_t *object = json_object();
+        error = json_object_set_new(tenants, share->tenant, object);
+        if (error == 0)
+            error = write_change(object, &share->change);
+    }
+    if (error < 0)
+        json_decref(document);
+    return error < 0 ? NULL : document;
 }
 
 int dvd_saved_write(struct dvd_saved *saved)
 {
     if (saved->directory_fd < 0)
         return -ENOTDIR;
-    int fd = openat(saved->directory_fd, UNFINISHED_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
-    if (fd < 0)
-        return -errno;
     json_t *document = write_all(saved);
-    int status = json_dumpfd(document, fd, JSON_INDENT(2)) < 0 ? -EIO : 0;
+    if (!document)
+        return -ENOMEM;
+    int fd = openat(saved->directory_fd, UNFINISHED_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    int status = fd < 0 ? -errno : json_dumpfd(document, fd, JSON_INDENT(2)) < 0 ? -EIO : 0;
     json_decref(document);
+    if (fd < 0)
+        return status;
     if (status == 0 && renameat(saved->directory_fd, UNFINISHED_NAME, saved->directory_fd, DRAFT_NAME) < 0)
         status = -errno;
     if (status < 0) {

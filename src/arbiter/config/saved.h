@@ -26,7 +26,7 @@ void dvd_saved_close(struct dvd_saved *saved);
 /* The saved share of a tenant, or NULL. */
 const struct dvd_share_change *dvd_saved_find(const struct dvd_saved *saved, const char *tenant);
 /* Whether a change can be added to what is saved for a tenant. Returns 0, -ERANGE (the share would make no sense),
- * -EINVAL (nor does the name) or -ENOSPC. */
+ * -EINVAL (no tenant can have the name) or -ENOSPC. */
 int dvd_saved_check(const struct dvd_saved *saved, const char *tenant, const struct dvd_share_change *change);
 /* Adds it (NULL: forgets all that is saved for the tenant). Returns 0 or a negative errno. */
 int dvd_saved_put(struct dvd_saved *saved, const char *tenant, const struct dvd_share_change *change);

@@ -202,6 +202,9 @@ static void explain_unsaved(const char *tenant, int status, char *text, size_t b
                  "the share of tenant %.96s cannot be saved: together with what is saved for it, its request would be "
                  "above its limit, its limit below 1%% or its weight 0",
                  tenant);
+    else if (status == -EINVAL)
+        snprintf(text, bytes, "no tenant can be named '%.96s': a name is text in UTF-8 without control characters",
+                 tenant);
     else
         snprintf(text, bytes, "the share of tenant %.96s cannot be saved: %s", tenant, strerror(-status));
 }
