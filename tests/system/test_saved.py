@@ -199,5 +199,23 @@ def test_a_broken_file_is_refused_and_kept(machine):
         assert "heavy" in file.read()
 
 
+@pytest.mark.parametrize("name", ["saved.json", "saved.json.new"])
+def test_a_file_that_cannot_be_read_is_kept(machine, name):
+    machine.cli("set", "ann", "--weight", "5", "--save")
+    machine.stop()
+    path, elsewhere = os.path.join(machine.home, "state", name), os.path.join(machine.home, "elsewhere")
+    os.replace(os.path.join(machine.home, "state", "saved.json"), elsewhere)
+    os.symlink(elsewhere, path)
+    machine.start()
+    assert "%s is ignored: it is a symbolic link" % path in machine.log
+    done = subprocess.run([divvytest.binary("divvy"), "set", "ann", "--weight", "6", "--save"], env=machine.env(),
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "saved.json" in done.stderr, done
+    machine.stop()
+    assert os.path.islink(path)
+    with open(elsewhere) as file:
+        assert json.load(file)["tenants"]["ann"] == {"weight": 5}
+
+
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))

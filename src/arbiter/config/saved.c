@@ -93,12 +93,26 @@ static int read_all(struct dvd_saved *saved, const json_t *document)
     return 0;
 }
 
-static json_t *load(const struct dvd_saved *saved, const char *name, json_error_t *error)
+/* Returns 1 if the shares of a file count, 0 if there is no file, -EBADMSG if it is no JSON, or -EINVAL; with the
+ * reason in the error. */
+static int read_file(struct dvd_saved *saved, const char *name, json_error_t *error)
 {
     DV_AUTO_CLOSE int fd = openat(saved->directory_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-    *error = (json_error_t){0};
-    return fd < 0 ? NULL : json_loadfd(fd, JSON_REJECT_DUPLICATES, error);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0) {
+        snprintf(error->text, sizeof error->text, "%s", errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+        return -EINVAL;
+    }
+    json_t *document = json_loadfd(fd, JSON_REJECT_DUPLICATES, error);
+    if (!document)
+        return -EBADMSG;
+    int status = read_all(saved, document);
+    json_decref(document);
+    if (status < 0)
+        snprintf(error->text, sizeof error->text, "it has a value that divvyd does not write");
+    return status < 0 ? status : 1;
 }
 
 static void forget_all(struct dvd_saved *saved)
@@ -111,37 +125,30 @@ static void forget_all(struct dvd_saved *saved)
     }
 }
 
-/* An earlier divvyd that was killed, or whose disk was slow, has left its last draft. */
-static bool read_draft(struct dvd_saved *saved)
-{
-    json_error_t error;
-    json_t *document = load(saved, DRAFT_NAME, &error);
-
-    saved->is_drafted = document && read_all(saved, document) == 0;
-    json_decref(document);
-    if (!saved->is_drafted)
-        forget_all(saved);
-    return saved->is_drafted;
-}
-
+/* An earlier divvyd that was killed, or whose disk was slow, has left its last draft. If the machine went down, it may
+ * be torn: then the file before it counts. */
 void dvd_saved_open(struct dvd_saved *saved, const char *directory)
 {
+    const char *name = DRAFT_NAME;
     json_error_t error;
 
     *saved = (struct dvd_saved){.directory_fd = -1};
     if (!directory)
         return;
     saved->directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (saved->directory_fd < 0 || read_draft(saved))
+    if (saved->directory_fd < 0)
         return;
-    json_t *document = load(saved, FILE_NAME, &error);
-    if (document ? read_all(saved, document) < 0 : error.text[0] != '\0') {
-        dv_error("%s/" FILE_NAME " is ignored: %s. Correct it, or remove it, and restart divvyd", directory,
-                 document ? "it has a value that divvyd does not write" : error.text);
+    int status = read_file(saved, name, &error);
+    saved->is_drafted = status > 0;
+    if (status == -EBADMSG)
+        dv_warning("%s/" DRAFT_NAME " is torn, and the last change to saved shares is lost: %s", directory, error.text);
+    if (status == 0 || status == -EBADMSG)
+        status = read_file(saved, name = FILE_NAME, &error);
+    if (status < 0) {
+        dv_error("%s/%s is ignored: %s. Correct it, or remove it, and restart divvyd", directory, name, error.text);
         dvd_saved_close(saved); /* what the operator may want back is not overwritten */
         saved->is_broken = true;
     }
-    json_decref(document);
 }
 
 void dvd_saved_close(struct dvd_saved *saved)

@@ -19,8 +19,8 @@ struct dvd_saved {
     struct dvd_saved_share *all;
 };
 
-/* Reads the draft in a directory, if it is whole, or the file. A file with an error is refused with a message in the
- * log. */
+/* Reads the draft in a directory, if it is whole, or the file. One that cannot be read, or with an error, is refused
+ * with a message in the log. */
 void dvd_saved_open(struct dvd_saved *saved, const char *directory);
 void dvd_saved_close(struct dvd_saved *saved);
 /* The saved share of a tenant, or NULL. */

@@ -420,6 +420,12 @@ static void a_draft_counts_if_it_is_whole(void **state)
     assert_int_equal(dvd_saved_find(&saved, "x")->weight, 3);
     assert_false(saved.is_broken);
     dvd_saved_close(&saved);
+    write_file("saved.json.new", "{\"tenants\": {\"x\": {\"weight\": \"heavy\"}}}");
+    dvd_saved_open(&saved, directory); /* whole, and not understood: it is not overwritten */
+    assert_true(saved.is_broken && saved.directory_fd < 0);
+    assert_null(dvd_saved_find(&saved, "x"));
+    dvd_saved_close(&saved);
+    assert_int_equal(access(in_directory("saved.json.new"), F_OK), 0);
     unlink(in_directory("saved.json.new"));
 }
 
