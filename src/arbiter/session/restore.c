@@ -33,7 +33,9 @@ static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_stat
     session->lessee.record = record;
     for (uint32_t i = 0; i < DV_MAX_DEVICES; i++)
         session->lessee.devices[i].number = record->devices[i];
-    session->lease_only = sessions->devices->reports[record->devices[0]].kind == DV_DEVICE_LEASE_ONLY;
+    /* Such a session has that device alone. Others without a worker list all devices, leased or not. */
+    session->lease_only =
+        record->device_count == 1 && sessions->devices->reports[record->devices[0]].kind == DV_DEVICE_LEASE_ONLY;
     memcpy(session->command, record->command, sizeof session->command);
     (void)dvd_session_take_descriptors(session); /* it goes on even if there are fewer now */
     return session;

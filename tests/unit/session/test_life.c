@@ -985,6 +985,29 @@ static void a_session_without_a_worker_goes_on_too(void **state)
     assert_null(stage.sessions.all);
 }
 
+/* Without a driver at first, a lease-only device is number 0: it is in the list of sessions that lease others. */
+static void only_what_it_leases_says_what_it_is(void **state)
+{
+    (void)state;
+    struct earlier e = leave_behind(DV_API_LEASE, "pid:5:train");
+    e.record->devices[0] = 2;
+    e.record->leased_mask = 2;
+    assert_int_equal(go_on(&e), 0);
+    dvd_session_overdue(&only_session()->lessee, DV_NS_PER_S, "a device");
+    stage_run(20);
+    assert_non_null(stage.sessions.all); /* it is not divvyd's to end */
+    close(e.channel);
+    stage_run(20);
+    e = leave_behind(DV_API_LEASE, "pid:6:encode");
+    e.record->devices[0] = 2;
+    e.record->device_count = e.record->leased_mask = 1;
+    assert_int_equal(go_on(&e), 0);
+    dvd_session_overdue(&only_session()->lessee, DV_NS_PER_S, "a device");
+    stage_run(20);
+    assert_null(stage.sessions.all);
+    close(e.channel);
+}
+
 static void a_session_that_cannot_go_on_is_ended(void **state)
 {
     int status;
@@ -1077,6 +1100,7 @@ int main(void)
         cmocka_unit_test_setup(a_session_of_an_earlier_daemon_goes_on, reset),
         cmocka_unit_test_setup(its_client_may_still_wait_for_the_welcome, reset),
         cmocka_unit_test_setup(a_session_without_a_worker_goes_on_too, reset),
+        cmocka_unit_test_setup(only_what_it_leases_says_what_it_is, reset),
         cmocka_unit_test_setup(a_session_that_cannot_go_on_is_ended, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_takes_its_sessions_along, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_grants_nothing, reset),
