@@ -1,6 +1,10 @@
 /* What the control socket answers step by step: divvyd itself in the test's process (tests/fuzz/stage.h). */
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "src/arbiter/control/metrics.h"
 #include "src/arbiter/ledger/private.h"
@@ -81,10 +85,56 @@ static void a_sample_of_many_tenants_is_made_in_steps(void **state)
     }
 }
 
+/* ---- traces ---- */
+
+static bool no_memory;
+
+int __real_dvd_trace_begin(struct dvd_trace *trace);
+int __wrap_dvd_trace_begin(struct dvd_trace *trace);
+
+int __wrap_dvd_trace_begin(struct dvd_trace *trace)
+{
+    return no_memory ? -ENOMEM : __real_dvd_trace_begin(trace);
+}
+
+/* Asks for a trace; expects this in the answer. */
+static int trace(const char *expected)
+{
+    static const char request[] = "GET /v1/trace HTTP/1.1\r\nHost: divvyd\r\n\r\n";
+    char answer[1024] = "";
+    int fd = stage_connect(DV_RUNDIR_CONTROL_SOCKET, SOCK_STREAM);
+
+    assert_true(fd >= 0);
+    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
+    stage_run(50);
+    assert_true(recv(fd, answer, sizeof answer - 1, MSG_DONTWAIT) > 0);
+    assert_non_null(strstr(answer, expected));
+    return fd;
+}
+
+static void a_reader_without_a_ring_is_refused(void **state)
+{
+    (void)state;
+    no_memory = true;
+    int refused = trace("503");
+    no_memory = false;
+    assert_null(stage.control.listings.under_way);
+    int reader = trace("{\"begin\":true}");
+    close(refused);
+    close(reader);
+    for (int i = 0; i < 100 && stage.control.listings.under_way; i++) { /* that it is gone is noticed later */
+        poll(NULL, 0, 20);
+        stage_run(20);
+    }
+    assert_null(stage.control.listings.under_way);
+    assert_null(stage.ledger.trace.records);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sample_of_many_tenants_is_made_in_steps),
+        cmocka_unit_test(a_reader_without_a_ring_is_refused),
     };
 
     return cmocka_run_group_tests(tests, start, end);

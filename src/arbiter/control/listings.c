@@ -723,13 +723,16 @@ struct MHD_Response *dvd_trace_respond(struct dvd_control *control, const struct
 
     if (!listing)
         return NULL;
+    listing->traces = dvd_trace_begin(trace) == 0;
+    if (!listing->traces) {
+        destroy(listing);
+        return NULL;
+    }
     listing->place = trace->count;
     listing->has_commands = has_commands;
     listing->traces_since = dv_now();
     listing->session = has_commands ? control->sessions->all : NULL;
-    listing->traces = dvd_trace_begin(trace) == 0;
-    if (listing->traces)
-        note_present_leases(control);
+    note_present_leases(control);
     put(listing, "{\"begin\":true}\n");
     return respond_endless(listing);
 }
