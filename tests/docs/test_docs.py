@@ -299,23 +299,27 @@ def test_every_page_is_found_from_the_readme():
     assert not missing, missing
 
 
-def test_probes_exist():
-    """Of the one-liners for bpftrace: in the source, and in divvyd if it was built with them."""
+PROGRAMS_WITH_PROBES = {"divvyd": "src/arbiter", "divvy-worker": "src/worker"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS_WITH_PROBES)
+def test_probes_exist(program):
+    """All probes in the source are in the table, and the other way round. The one-liners for bpftrace use all of them, and
+    a program that was built with probes has them."""
     written = set()
-    for where, _, names in os.walk(os.path.join(pages.REPOSITORY, "src/arbiter")):
+    for where, _, names in os.walk(os.path.join(pages.REPOSITORY, PROGRAMS_WITH_PROBES[program])):
         for name in names:
             with open(os.path.join(where, name), encoding="utf-8") as file:
-                written |= set(re.findall(r"(?:DTRACE_PROBE3\(divvy, |DV_PROBE3\()(\w+),", file.read()))
+                written |= set(re.findall(r"DV_PROBE3\((\w+),", file.read()))
+    described = set(re.findall(r"^\| `(\w+)` \| `%s` \|" % program, pages.read("docs/operators.md"), re.M))
     named = set()
     for page in pages.markdown_pages():
-        named |= set(re.findall(r"usdt:[^:\s']+:divvy:(\w+)", pages.read(page)))
-    assert named
-    notes = subprocess.run(["readelf", "-n", divvytest.binary("divvyd")], capture_output=True, text=True,
+        named |= set(re.findall(r"usdt:/[^:\s']+/%s:divvy:(\w+)" % program, pages.read(page)))
+    assert written and written == described == named, (written, described, named)
+    notes = subprocess.run(["readelf", "-n", divvytest.binary(program)], capture_output=True, text=True,
                            check=False).stdout
     built = set(re.findall(r"Provider: divvy\s+Name: (\w+)", notes))
-    for name in named:
-        assert name in written, (name, written)
-        assert not built or name in built, (name, built)
+    assert built in (set(), written), built
 
 
 def test_packages_of_the_readme():
