@@ -299,6 +299,60 @@ def test_every_page_is_found_from_the_readme():
     assert not missing, missing
 
 
+def paths_of_the_manual():
+    """What divvyd(8) says of each path of the control socket: {(method, path): text}. A name in a path is {}."""
+    part = pages.read("docs/man/divvyd.8.scd").replace("\\_", "_").split("\n# CONTROL SOCKET\n")[1].split("\n# ")[0]
+    found = {}
+    for head, text in re.findall(r"^(\*(?:GET|POST|DELETE) .*)\n((?:\t.*\n)+)", part, re.M):
+        for method, path in re.findall(r"\*(GET|POST|DELETE) ([^ ,]+)", head):
+            found[method, re.sub(r"_[A-Z]+_", "{}", path.replace("*", ""))] = text
+    return found
+
+
+def test_the_manual_has_every_path():
+    """All paths of the table in routes.c, with their arguments, and no others. And each path has the members of its answer,
+    by the description of the control socket, which a system test compares with real answers."""
+    import yaml
+    source = pages.read("src/arbiter/control/routes.c")
+    share = re.search(r"#define SHARE_ARGUMENTS (.*)", source)[1]
+    table = source.split("} routes[] = {")[1].split("\n};")[0].replace("SHARE_ARGUMENTS", share)
+    routes = {(method, begin + ("" if end == "NULL" else "{}" + end.strip('"'))): re.findall(r'"(\w+)"', arguments)
+              for method, begin, end, arguments in re.findall(
+                  r'\{"([A-Z]+)",\s*"([^"]+)",\s*(NULL|"[^"]*"),[^{]*\{([^}]*)\}\}', table)}
+    assert len(routes) == len(re.findall(r'\{"[A-Z]+",', table)) > 20
+    manual = paths_of_the_manual()
+    assert set(manual) == set(routes)
+
+    description = yaml.safe_load(pages.read("docs/control.openapi.yaml"))
+
+    def resolve(node):
+        while "$ref" in node:
+            name = node["$ref"]
+            node = description
+            for step in name.split("/")[1:]:
+                node = node[step]
+        return node
+
+    def members_of(schema):
+        schema = resolve(schema)
+        found = set(schema.get("properties", ()))
+        for inner in [*schema.get("properties", {}).values(), *schema.get("anyOf", ()), schema.get("items", {})]:
+            found |= members_of(inner) if inner else set()
+        return found
+
+    operations = {(method.upper(), re.sub(r"\{\w+\}", "{}", path)): operation
+                  for path, methods in description["paths"].items() for method, operation in methods.items()
+                  if method != "parameters"}
+    for route, arguments in routes.items():
+        text = manual[route]
+        for method, path in re.findall(r"\*(GET)\s+(/[^*]+)\*", text):   # whose members are these, too
+            text += manual[method, path]
+        content = resolve(operations[route]["responses"]["200"])["content"]
+        wanted = set(arguments) | set().union(*(members_of(kind["schema"]) for kind in content.values()))
+        missing = wanted - set(re.findall(r"\w+", text))
+        assert not missing, "divvyd(8) does not have %s of %s %s" % (sorted(missing), *route)
+
+
 PROGRAMS_WITH_PROBES = {"divvyd": "src/arbiter", "divvy-worker": "src/worker"}
 
 
