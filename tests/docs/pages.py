@@ -2,7 +2,8 @@
 
 A mark is a comment of HTML on the line before a block, which readers do not see:
 
-    <!-- test: machine: needs a service manager -->   not run here, for this reason; only its form is checked
+    <!-- test: machine: needs a card -->              not run, for this reason: only its form is checked
+    <!-- test: by: tests/machine/inside.py upgrade -->   not run here, but by this file, which finds it by this name
     <!-- test: with: 30=SESSION -->                   words that stand for something of the stage, see stage.py
     <!-- test: running: vision robotics -->           programs of these tenants run meanwhile
     <!-- test: fails: 1 -->                           its last command ends with this status
@@ -21,7 +22,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 
 BLOCK = re.compile(r"^(?P<mark> *<!-- test: (?P<how>[^\n]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n"
                    r"(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
-WORDS = {"machine", "with", "running", "fails", "screen", "stays", "check", "file"}
+WORDS = {"machine", "by", "with", "running", "fails", "screen", "stays", "check", "file"}
 
 
 class Block:
@@ -35,7 +36,7 @@ class Block:
 
     @property
     def is_run(self):
-        return self.language in ("sh", "console") and "machine" not in self.marks
+        return self.language in ("sh", "console") and not {"machine", "by"} & set(self.marks)
 
 
 def read(page):
@@ -65,6 +66,13 @@ def blocks_of(page):
                        for row in match["text"].splitlines(keepends=True))
         found.append(Block(page, line, match["language"], body, marks_of(match["how"], "%s:%d" % (page, line))))
     return found
+
+
+def block_by(name):
+    """The commands of the block with this name in a mark `by`."""
+    found, = (block for page in markdown_pages() for block in blocks_of(page)
+              if block.marks.get("by", "").split()[1:] == [name])
+    return found.text
 
 
 def examples_of(page):

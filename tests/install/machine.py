@@ -31,15 +31,25 @@ class Machine(trees.Tree):
         self.daemon = None
         self.log = os.path.join(PLACE, suite, "divvyd.log")
 
-    def install(self, packages, *names):
-        """Installs packages by their files."""
+    def put(self, packages, *names):
+        """Puts files of packages into /root/packages. Returns their names."""
         shutil.rmtree(self.path("/root/packages"), ignore_errors=True)
         os.makedirs(self.path("/root/packages"))
         files = [file for file in os.listdir(packages) if file.endswith(".deb") and file.split("_")[0] in names]
         assert len(files) == len(names), files
         for file in files:
             shutil.copy(os.path.join(packages, file), self.path("/root/packages"))
+        return files
+
+    def install(self, packages, *names):
+        """Installs packages by their files."""
+        files = self.put(packages, *names)
         return self.apt("install", "--allow-downgrades", *("/root/packages/" + file for file in files))
+
+    def type(self, folder, text):
+        """Runs commands of the documents as they stand, in a folder that may be new."""
+        os.makedirs(self.path(folder), exist_ok=True)
+        return self.must("sh", "-ec", "cd %s\n%s" % (folder, text))
 
     def unit(self):
         """Lines of the installed divvyd.service, by their key."""

@@ -8,6 +8,7 @@ import subprocess
 
 import divvytest
 import machine as machines
+import pages
 import recipes
 import tree as trees
 from machine import ALL, NEWER, USED
@@ -36,7 +37,8 @@ def test_lintian_finds_no_fault(suite, packages):
 # ---- installed ----
 
 def test_they_are_installed(machine):
-    machine.install(machine.packages, *USED)
+    machine.put(machine.packages, *USED)
+    machine.type("/root/packages/divvy", trees.commands()[1])
     assert machine.must("divvy", "version").startswith("divvy ")
     assert machine.must("getent", "group", "divvy").startswith("divvy:x:")
     assert os.path.isdir(machine.path("/run/divvy/containers"))
@@ -124,6 +126,7 @@ def test_programs_need_no_divvy_run(machine):
 def test_the_commands_answer(machine, children):
     busy(machine, "ann", children, 60).stdin.write("go\n")
     children[-1].stdin.flush()
+    machine.type("/root", trees.commands()[2])
     said = machine.must("divvy", "doctor", user="ann")
     assert "FAULT" not in said, said
     divvytest.wait_for(lambda: "vision" in machine.must("divvy", "ps"), 10, lambda: machine.must("divvy", "ps"))
@@ -144,7 +147,8 @@ def test_an_upgrade_leaves_programs_running(machine, children):
                           stderr=subprocess.STDOUT)
     children.append(child)
     assert child.stdout.readline() == "ready\n"
-    machine.install(newer, *USED)
+    machine.put(newer, *USED)
+    assert "compute" in machine.type("/root/packages", pages.block_by("upgraded-packages"))
     assert child.poll() is None
     # as `systemctl restart` does for the scripts of the package
     assert machine.unit()["RestartKillSignal"] == "SIGUSR1" and machine.unit()["KillMode"] == "process"
@@ -179,7 +183,8 @@ def test_nothing_is_left_after_a_purge(machine):
     assert os.path.exists(machine.path("/var/lib/divvy")) and os.path.exists(machine.path("/var/cache/divvy"))
     machine.apt("remove", *ALL)
     assert os.path.exists(machine.path(CONFIG)) and os.path.exists(machine.path("/var/lib/divvy"))
-    machine.must("dpkg", "--purge", *ALL)
+    machine.type("/root", pages.block_by("purged-packages"))
+    machine.must("dpkg", "--purge", *ALL)   # the others
     # what other packages only suggest was not there before
     machine.apt("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o",
                 "APT::AutoRemove::SuggestsImportant=false")

@@ -8,8 +8,12 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(REPOSITORY, "tests", "docs"))
+import pages  # noqa: E402
+
 COMMAND_S = 1800
 
 # The tree's /run, /tmp and /var are directories of the tree, so all its commands see the same. /sys is without the
@@ -150,17 +154,21 @@ def copy_source(tree, folder, version):
                         os.path.join(target, "meson.build")], check=True)
 
 
+def commands():
+    """What README.md says: the commands that build the packages, the one that installs them, and the one that looks."""
+    *build_them, install, look = pages.block_by("packages").splitlines()
+    return "\n".join(build_them), install, look
+
+
 def packages(place, suite, version=None):
-    """Builds the packages in their tree. Returns the directory that they are in."""
+    """Builds the packages in their tree, as README.md says. Returns the directory that they are in."""
     target = os.path.join(place, suite, "packages" + (version or ""))
     if os.environ.get("DIVVY_INSTALL_REUSE") and os.path.exists(target):
         return target
     tree = build(place, suite)
     copy_source(tree, "/build/divvy", version)
     tree.apt("update")
-    tree.apt("build-dep", "--build-profiles", "nocheck", "/build/divvy")
-    code, said = tree.run("sh", "-c", "cd /build/divvy && DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage -b -uc -us "
-                          "--build-profiles=nocheck")
+    code, said = tree.run("sh", "-ec", "cd /build/divvy\n" + commands()[0])
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
     with open(os.path.join(target, "build.log"), "w", encoding="utf-8") as log:

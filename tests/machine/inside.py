@@ -8,6 +8,8 @@ import sys
 import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+import pages  # noqa: E402
 PROGRAMS = os.path.join(SOURCE, "build", "tests", "system", "programs")
 WORKERS = "/sys/fs/cgroup/system.slice/divvy-workers.scope/divvy-workers"
 CONFIG = "/etc/divvy/divvy.yaml"
@@ -16,6 +18,14 @@ SLOW_S = 120   # this machine computes some ten times slower than a real one
 
 def sh(*command):
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def run_block(text):
+    """Runs a block of the documents in the source tree, as it stands."""
+    done = subprocess.run(["sh", "-ec", text], cwd=SOURCE, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-1000:]
+    return done.stdout
 
 
 def of(user, *command, **kwargs):
@@ -131,12 +141,46 @@ def test_attacks_on_this_kernel():
     assert done.returncode == 0
 
 
+def test_the_journal_has_the_ends_of_sessions():
+    run_block(pages.block_by("journal"))
+    said = sh("journalctl", "-u", "divvyd", "DIVVY_TENANT=ben", "-o", "json").stdout
+    assert '"DIVVY_DEVICE_S"' in said, said[-500:]
+
+
+def test_an_upgrade_from_source_leaves_programs_running():
+    child = computing("ann", 3 * SLOW_S)
+    try:
+        before = main_pid()
+        assert "divvyd" in run_block(pages.block_by("upgraded-source"))
+        assert main_pid() not in (0, before)
+        until(lambda: "compute" in sh("divvy", "ps").stdout, "its session is lost")
+        assert child.poll() is None
+    finally:
+        end(child)
+
+
+def test_systemd_opens_the_port_for_metrics():
+    assert "divvy_build_info" in run_block(pages.block_by("port"))
+    for how in ("reload", "restart"):
+        assert sh("systemctl", how, "divvyd").returncode == 0, how
+        found = sh("curl", "-sf", "http://127.0.0.1:9464/metrics")
+        assert "divvy_build_info" in found.stdout, (how, found)
+
+
 def test_nothing_is_left_after_the_end():
     child = computing("ann", SLOW_S)
-    assert sh("systemctl", "stop", "divvyd.socket", "divvyd-control.socket", "divvyd").returncode == 0
+    assert sh("systemctl", "disable", "--now", "divvyd.socket", "divvyd-control.socket", "divvyd-metrics.socket",
+              "divvyd.service").returncode == 0
     end(child)
     until(lambda: not sh("pgrep", "-f", "divvyd|divvy-").stdout, "processes are left")
     until(lambda: not os.path.exists(WORKERS), "the scope is left")
+
+
+def test_no_program_is_left_after_an_uninstallation():
+    run_block(pages.block_by("removed-source"))
+    assert not [path for path in ("/usr/bin/divvy", "/usr/sbin/divvyd", "/usr/libexec/divvy/divvy-worker",
+                                  "/etc/OpenCL/vendors/divvy.icd") if os.path.exists(path)]
+    assert sh("systemctl", "cat", "divvyd").returncode != 0
 
 
 def main():
