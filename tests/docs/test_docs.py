@@ -18,7 +18,7 @@ from stage import Stage
 STAGES = {"README.md": "tree", "docs/tutorial.md": "tree", "docs/operators.md": "machine",
           "docs/troubleshooting.md": "machine", "docs/lease.md": "tree", "docs/man/divvy.1.scd": "machine"}
 TRIES = 5
-LEFT_OUT_MAX = 7   # blocks that no test runs
+LEFT_OUT_MAX = 10   # blocks that no test runs
 
 TRIED, CHECKED, ELSEWHERE, LEFT_OUT = [], [], [], []   # for the summary
 
@@ -128,7 +128,7 @@ def test_blocks_that_are_left_out():
     """Few, with a reason each, and at least of the form that a shell reads. What other tests run, they name."""
     for page in pages.markdown_pages():
         for block in pages.blocks_of(page):
-            if block.language not in ("sh", "console") or page in ("CONTRIBUTING.md", "bench/README.md"):
+            if block.language not in ("sh", "console"):
                 continue
             if block.is_run:
                 assert page in STAGES, "%s: a page with commands needs a stage" % block
