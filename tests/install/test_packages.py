@@ -64,6 +64,15 @@ def test_the_scripts_keep_programs_through_an_upgrade(machine):
     assert re.findall(r"deb-systemd-invoke .*", prerm) and prerm.count('"$1" = remove') == 1, prerm
 
 
+def test_tracers_find_the_probes(machine):
+    """A build without the header of probes is silent about it."""
+    named = set(re.findall(r"usdt:(/[^:\s]+):divvy:(\w+)", pages.read("docs/operators.md")))
+    assert {program for program, _ in named} == {"/usr/sbin/divvyd", "/usr/libexec/divvy/divvy-worker"}
+    for program, probe in named:
+        said = machine.must("readelf", "-n", program)
+        assert probe in re.findall(r"Provider: divvy\s+Name: (\w+)", said), (program, probe, said)
+
+
 def test_the_manual_is_there(machine):
     for page, words in (("divvy", "run programs on shared accelerators"), ("divvyd", "shares the accelerators"),
                         ("divvy.yaml", "configuration of divvyd"), ("divvy-sim", "divvy-sim")):
