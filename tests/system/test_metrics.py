@@ -155,7 +155,7 @@ def test_wrong_paths_on_the_port_count_against_its_rate(machine):
 
 
 @pytest.mark.parametrize("sent", [b"", b"x"], ids=["silent", "dribbling"])
-def test_the_port_is_not_held_by_who_asks_nothing(machine, sent):
+def test_idle_connections_do_not_hold_the_port(machine, sent):
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(socket.create_connection(("127.0.0.1", machine.port), timeout=20))
                   for _ in range(8)]
@@ -169,6 +169,34 @@ def test_the_port_is_not_held_by_who_asks_nothing(machine, sent):
             return False
         assert not is_served(), "there are more places"
         divvytest.wait_for(lambda: time.sleep(0.5) or is_served(), 20, "the places are held for ever")
+
+
+# Does what a service manager does with divvyd-metrics.socket.
+ACTIVATED = """#!/usr/bin/python3
+import os, socket, sys
+port = socket.create_server(("127.0.0.1", %d))
+os.dup2(port.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+os.execv("%s", ["divvyd", *sys.argv[1:]])
+"""
+
+
+def test_a_port_of_the_service_manager(tmp_path):
+    """It serves metrics and nothing else, and a reload leaves it open."""
+    port = free_port()
+    start = tmp_path / "divvyd"
+    daemon = divvytest.Daemon()
+    start.write_text(ACTIVATED % (port, daemon.program))
+    start.chmod(0o755)
+    daemon.program = str(start)
+    with daemon:
+        assert "divvy_build_info" in scrape(port)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            scrape(port, "/v1/sessions")
+        assert refused.value.code == 403
+        daemon.cli("reload")
+        assert samples(scrape(port))["divvy_sessions"] == 0
 
 
 def test_only_operators_read_them_on_the_socket(machine):
