@@ -5,6 +5,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -83,11 +84,26 @@ enum dv_admission dv_cli_admission_ask(const char *directory, const struct dv_cl
                                                     : DV_ADMISSION_SERVED;
 }
 
+/* The daemon calls a session by the name of its process: in its log and in its record of a refusal that is to be the
+ * program, not divvy. */
+static enum dv_admission ask_as(const char *program, const char *directory, const struct dv_cli_share *share,
+                                const struct dv_cli_limits *limits, const char *devices, char text[DV_MAX_MESSAGE_TEXT])
+{
+    const char *slash = strrchr(program, '/');
+    char own[16] = ""; /* as long as such a name can be */
+
+    prctl(PR_GET_NAME, own);
+    prctl(PR_SET_NAME, slash ? slash + 1 : program);
+    enum dv_admission answer = dv_cli_admission_ask(directory, share, limits, devices, text);
+    prctl(PR_SET_NAME, own);
+    return answer;
+}
+
 bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const struct dv_cli_limits *limits,
                           const char *devices, const char *program)
 {
     char text[DV_MAX_MESSAGE_TEXT];
-    enum dv_admission answer = dv_cli_admission_ask(directory, share, limits, devices, text);
+    enum dv_admission answer = ask_as(program, directory, share, limits, devices, text);
 
     if (answer == DV_ADMISSION_SERVED && text[0])
         dv_cli_error("%s is started, but %s", program, text);

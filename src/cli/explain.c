@@ -213,16 +213,18 @@ static void print_details(const json_t *device)
     putchar('\n');
 }
 
-/* "session 7 (python3 train.py, tenant ann)": the command says too little of a script. */
+/* "session 7 (python3 train.py, tenant ann)": the command says too little of a script. A session that was refused has
+ * no tenant. */
 static void print_who(const json_t *document)
 {
     enum { COLUMNS = 40 };
+    const char *tenant = dv_http_text(document, "tenant", "?");
     char text[512];
 
     dv_session_describe(text, sizeof text, document);
     size_t shown = dv_text_fit(text, COLUMNS);
-    printf("session %.0f (%.*s%s, tenant %s)", number_of(document, "id"), (int)shown, text, text[shown] ? "..." : "",
-           dv_http_text(document, "tenant", "?"));
+    printf("session %.0f (%.*s%s%s%s)", number_of(document, "id"), (int)shown, text, text[shown] ? "..." : "",
+           tenant[0] ? ", tenant " : "", tenant);
 }
 
 static void print_device(const json_t *document, const json_t *device)

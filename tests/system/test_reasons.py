@@ -51,7 +51,11 @@ def test_a_refusal_is_shown_on_the_screen(daemon, program, tmp_path):
     assert not trace.exists()
     refusals = [e for e in ended(daemon).values() if e["state"] == "refused"]
     assert refusals and "sessions-per-user" in refusals[-1]["why"]
-    assert "sessions-per-user" in daemon.cli("explain", str(refusals[-1]["id"]))
+    said = daemon.cli("explain", str(refusals[-1]["id"]))
+    assert "(touch) was refused" in said and "sessions-per-user" in said
+    rows = daemon.cli("ps", "--ended", "-o", "COMMAND,WHY").splitlines()
+    assert [row.split()[0] for row in rows if "sessions-per-user" in row] == ["touch"], "not divvy"
+    daemon.await_log(" of touch ")
     stop(*children)
 
 
