@@ -13,8 +13,11 @@
 #include "src/base/fd.h"
 #include "src/base/text.h"
 #include "src/cli/cli.h"
+#include "src/cli/http.h"
 #include "src/policy/policy.h"
 #include "src/wire/session/handshake.h"
+
+#define SUGGESTION_BYTES 400 /* a longer command line is no help */
 
 static uint16_t class_of(const char *word)
 {
@@ -99,9 +102,34 @@ static enum dv_admission ask_as(const char *program, const char *directory, cons
     return answer;
 }
 
-bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const struct dv_cli_limits *limits,
-                          const char *devices, const char *program)
+/* Whether the caller's tenant is its own, so that what it asks for counts. The daemon may not tell. */
+static bool asks_for_itself(const char *directory)
 {
+    DV_AUTO_FREE char *body = NULL;
+    char error[256];
+    int status = dv_http_request(directory, "GET", "/v1/whoami", DV_HTTP_PATIENCE_S, &body, error, sizeof error);
+    json_t *answer = status == 200 ? json_loads(body, 0, NULL) : NULL;
+    bool is_own = json_is_false(json_object_get(answer, "shared"));
+
+    json_decref(answer);
+    return is_own;
+}
+
+/* A request that does not fit is all that keeps the program from the devices. Trying the admission without it would
+ * take the request from the tenant's other programs. */
+static void suggest(const char *directory, const char *refusal, const struct dv_cli_words *words)
+{
+    char line[SUGGESTION_BYTES];
+
+    if (strncmp(refusal, "a request of ", strlen("a request of ")) == 0 &&
+        dv_cli_suggest_without_request(words, line, sizeof line) && asks_for_itself(directory))
+        dv_cli_error("to run it now without a guaranteed share: %s", line);
+}
+
+bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const struct dv_cli_limits *limits,
+                          const char *devices, const struct dv_cli_words *words)
+{
+    const char *program = words->all[words->program];
     char text[DV_MAX_MESSAGE_TEXT];
     enum dv_admission answer = ask_as(program, directory, share, limits, devices, text);
 
@@ -110,8 +138,10 @@ bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *shar
     if (answer == DV_ADMISSION_NO_DEVICE)
         dv_cli_error("%s is started, but finds no device now: %s (answer of the divvyd in %s)", program, text,
                      directory);
-    if (answer == DV_ADMISSION_REFUSED)
+    if (answer == DV_ADMISSION_REFUSED) {
         dv_cli_error("no device for %s now, so it is not started: %s (answer of the divvyd in %s)", program, text,
                      directory);
+        suggest(directory, text, words);
+    }
     return answer != DV_ADMISSION_REFUSED;
 }

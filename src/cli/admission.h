@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "src/cli/share.h"
+#include "src/cli/suggest.h"
 #include "src/wire/session/handshake.h"
 
 #define DV_ADMISSION_TIMEOUT_S 30 /* a daemon that has just started may still be looking for devices */
@@ -30,6 +31,6 @@ enum dv_admission dv_cli_admission_ask(const char *directory, const struct dv_cl
 /* The same for a program that is about to start. Returns false after a message when the daemon would refuse it. If it
  * would find no device, says so and returns true: it may do without. */
 bool dv_cli_admission_try(const char *directory, const struct dv_cli_share *share, const struct dv_cli_limits *limits,
-                          const char *devices, const char *program);
+                          const char *devices, const struct dv_cli_words *words);
 
 #endif

@@ -261,7 +261,8 @@ int dv_cli_run(int argc, char **argv)
     code = dv_daemon_find_or_start(run.daemon_directory, directory);
     if (code != DV_EXIT_OK)
         return code;
-    if (!dv_cli_admission_try(directory, &run.share, &run.limits, run.devices, argv[optind]))
+    const struct dv_cli_words words = {.all = argv, .program = optind};
+    if (!dv_cli_admission_try(directory, &run.share, &run.limits, run.devices, &words))
         return DV_EXIT_OWN;
 
     /* The program may change its directory before its first OpenCL call. */

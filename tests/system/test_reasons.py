@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -82,6 +83,44 @@ def test_a_library_of_another_release_leaves_its_reason(daemon):
     assert refusal["state"] == "refused" and refusal["command"]
     assert "not a divvy hello" in refusal["why"]
     assert "not a divvy hello" in daemon.cli("explain", str(refusal["id"]))
+
+
+def suggestion(refusal):
+    """The command line that a refusal ends with, if it has one."""
+    found = re.search(r"^divvy: to run it now without a guaranteed share: (.*)$", refusal, re.M)
+    return found and found[1]
+
+
+def test_a_request_that_does_not_fit_has_a_way_out(daemon, program):
+    """The line that is printed can be typed as it is."""
+    holder = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE, env={"DIVVY_REQUEST": "600000"})
+    assert holder.stdout.readline() == "ready\n"
+    path = {"PATH": "%s:%s" % (os.path.dirname(divvytest.binary("divvy")), os.environ["PATH"])}
+    wanted = ("--name", "a b", "--request=50%", "--req", "50%", "--", "printf", "%s.", "it's", "")
+    line = suggestion(divvy(daemon, "run", *wanted, code=125).stderr)
+    assert line == "divvy run --request 0% --name 'a b' -- printf %s. 'it'\\''s' ''"
+    done = subprocess.run(["bash", "-c", line], env={**daemon.env(), **path}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "it's.."), done
+    for word in ("x" * 500, "a\tb"):
+        assert not suggestion(divvy(daemon, "run", "--request", "50%", "--", "printf", word, code=125).stderr)
+    stop(holder)
+
+
+def test_members_of_a_shared_tenant_get_no_advice_that_does_not_help(program):
+    """What they ask for is ignored."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    config = ("tenants-see-own: yes\ntenants:\n  - {user: 20001, name: first, may-request: 80%}\n"
+              "  - {user: 20002, name: own, may-request: 50%}\n  - {group: 20003, name: team, request: 50%}\n")
+    with divvytest.Daemon(config, system=True) as daemon:
+        holder = daemon.popen([program("compute"), "1", "600"], stdout=subprocess.PIPE, env={"DIVVY_REQUEST": "800000"},
+                              **divvytest.identity(20001))
+        assert holder.stdout.readline() == "ready\n"
+        refused = divvy(daemon, "run", "--", "true", code=125, **divvytest.identity(20003)).stderr
+        assert "a request of 50% cannot be kept" in refused and not suggestion(refused)
+        refused = divvy(daemon, "run", "--request", "50%", "--", "true", code=125, **divvytest.identity(20002)).stderr
+        assert suggestion(refused) == "divvy run --request 0% -- true"
+        stop(holder)
 
 
 def test_a_machine_without_a_driver_says_so(tmp_path):
