@@ -182,19 +182,26 @@ static void print_reason(const char *label, const char *text)
     putchar('\n');
 }
 
+static bool is_in(const json_t *device, const char *state)
+{
+    return strcmp(dv_http_text(device, "state", ""), state) == 0;
+}
+
+static bool compiles(const json_t *device)
+{
+    return is_in(device, "compiling");
+}
+
 static void print_entitled(const json_t *device)
 {
     const json_t *tenant = json_object_get(device, "of_tenant");
     double entitled = number_of(tenant, "entitled_ppm") / 1e4, had = number_of(tenant, "share_10s_ppm") / 1e4;
     char text[256];
 
-    if (strcmp(dv_http_text(tenant, "policy", ""), "elastic") != 0 ||
-        strcmp(dv_http_text(device, "state", ""), "idle") == 0)
+    if (strcmp(dv_http_text(tenant, "policy", ""), "elastic") != 0 || is_in(device, "idle") || compiles(device))
         return;
     snprintf(text, sizeof text, "to %.0f%%; its tenant got %.0f%% of the last 10 s.%s", entitled, had,
-             strcmp(dv_http_text(device, "state", ""), "waiting") == 0 && had + 1 < entitled
-                 ? " The rest is owed, and is paid back."
-                 : "");
+             is_in(device, "waiting") && had + 1 < entitled ? " The rest is owed, and is paid back." : "");
     print_reason("Entitled", text);
 }
 
@@ -233,8 +240,11 @@ static void print_device(const json_t *document, const json_t *device)
 
     dv_value_format_duration(since, sizeof since, number_of(device, "state_s"));
     print_who(document);
-    printf(" %s device %.0f, \"%s\", for %s.\n", words_for(dv_http_text(device, "state", "?")),
-           number_of(device, "index"), dv_http_text(device, "name", "?"), since);
+    if (compiles(device)) /* it is not known for which of its devices */
+        printf(" compiles its kernels, for %s.\n", since);
+    else
+        printf(" %s device %.0f, \"%s\", for %s.\n", words_for(dv_http_text(device, "state", "?")),
+               number_of(device, "index"), dv_http_text(device, "name", "?"), since);
     print_reason("Because", dv_http_text(device, "because", ""));
     print_entitled(device);
     print_reason("To change", dv_http_text(device, "to_change", ""));
@@ -255,6 +265,7 @@ static void print_end(const json_t *document)
 static void print_session(const json_t *document)
 {
     const json_t *devices = json_object_get(document, "devices");
+    bool has_compiled = false;
     size_t position;
     json_t *device;
 
@@ -268,7 +279,12 @@ static void print_session(const json_t *document)
         printf(": %s. It uses no device whose time is shared: it has created no context yet, or the policy is none.\n",
                dv_http_text(document, "state", "?"));
     }
-    json_array_foreach(devices, position, device) print_device(document, device);
+    json_array_foreach(devices, position, device)
+    {
+        if (!compiles(device) || !has_compiled || verbose) /* once is enough */
+            print_device(document, device);
+        has_compiled |= compiles(device);
+    }
 }
 
 /* ---- the command ---- */

@@ -184,6 +184,26 @@ def test_explain_without_a_number(daemon, program):
     assert json.loads(daemon.cli("explain", "--json")) == []
 
 
+def test_compiling_is_a_state(program):
+    """A driver can take seconds for it: the session is not idle then."""
+    env = {"DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+           "DIVVY_VENDOR_SCRIPT": "clBuildProgram 1 delay 8s; unknown kernels nop"}
+    with divvytest.Daemon(env=env) as daemon:
+        child = daemon.popen([program("compute"), "1", "0"], stdout=subprocess.PIPE)
+        session = daemon.session_of(child.pid)["id"]
+
+        def compiles():
+            row = daemon.cli("ps", "-o", "STATE").splitlines()[1:]
+            return row and row[0].startswith("compiling ")
+        divvytest.wait_for(compiles, 10, lambda: daemon.cli("ps"))
+        said = daemon.cli("explain", str(session))
+        assert re.search(r"\) compiles its kernels, for [0-9.]+ m?s\.\n  Because   the driver's compiler", said), said
+        assert "no work" not in said and "Entitled" not in said
+        device, = json.loads(daemon.cli("explain", str(session), "--json"))["devices"]
+        assert device["state"] == "compiling" and 0 < device["state_s"] < 10
+        stop(child)
+
+
 def test_commands_without_a_daemon(tmp_path):
     for command in (["end", "training"], ["end", "7"], ["ps"]):
         done = subprocess.run([divvytest.binary("divvy"), *command, "--daemon", str(tmp_path)], capture_output=True,

@@ -116,14 +116,18 @@ static void find_reason(const struct dvd_lease *lease, enum dvd_lease_state stat
     snprintf(reason->because, sizeof reason->because, "%s", text);
 }
 
-static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
+/* compiling_ns: for how long the session's worker has been compiling; 0: it does not. */
+static json_t *explain_lease(struct dvd_lease *lease, dv_ns compiling_ns, bool for_operator)
 {
     const struct dv_policy *policy = &lease->device->policy;
     const struct dv_policy_session *s = &lease->policy;
     struct dvd_lease_figures figures = dvd_lease_figures(lease);
     struct reason reason;
 
+    bool compiles = compiling_ns && figures.state == DVD_LEASE_IDLE;
     find_reason(lease, figures.state, for_operator, dv_now(), &reason);
+    if (compiles)
+        snprintf(reason.because, sizeof reason.because, "the driver's compiler works for it, and needs no device");
     json_t *object = dvd_view_tenant_device(lease->tenant);
     json_t *own = dvd_view_lease(lease, &figures);
     json_t *more = json_pack(
@@ -136,12 +140,26 @@ static json_t *explain_lease(struct dvd_lease *lease, bool for_operator)
     if (object && own && more) {
         json_object_set_new(own, "of_tenant", object);
         json_object_update(own, more);
+        if (compiles) {
+            json_object_set_new(own, "state", json_string("compiling"));
+            json_object_set_new(own, "state_s", json_real(SECONDS(compiling_ns)));
+        }
         object = own;
         own = NULL;
     }
     json_decref(own);
     json_decref(more);
     return object;
+}
+
+static dv_ns compiling_for(const struct dvd_session *session)
+{
+    struct dvd_session_figures figures;
+    dv_ns now = dv_now();
+
+    dvd_session_read_figures(session, &figures);
+    return figures.is_ready && figures.compiling_since && figures.compiling_since < now ? now - figures.compiling_since
+                                                                                        : 0;
 }
 
 static const struct dvd_end_record *find_end(const struct dvd_control *control, const struct dvd_request *request)
@@ -165,10 +183,11 @@ struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd
     if (!session)
         return dvd_view_no_session(request->name);
     const struct dvd_lessee *lessee = &session->lessee;
+    dv_ns compiling_ns = compiling_for(session);
     json_t *answer = dvd_view_session(session), *list = json_array();
     for (uint32_t i = 0; list && lessee->leases && i < lessee->device_count; i++)
         if (lessee->leases[i])
-            json_array_append_new(list, explain_lease(lessee->leases[i], request->peer.is_operator));
+            json_array_append_new(list, explain_lease(lessee->leases[i], compiling_ns, request->peer.is_operator));
     json_object_set_new(answer, "devices", list);
     json_object_set_new(answer, "turned_away", json_string(session->turned_away ? session->turned_away : ""));
     return dvd_view_reply(MHD_HTTP_OK, answer);
