@@ -1130,7 +1130,7 @@ def test_explain_shows_what_long_turns_cost_both_sides(program):
             tenant.send("bumps", 0, 0, 2000)
         ids = [daemon.session_of(tenant.child.pid)["id"] for tenant in both]
         expected = ["spent on bringing memory in, ", "others wait for up to 700.0 ms (slice-max)",
-                    "in took "]
+                    "in took ", "lower the memory of tenant pid:%d:memory, or" % both[0].child.pid]
         seen = set()
 
         def look():

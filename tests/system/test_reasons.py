@@ -1,5 +1,6 @@
 """The reason for every refusal, wait and end, where a person looks for it."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import time
 import pytest
 
 import divvytest
+import leasechannel as lease
 
 
 def divvy(daemon, *arguments, code=0, env=None, **options):
@@ -202,6 +204,18 @@ def test_compiling_is_a_state(program):
         device, = json.loads(daemon.cli("explain", str(session), "--json"))["devices"]
         assert device["state"] == "compiling" and 0 < device["state_s"] < 10
         stop(child)
+
+
+def test_long_times_are_in_seconds(daemon):
+    with contextlib.closing(lease.Session(daemon)) as holder, contextlib.closing(lease.Session(daemon)) as other:
+        holder.say(lease.WANT)
+        serial = holder.granted()
+        time.sleep(1.5)
+        other.say(lease.WANT)
+        divvytest.wait_for(lambda: "has used the device for" in daemon.cli("explain"), 10, "it does not wait")
+        said = daemon.cli("explain", str(other.id))
+        assert re.search(r"has used the device for [1-9][0-9]?\.[0-9] s(;| and)", said), said
+        holder.say(lease.RELEASE, serial)
 
 
 def test_commands_without_a_daemon(tmp_path):

@@ -13,8 +13,25 @@
 
 /* The reason for a session's state, and what a person can do about it (empty: nothing). */
 struct reason {
-    char because[384], to_change[192];
+    char because[384], to_change[128 + DV_MAX_TENANT_NAME];
 };
+
+#define TIME_BYTES 32
+
+/* "9.0 ms", and from a second on "40.7 s". */
+static const char *format_time(char field[TIME_BYTES], dv_ns ns)
+{
+    if (ns < DV_NS_PER_S)
+        snprintf(field, TIME_BYTES, "%.1f ms", MS(ns));
+    else
+        snprintf(field, TIME_BYTES, "%.1f s", SECONDS(ns));
+    return field;
+}
+
+static bool may_be_named(const struct dvd_lease *lease, const struct dvd_lease *holder, bool for_operator)
+{
+    return for_operator || holder->tenant == lease->tenant;
+}
 
 /* A holder, as the caller may see it: only operators see other tenants. */
 static void name_holder(const struct dvd_lease *lease, const struct dvd_lease *holder, bool for_operator, char *text,
@@ -24,43 +41,54 @@ static void name_holder(const struct dvd_lease *lease, const struct dvd_lease *h
 
     if (holder->tenant == lease->tenant)
         snprintf(text, bytes, "session %llu of its own tenant", id);
-    else if (for_operator)
+    else if (may_be_named(lease, holder, for_operator))
         snprintf(text, bytes, "session %llu of tenant %s", id, holder->tenant->tenant->name);
     else
         snprintf(text, bytes, "another tenant");
 }
 
+/* It has a long slice because bringing its memory in took long. */
+static void explain_moved(const struct dvd_lease *lease, const struct dvd_lease *holder, const char *name,
+                          bool for_operator, dv_ns held, struct reason *reason)
+{
+    const struct dv_policy_session *s = &holder->policy;
+    bool may = may_be_named(lease, holder, for_operator);
+    char size[32], slice[TIME_BYTES], left[TIME_BYTES], moved[TIME_BYTES];
+
+    dv_text_format_size(size, sizeof size, holder->memory.placed);
+    snprintf(reason->because, sizeof reason->because,
+             "%s has a slice of %s (%s left): bringing its %s in took %s, and at most %g%% of the time may go into "
+             "moving memory (swap-part)",
+             name, format_time(slice, s->own_ns), format_time(left, s->own_ns > held ? s->own_ns - held : 0), size,
+             format_time(moved, s->moved_ns), lease->device->policy.moving_part_ppm / 1e4);
+    snprintf(reason->to_change, sizeof reason->to_change,
+             "give the device more memory, lower the memory of %s%s, or raise swap-part or lower slice-max",
+             may ? "tenant " : "the other tenant", may ? holder->tenant->tenant->name : "");
+}
+
 static void explain_holder(const struct dvd_lease *lease, const struct dvd_lease *holder, bool for_operator, dv_ns now,
                            struct reason *reason)
 {
-    const struct dv_policy *policy = &lease->device->policy;
     const struct dv_policy_session *s = &holder->policy;
     dv_ns held = now - s->granted_at;
-    char name[DV_MAX_TENANT_NAME + 64], size[32];
+    char name[DV_MAX_TENANT_NAME + 64], text[TIME_BYTES], recalled[TIME_BYTES];
 
     name_holder(lease, holder, for_operator, name, sizeof name);
     if (s->moving) {
-        snprintf(reason->because, sizeof reason->because, "%s brings its memory to the device, since %.1f ms ago", name,
-                 MS(now - s->moving_since));
+        snprintf(reason->because, sizeof reason->because, "%s brings its memory to the device, since %s ago", name,
+                 format_time(text, now - s->moving_since));
     } else if (s->moved_ns && s->own_ns > DV_SLICE_MAX_NS) {
-        dv_text_format_size(size, sizeof size, holder->memory.placed);
-        snprintf(reason->because, sizeof reason->because,
-                 "%s has a slice of %.1f ms (%.1f ms left): bringing its %s in took %.1f ms, and at most %g%% of the "
-                 "time may go into moving memory (swap-part)",
-                 name, MS(s->own_ns), MS(s->own_ns > held ? s->own_ns - held : 0), size, MS(s->moved_ns),
-                 policy->moving_part_ppm / 1e4);
-        snprintf(reason->to_change, sizeof reason->to_change,
-                 "give the device more memory, lower the tenant's memory, or raise swap-part or lower slice-max");
+        explain_moved(lease, holder, name, for_operator, held, reason);
     } else if (s->recalled && now - s->recalled_at > DV_NS_PER_S) {
         snprintf(reason->because, sizeof reason->because,
-                 "%s has used the device for %.1f s and was asked to give it back %.1f s ago: a kernel that runs "
-                 "cannot be interrupted",
-                 name, SECONDS(held), SECONDS(now - s->recalled_at));
+                 "%s has used the device for %s and was asked to give it back %s ago: a kernel that runs cannot be "
+                 "interrupted",
+                 name, format_time(text, held), format_time(recalled, now - s->recalled_at));
         snprintf(reason->to_change, sizeof reason->to_change,
                  "wait, end that session (divvy end), or set `deadlines` in divvy.yaml");
     } else {
-        snprintf(reason->because, sizeof reason->because, "%s has used the device for %.1f ms; tenants that wait: %u",
-                 name, MS(held), policy->waiting_tenants);
+        snprintf(reason->because, sizeof reason->because, "%s has used the device for %s; tenants that wait: %u", name,
+                 format_time(text, held), lease->device->policy.waiting_tenants);
     }
 }
 
@@ -69,10 +97,11 @@ static void explain_waiting(const struct dvd_lease *lease, bool for_operator, dv
     const struct dv_policy *policy = &lease->device->policy;
     const struct dv_policy_tenant *tenant = lease->policy.tenant;
     dv_ns held_back = dv_policy_held_back(policy, tenant, now);
+    char text[TIME_BYTES];
 
     if (held_back) {
-        snprintf(reason->because, sizeof reason->because, "its tenant %s is at its limit of %g%% for another %.1f ms",
-                 lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4, MS(held_back));
+        snprintf(reason->because, sizeof reason->because, "its tenant %s is at its limit of %g%% for another %s",
+                 lease->tenant->tenant->name, tenant->share.limit_ppm / 1e4, format_time(text, held_back));
         snprintf(reason->to_change, sizeof reason->to_change, "raise the limit: divvy set %s --limit ...",
                  lease->tenant->tenant->name);
     } else if (policy->crowded) {
