@@ -3,9 +3,9 @@
 # Names of tenants are chosen by others: they are compared and quoted as they are, and never given to `compgen -W`,
 # which would run the commands in them.
 
-_divvy_tenants() { # a name can have blanks; the columns behind it are as wide as in the heading
+_divvy_tenants() { # a name can have blanks; the columns behind it are as wide as in the heading, if there is one
     divvy tenants 2>/dev/null | awk '
-        NR == 1 { rest = length($0) - index($0, "SESSIONS") + 1; next }
+        NR == 1 { if (!/^TENANT +SESSIONS /) exit; rest = length($0) - index($0, "SESSIONS") + 1; next }
         { name = substr($0, 1, length($0) - rest); sub(/ +$/, "", name) }
         name != "" && !seen[name]++ { print name }'
 }

@@ -84,6 +84,15 @@ def test_sessions_tenants_and_devices(daemon, program):
         child.stdout.close()
 
 
+def test_without_a_program_there_is_nothing_to_complete(daemon):
+    """`divvy tenants` and `divvy ps` then print the devices, and that nobody uses them."""
+    env = daemon.env()
+    divvytest.wait_for(lambda: daemon.cli("devices").startswith("DEVICE"), 10, "no devices")
+    assert daemon.cli("tenants").startswith("device 0 ")
+    assert not complete("set", "", env=env)
+    assert not complete("end", "", env=env)
+
+
 BASH = ["bash", "--norc", "--noprofile", "-i"]
 SHELLS = {
     "bash": (BASH, "source %s" % SCRIPT),
