@@ -35,6 +35,8 @@ static const char usage[] =
     "\n"
     "Example: divvy policy 0 elastic\n";
 
+#define NAMES "elastic, fair, fifo or band"
+
 struct policy_options {
     struct dv_cli_view view;
     bool has_slice;
@@ -79,14 +81,17 @@ static int parse_options(int argc, char **argv, struct policy_options *policy)
     }
     if (argc - optind < 2) {
         dv_cli_error("%s Example: divvy policy 0 elastic; see `divvy policy --help`.",
-                     optind == argc ? "missing DEVICE and NAME." : "missing NAME: elastic, fair, fifo or band.");
+                     optind == argc ? "missing DEVICE and NAME." : "missing NAME: " NAMES ".");
         return DV_EXIT_USAGE;
     }
     if (dv_cli_check_arguments(argc, argv, 2) != DV_EXIT_OK)
         return DV_EXIT_USAGE;
     policy->device = argv[optind];
     policy->policy = argv[optind + 1];
-    return DV_EXIT_OK;
+    if (dv_policy_by_name(policy->policy))
+        return DV_EXIT_OK;
+    dv_cli_error("NAME is " NAMES ", not '%s'.", policy->policy);
+    return DV_EXIT_USAGE;
 }
 
 static void list_devices(const json_t *devices, const char *pattern)

@@ -442,7 +442,7 @@ def test_wrong_shares_are_refused_by_the_command_line(options, words, tmp_path):
     ("explain ann", 2, "SESSION is a number"),
     ("explain 999", 1, "there is no session 999"),
     ("policy 0", 2, "missing NAME"),
-    ("policy 0 nonsense", 1, "elastic, fair, fifo or band"),
+    ("policy 0 nonsense", 2, "NAME is elastic, fair, fifo or band, not 'nonsense'"),
     ("policy 77 fifo", 1, "there is no such device"),
     ("policy Vega* fifo", 1, "no device's name fits 'Vega*'"),
     ("policy 0 fifo --slice soon", 2, "not 'soon'"),
