@@ -19,13 +19,13 @@ static const char usage[] =
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
     "\n"
-    "Columns: DEVICE number, NAME, the part of the last second and of the last minute in which\n"
-    "programs held it (- where its time is not shared), MEMORY in use and in all, SESSIONS on\n"
-    "it, sessions that are WAITING for it, and the POLICY by which its time is shared (none: it\n"
-    "is not). With -v: TYPE, compute UNITS, whether it computes in the host's memory (UNIFIED),\n"
-    "the type that programs see (SHOWN-AS), how many sessions can hold it at once (SLOTS), the\n"
-    "length of their SLICEs, its address on the PCI bus and its UUID (unknown: its driver does\n"
-    "not say). `divvy run --device` takes number, name, address or UUID.\n";
+    "Columns: DEVICE number, NAME, the part of the last second (BUSY-1s) and of the last minute\n"
+    "(BUSY-60s) in which programs held it (- where its time is not shared), MEMORY in use and in\n"
+    "all, SESSIONS on it, sessions that are WAITING for it, and the POLICY by which its time is\n"
+    "shared (none: it is not). With -v: TYPE, compute UNITS, whether it computes in the host's\n"
+    "memory (UNIFIED), the type that programs see (SHOWN-AS), how many sessions can hold it at\n"
+    "once (SLOTS), the length of their SLICEs, its address on the PCI bus and its UUID (unknown:\n"
+    "its driver does not say). `divvy run --device` takes number, name, address or UUID.\n";
 
 static double number_of(const json_t *device, const char *key)
 {
@@ -92,9 +92,9 @@ static void add_details(struct dv_table *table, const json_t *device)
 static void print_table(const json_t *devices, bool verbose)
 {
     enum { FEW = 8 };
-    static const char *const heading[] = {"DEVICE",  "NAME",   "1s",   "60s",   "MEMORY",  "SESSIONS",
-                                          "WAITING", "POLICY", "TYPE", "UNITS", "UNIFIED", "SHOWN-AS",
-                                          "SLOTS",   "SLICE",  "PCI",  "UUID"};
+    static const char *const heading[] = {"DEVICE",  "NAME",   "BUSY-1s", "BUSY-60s", "MEMORY",  "SESSIONS",
+                                          "WAITING", "POLICY", "TYPE",    "UNITS",    "UNIFIED", "SHOWN-AS",
+                                          "SLOTS",   "SLICE",  "PCI",     "UUID"};
     static const bool right[] = {true,  false, true,  true,  true, true,  true,  false,
                                  false, true,  false, false, true, false, false, false};
     struct dv_table table;

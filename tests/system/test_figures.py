@@ -104,7 +104,7 @@ def test_a_device_shows_how_busy_it_is(machine):
     assert device["sessions"] == 2 and device["waiting"] in (0, 1)
     assert device["memory_bytes"] == 1 << 30, "the configured capacity"
     heading, row = machine.ask("devices").splitlines()[:2]
-    assert heading.split() == ["DEVICE", "NAME", "1s", "60s", "MEMORY", "SESSIONS", "WAITING", "POLICY"]
+    assert heading.split() == ["DEVICE", "NAME", "BUSY-1s", "BUSY-60s", "MEMORY", "SESSIONS", "WAITING", "POLICY"]
     assert "/1.0 GiB" in row
 
 
