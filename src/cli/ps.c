@@ -25,7 +25,7 @@ static const char usage[] =
     "                 hour, and why\n"
     "  --sort COLUMN  the column to sort by; a minus sign before it reverses the order\n"
     "  -o COLUMNS     only these columns, separated by commas\n"
-    "  --no-trunc     print names and command lines in full\n"
+    "  --no-trunc     print names in full, and command lines up to 255 bytes\n"
     "  --json         the daemon's answer as it is, for scripts\n"
     "  --daemon DIR   ask the divvyd whose runtime directory is DIR\n"
     "  --help         print this help\n"
@@ -114,7 +114,7 @@ static void print_used(char *cell, size_t bytes, const struct row *row)
     const json_t *used = json_object_get(row->device ? row->device : row->session, "used_s");
 
     if (json_is_number(used))
-        dv_value_format_duration(cell, bytes, json_number_value(used));
+        dv_value_format_brief(cell, bytes, json_number_value(used));
     else
         snprintf(cell, bytes, "-");
 }
@@ -146,7 +146,7 @@ static void print_state(char *cell, size_t bytes, const struct row *row)
         from = row->device;
     }
     if (strcmp(state, "computing") != 0 && strcmp(state, "running") != 0 && json_object_get(from, "state_s"))
-        dv_value_format_duration(since, sizeof since, number_of(from, "state_s"));
+        dv_value_format_brief(since, sizeof since, number_of(from, "state_s"));
     snprintf(cell, bytes, "%s%s%s", state, since[0] ? " " : "", since);
 }
 

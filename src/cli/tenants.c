@@ -52,7 +52,7 @@ static void add_device(struct dv_table *table, const json_t *device)
         dv_value_format_measured(share, sizeof share, json_object_get(device, measured[i]));
         dv_table_add(table, "%s", share);
     }
-    dv_value_format_duration(used, sizeof used, json_number_value(json_object_get(device, "used_s")));
+    dv_value_format_brief(used, sizeof used, json_number_value(json_object_get(device, "used_s")));
     dv_table_add(table, "%s", used);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char size[32];

@@ -175,8 +175,8 @@ static void print_table(const struct tally *tally)
     for (const struct sum *sum = tally->sums; sum; sum = sum->hh.next) {
         if (!sum->sessions)
             continue;
-        dv_value_format_duration(used, sizeof used, (double)sum->used_ms / 1e3);
-        dv_value_format_duration(waited, sizeof waited, (double)sum->waited_ms / 1e3);
+        dv_value_format_brief(used, sizeof used, (double)sum->used_ms / 1e3);
+        dv_value_format_brief(waited, sizeof waited, (double)sum->waited_ms / 1e3);
         dv_table_add(&table, "%s", sum->name);
         dv_table_add(&table, "%" PRIu64, sum->sessions);
         dv_table_add(&table, "%s", used);

@@ -33,6 +33,18 @@ void dv_value_format_measured(char *field, size_t bytes, const json_t *ppm)
         snprintf(field, bytes, "-");
 }
 
+void dv_value_format_brief(char *field, size_t bytes, double seconds)
+{
+    if (seconds < 0.001)
+        snprintf(field, bytes, "%.0fus", seconds < 0 ? 0 : seconds * 1e6);
+    else if (seconds < 0.9995)
+        snprintf(field, bytes, "%.0fms", seconds * 1e3);
+    else if (seconds < 60)
+        snprintf(field, bytes, "%.1fs", seconds);
+    else
+        dv_value_format_age(field, bytes, seconds);
+}
+
 void dv_value_format_duration(char *field, size_t bytes, double seconds)
 {
     if (seconds < 0.001)

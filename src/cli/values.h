@@ -13,7 +13,10 @@ void dv_value_format_share(char *field, size_t bytes, int64_t ppm);
 /* A share that was measured or computed, rounded: "42.0%"; "-" where the member is not a number. */
 void dv_value_format_measured(char *field, size_t bytes, const json_t *ppm);
 
-/* A short time for people: "850 us", "1.2 ms", "12.5 s", and from a minute on as dv_value_format_age. */
+/* A short time in a table: "286us", "985ms", "4.4s", "12m30s". */
+void dv_value_format_brief(char *field, size_t bytes, double seconds);
+
+/* A short time in a sentence: "850 us", "1.2 ms", "12.5 s", and from a minute on as dv_value_format_age. */
 void dv_value_format_duration(char *field, size_t bytes, double seconds);
 
 /* A long time for people: "12s", "3m05s", "1h02m", "2d03h". */

@@ -34,9 +34,9 @@ def test_ps_fits_a_narrow_screen():
     with cannedanswers.CannedAnswers({"/v1/sessions": {"sessions": [waits]}, "/v1/devices": DEVICES}) as daemon:
         lines = divvy(daemon, "ps", columns=80).stdout.splitlines()
         assert all(len(line) <= 80 for line in lines), lines
-        assert "waiting f" in lines[-1] and "python3 " in lines[-1]
-        assert "waiting for memory 118.0 ms" in divvy(daemon, "ps", columns=160).stdout
-        assert "waiting for memory 118.0 ms" in divvy(daemon, "ps", "--no-trunc", columns=80).stdout
+        assert "waiting f" in lines[-1] and "python3 " in lines[-1] and " 1.0s " in lines[-1]
+        assert "waiting for memory 118ms" in divvy(daemon, "ps", columns=160).stdout
+        assert "waiting for memory 118ms" in divvy(daemon, "ps", "--no-trunc", columns=80).stdout
 
 
 def test_reasons_of_ends_have_room():

@@ -135,19 +135,6 @@ static void name_node(const struct dv_top_node *node, char *name, size_t bytes)
         snprintf(name, bytes, "    %llu %s", (unsigned long long)node->id, node->name);
 }
 
-/* In few characters: "286us", "985ms", "4.4s", "12m30s". */
-static void format_since(char *field, size_t bytes, double seconds)
-{
-    if (seconds < 0.001)
-        snprintf(field, bytes, "%.0fus", seconds < 0 ? 0 : seconds * 1e6);
-    else if (seconds < 0.9995)
-        snprintf(field, bytes, "%.0fms", seconds * 1e3);
-    else if (seconds < 60)
-        snprintf(field, bytes, "%.1fs", seconds);
-    else
-        dv_value_format_age(field, bytes, seconds);
-}
-
 /* How long it lasts is left out where there is no room for it. */
 static void describe_state(const struct dv_top_node *node, char *state, size_t bytes)
 {
@@ -161,7 +148,7 @@ static void describe_state(const struct dv_top_node *node, char *state, size_t b
     else if (node->kind == DV_TOP_TENANT || strcmp(node->state, "computing") == 0) {
         snprintf(state, bytes, "%s", word);
     } else {
-        format_since(since, sizeof since, node->state_s);
+        dv_value_format_brief(since, sizeof since, node->state_s);
         bool fits = strlen(word) + 1 + strlen(since) <= STATE;
         snprintf(state, bytes, "%s%s%s", word, fits ? " " : "", fits ? since : "");
     }
