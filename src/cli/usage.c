@@ -143,6 +143,18 @@ static double part_of(const struct tally *tally, const struct sum *sum)
     return seconds > 0 ? (double)sum->used_ms / 1000.0 / (double)seconds : 0;
 }
 
+/* As ISO 8601 has it, like the times of other answers. */
+static json_t *time_of(int64_t seconds)
+{
+    time_t when = (time_t)seconds;
+    struct tm utc;
+    char text[40] = "";
+
+    if (gmtime_r(&when, &utc))
+        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_string(text);
+}
+
 static void print_json(const struct tally *tally)
 {
     json_t *list = json_array();
@@ -154,8 +166,8 @@ static void print_json(const struct tally *tally)
                                             (json_int_t)sum->sessions, "used_s", (double)sum->used_ms / 1e3, "waited_s",
                                             (double)sum->waited_ms / 1e3, "part", part_of(tally, sum)));
     json_t *document =
-        json_pack("{s:s, s:I, s:I, s:o}", "by", tally->options->by, "since", (json_int_t)tally->options->since, "until",
-                  (json_int_t)tally->options->until, "usage", list);
+        json_pack("{s:s, s:o, s:o, s:o}", "by", tally->options->by, "since", time_of(tally->options->since), "until",
+                  time_of(tally->options->until), "usage", list);
     json_dumpf(document, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
     putchar('\n');
     json_decref(document);

@@ -14,9 +14,9 @@ import divvytest
 from leasechannel import WANT, Session
 
 
-def usage(daemon, *options, code=0):
+def usage(daemon, *options, code=0, env=None):
     done = subprocess.run([divvytest.binary("divvy"), "usage", "--dir", os.path.join(daemon.home, "state"), *options],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env=env)
     assert done.returncode == code, done
     return done.stdout if code == 0 else done.stderr
 
@@ -52,6 +52,9 @@ def test_what_was_used(program):
         table = usage(daemon, "--by", "user", "--since", "1h").splitlines()
         assert table[0].split() == ["USER", "SESSIONS", "TIME", "PART", "WAITED"] and len(table) == 2
         assert len(usage(daemon, "--since", "2000-01-01", "--until", "2000-01-02").splitlines()) == 1
+        asked = ("--json", "--since", "2000-01-01", "--until", "2000-01-02 12:30")
+        document = json.loads(usage(daemon, *asked, env={**os.environ, "TZ": "UTC-2"}))
+        assert (document["since"], document["until"]) == ("1999-12-31T22:00:00Z", "2000-01-02T10:30:00Z")
         assert "--since is" in usage(daemon, "--since", "yesterday", code=2)
         assert "--by is" in usage(daemon, "--by", "colour", code=2)
 
