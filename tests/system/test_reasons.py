@@ -254,12 +254,22 @@ def test_doctor(daemon, program):
 def test_whoami(program):
     if os.geteuid() != 0:
         pytest.skip("needs to become other users")
-    config = "tenants-see-own: yes\ntenants:\n  - user: 20001\n    name: ann\n    request: 30%\n    may-request: 60%\n"
+    config = ("tenants-see-own: yes\ntenants:\n  - user: 20001\n    name: ann\n    request: 30%\n    may-request: 60%\n"
+              "    memory: 64MiB\n")
     with divvytest.Daemon(config, system=True) as daemon:
         divvytest.wait_for(lambda: json.loads(daemon.cli("devices", "--json"))["devices"], 10, "no devices")
         said = divvy(daemon, "whoami", user=20001, group=20001, extra_groups=[]).stdout
         assert "tenant     ann" in said and "request 30%" in said and "may have   request 60%" in said
         assert "sessions   0 of at most" in said and "up to 100% can be requested" in said
+        assert "memory: quota 64.0 MiB, used 0 B, left 64.0 MiB" in said
+        child = daemon.popen([program("compute"), "1", "600", "16"], stdout=subprocess.PIPE,
+                             **divvytest.identity(20001))
+        assert child.stdout.readline() == "ready\n"
+        device, = json.loads(divvy(daemon, "whoami", "--json", **divvytest.identity(20001)).stdout)["devices"]
+        assert device["memory_quota_bytes"] == 64 << 20
+        assert 16 << 20 <= device["memory_reserved_bytes"] <= device["memory_quota_bytes"]
+        assert "used 0 B" not in divvy(daemon, "whoami", **divvytest.identity(20001)).stdout
+        stop(child)
         assert "an operator" in divvy(daemon, "whoami").stdout
     with divvytest.Daemon() as daemon:
         assert "each of your programs is one" in divvy(daemon, "whoami").stdout

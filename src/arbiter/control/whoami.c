@@ -24,8 +24,10 @@ static bool identify(const struct dvd_control *control, const struct dvd_request
     return dvd_identity_find(control->config, &peer, identity);
 }
 
-/* A device: what is promised to other tenants, and so what this one can still request. */
-static json_t *list_devices(const struct dvd_control *control, const struct dvd_tenant *tenant)
+/* A device: what is promised to other tenants, and so what this one can still request; and its memory. tenant NULL: it
+ * has none of these terms now. */
+static json_t *list_devices(const struct dvd_control *control, const struct dvd_tenant *tenant,
+                            const struct dvd_tenant_terms *terms)
 {
     json_t *list = json_array();
 
@@ -35,8 +37,12 @@ static json_t *list_devices(const struct dvd_control *control, const struct dvd_
         uint64_t promised = device->promised_ppm - (there ? there->policy.share.request_ppm : 0);
         if (device->terms.is_hidden)
             continue;
-        json_array_append_new(list, json_pack("{s:i, s:s, s:I}", "index", (int)i, "device", device->terms.name,
-                                              "left_ppm", (json_int_t)(promised < DV_PPM ? DV_PPM - promised : 0)));
+        uint64_t quota = there ? there->memory.quota : dvd_device_size(device, &terms->memory);
+        json_array_append_new(list,
+                              json_pack("{s:i, s:s, s:I, s:I, s:I}", "index", (int)i, "device", device->terms.name,
+                                        "left_ppm", (json_int_t)(promised < DV_PPM ? DV_PPM - promised : 0),
+                                        "memory_quota_bytes", (json_int_t)quota, "memory_reserved_bytes",
+                                        (json_int_t)(there ? there->memory.reserved : 0)));
     }
     return list;
 }
@@ -70,5 +76,5 @@ struct dvd_reply dvd_serve_whoami(struct dvd_control *control, const struct dvd_
                        "limit_ppm", (int)terms->share.limit_ppm, "weight", (int)terms->share.weight, "class",
                        dv_class_word(terms->share.class), "may_request_ppm", (int)terms->may_request_ppm, "may_weight",
                        (int)terms->may_weight, "may_class", dv_class_word(terms->may_class), "devices",
-                       list_devices(control, tenant)));
+                       list_devices(control, is_current ? tenant : NULL, terms)));
 }
