@@ -248,7 +248,57 @@ def test_the_last_minute_has_sixty_seconds(step, passed):
                               capture_output=True, check=True, env={**daemon.env(), "COLUMNS": "200"})
     last = [line for line in done.stdout.splitlines() if line.startswith("  ann")][-1]
     minute = re.search("█*$", last).group()
-    assert abs(len(minute) - (7 + 60) * passed / 60) <= 3, last
+    assert abs(len(minute) - (7 + 30) * passed / 60) <= 3, last
+
+
+BECAUSE = "session 9 of tenant ben has used the device for 6.2 ms; tenants that wait: 1"
+
+
+def waiting(because=BECAUSE):
+    there = {"index": 0, "state": "waiting", "state_s": 1.0, "because": because}
+    return picture(1, sessions=[{"id": 7, "tenant": "ann", "command": "turns", "devices": [there]}])
+
+
+@pytest.mark.parametrize("columns, shown", [(80, None), (119, None), (120, 29), (160, 59), (200, len(BECAUSE))])
+def test_wide_screens_say_why_a_session_waits(columns, shown):
+    with cannedanswers.CannedAnswers({"/v1/watch": [waiting()]}) as daemon:
+        done = subprocess.run([divvytest.binary("divvy"), "top", "-b", "-n", "1"], timeout=20, text=True,
+                              capture_output=True, check=True, env={**daemon.env(), "COLUMNS": str(columns)})
+    heading = done.stdout.splitlines()[1]
+    row = next(line for line in done.stdout.splitlines() if line.startswith("    7 turns"))
+    assert all(len(line) <= columns for line in done.stdout.splitlines())
+    if shown is None:
+        assert "BECAUSE" not in heading and "session 9" not in row
+    else:
+        assert row[heading.index("BECAUSE"):] == BECAUSE[:shown].rstrip()
+
+
+def test_the_last_line_says_why_the_selected_session_waits(canned):
+    top, _ = canned({"/v1/watch": [waiting()]})
+    top.until("q quit")
+    top.keys("j", "j")
+    top.until("^because session 9 of tenant ben has used")
+    top.keys("k")
+    top.until("q quit")
+
+
+def test_watchers_hear_why_sessions_wait(machine):
+    """Of others' tenants only operators hear."""
+    machine.begin(ANN)
+    machine.begin(BEN)
+
+    def reasons(uid):
+        command = ["curl", "-sN", "--max-time", "3", "--unix-socket", machine.dir + "/control/control.sock",
+                   "http://divvyd/v1/watch?interval_ms=100"]
+        lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, **divvytest.identity(uid)).stdout
+        devices = [device for line in lines.splitlines()[:-1] for session in json.loads(line)["sessions"]
+                   for device in session["devices"]]
+        assert all(("because" in device) == device["state"].startswith("waiting") for device in devices)
+        return {device["because"] for device in devices if "because" in device}
+    assert any("of tenant ben has used the device" in text for text in reasons(0))
+    own = reasons(ANN)
+    assert any("another tenant has used the device" in text for text in own)
+    assert not any("ben" in text for text in own)
 
 
 LONG = "machine.slice/" + "department-of-physics/" * 2 + "job-%d"

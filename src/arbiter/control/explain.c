@@ -181,6 +181,30 @@ static json_t *explain_lease(struct dvd_lease *lease, dv_ns compiling_ns, bool f
     return object;
 }
 
+json_t *dvd_view_session_watched(const struct dvd_session *session, bool for_operator)
+{
+    const struct dvd_lessee *lessee = &session->lessee;
+    json_t *answer = dvd_view_session(session), *device;
+    struct reason reason;
+    size_t at;
+
+    json_array_foreach(json_object_get(answer, "devices"), at, device)
+    {
+        const char *state = json_string_value(json_object_get(device, "state"));
+        json_int_t number = json_integer_value(json_object_get(device, "index"));
+        if (!state || strncmp(state, "waiting", 7) != 0)
+            continue;
+        for (uint32_t i = 0; lessee->leases && i < lessee->device_count; i++) {
+            const struct dvd_lease *lease = lessee->leases[i];
+            if (!lease || lease->device->id.number != number)
+                continue;
+            find_reason(lease, dvd_lease_figures(lease).state, for_operator, dv_now(), &reason);
+            json_object_set_new(device, "because", json_string(reason.because));
+        }
+    }
+    return answer;
+}
+
 static dv_ns compiling_for(const struct dvd_session *session)
 {
     struct dvd_session_figures figures;

@@ -127,7 +127,9 @@ static bool step_sessions(struct dvd_listing *listing)
     listing->session = session->hh.next;
     if (may_see(listing, session)) {
         separate(listing, &listing->has_rows);
-        put_json(listing, dvd_view_session(session));
+        put_json(listing, listing->kind == DVD_LISTING_WATCH
+                              ? dvd_view_session_watched(session, listing->peer.is_operator)
+                              : dvd_view_session(session));
     }
     return true;
 }

@@ -76,6 +76,11 @@ struct json_t *dvd_view_tenant_device(struct dvd_tenant_device *tenant);
 /* A date and time as ISO 8601 has them. */
 struct json_t *dvd_view_time(time_t when);
 
+/* ---- explain.c ---- */
+
+/* A session, with the reason beside the state of each device that it waits for. */
+struct json_t *dvd_view_session_watched(const struct dvd_session *session, bool for_operator);
+
 /* ---- holds.c ---- */
 
 void dvd_holds_fini(struct dvd_control *control);

@@ -1,5 +1,5 @@
 /* Lines of `divvy top` (see layout.h). Widths are those of a terminal with 80 columns; on a wider one the name and the
- * last minute have more room. */
+ * last minute have more room, and from 120 columns on the reason why a session waits. */
 #include "src/cli/top/layout.h"
 
 #include <stdio.h>
@@ -8,7 +8,8 @@
 #include "src/cli/table.h"
 #include "src/cli/values.h"
 
-enum { NAME = 22, SHARE = 5, BAR = 14, MEMORY = 6, SWAPPED = 6, STATE = 14, MINUTE = 7, GAPS = 6, LEAST = 80 };
+enum { NAME = 22, SHARE = 5, BAR = 14, MEMORY = 6, SWAPPED = 6, STATE = 14, MINUTE = 7, GAPS = 6 };
+enum { LEAST = 80, WIDE = 120 }; /* columns of the terminal */
 
 /* ---- parts of a line ---- */
 
@@ -95,14 +96,48 @@ static void append_minute(struct dv_top_line *line, const struct dv_top_history 
 /* ---- lines ---- */
 
 struct widths {
-    size_t name, minute;
+    size_t name, minute, because; /* because 0: there is no room for it */
 };
+
+static size_t lesser(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 static struct widths widths_for(const struct dv_top_layout *layout)
 {
     size_t more = layout->columns > LEAST ? layout->columns - LEAST : 0;
 
-    return (struct widths){.name = NAME + more / 2, .minute = MINUTE + more - more / 2};
+    if (layout->columns < WIDE)
+        return (struct widths){.name = NAME + more / 2, .minute = MINUTE + more - more / 2};
+    size_t name = layout->name_columns > NAME ? lesser(layout->name_columns - NAME, more / 2) : 0;
+    size_t minute = (more - name) / 4;
+    return (struct widths){.name = NAME + name, .minute = MINUTE + minute, .because = more - name - minute - 1};
+}
+
+static void name_node(const struct dv_top_node *node, char *name, size_t bytes)
+{
+    if (node->kind == DV_TOP_DEVICE)
+        snprintf(name, bytes, "%llu %s", (unsigned long long)node->id, node->name);
+    else if (node->kind == DV_TOP_TENANT)
+        snprintf(name, bytes, "  %s", node->name);
+    else
+        snprintf(name, bytes, "    %llu %s", (unsigned long long)node->id, node->name);
+}
+
+void dv_top_layout_fit(struct dv_top_layout *layout, const struct dv_top_model *model)
+{
+    char name[256];
+
+    layout->name_columns = 0;
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->nodes[i].kind == DV_TOP_DEVICE)
+            continue;
+        name_node(&model->nodes[i], name, sizeof name);
+        size_t columns = dv_text_columns(name, strlen(name));
+        if (columns > layout->name_columns)
+            layout->name_columns = columns;
+    }
 }
 
 void dv_top_layout_heading(const struct dv_top_layout *layout, struct dv_top_line *line)
@@ -123,16 +158,8 @@ void dv_top_layout_heading(const struct dv_top_layout *layout, struct dv_top_lin
     append_cell(line, "STATE", STATE, false);
     append(line, " ");
     append_cell(line, "MINUTE", widths.minute, false);
-}
-
-static void name_node(const struct dv_top_node *node, char *name, size_t bytes)
-{
-    if (node->kind == DV_TOP_DEVICE)
-        snprintf(name, bytes, "%llu %s", (unsigned long long)node->id, node->name);
-    else if (node->kind == DV_TOP_TENANT)
-        snprintf(name, bytes, "  %s", node->name);
-    else
-        snprintf(name, bytes, "    %llu %s", (unsigned long long)node->id, node->name);
+    if (widths.because)
+        append(line, " BECAUSE");
 }
 
 /* How long it lasts is left out where there is no room for it. */
@@ -193,7 +220,7 @@ static void lay_out_device(const struct dv_top_layout *layout, const struct dv_t
 void dv_top_layout_node(const struct dv_top_layout *layout, const struct dv_top_node *node, struct dv_top_line *line)
 {
     struct widths widths = widths_for(layout);
-    char name[256], share[16] = "-", state[96];
+    char name[256], share[16] = "-", state[96], because[sizeof node->because];
 
     *line = (struct dv_top_line){.look = look_of(node)};
     name_node(node, name, sizeof name);
@@ -221,4 +248,10 @@ void dv_top_layout_node(const struct dv_top_layout *layout, const struct dv_top_
     append_cell(line, state, STATE, false);
     append(line, " ");
     append_minute(line, node->history, widths.minute, layout->unicode);
+    if (!widths.because || !node->because[0])
+        return;
+    snprintf(because, sizeof because, "%s", node->because);
+    dv_screen_make_plain(because);
+    append(line, " ");
+    append_cell(line, because, widths.because, false);
 }

@@ -18,9 +18,12 @@ struct dv_top_line {
 
 struct dv_top_layout {
     size_t columns;
-    bool unicode; /* the terminal can show blocks */
+    size_t name_columns; /* of the longest name */
+    bool unicode;        /* the terminal can show blocks */
 };
 
+/* How wide the columns of a picture are depends on the names in it. */
+void dv_top_layout_fit(struct dv_top_layout *layout, const struct dv_top_model *model);
 /* The columns' names. */
 void dv_top_layout_heading(const struct dv_top_layout *layout, struct dv_top_line *line);
 /* A row of the tree. */

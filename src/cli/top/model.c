@@ -135,6 +135,7 @@ static void add_session(struct dv_top_model *model, const json_t *device, const 
     node->memory_bytes = (uint64_t)memory;
     node->knows_swapped = json_array_size(json_object_get(session, "devices")) <= 1;
     node->swapped_bytes = swaps ? beyond(memory, number_of(there, "placed_bytes")) : 0;
+    dv_text_copy(node->because, sizeof node->because, dv_http_text(there, "because", ""));
     snprintf(key, sizeof key, "s%llu.%u", (unsigned long long)node->id, node->device);
     node->history = remember(model, key, node->part);
 }

@@ -28,6 +28,7 @@ struct dv_top_node {
     char tenant[128]; /* of a session */
     char user[64];
     char state[64];
+    char because[384]; /* of a session that waits; empty: it does not, or an older daemon does not say */
     uint64_t id;     /* number of the device or session */
     unsigned device; /* number of its device */
     double part;     /* of the last second; -1: not known */

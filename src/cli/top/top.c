@@ -35,7 +35,9 @@ static const char usage[] =
     "\n"
     "In the bar of a tenant, R marks its request and L its limit. MEM is allocated memory, SWAP\n"
     "the part of it that is not on the device, MINUTE the share over the last minute. MEM of a\n"
-    "session on several devices is that on all of them, and its SWAP is not known.\n"
+    "session on several devices is that on all of them, and its SWAP is not known. From 120\n"
+    "columns on, BECAUSE is why a session waits; on the screen the last line says it of the\n"
+    "selected one.\n"
     "\n"
     "Keys: q quit, up and down select, s sort, / filter, t hide or show sessions, e explain the\n"
     "session, l change the tenant's limit, c its class, x end the session, h help.\n";
@@ -101,7 +103,7 @@ static void trim(char *text)
         text[--length] = '\0';
 }
 
-static void print_picture(const struct top *top)
+static void print_picture(struct top *top)
 {
     struct dv_top_line line;
     char title[256];
@@ -109,6 +111,7 @@ static void print_picture(const struct top *top)
     write_title(top, title, sizeof title);
     dv_screen_make_plain(title);
     puts(title);
+    dv_top_layout_fit(&top->layout, &top->model);
     dv_top_layout_heading(&top->layout, &line);
     puts(line.text);
     for (size_t i = 0; i < top->model.count; i++) {
@@ -178,16 +181,30 @@ static void find_selected(struct top *top)
         top->selected = top->model.count ? top->model.count - 1 : 0;
 }
 
+/* A message; or why the selected session waits; or the keys. */
+static void write_last(const struct top *top, char *text, size_t bytes)
+{
+    const struct dv_top_node *node = top->selected < top->model.count ? &top->model.nodes[top->selected] : NULL;
+
+    if (top->message[0])
+        snprintf(text, bytes, "%s", top->message);
+    else if (node && node->because[0])
+        snprintf(text, bytes, "because %s", node->because);
+    else
+        snprintf(text, bytes, "q quit  s sort  / filter  t tree  e explain  l limit  c class  x end  h help");
+}
+
 static void draw(struct top *top)
 {
     int rows = LINES - 3 > 1 ? LINES - 3 : 1; /* the title, the heading and the last line */
     struct dv_top_line line;
-    char title[256];
+    char title[256], last[512];
 
     erase();
     top->layout.columns = (size_t)COLS;
     write_title(top, title, sizeof title);
     put_line(top, 0, title, DV_TOP_HEADING);
+    dv_top_layout_fit(&top->layout, &top->model);
     dv_top_layout_heading(&top->layout, &line);
     put_line(top, 1, line.text, DV_TOP_HEADING);
     if (top->selected < top->first)
@@ -204,10 +221,8 @@ static void draw(struct top *top)
         dv_text_take_end(prompt, sizeof prompt, top->prompt, (size_t)COLS - 1);
         put_line(top, LINES - 1, prompt, DV_TOP_HEADING); /* the cursor stays behind it */
     } else {
-        put_line(top, LINES - 1,
-                 top->message[0] ? top->message
-                                 : "q quit  s sort  / filter  t tree  e explain  l limit  c class  x end  h help",
-                 DV_TOP_IDLE);
+        write_last(top, last, sizeof last);
+        put_line(top, LINES - 1, last, DV_TOP_IDLE);
     }
     refresh();
 }
