@@ -235,8 +235,8 @@ def test_a_session_on_two_devices():
     lines = done.stdout.splitlines()
     assert "2 devices, 1 session, 1 waiting" in lines[0]
     rows = [line for line in lines if line.startswith("    7 turns")]
-    assert len(rows) == 2 and all(re.search(r"4.0M +- waiting", row) for row in rows), rows
-    assert all(re.search(r"2.0M +1.0M ", line) for line in lines if line.startswith("  ann"))
+    assert len(rows) == 2 and all(re.search(r"1.0M +- waiting", row) for row in rows), rows
+    assert all(re.search(r"1.0M +1.0M ", line) for line in lines if line.startswith("  ann")), "of 2 MiB allocated"
 
 
 @pytest.mark.parametrize("step, passed", [(0.1, 3), (0.5, 15), (1.0, 30)])

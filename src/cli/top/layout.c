@@ -238,7 +238,7 @@ void dv_top_layout_node(const struct dv_top_layout *layout, const struct dv_top_
     append(line, " ");
     append_bar(line, node->part, node->request, node->kind == DV_TOP_TENANT ? node->limit : 0, BAR);
     append(line, " ");
-    append_bytes(line, node->memory_bytes, MEMORY);
+    append_bytes(line, node->resident_bytes, MEMORY);
     append(line, " ");
     if (node->knows_swapped)
         append_bytes(line, node->swapped_bytes, SWAPPED);

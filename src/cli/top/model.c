@@ -135,6 +135,7 @@ static void add_session(struct dv_top_model *model, const json_t *device, const 
     node->memory_bytes = (uint64_t)memory;
     node->knows_swapped = json_array_size(json_object_get(session, "devices")) <= 1;
     node->swapped_bytes = swaps ? beyond(memory, number_of(there, "placed_bytes")) : 0;
+    node->resident_bytes = node->memory_bytes - node->swapped_bytes;
     dv_text_copy(node->because, sizeof node->because, dv_http_text(there, "because", ""));
     snprintf(key, sizeof key, "s%llu.%u", (unsigned long long)node->id, node->device);
     node->history = remember(model, key, node->part);
@@ -174,6 +175,7 @@ static void add_tenant(struct dv_top_model *model, const json_t *device, const c
     node->memory_bytes = (uint64_t)number_of(there, "memory_reserved_bytes");
     node->knows_swapped = true;
     node->swapped_bytes = swaps ? beyond((double)node->memory_bytes, number_of(there, "memory_placed_bytes")) : 0;
+    node->resident_bytes = node->memory_bytes - node->swapped_bytes;
     snprintf(node->state, sizeof node->state, "%s",
              node->at_limit                    ? "at its limit"
              : number_of(there, "holding") > 0 ? "computing"

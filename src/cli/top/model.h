@@ -29,15 +29,17 @@ struct dv_top_node {
     char user[64];
     char state[64];
     char because[384]; /* of a session that waits; empty: it does not, or an older daemon does not say */
-    uint64_t id;     /* number of the device or session */
-    unsigned device; /* number of its device */
-    double part;     /* of the last second; -1: not known */
+    uint64_t id;       /* number of the device or session */
+    unsigned device;   /* number of its device */
+    double part;       /* of the last second; -1: not known */
     double request, limit;
     double used_s, state_s;
-    uint64_t memory_bytes, swapped_bytes, capacity_bytes;
+    uint64_t memory_bytes;                  /* allocated; of a device: in use */
+    uint64_t resident_bytes, swapped_bytes; /* of that: on the device, and not */
+    uint64_t capacity_bytes;
     unsigned sessions, waiting;
     bool at_limit;
-    bool knows_swapped; /* of a session on several devices divvyd does not say what is on which */
+    bool knows_swapped; /* of a session on several devices divvyd does not say for which of them the rest is */
     const struct dv_top_history *history;
 };
 
