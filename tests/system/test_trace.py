@@ -102,8 +102,71 @@ def test_kernels_by_name(machine, tmp_path):
     for session in (0, 1):
         inside, of_holds = (statistics.median(part) for part in zip(*(one[session] for one in seen)))
         assert inside > 0.8 and 0.5 < of_holds < 1.1, seen
-    machine.cli("trace", "-o", str(path), "--for", "300ms", "--leases")
-    assert '"spin"' not in path.read_text()
+    machine.cli("trace", "-o", str(path), "--for", "1s", "--leases")
+    events = json.loads(path.read_text())["traceEvents"]
+    assert "holds" in {e["name"] for e in events}
+    assert not [e for e in events if e["ph"] == "M" and re.match(r"session \d+ runs", e["args"]["name"])]
+    assert "turns" not in {e["name"] for e in events}
+
+
+@pytest.fixture
+def swapping(program, tmp_path):
+    """The events of two programs that do not fit on the device together. Their driver takes a second to compile."""
+    config = ('devices:\n  - match: "*"\n    unified: no\n    capacity: 64MiB\n'
+              "tenants:\n  - per: program\n    memory: 4GiB\n")
+    script = "device type gpu\ndevice unified no\nclBuildProgram * delay 1s\n"
+    path = tmp_path / "swapping.json"
+
+    def say(child, *words):
+        child.stdin.write(" ".join(map(str, words)) + "\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "ok\n", words
+    with divvytest.Daemon(config, env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": script}) as daemon, contextlib.ExitStack() as stack:
+        with recorded(daemon, path, "trace"):
+            children = [daemon.popen([program("memory"), "written"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                        for _ in range(2)]
+            for child in children:
+                stack.callback(divvytest.kill_group, child)
+                assert child.stdout.readline().startswith("ready ")
+            for number, child in enumerate(children):
+                say(child, "alloc", 0, OBJECT_BYTES)
+                say(child, "fill", 0, number)
+            for _ in range(3):
+                for child in children:
+                    say(child, "bump", 0)
+            for number, child in enumerate(children):
+                say(child, "check", 0, number, 3)
+            sessions = [daemon.session_of(child.pid)["id"] for child in children]
+    return json.loads(path.read_text())["traceEvents"], sessions
+
+
+OBJECT_BYTES = 48 << 20
+
+
+def spans_of(events, session, does):
+    """Those on the track of what a session does: its names and what else is known of each."""
+    names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    tracks = {tid for tid, name in names.items() if name.startswith("session %d%s: memory " % (session, does))}
+    return [e for e in events if e["tid"] in tracks and e["ph"] in "Xi"]
+
+
+def test_compilations_and_memory(swapping):
+    events, sessions = swapping
+    for session in sessions:
+        compiles = spans_of(events, session, " compiles")
+        assert [e["name"] for e in compiles] == ["compile"] and 0.9e6 < compiles[0]["dur"] < 60e6, compiles
+        moves = spans_of(events, session, " moves memory")
+        for name in ("copy-in", "copy-out"):
+            assert sum(e["args"]["bytes"] for e in moves if e["name"] == name) >= OBJECT_BYTES, moves
+        assert {e["name"] for e in moves} == {"copy-in", "copy-out"} and all(e["dur"] > 0 for e in moves)
+        held = spans_of(events, session, "")
+        evictions = [e for e in held if e["name"] == "evict"]
+        assert evictions and all(e["ph"] == "i" and 0 < e["args"]["bytes"] <= OBJECT_BYTES for e in evictions)
+        brought = [e for e in held if e["name"] == "brings memory"]
+        assert brought and any(e["args"]["bytes_on_device"] >= OBJECT_BYTES for e in brought), brought
+        assert all(e["ph"] == "X" for e in brought)
 
 
 def test_workers_stop_when_the_trace_ends(machine, tmp_path):
@@ -201,8 +264,9 @@ def test_a_minute_of_mixed_load_replayed(machine, tmp_path):
     machine.begin(ANN)
     machine.begin(BEN, rounds=60000)
     machine.begin(CLEO, rounds=40000, pause_ms=20)
-    path = tmp_path / "load.yaml"
-    offs = []
+    path, config = tmp_path / "load.yaml", tmp_path / "divvy.yaml"
+    config.write_text(CONFIG % (ANN, 2, BEN, CLEO))   # that of the machine
+    offs, configured = [], []
     for _ in range(3):
         machine.begin(ANN, rounds=5000, seconds=25)
         time.sleep(1)
@@ -214,11 +278,14 @@ def test_a_minute_of_mixed_load_replayed(machine, tmp_path):
         assert recording.wait(60) == 0
         after = used(machine)
         real = parts({name: after[name] - before[name] for name in after})
-        again = simulated(path)
-        offs.append({name: round(again[name] - real[name], 2) for name in real})
-        print("really got %s, replayed off by %s" % ({name: round(part, 1) for name, part in real.items()}, offs[-1]))
+        for options, off in (((), offs), (("--config", str(config)), configured)):
+            again = simulated(path, *options)
+            off.append({name: round(again[name] - real[name], 2) for name in real})
+        print("really got %s, replayed off by %s, and with the configuration by %s" % (
+            {name: round(part, 1) for name, part in real.items()}, offs[-1], configured[-1]))
     for name in offs[0]:
-        assert abs(statistics.median(off[name] for off in offs)) < 2, offs
+        for off in offs, configured:
+            assert abs(statistics.median(one[name] for one in off)) < 2, (offs, configured)
 
 
 def test_a_program_that_is_alone_is_recorded(machine, tmp_path):
@@ -243,10 +310,10 @@ def test_a_program_that_is_alone_is_recorded(machine, tmp_path):
 
 
 @contextlib.contextmanager
-def recorded(daemon, path):
-    """Records what is done in its block."""
-    recording = subprocess.Popen([divvytest.binary("divvy"), "record", "-o", str(path), "--for", "600s"],
-                                 env=daemon.env(), stderr=subprocess.PIPE, text=True)
+def recorded(daemon, path, command="record"):
+    """Records what is done in its block, or traces it."""
+    recording = subprocess.Popen([divvytest.binary("divvy"), command, "-o", str(path), "--for", "600s"],
+                                 env=daemon.env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     def catches_interrupts():
         with open("/proc/%d/status" % recording.pid) as status:
             mask = next(line for line in status if line.startswith("SigCgt"))
