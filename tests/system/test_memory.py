@@ -1133,11 +1133,15 @@ def test_explain_shows_what_long_turns_cost_both_sides(program):
                     "in took ", "lower the memory of tenant pid:%d:memory, or" % both[0].child.pid]
         seen = set()
 
+        bounds = []
+
         def look():
             for text in (daemon.cli("explain", "-v", str(number)) for number in ids):
                 seen.update(words for words in expected if words in text)
+                bounds.extend(float(row.split()[-1]) for row in text.splitlines() if row.startswith("  1 s "))
             return len(seen) == len(expected)
         divvytest.wait_for(look, 30, lambda: (seen, daemon.cli("explain", "-v", str(ids[0]))))
+        assert bounds and all(0 < bound <= 100 for bound in bounds), bounds   # holds of 700 ms: 175 points
         for tenant in both:   # there is work left for minutes
             divvytest.kill_group(tenant.child)
 

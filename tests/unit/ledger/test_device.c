@@ -124,6 +124,24 @@ static void usage_counts_the_slots(void **state)
     stage_end(&stage);
 }
 
+/* Slices and holds can be longer than the second in which shares are compared, as where memory is moved. */
+static void a_share_is_off_by_at_most_the_whole(void **state)
+{
+    (void)state;
+    stage_start(&stage, 1);
+    peer_begin(&stage, &a, "a");
+    struct dvd_tenant_device *tenant = a.lessee.leases[0]->tenant;
+    assert_in_range(dvd_tenant_figures(tenant).bound_ppm, 1, DV_PPM);
+    say_want(&a);
+    hear_lease(&a, DV_LEASE_GRANT);
+    stage_pass(&stage, 10 * DV_NS_PER_S);
+    say_release(&a, false);
+    assert_true(dv_policy_error_bound(0, device(0)->policy.longest_hold_ns) > DV_NS_PER_S);
+    assert_int_equal(dvd_tenant_figures(tenant).bound_ppm, DV_PPM);
+    peer_end(&a);
+    stage_end(&stage);
+}
+
 static void sessions_of_one_tenant_share_its_part(void **state)
 {
     (void)state;
@@ -533,6 +551,7 @@ int main(void)
         cmocka_unit_test(a_waiting_session_can_cancel_or_leave),
         cmocka_unit_test(two_slots_hold_two_sessions),
         cmocka_unit_test(usage_counts_the_slots),
+        cmocka_unit_test(a_share_is_off_by_at_most_the_whole),
         cmocka_unit_test(sessions_of_one_tenant_share_its_part),
         cmocka_unit_test(messages_of_the_past_or_of_other_devices_are_ignored),
         cmocka_unit_test(a_release_before_any_use_is_ignored),

@@ -367,6 +367,100 @@ static void programs_are_counted_apart_from_tenants_of_their_name(void **state)
     stage_end(&stage);
 }
 
+/* More tenants than have counters of their own. */
+enum { CROWD = 300 };
+static struct peer crowd[CROWD];
+
+static struct dvd_account_device sum_of_accounts(unsigned *accounts)
+{
+    const struct dvd_accounts *all = stage.ledger.accounts;
+    struct dvd_account_device sum = {0};
+
+    *accounts = 0;
+    for (size_t i = 0; i < sizeof all->all / sizeof all->all[0]; i++) {
+        const struct dvd_account_device *there = &all->all[i].devices[0];
+        *accounts += all->all[i].name[0] != '\0';
+        sum.used_ns += there->used_ns;
+        sum.waited_ns += there->waited_ns;
+        sum.moving_ns += there->moving_ns;
+        sum.grants += there->grants;
+    }
+    return sum;
+}
+
+static void counters_of_tenants_that_are_gone_are_added_up(void **state)
+{
+    const unsigned folded = CROWD - DV_MAX_ACCOUNTS;
+    dv_ns used_by_folded = 0;
+    unsigned accounts;
+
+    (void)state;
+    stage_start(&stage, 1);
+    for (unsigned i = 0; i < CROWD; i++) { /* one after the other: each is forgotten when the next one begins */
+        char name[32];
+        snprintf(name, sizeof name, "tenant %u", i);
+        if (i == folded)
+            used_by_folded = stage.ledger.devices[0].held_ns;
+        assert_int_equal(peer_begin(&stage, &a, name), 0);
+        say_want(&a);
+        hear_lease(&a, DV_LEASE_GRANT);
+        stage_pass(&stage, (1 + i % 7) * MS);
+        say_release(&a, false);
+        struct dvd_account_device *there = &a.lessee.tenant->account->devices[0];
+        assert_string_equal(a.lessee.tenant->account->name, name);
+        there->waited_ns += 3;
+        there->moving_ns += 5;
+        peer_end(&a);
+        stage_pass(&stage, (DV_TENANT_MEMORY_US + 1) * DV_NS_PER_US);
+    }
+    struct dvd_account_device sum = sum_of_accounts(&accounts);
+    assert_int_equal(accounts, 1 + DV_MAX_ACCOUNTS);
+    assert_int_equal(sum.used_ns, stage.ledger.devices[0].held_ns);
+    assert_int_equal(sum.waited_ns, 3 * CROWD);
+    assert_int_equal(sum.moving_ns, 5 * CROWD);
+    assert_int_equal(sum.grants, CROWD);
+    /* those that have been gone longest are no account any more */
+    const struct dvd_account *other = &stage.ledger.accounts->all[0];
+    assert_string_equal(other->name, DVD_ACCOUNT_OTHER);
+    assert_true(other->devices[0].is_used && used_by_folded > 0);
+    assert_int_equal(other->devices[0].used_ns, used_by_folded);
+    assert_int_equal(other->devices[0].waited_ns, 3 * folded);
+    assert_int_equal(other->devices[0].moving_ns, 5 * folded);
+    assert_int_equal(other->devices[0].grants, folded);
+    stage_end(&stage);
+}
+
+static void tenants_beyond_the_bound_are_counted_together(void **state)
+{
+    unsigned accounts, own = 0;
+
+    (void)state;
+    stage_start(&stage, 1);
+    for (unsigned i = 0; i < CROWD; i++) { /* all at one time: no account is free for another */
+        char name[32];
+        snprintf(name, sizeof name, "tenant %u", i);
+        assert_int_equal(peer_begin(&stage, &crowd[i], name), 0);
+        own += strcmp(crowd[i].lessee.tenant->account->name, name) == 0;
+    }
+    assert_int_equal(own, DV_MAX_ACCOUNTS);
+    for (unsigned i = DV_MAX_ACCOUNTS; i < CROWD; i++)
+        assert_ptr_equal(crowd[i].lessee.tenant->account, &stage.ledger.accounts->all[0]);
+    for (unsigned i = 0; i < CROWD; i++) {
+        say_want(&crowd[i]);
+        hear_lease(&crowd[i], DV_LEASE_GRANT);
+        stage_pass(&stage, MS);
+        say_release(&crowd[i], false);
+    }
+    struct dvd_account_device sum = sum_of_accounts(&accounts);
+    assert_int_equal(accounts, 1 + DV_MAX_ACCOUNTS);
+    assert_int_equal(sum.grants, CROWD);
+    assert_int_equal(sum.used_ns, CROWD * MS);
+    assert_int_equal(stage.ledger.accounts->all[0].devices[0].used_ns, (CROWD - DV_MAX_ACCOUNTS) * MS);
+    for (unsigned i = 0; i < CROWD; i++)
+        peer_end(&crowd[i]);
+    stage_end(&stage);
+}
+
 static void one_device_can_be_changed_alone(void **state)
 {
     struct dvd_share_change change = {.has_weight = true, .weight = 7};
@@ -539,6 +633,8 @@ int main(void)
         cmocka_unit_test(a_tenant_that_was_just_there_has_its_terms_anew),
         cmocka_unit_test(time_that_it_waited_in_vain_is_counted),
         cmocka_unit_test(programs_are_counted_apart_from_tenants_of_their_name),
+        cmocka_unit_test(counters_of_tenants_that_are_gone_are_added_up),
+        cmocka_unit_test(tenants_beyond_the_bound_are_counted_together),
         cmocka_unit_test(one_device_can_be_changed_alone),
         cmocka_unit_test(memory_requests_are_promised_until_the_device_is_full),
         cmocka_unit_test(programs_change_a_share_only_so_often),
