@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <systemd/sd-journal.h>
 #include <unistd.h>
 
 #include "src/arbiter/config/saved.h"
@@ -281,6 +282,107 @@ static void ends_are_kept_with_their_figures(void **state)
     assert_null(dvd_ends_find(&stage.sessions.ends, DVD_SESSION_ID(UINT64_MAX)));
 }
 
+/* Fields that were sent to the service manager's journal: in place of libsystemd's function. */
+static char fields[32][256];
+static unsigned field_count;
+
+int sd_journal_send_with_location(const char *source_file, const char *line, const char *function, const char *format,
+                                  ...)
+{
+    va_list arguments;
+
+    (void)source_file;
+    (void)line;
+    (void)function;
+    field_count = 0;
+    va_start(arguments, format);
+    for (; format; format = va_arg(arguments, const char *)) {
+        const char *conversion = strchr(format, '%');
+        int before = conversion ? (int)(conversion - format) : (int)strlen(format);
+        assert_true(field_count < 32);
+        char *field = fields[field_count++];
+        int used = snprintf(field, sizeof fields[0], "%.*s", before, format);
+        size_t left = sizeof fields[0] - (size_t)used;
+        if (!conversion)
+            continue;
+        if (strcmp(conversion, "%s") == 0)
+            snprintf(field + used, left, "%s", va_arg(arguments, const char *));
+        else if (strcmp(conversion, "%llu") == 0)
+            snprintf(field + used, left, "%llu", va_arg(arguments, unsigned long long));
+        else if (strcmp(conversion, "%.3f") == 0)
+            snprintf(field + used, left, "%.3f", va_arg(arguments, double));
+        else
+            fail_msg("the test does not know %s", conversion);
+    }
+    va_end(arguments);
+    return 0;
+}
+
+static void journal_has(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void journal_has(const char *format, ...)
+{
+    char wanted[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(wanted, sizeof wanted, format, arguments);
+    va_end(arguments);
+    for (unsigned i = 0; i < field_count; i++)
+        if (strcmp(fields[i], wanted) == 0)
+            return;
+    fail_msg("no field is %s", wanted);
+}
+
+static const char *journal_message(void)
+{
+    for (unsigned i = 0; i < field_count; i++)
+        if (strncmp(fields[i], "MESSAGE=", strlen("MESSAGE=")) == 0)
+            return fields[i] + strlen("MESSAGE=");
+    return "";
+}
+
+static void ends_have_fields_in_the_journal(void **state)
+{
+    char message[256];
+
+    (void)state;
+    dvd_ends_fini(&stage.sessions.ends);
+    stage.sessions.ends = (struct dvd_ends){0};
+    field_count = 0;
+    unsetenv("JOURNAL_STREAM");
+    leave(hold());
+    assert_int_equal(field_count, 0); /* it is a line of text then */
+    dvd_ends_fini(&stage.sessions.ends);
+    stage.sessions.ends = (struct dvd_ends){0};
+    setenv("JOURNAL_STREAM", "8:1", 1);
+    int fd = hold();
+    struct dvd_session *session = stage.sessions.all;
+    struct dvd_session_id id = session->lessee.id;
+    session->end_kind = DVD_END_TERMINATED;
+    session->lessee.reserved_peak = 4096;
+    leave(fd);
+    unsetenv("JOURNAL_STREAM");
+    const struct dvd_end_record *end = dvd_ends_find(&stage.sessions.ends, id);
+    assert_non_null(end);
+    assert_true(end->used_ns >= 15 * DV_NS_PER_MS && end->lasted_ns >= end->used_ns);
+    journal_has("PRIORITY=6");
+    journal_has("SYSLOG_IDENTIFIER=divvyd");
+    journal_has("DIVVY_SESSION=%llu", (unsigned long long)id.value);
+    journal_has("DIVVY_USER=%s", end->user);
+    journal_has("DIVVY_TENANT=%s", end->tenant);
+    journal_has("DIVVY_COMMAND=%s", end->command);
+    journal_has("DIVVY_END=terminated");
+    journal_has("DIVVY_LASTED_S=%.3f", (double)end->lasted_ns / DV_NS_PER_S);
+    journal_has("DIVVY_DEVICE_S=%.3f", (double)end->used_ns / DV_NS_PER_S);
+    journal_has("DIVVY_WAITED_S=%.3f", (double)end->waited_ns / DV_NS_PER_S);
+    journal_has("DIVVY_COMMANDS=%llu", (unsigned long long)end->commands);
+    journal_has("DIVVY_MEMORY_PEAK_BYTES=4096");
+    snprintf(message, sizeof message, "session %llu over: %s of %s, tenant %s, ", (unsigned long long)id.value,
+             end->command, end->user, end->tenant);
+    assert_memory_equal(journal_message(), message, strlen(message));
+}
+
 /* A user whose sessions end all the time overwrites its own records first. */
 static void a_user_does_not_push_out_records_of_others(void **state)
 {
@@ -459,6 +561,7 @@ int main(void)
         cmocka_unit_test_setup(the_journal_is_for_its_readers, reset),
         cmocka_unit_test_setup(without_a_journal_nothing_is_written, reset),
         cmocka_unit_test_setup(ends_are_kept_with_their_figures, reset),
+        cmocka_unit_test_setup(ends_have_fields_in_the_journal, reset),
         cmocka_unit_test_setup(a_user_does_not_push_out_records_of_others, reset),
         cmocka_unit_test_setup(a_new_configuration_reaches_tenants, reset),
         cmocka_unit_test_setup(saved_shares_are_written_and_read, reset),
