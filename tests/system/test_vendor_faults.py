@@ -14,6 +14,7 @@ import concurrent.futures
 import contextlib
 import fcntl
 import glob
+import json
 import os
 import pathlib
 import re
@@ -415,6 +416,25 @@ def test_a_driver_that_ends_the_process_politely():
         done = daemon.run([Stage.program("faults"), "broad"], timeout=PROGRAM_LIMIT_S)
         assert done.returncode == 3 and "in start: " in done.stderr, (done.returncode, done.stderr)
         daemon.await_log("ended the process (code 0) while listing its devices")
+
+
+def test_the_last_words_of_a_driver_are_kept():
+    """Where a person looks for the reason of an end."""
+    script = "clBuildProgram 1 say ECC-error; clBuildProgram 1 say giving-up; clBuildProgram 1 abort"
+    with divvytest.Daemon(env={
+            "DIVVY_VENDORS": os.path.join(divvytest.build_dir(), "tests", "vendor"),
+            "DIVVY_VENDOR_SCRIPT": script}) as daemon:
+        done = daemon.run([Stage.program("faults"), "broad"], timeout=PROGRAM_LIMIT_S)
+        assert done.returncode == 3, (done.returncode, done.stderr)
+
+        def crashed():
+            ended = json.loads(daemon.cli("ps", "--ended", "--json"))["ended"]
+            return next((end for end in ended if end["state"] == "crashed"), None)
+        end = divvytest.wait_for(crashed, 15, lambda: daemon.cli("ps", "--ended", "--json"))
+        assert end["why"] == ("its worker was ended by signal 6 (SIGABRT) before its program ended; "
+                              'the worker\'s last words: "giving-up"')
+        assert end["why"] in " ".join(daemon.cli("explain", str(end["id"])).split())
+        daemon.await_log("session %d: | ECC-error\n" % end["id"])
 
 
 @pytest.fixture

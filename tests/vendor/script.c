@@ -20,7 +20,7 @@
 #define MAX_WORDS 8
 
 enum target { TARGET_FUNCTION, TARGET_ANY_CALL, TARGET_COMPLETION };
-enum action { ACT_RETURN, ACT_HANG, ACT_CRASH, ACT_ABORT, ACT_EXIT, ACT_DELAY, ACT_INTRUDE };
+enum action { ACT_RETURN, ACT_HANG, ACT_CRASH, ACT_ABORT, ACT_EXIT, ACT_DELAY, ACT_SAY, ACT_INTRUDE };
 
 struct rule {
     enum target target;
@@ -30,6 +30,7 @@ struct rule {
     enum action action;
     cl_int value;
     uint64_t delay_ns;
+    char word[64];
     atomic_uint_fast64_t seen;
 };
 
@@ -162,8 +163,9 @@ static bool parse_action(char **words, unsigned count, struct rule *rule)
         enum action action;
         unsigned arguments;
     } actions[] = {
-        {"return", ACT_RETURN, 1}, {"status", ACT_RETURN, 1}, {"hang", ACT_HANG, 0},   {"crash", ACT_CRASH, 0},
-        {"abort", ACT_ABORT, 0},   {"exit", ACT_EXIT, 1},     {"delay", ACT_DELAY, 1}, {"intrude", ACT_INTRUDE, 0},
+        {"return", ACT_RETURN, 1}, {"status", ACT_RETURN, 1},   {"hang", ACT_HANG, 0},
+        {"crash", ACT_CRASH, 0},   {"abort", ACT_ABORT, 0},     {"exit", ACT_EXIT, 1},
+        {"delay", ACT_DELAY, 1},   {"intrude", ACT_INTRUDE, 0}, {"say", ACT_SAY, 1},
     };
     for (size_t i = 0; i < sizeof actions / sizeof actions[0] && count > 0; i++) {
         if (strcmp(words[0], actions[i].word) != 0) {
@@ -180,6 +182,8 @@ static bool parse_action(char **words, unsigned count, struct rule *rule)
             return parse_int(words[1], &rule->value) && rule->value >= 0 && rule->value < 256;
         case ACT_DELAY:
             return parse_duration(words[1], &rule->delay_ns);
+        case ACT_SAY:
+            return snprintf(rule->word, sizeof rule->word, "%s", words[1]) < (int)sizeof rule->word;
         default:
             return true;
         }
@@ -458,6 +462,9 @@ static cl_int perform(const struct rule *rule, const char *what, const char *fun
         _exit(rule->value);
     case ACT_DELAY:
         sleep_ns(rule->delay_ns);
+        return CL_SUCCESS;
+    case ACT_SAY:
+        dprintf(STDERR_FILENO, "%s\n", rule->word);
         return CL_SUCCESS;
     case ACT_INTRUDE:
         dv_intrude();

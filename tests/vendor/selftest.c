@@ -1221,6 +1221,27 @@ static void test_runs_to_end(void)
     exit(1); /* only reached when the script did not do its work */
 }
 
+static void test_words(void)
+{
+    set_up();
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    int saved = dup(STDERR_FILENO);
+    CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+    clFinish(queue);
+    clFinish(queue);
+    clFinish(queue);
+    CHECK(dup2(saved, STDERR_FILENO) == STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    char text[64] = "";
+    ssize_t bytes = read(ends[0], text, sizeof text - 1);
+    CHECK(bytes > 0);
+    CHECK(strcmp(text, "two-words\n") == 0);
+    close(ends[0]);
+    tear_down();
+}
+
 static void test_late_completion(void)
 {
     set_up();
@@ -1513,6 +1534,7 @@ static const struct test_case cases[] = {
     {"crash_of_completion", test_runs_to_end, "complete clEnqueueNDRangeKernel 1 crash", SIGSEGV, 0},
     {"abort", test_runs_to_end, "clEnqueueNDRangeKernel 1 abort", SIGABRT, 0},
     {"exit", test_runs_to_end, "clEnqueueNDRangeKernel 1 exit 41", 0, 41},
+    {"say", test_words, "clFinish 2 say two-words", 0, 0},
     {"late_completion", test_late_completion, "complete 2 delay 2s", 0, 0},
     {"failed_completion", test_failed_completion, "complete clEnqueueReadBuffer 2 status -5", 0, 0},
     {"lost_after_commands", test_lost_after_commands, "device lost after 3", 0, 0},
@@ -1528,6 +1550,7 @@ static const struct test_case cases[] = {
     {"bad_function_name", test_bad_script, "clFinnish 1 hang", 0, 0},
     {"bad_action", test_bad_script, "clFinish 1 explode", 0, 0},
     {"positive_return", test_bad_script, "clFinish 1 return 0", 0, 0},
+    {"say_nothing", test_bad_script, "clFinish 1 say", 0, 0},
     {"script_file", test_script_file, NULL, 0, 0},
     {"log", test_log, NULL, 0, 0},
 };
