@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -84,6 +85,28 @@ def test_paths_in_files_are_those_of_the_installation(root):
     assert cdi.count(library) == 2 and "hostPath: /usr/local/share/divvy/vendors/divvy.icd" in cdi
     for path in re.findall(r"hostPath: (/usr/.*)", cdi):
         assert (root / path[1:]).exists(), path
+
+
+def rendered(page):
+    """A manual page as a terminal shows it, but in one line."""
+    if shutil.which("groff"):
+        text = meson("groff", "-man", "-Tascii", "-P-cbou", str(page))
+    else:
+        text = re.sub(r"\\f[BIRP]|\\&", "", page.read_text())
+    return " ".join(text.split())
+
+
+def test_manual_pages_show_names_as_they_are(root):
+    """Underscores and asterisks are signs of the language in which the pages are written."""
+    pages = sorted((root / "usr/local/share/man").glob("man?/*"))
+    if not pages:
+        pytest.skip("built without scdoc")
+    texts = {page.name: rendered(page) for page in pages}
+    assert re.search(r"such as (those that begin with )?POCL_\*?, CUDA_\*?, HSA_\*? or MESA_\*?, where divvyd is",
+                     texts["divvyd.8"]), re.findall(r"ENVIRONMENT.*FILES", texts["divvyd.8"])
+    for name, text in texts.items():
+        marks = re.findall(r".{,30}(?:\\_|(?<!\x22)\*\w+\*|(?<![\w/.])_\w+_(?!\w)).{,30}", text)
+        assert not marks, (name, marks)
 
 
 def purged(tmp_path, **env):

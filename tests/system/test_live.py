@@ -183,6 +183,22 @@ def test_policy_changes_under_running_programs(machine):
     assert "slices learned" in machine.ask("policy", "0", "elastic", "--slice", "learned")
 
 
+def test_a_policy_lasts_until_a_reload_or_the_end_of_divvyd():
+    with divvytest.Daemon() as daemon:
+        def policies():
+            return [device["policy"] for device in json.loads(daemon.cli("devices", "--json"))["devices"]]
+
+        def restart():
+            daemon.stop()
+            daemon.start()
+        divvytest.wait_for(policies, 20, "no devices are found")
+        for end in (lambda: daemon.cli("reload"), restart):
+            daemon.cli("policy", "0", "fifo")
+            assert policies() == ["fifo"]
+            end()
+            divvytest.wait_for(lambda: policies() == ["elastic"], 20, "the change stays")
+
+
 # ---------------------------------------------------------------------------- refusals
 
 def test_request_that_does_not_fit_is_refused_with_its_holders(machine):

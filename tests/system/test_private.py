@@ -81,6 +81,29 @@ def test_private_daemon_of_a_services_program(alone, program, tmp_path):
             manager.recv(4096, socket.MSG_DONTWAIT)
 
 
+def test_where_the_system_has_its_own_it_is_said_that_another_is_used(alone, tmp_path):
+    """A machine on which divvy is installed, and whose divvyd does not run: no share of its configuration applies."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to mount")
+    etc = tmp_path / "etc"
+    subprocess.run(["cp", "-a", "/etc", etc], check=True)
+    (etc / "divvy").mkdir(exist_ok=True)
+    words = "so a daemon of your own is used: shares and quotas of the system do not apply"
+    for is_installed in (False, True):   # each with a daemon of its own
+        if is_installed:
+            (etc / "divvy" / "divvy.yaml").write_text("sessions-per-user: 4\n")
+        else:
+            (etc / "divvy" / "divvy.yaml").unlink(missing_ok=True)
+        env = {**alone, "XDG_RUNTIME_DIR": str(tmp_path / ("r%d" % is_installed))}
+        os.mkdir(env["XDG_RUNTIME_DIR"], mode=0o700)
+        command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc),
+                   divvytest.binary("divvy"), "run", "--", "true"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done
+        assert (words in done.stderr) == is_installed, done
+        assert ("/etc/divvy/divvy.yaml is there" in done.stderr) == is_installed, done
+
+
 def test_private_daemon_serves_several(alone, program):
     """Programs started at the same time all work, whichever of them started the daemon."""
     children = [subprocess.Popen([divvytest.binary("divvy"), "run", "--", program("compute"),

@@ -1,9 +1,11 @@
 """What divvyd tells the service manager, and tracers."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -55,6 +57,30 @@ def test_the_journal_is_the_one_behind_standard_error(program, is_journal):
             assert " over: compute " not in daemon.log
         else:
             daemon.await_log(" over: compute ")
+
+
+def test_lines_of_a_log_file_have_a_time(program):
+    """To the millisecond, of the machine's clock. A pipe gets none: what reads it has a clock of its own."""
+    stamp = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d{3}) divvy")
+    began = time.time()
+    with divvytest.Daemon() as daemon:
+        assert daemon.run([program("compute"), "1", "0"]).returncode == 0
+        daemon.await_log("over: compute of ")
+        lines = daemon.log.splitlines()
+        ended = time.time()
+    ours = [line for line in lines if re.search(r"\bdivvyd: ", line)]
+    stamps = [stamp.match(line) for line in ours]
+    assert len(ours) > 2 and all(stamps), ours
+    times = [time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) + int(found[2]) / 1000 for found in stamps]
+    assert times == sorted(times) and began - 0.01 <= times[0] and times[-1] <= ended + 0.01
+    wrong = os.path.join(tempfile.gettempdir(), "there", "is", "no", "file")
+    with tempfile.TemporaryFile("w+") as file:
+        command = [divvytest.binary("divvyd"), "--user", "--config", wrong]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert subprocess.run(command, stdout=file, stderr=file, timeout=30).returncode == done.returncode != 0
+        file.seek(0)
+        text = file.read()
+    assert done.stderr.startswith("divvy") and stamp.match(text) and text[24:] == done.stderr, (text, done.stderr)
 
 
 @pytest.mark.parametrize("name, probes", [("divvyd", {"grant", "recall", "release", "evict"}),
