@@ -32,10 +32,12 @@ tenants:
 class Terminal:
     """A program in a terminal of 80 columns and 24 lines."""
 
-    def __init__(self, daemon, *arguments, env=None, uid=0, columns=80):
+    def __init__(self, daemon, *arguments, env=None, uid=0, columns=80, term=None):
         self.socket = tempfile.mktemp(prefix="dv-tmux-", dir="/tmp")   # a server that ends still answers at its own
         self.identity = divvytest.identity(uid)
         words = " ".join([divvytest.binary("divvy"), *arguments])
+        if term:   # tmux sets its own in the environment
+            words = "TERM=%s %s" % (term, words)
         self.tmux("new-session", "-d", "-x", str(columns), "-y", "24", words + "; echo code $?; sleep 600",
                   env={**os.environ, **daemon.env(), "LC_ALL": "C.UTF-8", "TERM": "xterm", **(env or {})})
 
@@ -142,6 +144,12 @@ def test_keys(machine, terminal):
     top.until(r"class .*of tenant ann")
     top.keys("nonsense", "Enter")
     top.until(r"class is latency, standard, batch or idle")
+    top.keys("c")
+    top.until(r"class .*of tenant ann")
+    top.keys("batch", "Enter")
+    top.until(r"class of tenant ann is batch now")
+    tenant = json.loads(machine.cli("tenants", "--json"))["tenants"][0]
+    assert (tenant["name"], tenant["devices"][0]["class"]) == ("ann", "batch")
     top.keys("x")
     top.until(r"end session %d" % session)
     top.keys("y", "Enter")
@@ -394,6 +402,73 @@ def test_explanations_are_wrapped(canned):
     top.keys("j", "j", "e")
     text = top.until("word39")
     assert "because word0" in text and because.split() == re.findall(r"word\d+", text)
+
+
+def test_a_terminal_without_colours(canned):
+    """What is selected is still seen."""
+    colour, reverse = r"\x1b\[(\d+;)*3[0-7]m", r"\x1b\[(\d+;)*7m"
+    shown = {}
+    for term in ("screen", "vt100"):
+        top, _ = canned({"/v1/watch": [picture(1)]}, term=term)
+        text = top.until("7 turns")
+        assert "1.0M" in text and "waiting" in text and "q quit" in text
+        shown[term] = top.screen(colours=True)
+        top.keys("q")
+        top.until(r"^code 0")
+    assert re.search(colour, shown["screen"]) and not re.search(colour, shown["vt100"])
+    assert all(re.search(reverse, text) for text in shown.values())
+
+
+def of_figures():
+    """Three tenants, with a session each, which differ in all by which they can be sorted."""
+    tenants, sessions = [], []
+    for number, (name, share, memory, used, command) in enumerate([
+            ("ann", 100000, 20 << 20, 10, "train"), ("ben", 500000, 10 << 20, 20, "render"),
+            ("cleo", 300000, 30 << 20, 30, "solve")]):
+        there = {"index": 0, "share_1s_ppm": share, "used_s": used}
+        tenants.append({"name": name, "devices": [{**there, "sessions": 1, "memory_reserved_bytes": memory}]})
+        sessions.append({"id": 7 + number, "tenant": name, "command": command, "memory_bytes": memory,
+                         "devices": [{**there, "state": "idle", "state_s": 1.0}]})
+    return picture(1, tenants=tenants, sessions=sessions, devices=[{"index": 0, "name": "card", "sessions": 3}])
+
+
+def batch(*options, code=0):
+    """The first line and those of tenants and sessions."""
+    with cannedanswers.CannedAnswers({"/v1/watch": [of_figures()]}) as daemon:
+        done = subprocess.run([divvytest.binary("divvy"), "top", "-b", "-n", "1", *options], env=daemon.env(),
+                              timeout=20, capture_output=True, text=True)
+    assert done.returncode == code, done
+    if code:
+        return done.stderr
+    lines = done.stdout.splitlines()
+    return lines[0], [line.split()[:2] for line in lines[3:]]
+
+
+@pytest.mark.parametrize("column, order", [("share", "ben cleo ann"), ("memory", "cleo ann ben"),
+                                           ("used", "cleo ben ann"), ("name", "ann ben cleo")])
+def test_sorted_from_the_beginning(canned, column, order):
+    title, rows = batch("--sort", column)
+    assert title.endswith(" by " + column)
+    assert [row[0] for row in rows if not row[0].isdigit()] == order.split()
+    top, _ = canned({"/v1/watch": [of_figures()]}, "--sort", column)
+    names = re.findall(r"^  (ann|ben|cleo) ", top.until(r" by %s\b(.|\n)*solve" % column), re.M)
+    assert names == order.split()
+
+
+def test_share_is_the_usual_order():
+    assert batch()[1] == batch("--sort", "share")[1]
+    assert "--sort is share, memory, used or name, not 'colour'" in batch("--sort", "colour", code=2)
+
+
+@pytest.mark.parametrize("text, left", [("BEN", "ben 8"), ("OLV", "cleo 9"), ("ann", "ann 7"), ("nobody", "")])
+def test_filtered_from_the_beginning(canned, text, left):
+    """By the names of tenants and by commands, in whatever case."""
+    title, rows = batch("--filter", text)
+    assert title.endswith(", filter " + text)
+    assert [row[0] for row in rows] == left.split(), rows
+    top, _ = canned({"/v1/watch": [of_figures()]}, "--filter", text)
+    shown = top.until("filter %s(.|\n)*card" % text)
+    assert re.findall(r"^ {2,4}(ann|ben|cleo|[789]) ", shown, re.M) == left.split()
 
 
 def test_an_input_at_its_end_is_left_alone(canned):
