@@ -475,7 +475,7 @@ def worker_enqueue(api, m):
     out = ["static int32_t resolve_%s(struct dvk_worker *w, struct dvk_command *c)\n{\n"
            "    const struct %s *m = (const void *)c->record;\n    (void)m;\n" % (f.name, m.struct)]
     n = 0
-    call_args, prepare, release = [], [], []
+    call_args, prepare = [], []
     for a in api.plain_args(f):
         how = api.how(f, a)
         if "object" in how:

@@ -11,7 +11,6 @@ import pytest
 
 import divvytest
 import innocents
-import leasechannel  # noqa: F401, whom innocents look for
 
 CONNECTIONS = 8
 

@@ -3,7 +3,6 @@
 import pytest
 
 import divvytest
-import leasechannel  # for the players
 from players import ATTACKER, VICTIM, Player, play
 
 CONFIG = "deadlines:\n  standard: 1500ms\n"

@@ -7,7 +7,6 @@ import time
 
 import divvytest
 import innocents
-import leasechannel  # for the players
 import strangers
 from players import ATTACKER, VICTIM, Player, play
 

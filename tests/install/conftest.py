@@ -35,26 +35,26 @@ def machine(suite, packages):
     """Debian with the tools, not yet with the packages."""
     start = time.monotonic()
     root = os.path.join(PLACE, suite, "machine")
-    machine = machines.Machine(trees.base(PLACE, suite).copy(root).root, suite, packages)
+    made = machines.Machine(trees.base(PLACE, suite).copy(root).root, suite, packages)
     # commands of the documents would also install what packages recommend: here only what is asked for
-    machine.write("/etc/apt/apt.conf.d/90lean", 'APT::Install-Recommends "false";\n')
-    machine.apt("update")
-    machine.apt("install", *TOOLS.split())
+    made.write("/etc/apt/apt.conf.d/90lean", 'APT::Install-Recommends "false";\n')
+    made.apt("update")
+    made.apt("install", *TOOLS.split())
     for name, group in USERS.items():
         if group != "users":
-            machine.must("groupadd", group)
-        machine.must("useradd", "-m", "-s", "/bin/bash", "-G", group, name)
+            made.must("groupadd", group)
+        made.must("useradd", "-m", "-s", "/bin/bash", "-G", group, name)
     build = trees.build(PLACE, suite)
     for name in PROGRAMS:
         build.must("cc", "-O1", "-DCL_TARGET_OPENCL_VERSION=300", "-D_GNU_SOURCE", "-I/build/divvy",
                    "-I/build/divvy/tests/semantics", "-o", "/build/" + name,
                    "/build/divvy/tests/system/programs/%s.c" % name, "/build/divvy/tests/semantics/check.c",
                    "-lOpenCL", "-lm")
-        shutil.copy(build.path("/build", name), machine.path("/usr/local/bin"))
-    machine.before = machine.files()
+        shutil.copy(build.path("/build", name), made.path("/usr/local/bin"))
+    made.before = made.files()
     print("%s was ready after %.0f s" % (suite, time.monotonic() - start))
-    yield machine
-    machine.stop()
+    yield made
+    made.stop()
 
 
 @pytest.fixture
