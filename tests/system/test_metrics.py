@@ -105,6 +105,42 @@ def test_figures_agree_with_the_listings(machine):
     assert first - 0.1 <= tenants["ann"]["used_s"] <= samples(machine.cli("metrics"))[name] + 0.1
 
 
+@pytest.mark.parametrize("programs", [1, 2])
+def test_used_time_where_two_hold_the_device(program, programs):
+    """The listings count a hold in one of two slots as half, as the counters do, while it lasts and when it is over."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to become other users")
+    with divvytest.Daemon(CONFIG + 'devices:\n  - match: "*"\n    slots: 2\n', system=True) as daemon, \
+            divvytest.BusyPrograms(daemon, program("turns")) as busy:
+        daemon.compile_kernels(program("turns"))
+        children = [busy.start(user) for user in (ANN, BEN)[:programs]]
+        name = 'divvy_tenant_device_seconds_total{device="0",tenant="ann"}'
+
+        def counted():
+            return samples(daemon.cli("metrics"))[name]
+
+        def listed():
+            tenants = json.loads(daemon.cli("tenants", "--json"))["tenants"]
+            return next(t for t in tenants if t["name"] == "ann")["devices"][0]["used_s"]
+
+        def compare():
+            before, used, after = counted(), listed(), counted()
+            assert before - 0.001 <= used <= after + 0.001
+        divvytest.wait_for(lambda: counted() > 1.5, 60, "it has not used the device")
+        last = listed()
+        for _ in range(5):   # a counter does not go back
+            compare()
+            now = listed()
+            assert now >= last
+            last = now
+            time.sleep(0.2)
+        for child in children:
+            child.kill()
+            child.communicate()
+        divvytest.wait_for(lambda: not daemon.sessions(), 10, "their sessions do not end")
+        assert counted() >= last - 0.001
+
+
 def test_counters_outlive_the_tenant(machine):
     child = machine.begin(ANN)
     name = 'divvy_tenant_device_seconds_total{device="0",tenant="ann"}'

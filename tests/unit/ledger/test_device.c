@@ -124,6 +124,32 @@ static void usage_counts_the_slots(void **state)
     stage_end(&stage);
 }
 
+/* A counter never goes back: at its end a hold counts as much as just before. */
+static void used_time_is_the_same_before_and_after_a_release(void **state)
+{
+    (void)state;
+    stage_start(&stage, 1);
+    stage.devices[0].slots = 2;
+    stage_set_devices(&stage, 1);
+    peer_begin(&stage, &a, "a");
+    struct dvd_tenant_device *tenant = a.lessee.leases[0]->tenant;
+    dv_ns before = 0;
+    for (int i = 1; i <= 3; i++) {
+        say_want(&a);
+        hear_lease(&a, DV_LEASE_GRANT);
+        assert_int_equal(dvd_tenant_figures(tenant).used_ns, before);
+        stage_pass(&stage, DV_NS_PER_S);
+        dv_ns held = dvd_tenant_figures(tenant).used_ns;
+        assert_int_equal(held, i * 500 * MS); /* one of two slots */
+        say_release(&a, false);
+        before = dvd_tenant_figures(tenant).used_ns;
+        assert_int_equal(before, held);
+        stage_pass(&stage, 10 * MS);
+    }
+    peer_end(&a);
+    stage_end(&stage);
+}
+
 /* Slices and holds can be longer than the second in which shares are compared, as where memory is moved. */
 static void a_share_is_off_by_at_most_the_whole(void **state)
 {
@@ -551,6 +577,7 @@ int main(void)
         cmocka_unit_test(a_waiting_session_can_cancel_or_leave),
         cmocka_unit_test(two_slots_hold_two_sessions),
         cmocka_unit_test(usage_counts_the_slots),
+        cmocka_unit_test(used_time_is_the_same_before_and_after_a_release),
         cmocka_unit_test(a_share_is_off_by_at_most_the_whole),
         cmocka_unit_test(sessions_of_one_tenant_share_its_part),
         cmocka_unit_test(messages_of_the_past_or_of_other_devices_are_ignored),
