@@ -169,6 +169,14 @@ def test_compilations_and_memory(swapping):
         assert all(e["ph"] == "X" for e in brought)
 
 
+def test_commands_of_the_host_by_name(swapping):
+    """Those that move data have the names that programs call them by."""
+    events, sessions = swapping
+    for session in sessions:
+        names = {e["name"] for e in spans_of(events, session, " runs")}
+        assert {"inc", "clEnqueueWriteBuffer", "clEnqueueReadBuffer"} <= names, names
+
+
 def test_workers_stop_when_the_trace_ends(machine, tmp_path):
     session = machine.begin(ANN)
     machine.cli("trace", "-o", str(tmp_path / "x"), "--for", "2s")
