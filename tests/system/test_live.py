@@ -5,6 +5,7 @@ run kernels of known length, so that it does not depend on divvyd's own accounts
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -197,6 +198,13 @@ def test_a_policy_lasts_until_a_reload_or_the_end_of_divvyd():
             assert policies() == ["fifo"]
             end()
             divvytest.wait_for(lambda: policies() == ["elastic"], 20, "the change stays")
+
+
+def test_the_help_says_how_long_a_policy_lasts():
+    said = subprocess.run([divvytest.binary("divvy"), "policy", "--help"], capture_output=True, text=True,
+                          check=True).stdout
+    lasts = re.search(r"The change lasts([^.;]*)", " ".join(said.split()))[1]
+    assert re.search("reload|read again", lasts) and re.search("divvyd('s end| ends)|the end of divvyd", lasts), lasts
 
 
 # ---------------------------------------------------------------------------- refusals
