@@ -192,12 +192,9 @@ def test_compiling_is_a_state(program):
            "DIVVY_VENDOR_SCRIPT": "clBuildProgram 1 delay 8s; unknown kernels nop"}
     with divvytest.Daemon(env=env) as daemon:
         child = daemon.popen([program("compute"), "1", "0"], stdout=subprocess.PIPE)
-        session = daemon.session_of(child.pid)["id"]
-
-        def compiles():
-            row = daemon.cli("ps", "-o", "STATE").splitlines()[1:]
-            return row and row[0].startswith("compiling ")
-        divvytest.wait_for(compiles, 10, lambda: daemon.cli("ps"))
+        session, = divvytest.wait_for(lambda: [s["id"] for s in daemon.sessions() if s["state"] == "compiling"], 10,
+                                      lambda: daemon.cli("ps"))
+        assert re.search(r"^compiling [0-9.]+m?s$", daemon.cli("ps", "-o", "STATE"), re.M)
         said = daemon.cli("explain", str(session))
         assert re.search(r"\) compiles its kernels, for [0-9.]+ m?s\.\n  Because   the driver's compiler", said), said
         assert "no work" not in said and "Entitled" not in said
