@@ -307,9 +307,15 @@ def paths_of_the_manual():
     part = pages.read("docs/man/divvyd.8.scd").replace("\\_", "_").split("\n# CONTROL SOCKET\n")[1].split("\n# ")[0]
     found = {}
     for head, text in re.findall(r"^(\*(?:GET|POST|DELETE) .*)\n((?:\t.*\n)+)", part, re.M):
-        for method, path in re.findall(r"\*(GET|POST|DELETE) ([^ ,]+)", head):
-            found[method, re.sub(r"_[A-Z]+_", "{}", path.replace("*", ""))] = text
+        for route in routes_in(head):
+            found[route] = text
     return found
+
+
+def routes_in(text):
+    """Those that a text of divvyd(8) names."""
+    return [(method, re.sub(r"_[A-Z]+_", "{}", path.replace("*", "")))
+            for method, path in re.findall(r"\*(GET|POST|DELETE)\s+([\w/*]+)", text)]
 
 
 def test_the_manual_has_every_path():
@@ -348,8 +354,7 @@ def test_the_manual_has_every_path():
                   if method != "parameters"}
     for route, arguments in routes.items():
         text = manual[route]
-        for method, path in re.findall(r"\*(GET)\s+(/[^*]+)\*", text):   # whose members are these, too
-            text += manual[method, path]
+        text += "".join(manual[other] for other in routes_in(text))   # whose members are these, too
         content = resolve(operations[route]["responses"]["200"])["content"]
         wanted = set(arguments) | set().union(*(members_of(kind["schema"]) for kind in content.values()))
         missing = wanted - set(re.findall(r"\w+", text))
