@@ -80,7 +80,7 @@ static void count_hold(struct dvd_lease *lease, dv_ns held, dv_ns now)
     struct dvd_account_device *account = dvd_lease_account(lease);
     dv_ns from = now - held / lease->device->policy.slots;
 
-    lease->used_ns += held;
+    lease->used_ns += held / lease->device->policy.slots;
     lease->device->held_ns += held;
     if (account)
         account->used_ns += held;

@@ -107,7 +107,7 @@ struct dvd_lease_figures dvd_lease_figures(const struct dvd_lease *lease)
     dv_ns since = lease->changed_at;
 
     if (lease->policy.holding)
-        figures.used_ns += add_hold(&usage, policy, &lease->policy, now);
+        figures.used_ns += add_hold(&usage, policy, &lease->policy, now) / policy->slots;
     if (lease->policy.waiting) {
         since = lease->policy.waiting_since;
         figures.waited_ns += now - since;

@@ -106,8 +106,9 @@ struct dvd_lease {
     struct dvd_lease_memory memory;
     struct dvd_working_set set;
     struct dvd_usage usage;
-    dv_ns used_ns, compile_ns; /* held so far; of that compiling, as its worker reports */
-    dv_ns waited_ns;           /* so far, until it was granted the device */
+    dv_ns used_ns;    /* of the device's time so far */
+    dv_ns compile_ns; /* of its holds so far, as its worker reports */
+    dv_ns waited_ns;  /* so far, until it was granted the device */
 };
 
 /* A session as the ledger knows it. The owner embeds it in its own record of the session. */

@@ -141,9 +141,11 @@ static void used_time_is_the_same_before_and_after_a_release(void **state)
         stage_pass(&stage, DV_NS_PER_S);
         dv_ns held = dvd_tenant_figures(tenant).used_ns;
         assert_int_equal(held, i * 500 * MS); /* one of two slots */
+        assert_int_equal(dvd_lease_figures(a.lessee.leases[0]).used_ns, held);
         say_release(&a, false);
         before = dvd_tenant_figures(tenant).used_ns;
         assert_int_equal(before, held);
+        assert_int_equal(dvd_lease_figures(a.lessee.leases[0]).used_ns, held);
         stage_pass(&stage, 10 * MS);
     }
     peer_end(&a);
