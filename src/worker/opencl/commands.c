@@ -355,6 +355,16 @@ static uint64_t cost(const struct dvk_node *node)
     return expected < (double)DV_NS_PER_S ? (uint64_t)expected : DV_NS_PER_S;
 }
 
+/* As people see it in a trace. One message carries all reads and writes, also those of maps. */
+static const char *traced_name(const struct dvk_command *c)
+{
+    if (c->timing)
+        return c->timing->name;
+    if (c->info->submit == dvk_submit_transfer)
+        return c->writes ? "write" : "read";
+    return c->info->name;
+}
+
 static void trace(struct dvk_command *c, uint64_t began_ns, uint64_t took_ns)
 {
     struct dvk_gate *gate = c->node.queue->gate;
@@ -366,7 +376,7 @@ static void trace(struct dvk_command *c, uint64_t began_ns, uint64_t took_ns)
                                             .device = gate->device,
                                             .begin_ns = began_ns,
                                             .end_ns = began_ns + took_ns,
-                                            .name = c->timing ? c->timing->name : c->info->name});
+                                            .name = traced_name(c)});
 }
 
 static void measured(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns)
