@@ -357,7 +357,8 @@ int dv_daemon_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
                                               .memory = {.bytes = DV_MEMORY_BYTES_MAX},
                                               .may_request_ppm = DV_PPM,
                                               .may_weight = DV_WEIGHT_MAX,
-                                              .may_class = DV_CLASS_LATENCY}};
+                                              .may_class = DV_CLASS_LATENCY,
+                                              .configured_class = tenant->spec->share.class}};
     int status = 0;
 
     snprintf(identity.name, sizeof identity.name, "%u", (unsigned)(tenant - engine->sim.tenants));

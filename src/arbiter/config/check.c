@@ -263,6 +263,7 @@ static int check_tenant(const struct dvd_position *position, struct dvd_tenant_r
         .share = {.limit_ppm = DV_PPM,
                   .weight = 1,
                   .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
+    terms->configured_class = terms->share.class;
     int status = check_identity(position, rule);
     if (status == 0)
         status = find_people(position, rule);

@@ -25,6 +25,7 @@ struct dvd_tenant_terms {
     uint32_t may_request_ppm;
     uint32_t may_weight;
     enum dv_class may_class;
+    enum dv_class configured_class; /* another class of its share does not make its deadline longer */
 };
 
 /* A change of a share. Values that are not given stay as they are. */

@@ -45,10 +45,11 @@ static dv_ns shorter(dv_ns a, dv_ns b)
     return dvd_min(a, b);
 }
 
-/* A tenant that chooses a lower class than it was given does not get a longer deadline. */
+/* A tenant in another class than the configured one does not get a longer deadline. */
 static dv_ns deadline_in(const struct dvd_lease *lease, const dv_ns deadlines[DV_CLASS_COUNT])
 {
-    return shorter(deadlines[lease->tenant->tenant->terms.share.class], deadlines[lease->policy.tenant->share.class]);
+    return shorter(deadlines[lease->tenant->tenant->terms.configured_class],
+                   deadlines[lease->policy.tenant->share.class]);
 }
 
 dv_ns dvd_lease_deadline(const struct dvd_lease *lease)

@@ -104,7 +104,8 @@ void dvd_record_terms(struct dvd_tenant *tenant)
     record->share = dvd_state_share_of(&terms->share);
     record->may_request_ppm = terms->may_request_ppm;
     record->may_weight = terms->may_weight;
-    record->may_class = terms->may_class;
+    record->may_class = (uint16_t)terms->may_class;
+    record->configured_class = (uint16_t)(terms->configured_class + 1);
     record->memory_ppm = terms->memory.ppm;
     record->memory_bytes = terms->memory.bytes;
     record->memory_request_ppm = terms->memory_request.ppm;

@@ -76,9 +76,12 @@ static bool read_terms(const struct dv_state_tenant *record, struct dvd_tenant_t
         .host_bytes = record->host_bytes,
         .may_request_ppm = record->may_request_ppm,
         .may_weight = record->may_weight,
-        .may_class = (enum dv_class)record->may_class};
+        .may_class = (enum dv_class)record->may_class,
+        .configured_class =
+            (enum dv_class)(record->configured_class ? record->configured_class - 1u : record->share.class)};
     return dvd_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
-           record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT && record->memory_ppm <= DV_PPM &&
+           record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT &&
+           terms->configured_class < DV_CLASS_COUNT && record->memory_ppm <= DV_PPM &&
            record->memory_bytes <= DV_MEMORY_BYTES_MAX && record->memory_request_ppm <= DV_PPM &&
            record->memory_request_bytes <= DV_MEMORY_BYTES_MAX && record->host_bytes <= DV_MEMORY_BYTES_MAX;
 }

@@ -271,7 +271,8 @@ static struct dvd_tenant_terms default_terms(bool of_user)
 {
     struct dvd_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
                                      .may_weight = 1,
-                                     .may_class = DV_CLASS_STANDARD};
+                                     .may_class = DV_CLASS_STANDARD,
+                                     .configured_class = DV_CLASS_STANDARD};
 
     if (of_user) {
         terms.may_request_ppm = DV_PPM;

@@ -62,7 +62,7 @@ static bool same_terms(const struct dvd_tenant_terms *a, const struct dvd_tenant
            a->share.weight == b->share.weight && a->share.class == b->share.class &&
            same_size(&a->memory, &b->memory) && same_size(&a->memory_request, &b->memory_request) &&
            a->host_bytes == b->host_bytes && a->may_request_ppm == b->may_request_ppm &&
-           a->may_weight == b->may_weight && a->may_class == b->may_class;
+           a->may_weight == b->may_weight && a->may_class == b->may_class && a->configured_class == b->configured_class;
 }
 
 /* Whether its process still is the one that opened the session: its number was used to look at it. */

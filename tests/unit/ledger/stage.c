@@ -197,7 +197,8 @@ struct dvd_identity tenant_named(const char *name)
     struct dvd_identity identity = {.terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD},
                                               .may_request_ppm = DV_PPM,
                                               .may_weight = DV_WEIGHT_MAX,
-                                              .may_class = DV_CLASS_LATENCY}};
+                                              .may_class = DV_CLASS_LATENCY,
+                                              .configured_class = DV_CLASS_STANDARD}};
 
     snprintf(identity.name, sizeof identity.name, "%s", name);
     return identity;

@@ -361,17 +361,20 @@ static void a_deadline_runs_only_while_others_wait(void **state)
     stage_end(&stage);
 }
 
-/* A tenant cannot get a later deadline by asking for a lower class. */
+/* A lower class than the configured one brings no later deadline, whether the tenant or an operator chose it. */
 static void the_shorter_deadline_of_two_classes_counts(void **state)
 {
+    bool by_operator = *state != NULL;
     struct dvd_ledger_terms terms = {.deadline_ns = {[DV_CLASS_STANDARD] = DV_NS_PER_S}};
-    struct dvd_share_change change = {.has_class = true, .class = DV_CLASS_IDLE};
+    struct dvd_share_change change = {.has_class = true, .class = DV_CLASS_IDLE}, none = {0};
     struct dvd_identity identity = tenant_named("a");
+    char text[DV_MAX_MESSAGE_TEXT];
 
-    (void)state;
     stage_start(&stage, 1);
     dvd_ledger_set_terms(&stage.ledger, &terms);
-    assert_int_equal(peer_begin_as(&stage, &a, &identity, &change), 0);
+    assert_int_equal(peer_begin_as(&stage, &a, &identity, by_operator ? &none : &change), 0);
+    if (by_operator)
+        assert_int_equal(dvd_tenant_set(a.lessee.tenant, NULL, &change, false, text, sizeof text), 0);
     peer_begin(&stage, &b, "b");
     say_want(&a);
     hear_lease(&a, DV_LEASE_GRANT);
@@ -589,6 +592,7 @@ int main(void)
         cmocka_unit_test(the_device_is_taken_from_an_overdue_program),
         cmocka_unit_test(a_deadline_runs_only_while_others_wait),
         cmocka_unit_test(the_shorter_deadline_of_two_classes_counts),
+        cmocka_unit_test_prestate(the_shorter_deadline_of_two_classes_counts, &stage),
         cmocka_unit_test(a_stopped_holder_loses_the_device),
         cmocka_unit_test(an_unanswered_recall_is_reported_once),
         cmocka_unit_test(without_timers_messages_still_decide),

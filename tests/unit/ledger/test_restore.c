@@ -48,7 +48,8 @@ static struct dvd_tenant *restore_tenant(uint32_t index)
     struct dv_state_tenant *record = dvd_state_at(&after.state.tenants, index);
     struct dvd_tenant_terms terms = {.may_request_ppm = record->may_request_ppm,
                                      .may_weight = record->may_weight,
-                                     .may_class = (enum dv_class)record->may_class};
+                                     .may_class = (enum dv_class)record->may_class,
+                                     .configured_class = (enum dv_class)(record->configured_class - 1)};
     struct dvd_share_change change = {.has_request = record->wishes & DV_STATE_WISH_REQUEST,
                                       .request_ppm = record->wish.request_ppm};
 

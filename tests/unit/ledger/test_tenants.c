@@ -248,6 +248,7 @@ static void an_operator_lowers_what_the_tenant_may_have(void **state)
     assert_int_equal(terms->share.request_ppm, PERCENT(5));
     assert_int_equal(terms->may_weight, 2);
     assert_int_equal(terms->may_class, DV_CLASS_BATCH);
+    assert_int_equal(terms->configured_class, DV_CLASS_STANDARD); /* for its deadline */
     assert_int_equal(a.lessee.leases[0]->tenant->memory.quota, 8 * MIB);
     assert_int_equal(a.lessee.leases[0]->tenant->memory.request, 4 * MIB);
     /* the tenant cannot raise it again, but lower it and take it back */
