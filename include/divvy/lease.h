@@ -127,6 +127,11 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device);
 bool dv_lease_contended(const struct dv_lease *lease, uint32_t device);
 /* Whether no other tenant had a session on the device when it was granted. */
 bool dv_lease_alone(const struct dv_lease *lease, uint32_t device);
+/* How long a piece of work should be that cannot be interrupted, if the program can choose: others wait for its end. 1:
+ * as short as can be. 0: it does not matter. Of the last grant. */
+uint64_t dv_lease_part_ns(const struct dv_lease *lease, uint32_t device);
+/* How much of the time it may cost to divide work into such pieces, in parts per million. 0: it does not matter. */
+uint32_t dv_lease_part_cost_ppm(const struct dv_lease *lease, uint32_t device);
 /* The number of the grant, to tell it from the next. It rises with each grant of the device, to any session, as long as
  * divvyd and its restarts go on; when divvyd was stopped, numbers begin anew. */
 uint64_t dv_lease_serial(const struct dv_lease *lease, uint32_t device);

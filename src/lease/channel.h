@@ -19,6 +19,8 @@ struct device {
     _Atomic uint64_t slice_end_ns;
     _Atomic uint64_t serial;
     _Atomic bool contended, alone;
+    _Atomic uint64_t part_ns; /* of this grant; 0: kernels are not cut */
+    _Atomic uint32_t part_cost_ppm;
     bool wanted;              /* there is work */
     bool joined;              /* divvyd has allowed its use */
     bool lost;                /* held by a session that is over: to be drained, and not to be released */

@@ -98,6 +98,8 @@ static void take_grant(struct device *d, const struct dv_lease_message *m)
     atomic_store(&d->contended, contended);
     atomic_store(&d->alone, (m->flags & DV_LEASE_ALONE) != 0);
     atomic_store(&d->serial, m->serial);
+    atomic_store(&d->part_ns, m->part_ns);
+    atomic_store(&d->part_cost_ppm, m->part_cost_ppm <= DV_LEASE_PPM_MAX ? (uint32_t)m->part_cost_ppm : 0);
     d->idle_since = 0;
     d->bridge_ns = m->linger_ns;
     d->linger_ns = contended || m->linger_ns > LINGER_ALONE_NS ? m->linger_ns : LINGER_ALONE_NS;
@@ -393,6 +395,16 @@ bool dv_lease_held(const struct dv_lease *lease, uint32_t device)
 bool dv_lease_alone(const struct dv_lease *lease, uint32_t device)
 {
     return atomic_load_explicit(&lease->devices[device].alone, memory_order_relaxed);
+}
+
+uint64_t dv_lease_part_ns(const struct dv_lease *lease, uint32_t device)
+{
+    return atomic_load_explicit(&lease->devices[device].part_ns, memory_order_relaxed);
+}
+
+uint32_t dv_lease_part_cost_ppm(const struct dv_lease *lease, uint32_t device)
+{
+    return atomic_load_explicit(&lease->devices[device].part_cost_ppm, memory_order_relaxed);
 }
 
 bool dv_lease_contended(const struct dv_lease *lease, uint32_t device)

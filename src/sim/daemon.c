@@ -201,6 +201,8 @@ static void describe(const struct dv_sim *sim, unsigned index, struct dvd_device
                                        .policy = device->ops,
                                        .slots = device->spec->slot_count,
                                        .slice_ns = device->slice_ns,
+                                       .kernel_slice_ns = DV_KERNEL_SLICE_NS,
+                                       .kernel_slice_cost_ppm = DV_KERNEL_SLICE_COST_PPM,
                                        .moving_part_ppm = DV_MOVING_PART_PPM,
                                        .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
                                        .room_patience_ns = DV_ROOM_PATIENCE_NS,

@@ -242,6 +242,30 @@ static void requests_of_groups_are_for_one(void **state)
     assert_string_equal(warning_of("tenants:\n  - group: root\n    request: 0%\n"), "");
 }
 
+static void kernels_are_sliced(void **state)
+{
+    struct dvd_config config;
+
+    (void)state;
+    assert_int_equal(load(&config, "devices:\n"
+                                   "  - match: \"*\"\n"
+                                   "    slice-kernels: auto\n"
+                                   "    kernel-slice: 2ms\n"
+                                   "    kernel-slice-cost: 0.5%\n"
+                                   "tenants:\n"
+                                   "  - user: root\n"
+                                   "    slice-kernels: never\n"
+                                   "  - limit: 50%\n"),
+                     0);
+    const struct dvd_device_rule *rule = config.file->devices;
+    assert_int_equal(rule->slice_kernels, DV_SLICE_KERNELS_AUTO + 1);
+    assert_true(rule->kernel_slice_ns == 2 * DV_NS_PER_MS);
+    assert_int_equal(rule->kernel_slice_cost_ppm, 5000);
+    assert_int_equal(config.file->tenants[0].terms.slice_kernels, DV_SLICE_KERNELS_NEVER);
+    assert_int_equal(config.file->tenants[1].terms.slice_kernels, DV_SLICE_KERNELS_AUTO);
+    dvd_config_fini(&config);
+}
+
 static void memory_has_sizes(void **state)
 {
     struct dvd_config config;
@@ -313,6 +337,10 @@ static void memory_has_sizes(void **state)
     REFUSED("devices:\n  - match: x\n    per-context: 300TiB\n", 3, "300TiB", "256TiB");
     REFUSED("devices:\n  - match: x\n    swap-part: 60%\n", 3, "60%", "1% to 50%");
     REFUSED("devices:\n  - match: x\n    slice-max: 61s\n", 3, "61s", "10ms to 60s");
+    REFUSED("devices:\n  - match: x\n    slice-kernels: often\n", 3, "often", "auto, never or always");
+    REFUSED("devices:\n  - match: x\n    kernel-slice: 10us\n", 3, "10us", "100us to 1s");
+    REFUSED("devices:\n  - match: x\n    kernel-slice-cost: 60%\n", 3, "60%", "0.1% to 50%");
+    REFUSED("devices:\n  - name: x\n    lease-only: yes\n    slice-kernels: auto\n", 2, "no driver", "");
     REFUSED("devices:\n  - match: x\n    room-patience: 5ms\n", 3, "5ms", "100ms to 86400s");
     REFUSED("tenants:\n  - memory: 150%\n", 2, "150%", ""); /* a part is at most the whole */
     REFUSED("tenants:\n  - memory: 0\n", 2, "memory is '0'", "2GiB");
@@ -529,6 +557,7 @@ int main(void)
         CONFIG_TEST(tenants_have_terms),
         CONFIG_TEST(permissions_without_effect_are_named),
         CONFIG_TEST(requests_of_groups_are_for_one),
+        CONFIG_TEST(kernels_are_sliced),
         CONFIG_TEST(memory_has_sizes),
         CONFIG_TEST(nothing_but_comments_means_the_defaults),
         CONFIG_TEST(unknown_keys_are_named),

@@ -43,6 +43,8 @@ static const struct range rule_ranges[] = {
     IN_RULE("capacity", SIZE, UINT64_C(4) << 10, DV_MEMORY_BYTES_MAX, capacity, capacity_bytes),
     IN_RULE("swap-part", SHARE, DV_PPM / 100, DV_PPM / 2, swap_part, swap_part_ppm),
     IN_RULE("slice-max", TIME, DV_MOVED_SLICE_LIMIT_MIN_NS, DV_MOVED_SLICE_LIMIT_MAX_NS, slice_max, moved_slice_max_ns),
+    IN_RULE("kernel-slice", TIME, 100 * DV_NS_PER_US, DV_NS_PER_S, kernel_slice, kernel_slice_ns),
+    IN_RULE("kernel-slice-cost", SHARE, DV_PPM / 1000, DV_PPM / 2, kernel_slice_cost, kernel_slice_cost_ppm),
     IN_RULE("room-patience", TIME, DV_DEADLINE_MIN_NS, DV_DEADLINE_MAX_NS, room_patience, room_patience_ns),
     IN_RULE("per-context", SIZE, 0, DV_MEMORY_BYTES_MAX, per_context, per_context_bytes),
 };
@@ -262,7 +264,9 @@ static int check_tenant(const struct dvd_position *position, struct dvd_tenant_r
     *terms = (struct dvd_tenant_terms){
         .share = {.limit_ppm = DV_PPM,
                   .weight = 1,
-                  .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD}};
+                  .class = rule->class ? (enum dv_class)(rule->class - 1) : DV_CLASS_STANDARD},
+        .slice_kernels =
+            rule->slice_kernels ? (enum dvd_slice_kernels)(rule->slice_kernels - 1) : DV_SLICE_KERNELS_AUTO};
     terms->configured_class = terms->share.class;
     int status = check_identity(position, rule);
     if (status == 0)
@@ -573,8 +577,8 @@ static int check_slices(struct dvd_config *config, struct dvd_position position)
 static bool needs_driver(const struct dvd_device_rule *rule)
 {
     return rule->match || rule->unified || rule->present_as || rule->policy == DV_POLICY_NONE || rule->scrub ||
-           rule->copy_engine || rule->pinned || rule->no_swap || rule->swap_part || rule->slice_max ||
-           rule->per_context || rule->sandbox;
+           rule->slice_kernels || rule->kernel_slice || rule->kernel_slice_cost || rule->copy_engine || rule->pinned ||
+           rule->no_swap || rule->swap_part || rule->slice_max || rule->per_context || rule->sandbox;
 }
 
 static bool is_first_lease_only(const struct dvd_config_file *file, uint64_t index)

@@ -66,6 +66,11 @@ struct dvd_device_rule {
     char *per_context;               /* device memory that the vendor needs for each context; NULL: nothing */
     uint64_t capacity_bytes, per_context_bytes; /* parsed; 0: absent */
     struct dvd_sandbox_rule *sandbox;           /* NULL: no additional needs */
+    int slice_kernels;                          /* enum dvd_slice_kernels plus one; 0: absent */
+    char *kernel_slice;                         /* "5ms": of parts of long kernels; NULL: 5ms */
+    uint64_t kernel_slice_ns;                   /* parsed; 0: absent */
+    char *kernel_slice_cost;                    /* "2%": of the time, for cutting kernels; NULL: 2% */
+    uint32_t kernel_slice_cost_ppm;             /* parsed; 0: absent */
     char *slice;                                /* "learned", or a time such as "10ms"; NULL: learned */
     uint64_t slice_ns;                          /* parsed; 0: learned */
 };
@@ -86,6 +91,7 @@ struct dvd_tenant_rule {
     uint64_t *weight, *may_weight;
     int class, may_class; /* enum dv_class plus one; 0: absent */
     int members_may_change;
+    int slice_kernels; /* enum dvd_slice_kernels plus one; 0: absent */
     /* parsed */
     uid_t uid;
     gid_t gid;
@@ -209,6 +215,7 @@ struct dvd_config {
  * negative errno with a message that names file, line and what was expected. */
 int dvd_config_load(struct dvd_config *config, const char *path, bool must_exist, char *error, size_t error_bytes);
 const char *dvd_config_policy_word(int policy);
+const char *dvd_slice_kernels_word(enum dvd_slice_kernels mode);
 /* Completes a configuration for the daemon of a user, or of the system, that runs as `owner`. Returns 0, or -EINVAL
  * with a message: a key that it needs there is absent. */
 int dvd_config_set_mode(struct dvd_config *config, const char *path, bool of_user, uid_t owner, char *error,

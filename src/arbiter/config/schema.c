@@ -20,11 +20,23 @@ static const cyaml_strval_t present_as_words[] = {{"as-is", DV_PRESENT_AS_IS},
                                                   {"gpu", DV_PRESENT_AS_GPU},
                                                   {"accelerator", DV_PRESENT_AS_ACCELERATOR}};
 
+static const cyaml_strval_t slice_kernels_words[] = {{"auto", DV_SLICE_KERNELS_AUTO + 1},
+                                                     {"never", DV_SLICE_KERNELS_NEVER + 1},
+                                                     {"always", DV_SLICE_KERNELS_ALWAYS + 1}};
+
 static const cyaml_strval_t policy_words[] = {{"none", DV_POLICY_NONE},
                                               {"elastic", DV_POLICY_ELASTIC},
                                               {"fair", DV_POLICY_FAIR},
                                               {"fifo", DV_POLICY_FIFO},
                                               {"band", DV_POLICY_BAND}};
+
+const char *dvd_slice_kernels_word(enum dvd_slice_kernels mode)
+{
+    for (size_t i = 0; i < COUNT(slice_kernels_words); i++)
+        if (slice_kernels_words[i].val == (int64_t)mode + 1)
+            return slice_kernels_words[i].str;
+    return "auto";
+}
 
 const char *dvd_config_policy_word(int policy)
 {
@@ -70,6 +82,10 @@ const cyaml_schema_field_t dvd_device_fields[] = {
     CYAML_FIELD_STRING_PTR("capacity", OPTIONAL_POINTER, struct dvd_device_rule, capacity, 1, 32),
     CYAML_FIELD_STRING_PTR("per-context", OPTIONAL_POINTER, struct dvd_device_rule, per_context, 1, 32),
     CYAML_FIELD_STRING_PTR("slice", OPTIONAL_POINTER, struct dvd_device_rule, slice, 1, 16),
+    CYAML_FIELD_ENUM("slice-kernels", OPTIONAL_ENUM, struct dvd_device_rule, slice_kernels, slice_kernels_words,
+                     COUNT(slice_kernels_words)),
+    CYAML_FIELD_STRING_PTR("kernel-slice", OPTIONAL_POINTER, struct dvd_device_rule, kernel_slice, 1, 16),
+    CYAML_FIELD_STRING_PTR("kernel-slice-cost", OPTIONAL_POINTER, struct dvd_device_rule, kernel_slice_cost, 1, 16),
     CYAML_FIELD_ENUM("hidden", OPTIONAL_ENUM, struct dvd_device_rule, hidden, yes_no, COUNT(yes_no)),
     CYAML_FIELD_MAPPING_PTR("sandbox", OPTIONAL_POINTER, struct dvd_device_rule, sandbox, dvd_sandbox_fields),
     CYAML_FIELD_END};
@@ -101,6 +117,8 @@ const cyaml_schema_field_t dvd_tenant_fields[] = {
     CYAML_FIELD_ENUM("may-class", OPTIONAL_ENUM, struct dvd_tenant_rule, may_class, class_words, COUNT(class_words)),
     CYAML_FIELD_ENUM("members-may-change", OPTIONAL_ENUM, struct dvd_tenant_rule, members_may_change, yes_no,
                      COUNT(yes_no)),
+    CYAML_FIELD_ENUM("slice-kernels", OPTIONAL_ENUM, struct dvd_tenant_rule, slice_kernels, slice_kernels_words,
+                     COUNT(slice_kernels_words)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dvd_tenant_rule, dvd_tenant_fields)};

@@ -16,6 +16,14 @@ struct dvd_memory_size {
     uint32_t ppm;
 };
 
+/* Whether long kernels go to a device in parts, so that others need not wait for their end. */
+enum dvd_slice_kernels {
+    DV_SLICE_KERNELS_AUTO = 0, /* where that shortens a wait */
+    DV_SLICE_KERNELS_NEVER = 1,
+    DV_SLICE_KERNELS_ALWAYS = 2, /* all of them, in parts as small as a work-group: for tests */
+    DV_SLICE_KERNELS_COUNT
+};
+
 /* A tenant's share and memory, and how far it may raise them. */
 struct dvd_tenant_terms {
     struct dv_share share;
@@ -26,6 +34,7 @@ struct dvd_tenant_terms {
     uint32_t may_weight;
     enum dv_class may_class;
     enum dv_class configured_class; /* another class of its share does not make its deadline longer */
+    enum dvd_slice_kernels slice_kernels;
 };
 
 /* A change of a share. Values that are not given stay as they are. */
@@ -71,6 +80,9 @@ static inline void dvd_share_change_merge(struct dvd_share_change *change, const
 
 /* The maximum deadline that a session can set itself. */
 #define DV_OWN_DEADLINE_MAX_NS (86400 * DV_NS_PER_S)
+/* How long parts of kernels are beside other tenants, and how much of the time cutting may cost, by default. */
+#define DV_KERNEL_SLICE_NS (5 * DV_NS_PER_MS)
+#define DV_KERNEL_SLICE_COST_PPM (DV_PPM / 50)
 /* How long sessions may keep room from one that is queued for it, by default. */
 #define DV_ROOM_PATIENCE_NS (30 * DV_NS_PER_S)
 
@@ -82,6 +94,9 @@ struct dvd_device_terms {
     const struct dv_policy_ops *policy; /* that of the configuration, or the default */
     uint32_t slots;
     dv_ns slice_ns; /* 0: learned */
+    enum dvd_slice_kernels slice_kernels;
+    dv_ns kernel_slice_ns;          /* of parts of kernels */
+    uint32_t kernel_slice_cost_ppm; /* of the time, for cutting */
     uint32_t moving_part_ppm;
     dv_ns moved_slice_max_ns;
     dv_ns room_patience_ns; /* how long sessions may keep room from a queued one; then that one is refused */

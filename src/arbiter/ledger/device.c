@@ -31,6 +31,11 @@ void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t f
                                  .slice_ns = decision ? decision->slice_ns : 0,
                                  .linger_ns = decision ? decision->linger_ns : 0};
 
+    if (type == DV_LEASE_GRANT) {
+        m.part_ns = dvd_lease_part(lease);
+        m.part_cost_ppm = lease->device->terms.kernel_slice_cost_ppm;
+    }
+
     /* A session that does not read its channel hurts only itself: its holds do not change. */
     lease->lessee->ledger->events->send(lease->lessee, &m, sizeof m);
 }
@@ -227,6 +232,28 @@ static void look_again_at(struct dvd_device *device, dv_ns when)
 static bool is_contended(const struct dv_policy *policy, const struct dv_policy_session *holder)
 {
     return policy->waiting_tenants > 0 || holder->tenant->share.limit_ppm < DV_PPM;
+}
+
+/* Beside a latency tenant parts are shorter than beside others, and a tenant that is alone has longer ones: one that
+ * comes while it runs waits once. */
+#define BESIDE_LATENCY 5
+#define ALONE 4
+
+dv_ns dvd_lease_part(const struct dvd_lease *lease)
+{
+    const struct dvd_device *device = lease->device;
+    enum dvd_slice_kernels own = lease->tenant->tenant->terms.slice_kernels, all = device->terms.slice_kernels;
+    bool is_latency = lease->tenant->sessions > 0 && lease->tenant->present_as == DV_CLASS_LATENCY;
+
+    if (own == DV_SLICE_KERNELS_NEVER || all == DV_SLICE_KERNELS_NEVER)
+        return 0;
+    if (own == DV_SLICE_KERNELS_ALWAYS || all == DV_SLICE_KERNELS_ALWAYS)
+        return DV_LEASE_PART_SMALLEST;
+    if (device->tenants_present == 1)
+        return device->terms.kernel_slice_ns * ALONE;
+    if (device->present_of_class[DV_CLASS_LATENCY] > is_latency)
+        return device->terms.kernel_slice_ns / BESIDE_LATENCY;
+    return device->terms.kernel_slice_ns;
 }
 
 static void grant(struct dvd_device *device, const struct dv_decision *decision, dv_ns now)

@@ -43,6 +43,7 @@ struct dvd_tenant_device {
     struct dv_policy_tenant policy; /* its share is without the request while users is 0 */
     struct dv_share share;          /* with the request */
     uint32_t sessions;              /* on the device */
+    enum dv_class present_as;       /* the class under which the device counts it as present */
     uint32_t users;                 /* sessions for which the request is promised */
     struct dvd_tenant *tenant;
     struct dvd_device *device;
@@ -139,8 +140,9 @@ struct dvd_device {
     struct dvd_device_terms terms;
     bool started;
     uint32_t tenants_present; /* with a session */
-    uint32_t sessions;        /* of all of them */
-    uint64_t promised_ppm;    /* the sum of all requests in force */
+    uint32_t present_of_class[DV_CLASS_COUNT];
+    uint32_t sessions;     /* of all of them */
+    uint64_t promised_ppm; /* the sum of all requests in force */
     struct dv_policy policy;
     struct dvd_device_memory memory;
     uint64_t grants;

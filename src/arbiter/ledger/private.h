@@ -68,6 +68,8 @@ void dvd_lease_send(struct dvd_lease *lease, enum dv_lease_type type, uint32_t f
 void dvd_lease_moved(struct dvd_lease *lease, dv_ns took_ns);
 /* How long it may keep the device, or memory of it, after a recall that others wait for; 0: for ever. */
 dv_ns dvd_lease_deadline(const struct dvd_lease *lease);
+/* How long parts of its kernels should be on the device now; 0: kernels stay whole. */
+dv_ns dvd_lease_part(const struct dvd_lease *lease);
 dv_ns dvd_lease_memory_deadline(const struct dvd_lease *lease);
 /* A tenant comes to the device, changes and leaves. */
 void dvd_device_add_tenant(struct dvd_tenant_device *tenant, const struct dv_share *share);

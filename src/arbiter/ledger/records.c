@@ -105,7 +105,8 @@ void dvd_record_terms(struct dvd_tenant *tenant)
     record->may_request_ppm = terms->may_request_ppm;
     record->may_weight = terms->may_weight;
     record->may_class = (uint16_t)terms->may_class;
-    record->configured_class = (uint16_t)(terms->configured_class + 1);
+    record->configured_class = (uint8_t)(terms->configured_class + 1);
+    record->slice_kernels = (uint8_t)terms->slice_kernels;
     record->memory_ppm = terms->memory.ppm;
     record->memory_bytes = terms->memory.bytes;
     record->memory_request_ppm = terms->memory_request.ppm;

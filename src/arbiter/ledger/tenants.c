@@ -65,9 +65,27 @@ static void count_user_out(struct dvd_tenant *tenant, uid_t uid)
 
 /* ---- on a device ---- */
 
+static void count_present(struct dvd_tenant_device *tenant)
+{
+    tenant->present_as = tenant->share.class;
+    tenant->device->tenants_present++;
+    tenant->device->present_of_class[tenant->present_as]++;
+}
+
+static void count_absent(struct dvd_tenant_device *tenant)
+{
+    tenant->device->tenants_present--;
+    tenant->device->present_of_class[tenant->present_as]--;
+}
+
 void dvd_tenant_apply_share(struct dvd_tenant_device *tenant)
 {
     struct dv_share share = tenant->share;
+
+    if (tenant->sessions > 0) {
+        count_absent(tenant);
+        count_present(tenant);
+    }
 
     if (tenant->users == 0)
         share.request_ppm = 0;
@@ -119,7 +137,7 @@ void dvd_tenant_count_session(struct dvd_tenant_device *tenant)
 {
     tenant->device->sessions++;
     if (tenant->sessions++ == 0)
-        tenant->device->tenants_present++;
+        count_present(tenant);
 }
 
 int dvd_tenant_promise(struct dvd_tenant_device *tenant, char *text, size_t bytes)
@@ -156,7 +174,7 @@ void dvd_tenant_go(struct dvd_tenant_device *tenant, bool promised)
         dvd_tenant_apply_share(tenant);
     tenant->device->sessions--;
     if (--tenant->sessions == 0)
-        tenant->device->tenants_present--;
+        count_absent(tenant);
     free_if_unused(tenant);
 }
 

@@ -78,12 +78,14 @@ static bool read_terms(const struct dv_state_tenant *record, struct dvd_tenant_t
         .may_weight = record->may_weight,
         .may_class = (enum dv_class)record->may_class,
         .configured_class =
-            (enum dv_class)(record->configured_class ? record->configured_class - 1u : record->share.class)};
+            (enum dv_class)(record->configured_class ? record->configured_class - 1u : record->share.class),
+        .slice_kernels = (enum dvd_slice_kernels)record->slice_kernels};
     return dvd_state_share_to(&record->share, &terms->share) && record->may_request_ppm <= DV_PPM &&
            record->may_weight <= DV_WEIGHT_MAX && record->may_class < DV_CLASS_COUNT &&
-           terms->configured_class < DV_CLASS_COUNT && record->memory_ppm <= DV_PPM &&
-           record->memory_bytes <= DV_MEMORY_BYTES_MAX && record->memory_request_ppm <= DV_PPM &&
-           record->memory_request_bytes <= DV_MEMORY_BYTES_MAX && record->host_bytes <= DV_MEMORY_BYTES_MAX;
+           terms->configured_class < DV_CLASS_COUNT && record->slice_kernels < DV_SLICE_KERNELS_COUNT &&
+           record->memory_ppm <= DV_PPM && record->memory_bytes <= DV_MEMORY_BYTES_MAX &&
+           record->memory_request_ppm <= DV_PPM && record->memory_request_bytes <= DV_MEMORY_BYTES_MAX &&
+           record->host_bytes <= DV_MEMORY_BYTES_MAX;
 }
 
 /* Returns false when it makes no sense with the terms. */

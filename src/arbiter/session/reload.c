@@ -62,7 +62,8 @@ static bool same_terms(const struct dvd_tenant_terms *a, const struct dvd_tenant
            a->share.weight == b->share.weight && a->share.class == b->share.class &&
            same_size(&a->memory, &b->memory) && same_size(&a->memory_request, &b->memory_request) &&
            a->host_bytes == b->host_bytes && a->may_request_ppm == b->may_request_ppm &&
-           a->may_weight == b->may_weight && a->may_class == b->may_class && a->configured_class == b->configured_class;
+           a->may_weight == b->may_weight && a->may_class == b->may_class &&
+           a->configured_class == b->configured_class && a->slice_kernels == b->slice_kernels;
 }
 
 /* Whether its process still is the one that opened the session: its number was used to look at it. */
@@ -100,6 +101,9 @@ static void apply(struct dvd_session *session, bool lowers, struct dvd_reload *r
             say(reload, "tenant %s: %s", tenant->name, text);
         say_share(reload, tenant->name, &old.share, &identity.terms.share);
         say_memory(reload, tenant->name, &old, &identity.terms);
+        if (old.slice_kernels != identity.terms.slice_kernels)
+            say(reload, "tenant %s: slice-kernels %s, was %s", tenant->name,
+                dvd_slice_kernels_word(identity.terms.slice_kernels), dvd_slice_kernels_word(old.slice_kernels));
     } else if (tenant->set_by_operator) {
         say(reload, "tenant %s keeps what `divvy set` gave it, until its last program ends", tenant->name);
     } else if (admitted) {

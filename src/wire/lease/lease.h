@@ -43,13 +43,19 @@ enum dv_lease_flag {
 struct dv_lease_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;       /* enum dv_lease_type */
-    uint32_t device;     /* index in the session's list */
-    uint32_t flags;      /* enum dv_lease_flag */
-    uint64_t serial;     /* of the grant; JOIN and its answers: the client's number of the question */
-    uint64_t slice_ns;   /* GRANT, EXTEND: how long work may be submitted; TRACE: how long to trace */
-    uint64_t kernel_ns;  /* WANT, RELEASE: longest recent kernel; estimates, never trusted */
-    uint64_t p90_ns;     /* 90th percentile of bursts */
+    uint16_t type;     /* enum dv_lease_type */
+    uint32_t device;   /* index in the session's list */
+    uint32_t flags;    /* enum dv_lease_flag */
+    uint64_t serial;   /* of the grant; JOIN and its answers: the client's number of the question */
+    uint64_t slice_ns; /* GRANT, EXTEND: how long work may be submitted; TRACE: how long to trace */
+    union {
+        uint64_t kernel_ns; /* WANT, RELEASE: longest recent kernel; estimates, never trusted */
+        uint64_t part_ns;   /* GRANT: how long parts of kernels should be; 0: kernels stay whole */
+    };
+    union {
+        uint64_t p90_ns;        /* 90th percentile of bursts */
+        uint64_t part_cost_ppm; /* GRANT: how much of the time it may cost to cut kernels; 0: no matter */
+    };
     uint64_t last_ns;    /* last burst */
     uint64_t busy_ns;    /* RELEASE: how long the device was kept busy */
     uint64_t compile_ns; /* RELEASE: of that, first launches that had to compile */
@@ -57,6 +63,10 @@ struct dv_lease_message {
 };
 static_assert(sizeof(struct dv_lease_message) == 80, "wire");
 
+/* As part_ns: as small as can be. */
+#define DV_LEASE_PART_SMALLEST 1
+/* Larger parts per million are invalid. */
+#define DV_LEASE_PPM_MAX 1000000
 /* Estimates above this are invalid. */
 #define DV_LEASE_ESTIMATE_MAX_NS (UINT64_C(3600) * 1000000000)
 

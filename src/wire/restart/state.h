@@ -72,9 +72,10 @@ struct dv_state_tenant {
     struct dv_state_share share; /* its terms */
     uint32_t may_request_ppm, may_weight;
     uint16_t may_class;
-    uint16_t configured_class; /* plus one; 0: that of its share */
-    uint32_t memory_ppm;       /* quota: a part of each device, */
-    uint64_t memory_bytes;     /* or bytes; both 0: all of it */
+    uint8_t configured_class; /* plus one; 0: that of its share */
+    uint8_t slice_kernels;    /* enum dvd_slice_kernels */
+    uint32_t memory_ppm;      /* quota: a part of each device, */
+    uint64_t memory_bytes;    /* or bytes; both 0: all of it */
     uint64_t host_bytes;
     uint64_t left_at;              /* since when it has no session; 0: it has */
     struct dv_state_share wish;    /* what its sessions, or an operator, asked for on all devices */

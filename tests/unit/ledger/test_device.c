@@ -386,6 +386,54 @@ static void the_shorter_deadline_of_two_classes_counts(void **state)
     stage_end(&stage);
 }
 
+/* Of a grant to a session that begins now, of a tenant with these terms. */
+static uint64_t part_of_grant(struct peer *peer, const char *name, enum dv_class class,
+                              enum dvd_slice_kernels slice_kernels)
+{
+    struct dvd_identity identity = tenant_named(name);
+    struct dvd_share_change none = {0};
+
+    identity.terms.share.class = class;
+    identity.terms.slice_kernels = slice_kernels;
+    assert_int_equal(peer_begin_as(&stage, peer, &identity, &none), 0);
+    say_want(peer);
+    uint64_t part = hear_lease(peer, DV_LEASE_GRANT)->part_ns;
+    say_release(peer, 0);
+    return part;
+}
+
+/* Kernels are cut finer beside a latency tenant, and coarser without other tenants. */
+static void grants_say_how_long_parts_are(void **state)
+{
+    (void)state;
+    stage_start(&stage, 1);
+    stage.devices[0].kernel_slice_ns = 5 * DV_NS_PER_MS;
+    stage.devices[0].kernel_slice_cost_ppm = 20000;
+    stage_set_devices(&stage, 1);
+    dvd_ledger_apply_device_terms(&stage.ledger);
+    assert_int_equal(part_of_grant(&a, "a", DV_CLASS_BATCH, DV_SLICE_KERNELS_AUTO), 20 * DV_NS_PER_MS);
+    assert_int_equal(part_of_grant(&b, "b", DV_CLASS_LATENCY, DV_SLICE_KERNELS_AUTO), 5 * DV_NS_PER_MS);
+    assert_int_equal(part_of_grant(&c, "c", DV_CLASS_BATCH, DV_SLICE_KERNELS_AUTO), DV_NS_PER_MS);
+    peer_end(&b);
+    say_want(&c);
+    const struct dv_lease_message *grant = hear_lease(&c, DV_LEASE_GRANT);
+    assert_int_equal(grant->part_ns, 5 * DV_NS_PER_MS);
+    assert_int_equal(grant->part_cost_ppm, 20000);
+    say_release(&c, 0);
+    peer_end(&c);
+    assert_int_equal(part_of_grant(&b, "never", DV_CLASS_BATCH, DV_SLICE_KERNELS_NEVER), 0);
+    peer_end(&b);
+    assert_int_equal(part_of_grant(&b, "always", DV_CLASS_BATCH, DV_SLICE_KERNELS_ALWAYS), DV_LEASE_PART_SMALLEST);
+    peer_end(&b);
+    stage.devices[0].slice_kernels = DV_SLICE_KERNELS_NEVER;
+    stage_set_devices(&stage, 1);
+    dvd_ledger_apply_device_terms(&stage.ledger);
+    assert_int_equal(part_of_grant(&b, "b", DV_CLASS_BATCH, DV_SLICE_KERNELS_ALWAYS), 0);
+    peer_end(&b);
+    peer_end(&a);
+    stage_end(&stage);
+}
+
 static void a_stopped_holder_loses_the_device(void **state)
 {
     (void)state;
@@ -590,6 +638,7 @@ int main(void)
         cmocka_unit_test(estimates_are_bounded),
         cmocka_unit_test(an_overdue_worker_is_ended),
         cmocka_unit_test(the_device_is_taken_from_an_overdue_program),
+        cmocka_unit_test(grants_say_how_long_parts_are),
         cmocka_unit_test(a_deadline_runs_only_while_others_wait),
         cmocka_unit_test(the_shorter_deadline_of_two_classes_counts),
         cmocka_unit_test_prestate(the_shorter_deadline_of_two_classes_counts, &stage),
