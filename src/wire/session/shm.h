@@ -8,6 +8,7 @@
  *   DV_SHM_QUEUE_OFFSET  one slot per command queue
  *   DV_SHM_EVENT_OFFSET  one slot per event
  *   DV_SHM_TRACE_OFFSET  commands that ended, while divvyd traces the session
+ *   DV_SHM_KERNEL_OFFSET the kernels that the session has made, for `divvy explain`
  *   DV_SHM_ARENA_OFFSET  the arena, to the end: buffers, mapped regions, replies, staging
  *
  * The file is sparse and sealed against resizing: only touched pages cost memory. Each side copies
@@ -42,8 +43,11 @@
 #define DV_SHM_TRACE_OFFSET (DV_SHM_EVENT_OFFSET + DV_SHM_EVENT_BYTES)
 #define DV_SHM_TRACE_COUNT UINT64_C(32768) /* a power of two */
 #define DV_SHM_TRACE_BYTES (DV_SHM_TRACE_COUNT * 128)
+#define DV_SHM_KERNEL_OFFSET (DV_SHM_TRACE_OFFSET + DV_SHM_TRACE_BYTES)
+#define DV_SHM_KERNEL_COUNT UINT64_C(1024)
+#define DV_SHM_KERNEL_BYTES (DV_SHM_KERNEL_COUNT * 128)
 #define DV_SHM_ARENA_OFFSET ((DV_SHM_EVENT_OFFSET + DV_SHM_EVENT_BYTES + 0xffffff) & ~UINT64_C(0xffffff))
-static_assert(DV_SHM_TRACE_OFFSET + DV_SHM_TRACE_BYTES <= DV_SHM_ARENA_OFFSET, "wire");
+static_assert(DV_SHM_KERNEL_OFFSET + DV_SHM_KERNEL_BYTES <= DV_SHM_ARENA_OFFSET, "wire");
 #define DV_SHM_BYTES_MIN (DV_SHM_ARENA_OFFSET + (UINT64_C(64) << 20))
 #define DV_SHM_BYTES_MAX (UINT64_C(1) << 44)
 
@@ -72,6 +76,14 @@ enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FA
 
 #define DV_MAX_COMMAND_LINE 256
 #define DV_MAX_SESSION_NAME 64
+
+/* Whether a kernel can go to the device in parts. */
+enum dv_cut_verdict {
+    DV_CUT_FREE = 1,      /* as it is */
+    DV_CUT_CORRECTED = 2, /* in a form that computes the launch's group ids and sizes from a part's */
+    DV_CUT_WHOLE = 3,     /* not */
+    DV_CUT_VERDICTS
+};
 
 #define DV_SHM_CREDITS 16 /* all that version 1 has */
 #define DV_SHM_CREDITS_MORE 48
@@ -124,6 +136,11 @@ struct dv_shm_header {
     /* Written once by the client, for `divvy ps`: its command line, a NUL after each argument, cut to this length. */
     char command_line[DV_MAX_COMMAND_LINE];
     char name[DV_MAX_SESSION_NAME]; /* that its user gave the session; likewise */
+    /* Kernels that the session has made, by verdict (enum dv_cut_verdict, less 1); written by the worker, never
+     * trusted.
+     */
+    _Atomic uint32_t kernels[DV_CUT_VERDICTS - 1];
+    uint32_t pad5;
 };
 
 static inline _Atomic uint64_t *dv_shm_credit(struct dv_shm_header *header, uint32_t device)
@@ -138,7 +155,8 @@ static_assert(offsetof(struct dv_shm_header, credit) == 768, "wire");
 static_assert(offsetof(struct dv_shm_header, reserved_bytes) == 896, "wire");
 static_assert(offsetof(struct dv_shm_header, credit_more) == 928, "wire");
 static_assert(offsetof(struct dv_shm_header, command_line) == 1312, "wire");
-static_assert(sizeof(struct dv_shm_header) == 1312 + DV_MAX_COMMAND_LINE + DV_MAX_SESSION_NAME, "wire");
+static_assert(offsetof(struct dv_shm_header, kernels) == 1312 + DV_MAX_COMMAND_LINE + DV_MAX_SESSION_NAME, "wire");
+static_assert(sizeof(struct dv_shm_header) == offsetof(struct dv_shm_header, kernels) + 16, "wire");
 static_assert(sizeof(struct dv_shm_header) <= DV_PAGE, "wire");
 
 /* A command queue's progress. Commands of a queue are numbered from 1 in the order enqueued. */
@@ -191,6 +209,34 @@ struct dv_shm_traced {
     uint8_t pad1[8];
 };
 static_assert(sizeof(struct dv_shm_traced) == 128, "wire");
+
+/* Why a kernel goes to the device as a whole. */
+enum dv_whole_reason {
+    DV_WHOLE_NO_REASON = 0,
+    DV_WHOLE_BINARY = 1,      /* the program is a binary, or built in */
+    DV_WHOLE_IL = 2,          /* SPIR-V that uses group ids or sizes of the launch */
+    DV_WHOLE_GROUPS_WAIT = 3, /* groups wait for each other */
+    DV_WHOLE_ENQUEUES = 4,    /* it enqueues kernels */
+    DV_WHOLE_UNCORRECTED = 5, /* the driver does not build the corrected form */
+    DV_WHOLE_RANGE = 6, /* the corrected form does not serve the range: it is uneven, very large, or has an offset */
+    DV_WHOLE_SINGLE_GROUP = 7, /* the launch has one work-group */
+    DV_WHOLE_REFUSED = 8,      /* the driver refused a part */
+    DV_WHOLE_REASONS
+};
+
+/* A kernel that the session has made, for `divvy explain`: number n, counted from 1, is at n - 1. More are not listed.
+ */
+struct dv_shm_kernel {
+    _Atomic uint32_t verdict; /* enum dv_cut_verdict; 0: there is no such kernel */
+    _Atomic uint32_t reason;  /* enum dv_whole_reason, of the last launch that was not cut */
+    _Atomic uint64_t launches;
+    _Atomic uint64_t cut_launches; /* of those, launches in parts */
+    _Atomic uint64_t parts;        /* of all of these */
+    _Atomic uint64_t longest_ns;   /* that a launch or part has taken */
+    char name[DV_MAX_TRACED_NAME]; /* ends with a NUL */
+    uint8_t pad[16];
+};
+static_assert(sizeof(struct dv_shm_kernel) == 128, "wire");
 
 enum dv_upcall_kind {
     DV_UPCALL_EVENT = 1,    /* a: event slot whose status changed and that had `notify` set */

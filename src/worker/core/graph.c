@@ -22,6 +22,7 @@ int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *back
     *graph = (struct dvk_graph){.backend = backend, .owner = owner, .shm = shm};
     TAILQ_INIT(&graph->ready);
     TAILQ_INIT(&graph->blocked);
+    SLIST_INIT(&graph->cutting);
     return 0;
 }
 
@@ -251,7 +252,7 @@ static bool must_report(const struct dvk_node *node)
 {
     bool next_is_here = false;
 
-    if (node->event || node->detached || !node->queue->in_order)
+    if (node->event || node->detached || node->parts || !node->queue->in_order)
         return true;
     for (const struct dvk_edge *edge = node->successors; edge; edge = edge->next) {
         if (!edge->on_submit || edge->to->stream != node->stream)
@@ -283,6 +284,19 @@ static void leave_gate(struct dvk_node *node)
         node->graph->backend->drained(gate);
 }
 
+/* A part is done. The command fails with the first part that does. */
+static void leave_whole(struct dvk_node *part)
+{
+    struct dvk_node *whole = part->whole;
+
+    whole->open_parts--;
+    if (part->status < 0 && whole->state == DV_NODE_BLOCKED) {
+        whole->doomed = true;
+        whole->failure = part->status;
+    }
+    dvk_node_unref(whole);
+}
+
 static void finish(struct dvk_node *node, int32_t status, bool visible)
 {
     struct dvk_graph *graph = node->graph;
@@ -292,7 +306,7 @@ static void finish(struct dvk_node *node, int32_t status, bool visible)
     node->state = DV_NODE_DONE;
     if (!visible)
         make_visible(node, status);
-    if (status < 0)
+    if (status < 0 && !node->whole)
         graph->backend->failed(node, status);
     if (node->event) {
         struct dvk_event_entry *entry = event_entry(graph, node->event);
@@ -316,6 +330,8 @@ static void finish(struct dvk_node *node, int32_t status, bool visible)
     fire_edges(node, true);
     if (node->passed_gate)
         leave_gate(node);
+    if (node->whole)
+        leave_whole(node);
     dvk_node_unref(node);
 }
 
@@ -417,6 +433,15 @@ static void wait_at_gate(struct dvk_node *node)
     atomic_fetch_add(&node->graph->attention, 1);
 }
 
+/* The first command at the gate goes on in parts: pump() lets more of them through. */
+static void note_cutting(struct dvk_graph *graph, struct dvk_gate *gate)
+{
+    if (gate->cutting)
+        return;
+    gate->cutting = true;
+    SLIST_INSERT_HEAD(&graph->cutting, gate, in_cutting);
+}
+
 /* The node has ended: if that closes the gate, the first thread to notice gives the device back. */
 static void close_after(struct dvk_gate *gate, struct dvk_node *node)
 {
@@ -456,20 +481,56 @@ void dvk_gate_init(struct dvk_gate *gate, uint32_t device)
     TAILQ_INIT(&gate->waiting);
 }
 
-/* The one point through which every command goes to the vendor or to the client. */
-static void pump(struct dvk_graph *graph)
+/* Submits the next part of a command that goes to the vendor in parts. Returns false when the rest is to go at once. */
+static bool submit_part(struct dvk_node *node)
+{
+    struct dvk_graph *graph = node->graph;
+    struct dvk_node *part = node->queue->gate && !node->fence && graph->backend->cut ? graph->backend->cut(node) : NULL;
+
+    if (!part)
+        return false;
+    part->graph = graph;
+    part->queue = node->queue;
+    part->stream = node->stream;
+    part->runs_on = DV_RUNS_ON_DEVICE;
+    part->number = node->number;
+    part->detached = true;
+    part->refs = 1;
+    part->whole = node;
+    part->deps = node->deps; /* later parts follow the first one in the stream */
+    part->dep_count = node->dep_count;
+    node->deps = NULL;
+    node->dep_count = 0;
+    node->refs++;
+    node->parts++;
+    node->open_parts++;
+    node->queue->detached++;
+    submit(part);
+    return true;
+}
+
+static void end_doomed(struct dvk_node *node)
+{
+    end_without_running(node, node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
+}
+
+static void take_ready(struct dvk_graph *graph)
 {
     struct dvk_node *node;
 
     while ((node = TAILQ_FIRST(&graph->ready))) {
         TAILQ_REMOVE(&graph->ready, node, in_ready);
         if (node->doomed) {
-            end_without_running(node, node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
+            end_doomed(node);
         } else if (node->runs_on == DV_RUNS_ON_DEVICE) {
-            if (passes_gate(node))
-                submit(node);
-            else
+            if (!passes_gate(node)) {
                 wait_at_gate(node);
+            } else if (submit_part(node)) {
+                wait_at_gate(node);
+                note_cutting(graph, node->queue->gate);
+            } else {
+                submit(node);
+            }
         } else if (node->runs_on == DV_RUNS_ON_HOST) {
             node->state = DV_NODE_SUBMITTED;
             if (!atomic_load(&node->ready_told))
@@ -483,16 +544,47 @@ static void pump(struct dvk_graph *graph)
     }
 }
 
-void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate)
+/* Whether the first node at the gate leaves it now. */
+static bool leaves_gate(struct dvk_graph *graph, struct dvk_gate *gate, struct dvk_node *node)
+{
+    /* A command of which a part failed keeps its place until its other parts are done. */
+    return node->doomed ? node->open_parts == 0 : graph->backend->admit(gate, node);
+}
+
+static void let_through(struct dvk_graph *graph, struct dvk_gate *gate)
 {
     struct dvk_node *node;
 
-    while ((node = TAILQ_FIRST(&gate->waiting)) && graph->backend->admit(gate, node)) {
+    while ((node = TAILQ_FIRST(&gate->waiting)) && leaves_gate(graph, gate, node)) {
+        if (!node->doomed && submit_part(node))
+            continue;
         TAILQ_REMOVE(&gate->waiting, node, in_ready);
         atomic_fetch_sub(&graph->attention, 1);
-        submit(node);
-        pump(graph);
+        if (node->doomed)
+            end_doomed(node);
+        else
+            submit(node);
+        take_ready(graph);
     }
+}
+
+/* The one point through which every command goes to the vendor or to the client. */
+static void pump(struct dvk_graph *graph)
+{
+    struct dvk_gate *gate;
+
+    take_ready(graph);
+    while ((gate = SLIST_FIRST(&graph->cutting))) {
+        SLIST_REMOVE_HEAD(&graph->cutting, in_cutting);
+        gate->cutting = false;
+        let_through(graph, gate);
+    }
+}
+
+void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate)
+{
+    let_through(graph, gate);
+    pump(graph);
 }
 
 void dvk_graph_add(struct dvk_graph *graph, struct dvk_node *node, const uint32_t *waits, uint32_t wait_count)
@@ -596,6 +688,10 @@ void dvk_graph_report(struct dvk_node *node, int32_t status)
 {
     struct dvk_graph *graph = node->graph;
 
+    if (node->whole && status < 0)
+        atomic_store(&node->whole->part_failure, status);
+    if (node->parts && status >= 0 && atomic_load(&node->part_failure))
+        status = atomic_load(&node->part_failure);
     node->status = status;
     if (node->passed_gate) {
         struct dvk_gate *gate = node->queue->gate;

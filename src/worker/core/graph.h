@@ -64,6 +64,8 @@ struct dvk_gate {
     bool full;                     /* enough is with the vendor; more follows when half of it is done */
     bool hurried;                  /* another session waits for the device: notice the last end at once */
     uint64_t serial;               /* of the grant under which the last one was submitted */
+    bool cutting;                  /* in the graph's list of gates whose first command goes on in parts */
+    SLIST_ENTRY(dvk_gate) in_cutting;
 };
 
 /* A queue of the vendor that runs commands in the order submitted. */
@@ -129,9 +131,17 @@ struct dvk_node {
     struct dvk_node *_Atomic next_ready;
     int32_t failure; /* status of a doomed node; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
+    /* A command can go to the vendor in parts, each a node of its own; the last part is the command itself. */
+    struct dvk_node *whole;       /* of a part: the command */
+    uint32_t parts;               /* of a command: submitted before the last one */
+    uint32_t open_parts;          /* of those: not done */
+    _Atomic int32_t part_failure; /* the error of a part that failed; 0: none did */
 };
 
 struct dvk_graph_backend {
+    /* The next part of a command that goes to the vendor in parts, or NULL: the rest goes at once. Called when the
+     * command has passed its gate. */
+    struct dvk_node *(*cut)(struct dvk_node *node);
     /* Hands a node to the vendor. If node->reports, dvk_graph_report must follow some time.
      * Returns 0 or the error the command ends with. */
     int32_t (*submit)(struct dvk_node *node);
@@ -182,6 +192,7 @@ struct dvk_graph {
     uint64_t arrivals;
     struct dv_node_list ready;
     struct dv_node_list blocked; /* in the order of arrival */
+    SLIST_HEAD(, dvk_gate) cutting;
     uint32_t queue_capacity;
     struct dvk_graph_queue **queues; /* all, for fencing before sleep */
     uint32_t queue_count;

@@ -132,6 +132,9 @@ _Noreturn void dvk_runtime_abandon(struct dvk_runtime *runtime, const char *reas
  * waits for it here, goes on with commands, and gives back devices that others wait for. */
 void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argument), void *argument);
 
+/* Makes a call on a thread of its own, which nobody waits for. Returns 0 or a negative errno. */
+int dvk_runtime_call_beside(void (*call)(void *argument), void *argument);
+
 /* Output of kernels. */
 int dvk_output_start(struct dvk_runtime *runtime);
 /* Moves all that was printed so far to the client's output ring. Any thread. */

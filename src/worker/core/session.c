@@ -252,7 +252,7 @@ static void *make_call(void *argument)
     return NULL;
 }
 
-static int start_thread(pthread_t *thread, struct long_call *c)
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     pthread_attr_t attributes;
     size_t bytes = 0;
@@ -261,9 +261,40 @@ static int start_thread(pthread_t *thread, struct long_call *c)
     pthread_attr_getstacksize(&attributes, &bytes);
     if (bytes < LONG_CALL_STACK_BYTES)
         pthread_attr_setstacksize(&attributes, LONG_CALL_STACK_BYTES);
-    int error = pthread_create(thread, &attributes, make_call, c);
+    int error = pthread_create(thread, &attributes, run, argument);
     pthread_attr_destroy(&attributes);
     return error;
+}
+
+struct call_beside {
+    void (*call)(void *argument);
+    void *argument;
+};
+
+static void *make_call_beside(void *argument)
+{
+    struct call_beside c = *(struct call_beside *)argument;
+
+    free(argument);
+    c.call(c.argument);
+    return NULL;
+}
+
+int dvk_runtime_call_beside(void (*call)(void *argument), void *argument)
+{
+    struct call_beside *c = malloc(sizeof *c);
+    pthread_t thread;
+
+    if (!c)
+        return -ENOMEM;
+    *c = (struct call_beside){.call = call, .argument = argument};
+    int error = start_thread(&thread, make_call_beside, c);
+    if (error) {
+        free(c);
+        return -error;
+    }
+    pthread_detach(thread);
+    return 0;
 }
 
 void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argument), void *argument)
@@ -273,7 +304,7 @@ void dvk_runtime_take_long(struct dvk_runtime *runtime, void (*call)(void *argum
     uint64_t began = dv_now();
 
     atomic_store(&runtime->header->compiling_since, began);
-    if (!runtime->lease || start_thread(&thread, &c) != 0) {
+    if (!runtime->lease || start_thread(&thread, make_call, &c) != 0) {
         call(argument);
     } else {
         while (!atomic_load(&c.over))

@@ -90,26 +90,20 @@ static cl_int apply_argument(cl_kernel kernel, uint32_t index, const struct dvk_
     }
 }
 
-cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments)
+cl_int dvk_arguments_apply(struct dvk_vendor_kernel *kernel, const struct dvk_arguments *arguments)
 {
     for (uint32_t i = 0; i < arguments->count; i++) {
         const struct dvk_argument *argument = &arguments->list[i];
         uint64_t made = argument->mem ? argument->mem->made : 0;
         if (kernel->applied[i] == argument->version && argument->form && kernel->applied_made[i] == made)
             continue;
-        cl_int error = apply_argument(kernel->vendor, i, argument);
+        cl_int error = apply_argument(kernel->kernel, i, argument);
         kernel->applied[i] = error == CL_SUCCESS ? argument->version : 0;
         kernel->applied_made[i] = made;
         if (error != CL_SUCCESS)
             return error;
     }
     return CL_SUCCESS;
-}
-
-void dvk_timing_unref(struct dvk_timing *timing)
-{
-    if (timing && --timing->refs == 0)
-        free(timing);
 }
 
 void dvk_sampler_unref(struct dvk_sampler *sampler)
@@ -120,15 +114,31 @@ void dvk_sampler_unref(struct dvk_sampler *sampler)
     free(sampler);
 }
 
+bool dvk_vendor_kernel_hold(struct dvk_vendor_kernel *held, cl_kernel vendor, cl_uint count)
+{
+    held->kernel = vendor;
+    held->applied = calloc(count ? count : 1, sizeof *held->applied);
+    held->applied_made = calloc(count ? count : 1, sizeof *held->applied_made);
+    return held->applied && held->applied_made;
+}
+
+static void free_vendor_kernel(struct dvk_vendor_kernel *kernel)
+{
+    if (kernel->kernel)
+        clReleaseKernel(kernel->kernel);
+    free(kernel->applied);
+    free(kernel->applied_made);
+}
+
 void dvk_kernel_unref(struct dvk_kernel *kernel)
 {
     if (--kernel->refs > 0)
         return;
-    clReleaseKernel(kernel->vendor);
+    free_vendor_kernel(&kernel->as_is);
+    free_vendor_kernel(&kernel->corrected);
+    dvk_correction_unref(kernel->correction);
     dvk_timing_unref(kernel->timing);
     dvk_arguments_unref(kernel->arguments);
-    free(kernel->applied);
-    free(kernel->applied_made);
     free(kernel->parameters);
     free(kernel);
 }

@@ -91,26 +91,17 @@ static void let_go(struct dvk_command *c)
     }
 }
 
-cl_command_queue dvk_command_queue(struct dvk_command *c)
-{
-    return c->node.stream == &c->queue->graph.lane ? c->queue->lane : c->queue->vendor;
-}
-
-cl_event *dvk_command_event(struct dvk_command *c)
-{
-    return c->node.reports ? &c->event : NULL;
-}
-
 /* ---- the vendor's completion: on a thread of the vendor's ---- */
 
 static void publish_times(struct dvk_command *c)
 {
-    struct dv_shm_event *slot =
-        (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + c->node.event - 1;
+    struct dv_shm_event *slot = dvk_command_event_slot(c);
     cl_ulong submit = 0, start = 0, end = 0;
 
-    clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_SUBMIT, sizeof submit, &submit, NULL);
-    clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL);
+    cl_event first = dvk_cut_first_event(c) ? dvk_cut_first_event(c) : c->event;
+
+    clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_SUBMIT, sizeof submit, &submit, NULL);
+    clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL);
     clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
     cl_ulong queued = atomic_load(&slot->queued_ns);
     if (submit < queued)
@@ -216,11 +207,8 @@ static int32_t submit(struct dvk_node *node)
     if (error != CL_SUCCESS)
         return error;
     c->queue->unflushed = true;
-    if (node->event) {
-        struct dv_shm_event *slot =
-            (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + node->event - 1;
-        atomic_store(&slot->status, CL_SUBMITTED);
-    }
+    if (node->event)
+        dvk_command_is_submitted(c);
     if (node->reports && clSetEventCallback(c->event, CL_COMPLETE, vendor_completed, c) != CL_SUCCESS) {
         /* there is no callback: wait for it here, late but correct */
         cl_int status = CL_COMPLETE;
@@ -280,6 +268,7 @@ static void destroy(struct dvk_node *node)
     let_go(c);
     dvk_residency_done(c);
     dvk_timing_unref(c->timing);
+    dvk_cut_free(c->cut);
     if (c->event)
         clReleaseEvent(c->event);
     free(c->waits);
@@ -347,6 +336,8 @@ static uint64_t cost(const struct dvk_node *node)
 
     if (!c->timing)
         return c->worker->other_cost_ns ? c->worker->other_cost_ns : OTHER_COST_START_NS;
+    if (c->expected_ns)
+        return c->expected_ns;
     if (!c->timing->cost_ns || c->compiles)
         return UNKNOWN_COST_NS;
     /* more work items take longer; fewer are not known to be quicker */
@@ -383,11 +374,14 @@ static void measured(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
-    if (c->timing && !c->compiles) {
+    if (c->node.whole || c->cut) {
+        dvk_cut_measured(c, took_ns);
+    } else if (c->timing && !c->compiles) {
         struct dvk_timing *timing = c->timing;
         bool alike = timing->cost_ns && c->items < 2 * timing->items && timing->items < 2 * c->items;
         timing->cost_ns = alike ? (3 * timing->cost_ns + took_ns) / 4 : (took_ns ? took_ns : 1);
         timing->items = c->items;
+        dvk_pace_note(&timing->pace, c->items, took_ns);
     }
     if (!c->timing) {
         uint64_t old = cost(node), new = old - old / 16 + took_ns / 16;
@@ -410,6 +404,7 @@ static void all_measured(struct dvk_gate *gate)
     struct dv_lease_work *ran = &dvk_worker_of(runtime)->ran;
 
     dvk_trace_part(runtime);
+    dvk_cut_earn(dvk_worker_of(runtime), gate->device, ran->took_ns);
     dv_lease_ran(runtime->lease, gate->device, ran);
     *ran = (struct dv_lease_work){0};
 }
@@ -418,6 +413,8 @@ static bool admit(struct dvk_gate *gate, struct dvk_node *node)
 {
     struct dvk_runtime *runtime = node->graph->owner;
 
+    if (!dvk_cut_plan(command_of(node)))
+        return false;
     if (!dvk_gate_admit(runtime, gate, cost(node), !command_of(node)->compiles)) {
         if (!dv_lease_held(runtime->lease, gate->device))
             dvk_residency_ahead(command_of(node));
@@ -444,6 +441,7 @@ const struct dvk_graph_backend dvk_backend = {
     .measured = measured,
     .all_measured = all_measured,
     .admit = admit,
+    .cut = dvk_cut_next,
     .drained = drained,
     .closed = closed,
     .submit = submit,

@@ -69,6 +69,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
         return -ENODEV;
     }
     dvk_residency_start(w);
+    dvk_cut_start(w);
     return 0;
 }
 

@@ -10,6 +10,9 @@
 
 #include "src/wire/session/opencl_replies.h"
 #include "src/worker/core/runtime.h"
+#include "src/worker/opencl/cut_size.h"
+#include "src/worker/opencl/cut_verdict.h"
+#include "src/worker/opencl/correction.h"
 
 enum dvk_style { DVK_STYLE_SEND, DVK_STYLE_CALL, DVK_STYLE_QUEUE };
 
@@ -31,6 +34,7 @@ struct dvk_device {
     bool unified;
     bool scrubbed; /* fresh memory is filled with zeros */
     bool is_sub;
+    uint32_t units; /* compute units; 0: not asked yet */
     uint64_t type;
     char name[DV_MAX_DEVICE_NAME];
 };
@@ -180,7 +184,9 @@ struct dvk_sampler {
 
 struct dvk_program {
     cl_program vendor;
+    struct dvk_correction *correction; /* NULL: it is not built from source */
     struct dvk_context *context;
+    struct dvk_verdict verdict;
     bool may_print;
 };
 
@@ -205,10 +211,16 @@ struct dvk_timing {
     uint32_t refs;
     uint64_t cost_ns;         /* 0: not known yet */
     double items;             /* work items of the measured runs */
-    size_t local_sizes[8][3]; /* seen: the first run with a new one can compile */
+    size_t local_sizes[8][4]; /* seen, with the form (enum dvk_form): the first run with a new one can compile */
     uint32_t local_count;
+    struct dvk_pace pace;
+    uint64_t values[8]; /* hashes of the arguments given by value, of recent launches: they can make it long or short */
+    uint32_t value_count;
     char name[DV_MAX_TRACED_NAME]; /* of the kernel, for traces */
 };
+
+/* Forms of a kernel that a driver may compile for each local size. */
+enum dvk_form { DVK_FORM_WHOLE, DVK_FORM_OFFSET, DVK_FORM_CORRECTED };
 
 /* An argument in a kernel's signature. */
 struct dvk_parameter {
@@ -216,17 +228,28 @@ struct dvk_parameter {
     bool only_reads; /* the memory it points to */
 };
 
+/* A kernel of the vendor's, and the arguments that it has. */
+struct dvk_vendor_kernel {
+    cl_kernel kernel;
+    uint64_t *applied;      /* version of each argument */
+    uint64_t *applied_made; /* and the instance of a memory object */
+};
+
 struct dvk_kernel {
     struct dvk_timing *timing;
-    cl_kernel vendor;
+    cl_kernel vendor;                          /* the same as as_is.kernel */
+    struct dvk_vendor_kernel as_is, corrected; /* the latter's kernel is NULL until it is needed */
+    struct dvk_correction *correction;         /* of its program, or NULL */
+    struct dvk_verdict verdict;
+    struct dv_shm_kernel *listed; /* NULL: there were too many before it */
     uint32_t refs;
     bool may_print;
     struct dvk_arguments *arguments;
     uint64_t versions;
-    uint64_t *applied;                /* version of each argument that the vendor's kernel has */
-    uint64_t *applied_made;           /* and the instance of a memory object */
     struct dvk_parameter *parameters; /* one for each argument */
 };
+
+struct dvk_cut;
 
 #define DVK_KEPT 4
 
@@ -246,7 +269,11 @@ struct dvk_command {
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     struct dvk_timing *timing; /* kernels on leased devices */
-    double items;              /* work items */
+    double items;              /* work items; of a part: its own */
+    struct dvk_cut *cut;       /* of a launch that goes to the device in parts; NULL: it does not, so far */
+    bool stays_whole;          /* it cannot go in parts */
+    bool is_new;               /* no launch with its arguments was measured */
+    uint64_t expected_ns;      /* of a part; 0: as the timing says */
     bool compiles;             /* perhaps: then its time does not predict the next run */
     bool may_print;
     struct dvk_use *uses; /* managed objects */
@@ -258,6 +285,18 @@ struct dvk_command {
     alignas(8) uint8_t record[];
 };
 
+/* The vendor's queue that runs it. */
+static inline cl_command_queue dvk_command_queue(const struct dvk_command *c)
+{
+    return c->node.stream == &c->queue->graph.lane ? c->queue->lane : c->queue->vendor;
+}
+
+/* Where the vendor is to put its event; NULL: none is needed. */
+static inline cl_event *dvk_command_event(struct dvk_command *c)
+{
+    return c->node.reports ? &c->event : NULL;
+}
+
 struct dvk_table {
     void **slots;
     uint32_t capacity;
@@ -265,6 +304,7 @@ struct dvk_table {
 
 struct dvk_worker {
     struct dv_lease_work ran; /* the measurement in progress */
+    double cut_credit_ns;     /* time that may go into finding out how long kernels are */
     uint64_t other_cost_ns;   /* recent cost of commands other than kernels; 0: not known */
     struct dvk_runtime *runtime;
     const struct dvk_message_info *messages; /* by op: the generated table */
@@ -272,13 +312,26 @@ struct dvk_worker {
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
     struct dvk_room rooms[DV_MAX_DEVICES];
-    uint64_t made;     /* counts the vendor's objects made for managed objects */
+    uint64_t made; /* counts the vendor's objects made for managed objects */
+    uint32_t kernels_listed;
     uint32_t failures; /* commands that failed after they were accepted, as far as logged */
     uint8_t *scratch;
     size_t scratch_bytes;
     struct dvk_device *devices[DV_MAX_DEVICES];
     uint32_t device_count;
 };
+
+/* Of a command with an event. */
+static inline struct dv_shm_event *dvk_command_event_slot(const struct dvk_command *c)
+{
+    return (struct dv_shm_event *)(c->worker->runtime->shm + DV_SHM_EVENT_OFFSET) + c->node.event - 1;
+}
+
+/* Shows the application that the vendor has a command with an event. */
+static inline void dvk_command_is_submitted(const struct dvk_command *c)
+{
+    atomic_store(&dvk_command_event_slot(c)->status, CL_SUBMITTED);
+}
 
 static inline struct dvk_worker *dvk_worker_of(struct dvk_runtime *runtime)
 {
@@ -359,7 +412,8 @@ void dvk_mem_unpin(struct dvk_mem *mem);
 /* ---- arguments.c ---- */
 void dvk_sampler_unref(struct dvk_sampler *sampler);
 void dvk_kernel_unref(struct dvk_kernel *kernel);
-void dvk_timing_unref(struct dvk_timing *timing);
+/* Takes the vendor's kernel over, also if it fails. */
+bool dvk_vendor_kernel_hold(struct dvk_vendor_kernel *held, cl_kernel vendor, cl_uint count);
 /* These two return NULL when memory is short. */
 struct dvk_arguments *dvk_arguments_new(uint32_t count);
 struct dvk_arguments *dvk_arguments_copy(const struct dvk_arguments *from);
@@ -367,7 +421,7 @@ void dvk_argument_clear(struct dvk_argument *argument);
 void dvk_arguments_unref(struct dvk_arguments *arguments);
 void dvk_arguments_pin(struct dvk_arguments *arguments);
 void dvk_arguments_unpin(struct dvk_arguments *arguments);
-cl_int dvk_arguments_apply(struct dvk_kernel *kernel, const struct dvk_arguments *arguments);
+cl_int dvk_arguments_apply(struct dvk_vendor_kernel *kernel, const struct dvk_arguments *arguments);
 
 /* ---- commands.c ---- */
 bool dvk_command_keep_mem(struct dvk_worker *w, struct dvk_command *c, int at, struct dv_object_id id);
@@ -390,11 +444,43 @@ static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
 #define dvk_command_buffer dvk_command_mem
 #define dvk_command_image dvk_command_mem
 
-cl_command_queue dvk_command_queue(struct dvk_command *c);
-cl_event *dvk_command_event(struct dvk_command *c);
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
 void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info);
 extern const struct dvk_graph_backend dvk_backend;
+
+/* ---- programs.c ---- */
+void dvk_program_free(struct dvk_program *program);
+
+/* ---- correction.c ---- */
+/* Makes the kernel's corrected form, once its program has one. Begins to build that if need be. */
+enum dvk_correction_state dvk_kernel_correct(struct dvk_kernel *kernel);
+
+/* ---- timing.c ---- */
+/* Of a kernel of the vendor's. Returns NULL when memory is short. */
+struct dvk_timing *dvk_timing_new(cl_kernel kernel);
+void dvk_timing_unref(struct dvk_timing *timing);
+/* Whether none of the recent launches had these values as arguments. */
+bool dvk_timing_is_new_value(struct dvk_timing *timing, const struct dvk_arguments *arguments);
+/* Whether the kernel has not run with this local size in this form before: then it may have to be compiled. */
+bool dvk_timing_is_new(struct dvk_timing *timing, const size_t local[3], enum dvk_form form);
+
+/* ---- cutting.c ---- */
+/* The worker may find out how long kernels are. */
+void dvk_cut_start(struct dvk_worker *w);
+/* Decides how a launch at the gate goes on: as a whole, or with which part. Returns false when it has to wait until the
+ * parts before have been measured. */
+bool dvk_cut_plan(struct dvk_command *c);
+/* The next part as a command of its own, or NULL: the rest goes at once. */
+struct dvk_node *dvk_cut_next(struct dvk_node *node);
+/* Hands the rest of a launch in parts to the vendor. */
+cl_int dvk_cut_submit_rest(struct dvk_command *c);
+/* Commands took so long on the device: a part of it may go into finding out how long kernels are. */
+void dvk_cut_earn(struct dvk_worker *w, uint32_t device, uint64_t took_ns);
+/* A part has been measured, or the rest. */
+void dvk_cut_measured(struct dvk_command *c, uint64_t took_ns);
+/* The event with which a launch in parts began; NULL: it is not in parts. */
+cl_event dvk_cut_first_event(const struct dvk_command *c);
+void dvk_cut_free(struct dvk_cut *cut);
 
 /* ---- queries.c ---- */
 int32_t dvk_query_by_hand(struct dvk_worker *w, const struct dvw_query *m, const uint8_t *input, size_t capacity,

@@ -109,40 +109,57 @@ static void describe(struct dvk_kernel *described, struct dvk_reply *reply)
     dvk_reply_put(reply, list, count * sizeof *list);
 }
 
-static cl_int keep_kernel(struct dvk_worker *w, struct dv_object_id id, cl_kernel vendor, bool may_print,
+/* The first kernels of a session are listed for `divvy explain`. */
+static void list_kernel(struct dvk_worker *w, struct dvk_kernel *kernel)
+{
+    struct dv_shm_kernel *list = (struct dv_shm_kernel *)(w->runtime->shm + DV_SHM_KERNEL_OFFSET);
+    char name[1024] = "";
+
+    clGetKernelInfo(kernel->vendor, CL_KERNEL_FUNCTION_NAME, sizeof name - 1, name, NULL);
+    /* programs make kernels again and again: those of one name that have the same verdict are one to people */
+    for (uint32_t i = 0; i < w->kernels_listed; i++)
+        if (strncmp(list[i].name, name, sizeof list[i].name - 1) == 0 && list[i].verdict == kernel->verdict.kind) {
+            kernel->listed = &list[i];
+            return;
+        }
+    atomic_fetch_add(&w->runtime->header->kernels[kernel->verdict.kind - 1], 1);
+    if (w->kernels_listed == DV_SHM_KERNEL_COUNT)
+        return;
+    kernel->listed = &list[w->kernels_listed++];
+    copy_text(kernel->listed->name, sizeof kernel->listed->name, name);
+    atomic_store(&kernel->listed->reason, kernel->verdict.reason);
+    atomic_store(&kernel->listed->verdict, kernel->verdict.kind);
+}
+
+/* Takes the vendor's kernel over, also if it fails. */
+static cl_int keep_kernel(struct dvk_worker *w, struct dv_object_id id, cl_kernel vendor,
                           struct dvk_arguments *arguments, struct dvk_kernel **kept)
 {
     struct dvk_kernel *kernel = calloc(1, sizeof *kernel);
     cl_uint count = 0;
     cl_int error = clGetKernelInfo(vendor, CL_KERNEL_NUM_ARGS, sizeof count, &count, NULL);
 
+    if (!kernel) {
+        clReleaseKernel(vendor);
+        return CL_OUT_OF_HOST_MEMORY;
+    }
     if (error == CL_SUCCESS && count > DV_MAX_ARGUMENTS)
         error = CL_OUT_OF_RESOURCES;
-    if (error == CL_SUCCESS && kernel) {
-        kernel->refs = 1;
-        kernel->vendor = vendor;
-        kernel->may_print = may_print;
+    kernel->refs = 1;
+    kernel->vendor = vendor;
+    bool all = dvk_vendor_kernel_hold(&kernel->as_is, vendor, count);
+    if (error == CL_SUCCESS) {
         kernel->arguments = arguments ? dvk_arguments_copy(arguments) : dvk_arguments_new(count);
-        kernel->applied = calloc(count ? count : 1, sizeof *kernel->applied);
-        kernel->applied_made = calloc(count ? count : 1, sizeof *kernel->applied_made);
         kernel->parameters = calloc(count ? count : 1, sizeof *kernel->parameters);
         for (cl_uint i = 0; arguments && kernel->arguments && i < count; i++)
             kernel->arguments->list[i].version = ++kernel->versions;
+        if (!all || !kernel->arguments || !kernel->parameters)
+            error = CL_OUT_OF_HOST_MEMORY;
     }
-    if (error == CL_SUCCESS &&
-        (!kernel || !kernel->arguments || !kernel->applied || !kernel->applied_made || !kernel->parameters))
-        error = CL_OUT_OF_HOST_MEMORY;
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_KERNEL, id, kernel);
     if (error != CL_SUCCESS) {
-        clReleaseKernel(vendor);
-        if (kernel) {
-            dvk_arguments_unref(kernel->arguments);
-            free(kernel->applied);
-            free(kernel->applied_made);
-            free(kernel->parameters);
-        }
-        free(kernel);
+        dvk_kernel_unref(kernel);
         return error;
     }
     *kept = kernel;
@@ -166,10 +183,15 @@ int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kerne
     cl_kernel vendor = clCreateKernel(program->vendor, name, &error);
     if (error != CL_SUCCESS)
         return error;
-    error = keep_kernel(w, m->id, vendor, program->may_print, NULL, &kernel);
-    if (error == CL_SUCCESS)
-        describe(kernel, reply);
-    return error;
+    error = keep_kernel(w, m->id, vendor, NULL, &kernel);
+    if (error != CL_SUCCESS)
+        return error;
+    kernel->may_print = program->may_print;
+    kernel->verdict = program->verdict;
+    kernel->correction = dvk_correction_ref(program->correction);
+    list_kernel(w, kernel);
+    describe(kernel, reply);
+    return CL_SUCCESS;
 }
 
 int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel *m, const uint8_t *tail,
@@ -181,47 +203,34 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
 
     if (!source)
         return CL_INVALID_KERNEL;
-    dvk_arguments_apply(source, source->arguments); /* only those that are set; others may be missing */
+    dvk_arguments_apply(&source->as_is, source->arguments); /* only those that are set; others may be missing */
     cl_kernel vendor = clCloneKernel(source->vendor, &error);
     if (error != CL_SUCCESS)
         return error;
-    error = keep_kernel(w, m->id, vendor, source->may_print, source->arguments, &kernel);
-    if (error == CL_SUCCESS)
-        memcpy(kernel->parameters, source->parameters, source->arguments->count * sizeof *source->parameters);
-    return error;
-}
-
-static struct dvk_timing *new_timing(cl_kernel kernel)
-{
-    struct dvk_timing *timing = calloc(1, sizeof *timing);
-    char name[1024] = "";
-
-    if (!timing)
-        return NULL;
-    timing->refs = 1;
-    if (clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name - 1, name, NULL) == CL_SUCCESS)
-        copy_text(timing->name, sizeof timing->name, name);
-    return timing;
+    error = keep_kernel(w, m->id, vendor, source->arguments, &kernel);
+    if (error != CL_SUCCESS)
+        return error;
+    kernel->may_print = source->may_print;
+    kernel->verdict = source->verdict;
+    kernel->correction = dvk_correction_ref(source->correction);
+    kernel->listed = source->listed;
+    memcpy(kernel->parameters, source->parameters, source->arguments->count * sizeof *source->parameters);
+    return CL_SUCCESS;
 }
 
 /* The command's time counts for the kernel, unless it may include compilation. */
 static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const struct dvw_clEnqueueNDRangeKernel *m)
 {
-    static const uint64_t none[3];
-    const uint64_t *local = m->has_local_work_size ? m->local_work_size : none;
+    static const size_t none[3];
+    const size_t *local = m->has_local_work_size ? (const size_t *)m->local_work_size : none;
     struct dvk_timing *timing = kernel->timing;
 
-    if (!timing && !(timing = kernel->timing = new_timing(kernel->vendor)))
+    if (!timing && !(timing = kernel->timing = dvk_timing_new(kernel->vendor)))
         return;
     c->items = 1;
     for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
         c->items *= (double)m->global_work_size[i];
-    c->compiles = true;
-    for (uint32_t i = 0; i < timing->local_count; i++)
-        if (memcmp(timing->local_sizes[i], local, sizeof timing->local_sizes[i]) == 0)
-            c->compiles = false;
-    if (c->compiles && timing->local_count < 8)
-        memcpy(timing->local_sizes[timing->local_count++], local, sizeof timing->local_sizes[0]);
+    c->compiles = dvk_timing_is_new(timing, local, DVK_FORM_WHOLE);
     timing->refs++;
     c->timing = timing;
 }
@@ -248,6 +257,8 @@ int32_t dvk_resolve_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comm
     c->may_print = kernel->may_print;
     c->arguments = kernel->arguments;
     c->arguments->refs++;
+    if (c->timing)
+        c->is_new = dvk_timing_is_new_value(c->timing, c->arguments);
     dvk_arguments_pin(c->arguments);
     return CL_SUCCESS;
 }
@@ -259,7 +270,11 @@ int32_t dvk_submit_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comma
     const size_t *global = (const size_t *)m->global_work_size;
     const size_t *local = (const size_t *)m->local_work_size;
 
-    cl_int error = dvk_arguments_apply(c->kernel, c->arguments);
+    if (c->kernel->listed)
+        atomic_fetch_add_explicit(&c->kernel->listed->launches, 1, memory_order_relaxed);
+    if (c->cut)
+        return dvk_cut_submit_rest(c);
+    cl_int error = dvk_arguments_apply(&c->kernel->as_is, c->arguments);
     if (error != CL_SUCCESS)
         return error;
     return clEnqueueNDRangeKernel(dvk_command_queue(c), c->kernel->vendor, m->work_dim,

@@ -39,8 +39,7 @@ static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void 
         dvk_kernel_unref(object);
         break;
     case DV_KIND_PROGRAM:
-        clReleaseProgram(((struct dvk_program *)object)->vendor);
-        free(object);
+        dvk_program_free(object);
         break;
     case DV_KIND_QUEUE: {
         struct dvk_queue *queue = object;

@@ -63,6 +63,13 @@ malformed:
     return NULL;
 }
 
+void dvk_program_free(struct dvk_program *program)
+{
+    clReleaseProgram(program->vendor);
+    dvk_correction_unref(program->correction);
+    free(program);
+}
+
 int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_program *m, const uint8_t *tail,
                               size_t tail_bytes, struct dvk_reply *reply)
 {
@@ -70,6 +77,7 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
     DV_AUTO_FREE uint8_t *data = copy_bulk(w, m->data, m->data_bytes);
     cl_device_id devices[DV_MAX_DEVICES];
     cl_program vendor = NULL;
+    struct dvk_verdict verdict = {.kind = DV_CUT_WHOLE, .reason = DV_WHOLE_BINARY};
     bool may_print = true;
     cl_int error = CL_INVALID_VALUE;
 
@@ -85,6 +93,7 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
         size_t length = m->data_bytes;
         vendor = clCreateProgramWithSource(context->vendor, 1, &text, &length, &error);
         may_print = memmem(data, m->data_bytes, "printf", 6) || memmem(data, m->data_bytes, "#include", 8);
+        verdict = dvk_verdict_of_source(text, length);
         break;
     }
     case DV_PROGRAM_BINARY:
@@ -92,6 +101,7 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
         break;
     case DV_PROGRAM_IL:
         vendor = clCreateProgramWithIL(context->vendor, data, m->data_bytes, &error);
+        verdict = dvk_verdict_of_il(data, m->data_bytes);
         break;
     case DV_PROGRAM_BUILT_IN:
         vendor =
@@ -102,7 +112,8 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
         return error;
     struct dvk_program *program = calloc(1, sizeof *program);
     if (program) {
-        *program = (struct dvk_program){.vendor = vendor, .context = context, .may_print = may_print};
+        *program =
+            (struct dvk_program){.vendor = vendor, .context = context, .verdict = verdict, .may_print = may_print};
         error = dvk_put(w, DV_KIND_PROGRAM, m->id, program);
     } else {
         error = CL_OUT_OF_HOST_MEMORY;
@@ -149,9 +160,15 @@ static cl_int put_kernel_names(cl_program program, cl_int build_status, struct d
     return build_status;
 }
 
+/* What the programs given to compile or link have in common. */
+struct others {
+    bool may_print;
+    struct dvk_verdict verdict;
+};
+
 /* Programs given to compile (as headers) or link (as inputs), by id, behind the device ids. */
 static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes, uint32_t skip,
-                                 uint32_t count, bool *may_print)
+                                 uint32_t count, struct others *others)
 {
     if (tail_bytes / 4 < (size_t)skip + count)
         return NULL;
@@ -165,7 +182,8 @@ static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size
             return NULL;
         }
         list[i] = program->vendor;
-        *may_print |= program->may_print;
+        others->may_print |= program->may_print;
+        others->verdict = dvk_verdict_of_both(others->verdict, program->verdict);
     }
     return list;
 }
@@ -235,7 +253,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     DV_AUTO_FREE char *data = (char *)copy_bulk(w, m->data, m->data_bytes);
     struct dvk_program *program = dvk_find_program(w, m->id);
     cl_device_id devices[DV_MAX_DEVICES];
-    bool may_print = false;
+    struct others of_others = {.verdict.kind = DV_CUT_FREE};
 
     if (!data)
         return CL_OUT_OF_HOST_MEMORY;
@@ -244,7 +262,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     if (m->options_bytes > m->data_bytes || m->header_count > 4096)
         return CL_INVALID_VALUE;
     DV_AUTO_FREE char *options = strndup(data, m->options_bytes);
-    DV_AUTO_FREE cl_program *others = read_programs(w, tail, tail_bytes, m->device_count, m->header_count, &may_print);
+    DV_AUTO_FREE cl_program *others = read_programs(w, tail, tail_bytes, m->device_count, m->header_count, &of_others);
     if (!options)
         return CL_OUT_OF_HOST_MEMORY;
     if (!others)
@@ -264,31 +282,41 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
         if (!context)
             return CL_INVALID_CONTEXT;
         b.context = context->vendor;
+        if (of_others.verdict.kind == DV_CUT_CORRECTED) /* it has no source of its own */
+            of_others.verdict = (struct dvk_verdict){.kind = DV_CUT_WHOLE, .reason = DV_WHOLE_UNCORRECTED};
         dvk_runtime_take_long(w->runtime, build, &b);
-        cl_program linked = b.program;
-        if (linked) {
-            program = calloc(1, sizeof *program);
-            if (!program || dvk_put(w, DV_KIND_PROGRAM, m->id, program) != CL_SUCCESS) {
-                free(program);
-                clReleaseProgram(linked);
-                return CL_OUT_OF_HOST_MEMORY;
-            }
-            *program = (struct dvk_program){.vendor = linked, .context = context, .may_print = may_print};
-            return put_kernel_names(linked, b.error, reply);
+        if (!b.program)
+            return b.error;
+        if (!(program = calloc(1, sizeof *program))) {
+            clReleaseProgram(b.program);
+            return CL_OUT_OF_HOST_MEMORY;
         }
-        return b.error;
+        *program = (struct dvk_program){
+            .vendor = b.program, .context = context, .verdict = of_others.verdict, .may_print = of_others.may_print};
+        if (dvk_put(w, DV_KIND_PROGRAM, m->id, program) != CL_SUCCESS) {
+            dvk_program_free(program);
+            return CL_OUT_OF_HOST_MEMORY;
+        }
+        return put_kernel_names(program->vendor, b.error, reply);
     }
     if (!program)
         return CL_INVALID_PROGRAM;
     b.program = program->vendor;
+    /* macros can be given by the options, too */
+    program->verdict = dvk_verdict_of_both(program->verdict, dvk_verdict_of_source(options, strlen(options)));
     DV_AUTO_FREE const char **names = NULL;
     if (m->action == DV_COMPILE) {
         names = read_header_names(data + m->options_bytes, m->data_bytes - m->options_bytes, m->header_count);
         if (!names)
             return CL_INVALID_VALUE;
-        program->may_print |= may_print;
+        program->may_print |= of_others.may_print;
+        program->verdict = dvk_verdict_of_both(program->verdict, of_others.verdict);
         b.names = names;
     }
+    dvk_correction_unref(program->correction); /* of an earlier build, with other options */
+    program->correction = NULL;
     dvk_runtime_take_long(w->runtime, build, &b);
+    if (m->action == DV_BUILD && b.error == CL_SUCCESS && program->verdict.kind != DV_CUT_WHOLE)
+        program->correction = dvk_correction_new(w->runtime, program->vendor, options, m->device_count, devices);
     return put_kernel_names(program->vendor, b.error, reply);
 }

@@ -155,7 +155,9 @@ bool dvk_residency_admit(struct dvk_command *c)
     struct dvk_room *room = &c->worker->rooms[device];
     bool lacking = false;
 
-    if (!room->managed || c->refused || c->holds)
+    bool asked = room->evict_due || atomic_load(&room->evict_in);
+
+    if (!room->managed || c->refused || (c->holds && !(asked && c->node.parts)))
         return true;
     if (c->use_count == 0 && !dvk_list_uses(c)) {
         c->refused = CL_OUT_OF_HOST_MEMORY;
@@ -163,7 +165,7 @@ bool dvk_residency_admit(struct dvk_command *c)
     }
     /* First evict what other sessions were promised. On a device with several slots, a session that is asked right
      * after its hold could otherwise keep everything by starting the next hold. */
-    if (room->evict_due || atomic_load(&room->evict_in))
+    if (asked)
         return false;
     for (uint32_t i = 0; i < c->use_count; i++)
         lacking |= !dvk_is_resident(c->uses[i].root);
@@ -298,6 +300,19 @@ static bool bring_in(struct dvk_worker *w, uint32_t device)
     return more;
 }
 
+/* Between two parts of a launch the device is free, and its objects can leave: they come back for the next part. */
+static void let_parted_go(struct dvk_worker *w, uint32_t device)
+{
+    const struct dvk_gate *gate = &w->runtime->gates[device];
+    struct dvk_command *c = (struct dvk_command *)TAILQ_FIRST(&gate->waiting);
+
+    if (!c || gate->flight.count > 0 || c->node.parts == 0 || !c->holds)
+        return;
+    for (uint32_t i = 0; i < c->use_count; i++)
+        c->uses[i].root->in_use--;
+    c->holds = false;
+}
+
 /* Gives room back: first unused room, then by eviction. Returns whether there is more to do. */
 static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
 {
@@ -314,6 +329,7 @@ static bool make_room_for_others(struct dvk_worker *w, uint32_t device)
         return false;
     if (room->phase == DVK_BRINGS_AHEAD || (room->bringing && !w->runtime->gates[device].bringing))
         stop_bringing(room, true);
+    let_parted_go(w, device);
     if (room->room - room->placed < room->evict_due)
         dvk_evict_piece(room, room->evict_due - (room->room - room->placed), &more, &copied);
     uint64_t back = room->room - room->placed;
