@@ -220,6 +220,35 @@ static void print_details(const json_t *device)
     putchar('\n');
 }
 
+/* Which kernels can go to the device in parts, so that others need not wait for their end. */
+static void print_kernels(const json_t *document)
+{
+    static const char *const heading[] = {"  KERNEL", "SLICED", "LAUNCHES", "IN SLICES", "SLICES", "WHOLE BECAUSE"};
+    static const bool right[] = {false, false, true, true, true, false};
+    const json_t *kernels = json_object_get(document, "kernel_list"), *kernel;
+    struct dv_table table;
+    size_t position;
+
+    if (json_array_size(kernels) == 0)
+        return;
+    dv_table_init(&table, sizeof heading / sizeof heading[0], heading, right);
+    json_array_foreach(kernels, position, kernel)
+    {
+        const char *verdict = dv_http_text(kernel, "verdict", "?");
+        dv_table_add(&table, "  %s", dv_http_text(kernel, "name", "?"));
+        dv_table_add(&table, "%s",
+                     strcmp(verdict, "free") == 0    ? "as it is"
+                     : strcmp(verdict, "whole") == 0 ? "never"
+                                                     : verdict);
+        dv_table_add(&table, "%.0f", number_of(kernel, "launches"));
+        dv_table_add(&table, "%.0f", number_of(kernel, "in_parts"));
+        dv_table_add(&table, "%.0f", number_of(kernel, "parts"));
+        dv_table_add(&table, "%s", dv_http_text(kernel, "whole_because", ""));
+    }
+    dv_table_finish(&table);
+    putchar('\n');
+}
+
 /* "session 7 (python3 train.py, tenant ann)": the command says too little of a script. A session that was refused has
  * no tenant. */
 static void print_who(const json_t *document)
@@ -285,6 +314,8 @@ static void print_session(const json_t *document)
             print_device(document, device);
         has_compiled |= compiles(device);
     }
+    if (verbose)
+        print_kernels(document);
 }
 
 /* ---- the command ---- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/arbiter/control/private.h"
+#include "src/arbiter/session/kernels.h"
 #include "src/base/text.h"
 
 #define MS(ns) ((double)(ns) / DV_NS_PER_MS)
@@ -226,6 +227,21 @@ static const struct dvd_end_record *find_end(const struct dvd_control *control, 
     return end && (peer->is_operator || peer->uid == end->uid) ? end : NULL;
 }
 
+static json_t *list_kernels(const struct dvd_session *session)
+{
+    struct dvd_kernel kernels[DVD_KERNELS_SHOWN];
+    unsigned count = dvd_session_read_kernels(session, kernels);
+    json_t *list = json_array();
+
+    for (unsigned i = 0; list && i < count; i++)
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:s}", "name", kernels[i].name, "verdict",
+                            dvd_cut_verdict_word(kernels[i].verdict), "launches", (json_int_t)kernels[i].launches,
+                            "in_parts", (json_int_t)kernels[i].cut_launches, "parts", (json_int_t)kernels[i].parts,
+                            "whole_because", dvd_whole_reason_text(kernels[i].reason)));
+    return list;
+}
+
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request)
 {
     const struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
@@ -242,6 +258,7 @@ struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd
         if (lessee->leases[i])
             json_array_append_new(list, explain_lease(lessee->leases[i], compiling_ns, request->peer.is_operator));
     json_object_set_new(answer, "devices", list);
+    json_object_set_new(answer, "kernel_list", list_kernels(session));
     json_object_set_new(answer, "turned_away", json_string(session->turned_away ? session->turned_away : ""));
     return dvd_view_reply(MHD_HTTP_OK, answer);
 }

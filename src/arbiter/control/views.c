@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "src/arbiter/control/private.h"
+#include "src/arbiter/session/kernels.h"
 #include "src/arbiter/limits.h"
 #include "src/arbiter/workers/icd_directory.h"
 #include "src/base/text.h"
@@ -188,6 +189,16 @@ json_t *dvd_view_time(time_t when)
     return json_string(text);
 }
 
+/* How many kernels can go to the device in parts. */
+static json_t *view_kernels(const uint32_t kernels[DV_CUT_VERDICTS - 1])
+{
+    json_t *counts = json_object();
+
+    for (int i = 1; counts && i < DV_CUT_VERDICTS; i++)
+        json_object_set_new(counts, dvd_cut_verdict_word((enum dv_cut_verdict)i), number(kernels[i - 1]));
+    return counts;
+}
+
 json_t *dvd_view_session(const struct dvd_session *session)
 {
     struct dvd_session_figures figures;
@@ -204,7 +215,7 @@ json_t *dvd_view_session(const struct dvd_session *session)
     if (!figures.is_ready)
         state.word = figures.state;
     return json_pack("{s:o, s:i, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:o, "
-                     "s:o, s:f}",
+                     "s:o, s:f, s:o}",
                      "id", number(session->lessee.id.value), "tenant_pid", (int)session->tenant_pid, "worker_pid",
                      session->worker_pid ? json_integer(session->worker_pid) : json_null(), "uid",
                      number(session->lessee.uid), "user", session->user, "tenant",
@@ -214,18 +225,18 @@ json_t *dvd_view_session(const struct dvd_session *session)
                      SECONDS(age), "used_s", SECONDS(state.used_ns), "waited_s", SECONDS(state.waited_ns),
                      "memory_bytes", number(figures.memory_bytes), "commands", number(figures.commands), "placed_bytes",
                      number(figures.placed_bytes), "moved_bytes", number(figures.moved_bytes), "moving_s",
-                     SECONDS(figures.moving_ns));
+                     SECONDS(figures.moving_ns), "kernels", view_kernels(figures.kernels));
 }
 
 json_t *dvd_view_end(const struct dvd_end_record *end)
 {
-    return json_pack("{s:o, s:i, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:[]}", "id",
-                     number(end->id.value), "tenant_pid", (int)end->pid, "uid", number(end->uid), "user", end->user,
-                     "tenant", end->tenant, "command", end->command, "command_line", end->command_line, "state",
-                     dvd_end_kind_word(end->kind), "why", end->why, "started", dvd_view_time(end->started), "ended",
-                     dvd_view_time(end->ended), "age_s", SECONDS(end->lasted_ns), "used_s", SECONDS(end->used_ns),
-                     "waited_s", SECONDS(end->waited_ns), "commands", number(end->commands), "memory_bytes",
-                     number(end->memory_peak_bytes), "devices");
+    return json_pack("{s:o, s:i, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:[], s:o}",
+                     "id", number(end->id.value), "tenant_pid", (int)end->pid, "uid", number(end->uid), "user",
+                     end->user, "tenant", end->tenant, "command", end->command, "command_line", end->command_line,
+                     "state", dvd_end_kind_word(end->kind), "why", end->why, "started", dvd_view_time(end->started),
+                     "ended", dvd_view_time(end->ended), "age_s", SECONDS(end->lasted_ns), "used_s",
+                     SECONDS(end->used_ns), "waited_s", SECONDS(end->waited_ns), "commands", number(end->commands),
+                     "memory_bytes", number(end->memory_peak_bytes), "devices", "kernels", view_kernels(end->kernels));
 }
 
 /* ---- devices ---- */

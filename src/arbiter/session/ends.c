@@ -134,6 +134,7 @@ static void fill(struct dvd_end_record *end, const struct dvd_session *session)
                                    .waited_ns = lessee->waited_ns,
                                    .commands = figures.commands,
                                    .memory_peak_bytes = lessee->reserved_peak};
+    memcpy(end->kernels, figures.kernels, sizeof end->kernels);
     dv_text_copy(end->user, sizeof end->user, session->user);
     dv_text_copy(end->tenant, sizeof end->tenant,
                  lessee->tenant            ? lessee->tenant->name

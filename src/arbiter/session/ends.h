@@ -30,6 +30,7 @@ struct dvd_end_record {
     time_t started, ended;
     dv_ns lasted_ns, used_ns, waited_ns;
     uint64_t commands, memory_peak_bytes;
+    uint32_t kernels[DV_CUT_VERDICTS - 1]; /* by verdict, less 1 */
     char user[DV_MAX_USER_NAME];
     char tenant[DV_MAX_TENANT_NAME];
     char command[DV_MAX_COMMAND_NAME];

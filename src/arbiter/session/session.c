@@ -440,6 +440,8 @@ void dvd_session_read_figures(const struct dvd_session *session, struct dvd_sess
     figures->moving_ns = header.moving_ns;
     figures->device_mask = header.device_mask;
     figures->compiling_since = header.compiling_since;
+    for (int i = 0; i < DV_CUT_VERDICTS - 1; i++)
+        figures->kernels[i] = header.kernels[i];
     header.name[sizeof header.name - 1] = '\0';
     dv_text_copy(figures->name, sizeof figures->name, header.name);
     dv_text_join(figures->command_line, sizeof figures->command_line, header.command_line, sizeof header.command_line);

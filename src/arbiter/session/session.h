@@ -218,6 +218,7 @@ struct dvd_session_figures {
     uint64_t reserved_bytes, placed_bytes; /* of divvyd's ledger, as its worker reports */
     uint64_t moved_bytes, moving_ns;       /* moved for lack of room */
     uint64_t device_mask;
+    uint32_t kernels[DV_CUT_VERDICTS - 1]; /* that it has made, by verdict, less 1 */
 };
 
 /* The name of a local user, or its number. */
