@@ -7,6 +7,7 @@
  *
  *   --rounds N      length of a kernel, in rounds of its loop
  *   --vary PERCENT  kernels are up to so much longer or shorter (default 0)
+ *   --groups N      of so many work-groups of one item, which share the rounds (default 1)
  *   --depth N       how many kernels are kept in the queue (default 16)
  *   --from MS, --until MS   when it begins and ends, after the start
  *   --burst N       submits N kernels and waits for them, ...
@@ -49,7 +50,7 @@
 static const char *const KERNEL_SOURCE =
     "kernel void work(global uint *out, uint index, uint value, uint rounds) {\n"
     "    for (uint i = 0; i < rounds; i++) value = value * 1664525u + 1013904223u;\n"
-    "    out[index] = value;\n"
+    "    out[index + get_global_id(0)] = value;\n"
     "}\n";
 
 /* One kernel, times in nanoseconds of CLOCK_MONOTONIC: asked for (its arrival; otherwise when it
@@ -59,7 +60,7 @@ struct entry {
 };
 
 struct options {
-    uint32_t rounds, vary, depth, burst, jitter, seed;
+    uint32_t rounds, groups, vary, depth, burst, jitter, seed;
     uint64_t from_ns, until_ns, pause_ns;
     uint64_t steady_ns; /* 0: never */
     double rate;
@@ -150,14 +151,17 @@ static uint32_t expected(uint32_t value, uint32_t rounds)
 
 static cl_event enqueue(struct tenant *t, uint32_t index, uint32_t rounds)
 {
-    const size_t one = 1;
+    const size_t groups = t->options.groups, one = 1;
     uint32_t value = value_of(t, index);
     cl_event event;
 
+    rounds /= t->options.groups;
+    index *= t->options.groups;
     check(clSetKernelArg(t->kernel, 1, sizeof index, &index), "clSetKernelArg");
     check(clSetKernelArg(t->kernel, 2, sizeof value, &value), "clSetKernelArg");
     check(clSetKernelArg(t->kernel, 3, sizeof rounds, &rounds), "clSetKernelArg");
-    check(clEnqueueNDRangeKernel(t->queue, t->kernel, 1, NULL, &one, &one, 0, NULL, &event), "clEnqueueNDRangeKernel");
+    check(clEnqueueNDRangeKernel(t->queue, t->kernel, 1, NULL, &groups, &one, 0, NULL, &event),
+          "clEnqueueNDRangeKernel");
     check(clFlush(t->queue), "clFlush");
     return event;
 }
@@ -270,8 +274,8 @@ static void submit(struct tenant *t, uint64_t asked_ns)
 {
     uint32_t index = t->submitted;
 
-    if (index == MAX_KERNELS)
-        fail("more than %u kernels", MAX_KERNELS);
+    if (index == MAX_KERNELS / t->options.groups)
+        fail("more than %u kernels", MAX_KERNELS / t->options.groups);
     t->entries[index].asked = asked_ns ? asked_ns : now_ns();
     t->events[index] = enqueue(t, index, rounds_of(t, index));
     t->submitted++;
@@ -341,16 +345,19 @@ static void work(struct tenant *t, uint64_t start_ns)
 
 static uint32_t count_wrong(struct tenant *t)
 {
-    cl_uint *values = calloc(t->submitted + 1, sizeof *values);
-    uint32_t wrong = 0;
+    uint32_t groups = t->options.groups, count = t->submitted * groups, wrong = 0;
+    cl_uint *values = calloc(count + 1, sizeof *values);
 
     if (!values)
         fail("out of memory");
     if (t->submitted)
-        check(clEnqueueReadBuffer(t->queue, t->out, CL_TRUE, 0, t->submitted * sizeof *values, values, 0, NULL, NULL),
+        check(clEnqueueReadBuffer(t->queue, t->out, CL_TRUE, 0, count * sizeof *values, values, 0, NULL, NULL),
               "clEnqueueReadBuffer");
-    for (uint32_t i = 0; i < t->submitted; i++)
-        wrong += values[i] != expected(value_of(t, i), rounds_of(t, i));
+    for (uint32_t i = 0; i < t->submitted; i++) {
+        uint32_t right = expected(value_of(t, i), rounds_of(t, i) / groups);
+        for (uint32_t group = 0; group < groups; group++)
+            wrong += values[i * groups + group] != right;
+    }
     free(values);
     return wrong;
 }
@@ -423,19 +430,14 @@ static uint64_t number(const char *text)
 
 static void read_options(struct options *o, int argc, char **argv)
 {
-    static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
-                                          {"vary", required_argument, NULL, 'v'},
-                                          {"depth", required_argument, NULL, 'd'},
-                                          {"from", required_argument, NULL, 'f'},
-                                          {"until", required_argument, NULL, 'u'},
-                                          {"burst", required_argument, NULL, 'b'},
-                                          {"pause", required_argument, NULL, 'p'},
-                                          {"rate", required_argument, NULL, 'a'},
-                                          {"seed", required_argument, NULL, 's'},
-                                          {"log", required_argument, NULL, 'l'},
-                                          {"jitter", required_argument, NULL, 'j'},
-                                          {"steady", required_argument, NULL, 't'},
-                                          {0}};
+    static const struct option names[] = {
+        {"rounds", required_argument, NULL, 'r'}, {"vary", required_argument, NULL, 'v'},
+        {"groups", required_argument, NULL, 'g'}, {"depth", required_argument, NULL, 'd'},
+        {"from", required_argument, NULL, 'f'},   {"until", required_argument, NULL, 'u'},
+        {"burst", required_argument, NULL, 'b'},  {"pause", required_argument, NULL, 'p'},
+        {"rate", required_argument, NULL, 'a'},   {"seed", required_argument, NULL, 's'},
+        {"log", required_argument, NULL, 'l'},    {"jitter", required_argument, NULL, 'j'},
+        {"steady", required_argument, NULL, 't'}, {0}};
 
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (option) {
@@ -444,6 +446,9 @@ static void read_options(struct options *o, int argc, char **argv)
             break;
         case 'v':
             o->vary = (uint32_t)number(optarg);
+            break;
+        case 'g':
+            o->groups = (uint32_t)number(optarg);
             break;
         case 'd':
             o->depth = (uint32_t)number(optarg);
@@ -478,13 +483,14 @@ static void read_options(struct options *o, int argc, char **argv)
         default:
             exit(2);
         }
-    if (!o->rounds || !o->depth || o->vary > 100 || o->jitter > 100 || o->until_ns <= o->from_ns)
+    if (!o->rounds || !o->groups || o->groups > MAX_KERNELS || !o->depth || o->vary > 100 || o->jitter > 100 ||
+        o->until_ns <= o->from_ns)
         fail("--rounds, --depth and --until after --from are needed; percentages are at most 100");
 }
 
 int main(int argc, char **argv)
 {
-    struct tenant t = {.options = {.depth = 16, .seed = 1}};
+    struct tenant t = {.options = {.groups = 1, .depth = 16, .seed = 1}};
 
     if (argc > 1 && strcmp(argv[1], "calibrate") == 0)
         return calibrate(&t);

@@ -26,7 +26,7 @@ class Work:
     """What one process of a tenant does, see bench-share.c."""
 
     def __init__(self, kernel_ms, from_s=0.0, until_s=None, vary=0, burst=0, pause_ms=0.0,
-                 jitter=0, rate=0.0, steady_s=None):
+                 jitter=0, rate=0.0, steady_s=None, groups=1, depth=None):
         self.kernel_ms = kernel_ms
         self.from_s = from_s
         self.until_s = until_s   # None: to the end of the trial
@@ -36,14 +36,16 @@ class Work:
         self.jitter = jitter
         self.rate = rate
         self.steady_s = steady_s   # from then on no pauses
+        self.groups = groups
+        self.depth = depth   # None: a queue of some 40 ms
 
     def command(self, round_ns, seconds, seed, log):
         # A queue of some 40 ms: no session releases the device because its own host was late.
-        depth = max(8, min(256, round(40 / self.kernel_ms)))
+        depth = self.depth or max(8, min(256, round(40 / self.kernel_ms)))
         until = seconds if self.until_s is None else self.until_s
         command = [harness.bench_program("bench-share"), "tenant",
                    "--rounds", str(round(self.kernel_ms * NS_PER_MS / round_ns)),
-                   "--depth", str(depth), "--from", str(round(self.from_s * 1000)),
+                   "--groups", str(self.groups), "--depth", str(depth), "--from", str(round(self.from_s * 1000)),
                    "--until", str(round(until * 1000)), "--seed", str(seed), "--log", log]
         if self.vary:
             command += ["--vary", str(self.vary)]
@@ -148,9 +150,11 @@ class Place:
 class Side:
     """One of elastic, fifo, none (policies of divvyd) or bare, for one set of tenants."""
 
-    def __init__(self, place, name, tenants):
+    def __init__(self, place, name, tenants, device=""):
+        """device: more keys of the device's rule, in YAML's flow style."""
         self.place = place
         self.name = name
+        self.device = device
         self.tenants = tenants
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place.scratch.dir))
         os.chmod(self.dir, 0o777)
@@ -159,7 +163,7 @@ class Side:
             self.start_daemon()
 
     def start_daemon(self):
-        config = f'devices:\n  - {{match: "*", policy: {self.name}}}\n'
+        config = f'devices:\n  - {{match: "*", policy: {self.name}{", " + self.device if self.device else ""}}}\n'
         if self.place.has_users:
             config += "tenants:\n" + "".join(tenant.rule(FIRST_UID + i) for i, tenant in enumerate(self.tenants))
         (self.dir / "divvy.yaml").write_text(vendorchoice.config(config))

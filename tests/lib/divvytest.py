@@ -6,6 +6,7 @@ Nothing here knows how divvy works inside; it uses the command line, /proc and t
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,6 +32,15 @@ def swapped(capacity):
     """The second path on a device that has less memory than it says, so that programs must swap."""
     return (DATA_PATHS["discrete"] + "    capacity: %s\n" % capacity +
             "tenants:\n  - per: program\n    memory: 4GiB\n")
+
+
+def cut_kernels(config):
+    mode = os.environ.get("DIVVY_TEST_SLICE_KERNELS")
+    if not mode:
+        return config
+    if "\ndevices:" not in "\n" + (config or ""):
+        config = (config or "") + 'devices:\n  - match: "*"\n'
+    return re.sub(r"^( *)- match: .*$", r"\g<0>\n\1  slice-kernels: " + mode, config, flags=re.M)
 
 
 # Set for divvyd and inherited by everything it starts, so that processes can be found again even
@@ -210,6 +220,7 @@ class Daemon:
     user         number of the user who starts it, if not the one that runs the test
 
     DIVVY_TEST_DIVVYD names another divvyd to use, say an instrumented one, with the same worker.
+    DIVVY_TEST_SLICE_KERNELS, such as "always", is the `slice-kernels` of all device rules.
     """
 
     def __init__(self, config_text=None, env=None, system=False, user=None):
@@ -273,7 +284,7 @@ class Daemon:
         cmd = [self.program, "--dir", self.dir] + ([] if self.system else ["--user"])
         if os.environ.get("DIVVY_TEST_DIVVYD"):
             cmd += ["--worker", binary("divvy-worker")]
-        config_text = vendorchoice.config(self.config_text)
+        config_text = vendorchoice.config(cut_kernels(self.config_text))
         if config_text is not None:
             config = os.path.join(self.home, "config.yaml")
             with open(config, "w") as out:
