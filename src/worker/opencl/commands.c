@@ -269,7 +269,7 @@ static void destroy(struct dvk_node *node)
     dvk_residency_done(c);
     dvk_timing_unref(c->timing);
     dvk_cut_free(c->cut);
-    if (c->event)
+    if (c->event && !c->event_is_kept)
         clReleaseEvent(c->event);
     free(c->waits);
     free(c);

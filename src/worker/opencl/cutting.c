@@ -377,8 +377,8 @@ static int32_t submit_part(struct dvk_worker *w, struct dvk_command *c)
     if (cut->next == 0 && launch->node.event)
         dvk_command_is_submitted(launch);
     if (cut->next == 0 && c->queue->profiling && launch->node.event && c->event) {
-        clRetainEvent(c->event);
         cut->first = c->event;
+        c->event_is_kept = true;
     }
     if (!cut->pace.sure)
         w->cut_credit_ns -= PROBE_NS;

@@ -260,6 +260,7 @@ struct dvk_command {
     struct dvk_queue *queue;
     const struct dvk_message_info *info;
     cl_event event;
+    bool event_is_kept; /* by the launch whose first part this is */
     cl_uint wait_count;
     cl_event *waits;
     struct dvk_mem *mems[DVK_KEPT];
