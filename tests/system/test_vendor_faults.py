@@ -52,7 +52,8 @@ LOST = -5
 SETTINGS = "flush required\nmaps copied\n"
 
 PATHS = {
-    "unified": "",
+    # kernels go in slices, each a call that can fail
+    "unified": "    slice-kernels: always\n",
     # less than the tenants use, so that objects leave the device and come back, through pinned memory
     "swapped": "    unified: no\n    capacity: 2MiB\n    pinned: yes\n",
     # a tenant that hangs keeps its memory on the device: there is enough for all

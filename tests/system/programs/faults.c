@@ -22,7 +22,7 @@
 #define WORDS ((size_t)1024)
 #define BYTES (WORDS * sizeof(cl_uint))
 /* Larger than what the worker puts into a vendor's object at its creation. */
-#define BIG_WORDS ((size_t)64 << 10)
+#define BIG_WORDS ((size_t)60 << 10)
 #define BIG_BYTES (BIG_WORDS * sizeof(cl_uint))
 #define BIG_COUNT 6
 /* An error is reported by another thread, perhaps a little later than a wrong result. */
@@ -566,7 +566,7 @@ static void run_sum(struct scene *s, cl_program program)
     TRY(clSetKernelArg(kernel, 0, sizeof to, &to));
     TRY(clSetKernelArg(kernel, 1, sizeof from, &from));
     MAKE(twin, clCloneKernel(kernel, &error));
-    TRY(clEnqueueNDRangeKernel(s->plain, twin, 1, NULL, &words, NULL, 0, NULL, NULL));
+    TRY(clEnqueueNDRangeKernel(s->plain, twin, 1, NULL, &words, &words, 0, NULL, NULL));
     TRY(clEnqueueReadBuffer(s->plain, to, CL_TRUE, 0, sizeof got, &got, 0, NULL, NULL));
     RIGHT(got == 3 * WORDS);
 out:
