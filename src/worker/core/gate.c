@@ -237,6 +237,17 @@ bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t
     return false;
 }
 
+void dvk_gate_hold_up(struct dvk_gate *gate, bool held_up)
+{
+    gate->held_up = held_up;
+}
+
+/* Whether commands wait that the device could run. */
+static bool has_more(const struct dvk_gate *gate)
+{
+    return !TAILQ_EMPTY(&gate->waiting) && !gate->held_up;
+}
+
 void dvk_gate_bring(struct dvk_runtime *runtime, uint32_t device, bool brings)
 {
     runtime->gates[device].bringing = brings;
@@ -273,7 +284,7 @@ void dvk_gate_drained(struct dvk_runtime *runtime, struct dvk_gate *gate)
     if (brings_memory(runtime, gate))
         return;             /* after giving back now, its memory would be brought in once more */
     gate->bringing = false; /* under the next grant room is asked for anew */
-    dv_lease_drained(runtime->lease, gate->device, !TAILQ_EMPTY(&gate->waiting));
+    dv_lease_drained(runtime->lease, gate->device, has_more(gate));
 }
 
 uint64_t dvk_gates_due_ns(const struct dvk_runtime *runtime)
@@ -311,7 +322,7 @@ void dvk_gates_serve(struct dvk_runtime *runtime)
         dvk_graph_open_gate(&runtime->graph, gate);
         if (!dv_lease_held(runtime->lease, i))
             continue;
-        bool more = !TAILQ_EMPTY(&gate->waiting), open = dv_lease_open(runtime->lease, i);
+        bool more = has_more(gate), open = dv_lease_open(runtime->lease, i);
         if (brings_memory(runtime, gate))
             continue;
         gate->bringing = false;

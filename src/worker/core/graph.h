@@ -62,6 +62,7 @@ struct dvk_gate {
     uint64_t fenced;               /* serial of the grant at whose end a fence was asked for */
     bool bringing;                 /* memory for the next command is on its way: the slice does not run */
     bool full;                     /* enough is with the vendor; more follows when half of it is done */
+    bool held_up;                  /* the first command waits for something that takes long, and not for the device */
     bool hurried;                  /* another session waits for the device: notice the last end at once */
     uint64_t serial;               /* of the grant under which the last one was submitted */
     bool cutting;                  /* in the graph's list of gates whose first command goes on in parts */

@@ -82,6 +82,8 @@ int dvk_gates_start(struct dvk_runtime *runtime);
 bool dvk_gate_admit(struct dvk_runtime *runtime, struct dvk_gate *gate, uint64_t cost_ns, bool quick);
 /* Memory for the command at the gate is being brought in, or is there: meanwhile the slice does not run. */
 void dvk_gate_bring(struct dvk_runtime *runtime, uint32_t device, bool brings);
+/* The first command at the gate waits for something that takes long: the device is given back meanwhile. */
+void dvk_gate_hold_up(struct dvk_gate *gate, bool held_up);
 /* The command that dvk_gate_admit let through goes to the vendor. */
 void dvk_gate_passed(struct dvk_runtime *runtime, struct dvk_gate *gate);
 void dvk_gate_closed(struct dvk_runtime *runtime, struct dvk_gate *gate);

@@ -413,6 +413,7 @@ static bool admit(struct dvk_gate *gate, struct dvk_node *node)
 {
     struct dvk_runtime *runtime = node->graph->owner;
 
+    dvk_gate_hold_up(gate, false);
     if (!dvk_cut_plan(command_of(node)))
         return false;
     if (!dvk_gate_admit(runtime, gate, cost(node), !command_of(node)->compiles)) {

@@ -296,8 +296,12 @@ bool dvk_cut_plan(struct dvk_command *c)
         bool unknown = part_ns && !always && is_unknown(c, lease, device);
         if (part_ns == 0 || !(always || unknown || is_worth_cutting(c, part_ns, wish.cost_ppm)))
             return true;
-        if (!begin(c)) /* where other tenants are, they are not to wait for the whole of it */
-            return !always && dv_lease_alone(lease, device);
+        /* where other tenants are, they are not to wait for the whole of it */
+        if (!begin(c)) {
+            bool goes = !always && dv_lease_alone(lease, device);
+            dvk_gate_hold_up(c->queue->graph.gate, !goes);
+            return goes;
+        }
         if (!c->cut)
             return true;
         c->cut->pace = c->timing->pace;
