@@ -194,6 +194,10 @@ static void take_line(void *user, const json_t *line)
     name_session(events, event->session);
     if (event->end_ns)
         event->name = strdup(dv_http_text(line, "name", ""));
+    event->is_part = json_is_true(json_object_get(line, "is_part"));
+    snprintf(event->verdict, sizeof event->verdict, "%s", dv_http_text(line, "verdict", ""));
+    if (dv_http_text(line, "whole_because", "")[0])
+        event->whole_because = strdup(dv_http_text(line, "whole_because", ""));
 }
 
 static int listen_for(struct dv_lease_events *events, const char *directory, double seconds, bool has_commands)
@@ -259,8 +263,10 @@ void dv_lease_events_fini(struct dv_lease_events *events)
     }
     json_decref(events->devices);
     json_decref(events->tenants);
-    for (size_t i = 0; i < events->count; i++)
+    for (size_t i = 0; i < events->count; i++) {
         free(events->all[i].name);
+        free(events->all[i].whole_because);
+    }
     free(events->all);
     *events = (struct dv_lease_events){0};
 }

@@ -14,8 +14,11 @@ struct dv_lease_event {
     uint64_t end_ns; /* of a command; 0: it is an event of a lease */
     unsigned device, count;
     bool more;
+    bool is_part; /* of a launch that is sliced */
     char what[12];
-    char *name; /* of a command; NULL: none */
+    char verdict[12];    /* of a kernel: whether it can be sliced */
+    char *name;          /* of a command; NULL: none */
+    char *whole_because; /* of a kernel that cannot be sliced; NULL: no reason */
 };
 
 struct dv_named_session {

@@ -188,8 +188,16 @@ static void take_command(struct writer *writer, struct track *track, const struc
     } else if (strcmp(event->what, "copy-in") == 0 || strcmp(event->what, "copy-out") == 0) {
         kind = MEMORY_TRACK;
         arguments = json_pack("{s:I}", "bytes", (json_int_t)event->value);
-    } else if (event->count > 1) {
-        arguments = json_pack("{s:i}", "commands", (int)event->count);
+    } else {
+        arguments = json_object();
+        if (event->count > 1)
+            json_object_set_new(arguments, "commands", json_integer(event->count));
+        if (event->verdict[0]) {
+            json_object_set_new(arguments, "slice", json_boolean(event->is_part));
+            json_object_set_new(arguments, "sliceable", json_string(event->verdict));
+        }
+        if (event->whole_because)
+            json_object_set_new(arguments, "whole because", json_string(event->whole_because));
     }
     write_span(writer, name, event->device, use_track(writer, track, kind), event->ns, event->end_ns, arguments);
 }

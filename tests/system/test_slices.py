@@ -55,6 +55,20 @@ def test_explain_shows_which_kernels_are_sliced(program):
         child.stdout.close()
 
 
+def test_a_trace_shows_slices(program, tmp_path):
+    with divvytest.Daemon(ALWAYS) as daemon:
+        child = daemon.popen([program("compute"), "1", "30"], stdout=subprocess.PIPE)
+        assert child.stdout.readline() == "ready\n"
+        daemon.cli("trace", "-o", str(tmp_path / "trace.json"), "--for", "1s")
+        events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        kernels = [event for event in events if event["name"] == "advance"]
+        assert len(kernels) > 10
+        assert all(kernel["args"]["slice"] and kernel["args"]["sliceable"] == "free" for kernel in kernels)
+        child.send_signal(signal.SIGUSR1)
+        assert child.wait(timeout=20) == 0
+        child.stdout.close()
+
+
 def test_a_reload_decides_for_running_programs(program):
     with divvytest.Daemon(ALWAYS) as daemon:
         child = daemon.popen([program("compute"), "1", "30"], stdout=subprocess.PIPE)

@@ -13,6 +13,7 @@
 #include "src/arbiter/control/metrics.h"
 #include "src/arbiter/control/private.h"
 #include "src/arbiter/limits.h"
+#include "src/arbiter/session/kernels.h"
 #include "src/arbiter/session/traced.h"
 
 /* Copied at a time with HTTP 1.0, which has no chunks. */
@@ -429,11 +430,13 @@ void dvd_listings_review(struct dvd_listings *listings, dvd_listing_review *may_
 
 static void put_command(struct dvd_listing *listing, const struct dvd_session *session, const struct dvd_traced *traced)
 {
-    put_json(listing, json_pack("{s:I, s:s, s:I, s:i, s:I, s:I, s:i, s:s}", "ns", (json_int_t)traced->begin_ns, "what",
-                                dvd_traced_word(traced->kind), "session", (json_int_t)session->lessee.id.value,
-                                "device", (int)traced->device, "end_ns", (json_int_t)traced->end_ns, "value",
-                                (json_int_t)(traced->bytes & INT64_MAX), "count", (int)(traced->count & INT32_MAX),
-                                "name", traced->name));
+    put_json(listing,
+             json_pack("{s:I, s:s, s:I, s:i, s:I, s:I, s:i, s:s, s:s, s:s, s:b}", "ns", (json_int_t)traced->begin_ns,
+                       "what", dvd_traced_word(traced->kind), "session", (json_int_t)session->lessee.id.value, "device",
+                       (int)traced->device, "end_ns", (json_int_t)traced->end_ns, "value",
+                       (json_int_t)(traced->bytes & INT64_MAX), "count", (int)(traced->count & INT32_MAX), "name",
+                       traced->name, "verdict", traced->verdict ? dvd_cut_verdict_word(traced->verdict) : "",
+                       "whole_because", dvd_whole_reason_text(traced->reason), "is_part", traced->is_part));
     put(listing, "\n");
 }
 

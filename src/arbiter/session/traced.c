@@ -39,11 +39,15 @@ static bool take(const struct dvd_session *session, const struct dv_shm_traced *
     const struct dvd_lessee *lessee = &session->lessee;
 
     if (record->kind == 0 || record->kind >= DV_TRACED_KINDS || record->device >= lessee->device_count ||
-        record->begin_ns > record->end_ns || record->end_ns <= since || record->end_ns > dv_now())
+        record->verdict >= DV_CUT_VERDICTS || record->reason >= DV_WHOLE_REASONS || record->begin_ns > record->end_ns ||
+        record->end_ns <= since || record->end_ns > dv_now())
         return false;
     *found = (struct dvd_traced){.kind = (enum dv_traced_kind)record->kind,
                                  .device = lessee->devices[record->device].number,
                                  .count = record->count,
+                                 .verdict = (enum dv_cut_verdict)record->verdict,
+                                 .reason = (enum dv_whole_reason)record->reason,
+                                 .is_part = record->is_part != 0,
                                  .begin_ns = record->begin_ns < since ? since : record->begin_ns,
                                  .end_ns = record->end_ns,
                                  .bytes = record->bytes};

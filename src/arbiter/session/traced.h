@@ -3,6 +3,8 @@
 #ifndef DVD_SESSION_TRACED_H
 #define DVD_SESSION_TRACED_H
 
+#include <stdbool.h>
+
 #include "src/base/clock.h"
 #include "src/wire/session/shm.h"
 
@@ -13,6 +15,9 @@ struct dvd_traced {
     enum dv_traced_kind kind;
     uint32_t device; /* divvyd's number of it */
     uint32_t count;
+    enum dv_cut_verdict verdict; /* of a kernel; 0: not known */
+    enum dv_whole_reason reason;
+    bool is_part;
     uint64_t begin_ns, end_ns, bytes;
     char name[DV_MAX_TRACED_NAME];
 };

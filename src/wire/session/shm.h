@@ -203,8 +203,10 @@ struct dv_shm_traced {
     uint64_t bytes; /* of memory that was moved */
     uint32_t count; /* of commands */
     uint32_t device;
-    uint32_t kind; /* enum dv_traced_kind */
-    uint32_t pad;
+    uint32_t kind;                 /* enum dv_traced_kind */
+    uint8_t verdict;               /* of a kernel: enum dv_cut_verdict; 0: not known */
+    uint8_t reason;                /* of a kernel that cannot be cut: enum dv_whole_reason */
+    uint16_t is_part;              /* 1: a part of a launch */
     char name[DV_MAX_TRACED_NAME]; /* of the kernel or command; ends with a NUL */
     uint8_t pad1[8];
 };

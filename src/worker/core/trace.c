@@ -31,6 +31,9 @@ static void write_record(struct dvk_runtime *runtime, const struct dvk_traced *t
     record->count = count;
     record->device = traced->device;
     record->kind = traced->kind;
+    record->verdict = (uint8_t)traced->verdict;
+    record->reason = (uint8_t)traced->reason;
+    record->is_part = traced->is_part;
     dv_text_copy(record->name, sizeof record->name, traced->name ? traced->name : "");
     atomic_store(&record->number, number);
 }

@@ -14,6 +14,9 @@ struct dvk_traced {
     enum dv_traced_kind kind;
     uint32_t device;
     uint64_t begin_ns, end_ns, bytes;
+    enum dv_cut_verdict verdict; /* of a kernel; 0: not known */
+    enum dv_whole_reason reason;
+    bool is_part;
     const char *name; /* stays valid while the kernel or command exists; NULL: none */
 };
 

@@ -367,6 +367,9 @@ static void trace(struct dvk_command *c, uint64_t began_ns, uint64_t took_ns)
                                             .device = gate->device,
                                             .begin_ns = began_ns,
                                             .end_ns = began_ns + took_ns,
+                                            .verdict = c->timing ? c->timing->verdict.kind : 0,
+                                            .reason = c->timing ? c->timing->verdict.reason : DV_WHOLE_NO_REASON,
+                                            .is_part = c->node.whole || c->cut,
                                             .name = traced_name(c)});
 }
 

@@ -214,6 +214,7 @@ struct dvk_timing {
     size_t local_sizes[8][4]; /* seen, with the form (enum dvk_form): the first run with a new one can compile */
     uint32_t local_count;
     struct dvk_pace pace;
+    struct dvk_verdict verdict; /* of the kernel, for traces */
     uint64_t values[8]; /* hashes of the arguments given by value, of recent launches: they can make it long or short */
     uint32_t value_count;
     char name[DV_MAX_TRACED_NAME]; /* of the kernel, for traces */

@@ -230,6 +230,7 @@ static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const 
     c->items = 1;
     for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
         c->items *= (double)m->global_work_size[i];
+    timing->verdict = kernel->verdict;
     c->compiles = dvk_timing_is_new(timing, local, DVK_FORM_WHOLE);
     timing->refs++;
     c->timing = timing;
