@@ -133,6 +133,8 @@ static int check_device(struct dv_sim_reader *reader, struct dv_sim_device_spec 
         take_size(reader, device->name, "memory", device->memory_text, &device->memory_bytes) < 0 ||
         take_size(reader, device->name, "copy-speed", device->copy_text, &device->copy_bytes_per_s) < 0)
         return -EINVAL;
+    if (take_duration(reader, device->name, "kernel-slice", device->kernel_slice_text, &device->kernel_slice_ns) < 0)
+        return -EINVAL;
     return take_duration(reader, device->name, "slice", device->slice_text, &device->slice_ns);
 }
 

@@ -54,6 +54,9 @@ static void apply_device(struct dv_sim_device_spec *device, uint32_t number, con
         if (rule->policy != DV_POLICY_NONE)
             device->ops = dv_policy_by_name(dvd_config_policy_word(rule->policy));
         device->slice_ns = rule->slice_ns;
+        device->kernel_slice_ns = dvd_device_rule_slices(rule) == DV_SLICE_KERNELS_NEVER ? 0
+                                  : rule->kernel_slice_ns                                ? rule->kernel_slice_ns
+                                                                                         : DV_KERNEL_SLICE_NS;
         if (rule->slots)
             device->slot_count = (unsigned)*rule->slots;
         if (rule->capacity_bytes)
@@ -72,8 +75,10 @@ int dv_workload_apply_config(struct dv_workload *workload, const char *path, cha
         apply_device(&workload->devices[i], (uint32_t)i, &config);
     for (uint64_t i = 0; i < workload->tenants_count; i++) {
         const struct dvd_tenant_rule *rule = find_rule(config.file, workload->tenants[i].name);
-        if (rule)
-            workload->tenants[i].share = rule->terms.share;
+        if (!rule)
+            continue;
+        workload->tenants[i].share = rule->terms.share;
+        workload->tenants[i].whole_kernels |= rule->terms.slice_kernels == DV_SLICE_KERNELS_NEVER;
     }
     dvd_config_fini(&config);
     return 0;

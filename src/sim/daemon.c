@@ -201,8 +201,9 @@ static void describe(const struct dv_sim *sim, unsigned index, struct dvd_device
                                        .policy = device->ops,
                                        .slots = device->spec->slot_count,
                                        .slice_ns = device->slice_ns,
-                                       .kernel_slice_ns = DV_KERNEL_SLICE_NS,
-                                       .kernel_slice_cost_ppm = DV_KERNEL_SLICE_COST_PPM,
+                                       .slice_kernels = device->spec->kernel_slice_ns ? DV_SLICE_KERNELS_AUTO
+                                                                                      : DV_SLICE_KERNELS_NEVER,
+                                       .kernel_slice_ns = device->spec->kernel_slice_ns,
                                        .moving_part_ppm = DV_MOVING_PART_PPM,
                                        .moved_slice_max_ns = DV_MOVED_SLICE_MAX_NS,
                                        .room_patience_ns = DV_ROOM_PATIENCE_NS,
@@ -355,12 +356,14 @@ static int join(struct dv_engine *engine, struct dv_sim_session *session, const 
 
 int dv_daemon_join(struct dv_engine *engine, struct dv_sim_tenant *tenant)
 {
-    struct dvd_identity identity = {.terms = {.share = tenant->spec->share,
-                                              .memory = {.bytes = DV_MEMORY_BYTES_MAX},
-                                              .may_request_ppm = DV_PPM,
-                                              .may_weight = DV_WEIGHT_MAX,
-                                              .may_class = DV_CLASS_LATENCY,
-                                              .configured_class = tenant->spec->share.class}};
+    struct dvd_identity identity = {
+        .terms = {.share = tenant->spec->share,
+                  .memory = {.bytes = DV_MEMORY_BYTES_MAX},
+                  .may_request_ppm = DV_PPM,
+                  .may_weight = DV_WEIGHT_MAX,
+                  .may_class = DV_CLASS_LATENCY,
+                  .configured_class = tenant->spec->share.class,
+                  .slice_kernels = tenant->spec->whole_kernels ? DV_SLICE_KERNELS_NEVER : DV_SLICE_KERNELS_AUTO}};
     int status = 0;
 
     snprintf(identity.name, sizeof identity.name, "%u", (unsigned)(tenant - engine->sim.tenants));

@@ -69,6 +69,25 @@ static dv_ns linger_of(const struct dv_sim_session *session)
     return dv_pauses_linger(&session->pauses, session->linger_ns, session->short_linger_ns, session->contended);
 }
 
+/* How much of the kernel runs next. As in divvy's workers (src/worker/opencl/cut_size.c): a kernel of more than two
+ * slices is cut, a short rest runs at once, and a slice ends with the lease's. */
+static dv_ns part_of(const struct dv_sim_session *session, dv_ns rest, dv_ns left_ns)
+{
+    dv_ns part = session->part_ns;
+
+    if (part == 0 || rest <= part + part / 2)
+        return rest;
+    return left_ns > part / 4 && left_ns < part ? left_ns : part;
+}
+
+/* How long the worker expects what runs next to take. */
+static dv_ns expected(const struct dv_sim_session *session, dv_ns left_ns)
+{
+    dv_ns rest = session->rest_ns ? session->rest_ns : session->next_kernel_ns, part = part_of(session, rest, left_ns);
+
+    return part < rest ? part : session->monitor.kernel_estimate_ns;
+}
+
 /* With the lease in hand: run, linger, or give back. */
 static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
 {
@@ -86,11 +105,15 @@ static void go_on(struct dv_engine *engine, struct dv_sim_session *session)
         }
         dv_sim_set_state(session, DV_WORKER_LINGERING);
         dv_sim_later(engine, session, keep, DV_EVENT_LINGER_END);
-    } else if (session->lease_kernels && left < session->monitor.kernel_estimate_ns) {
+    } else if (session->lease_kernels && left < expected(session, left)) {
         give_back(engine, session);
     } else {
-        session->running_ns = session->next_kernel_ns;
-        session->next_kernel_ns = dv_arrivals_kernel(session);
+        if (session->rest_ns == 0) {
+            session->rest_ns = session->next_kernel_ns;
+            session->next_kernel_ns = dv_arrivals_kernel(session);
+        }
+        session->running_ns = part_of(session, session->rest_ns, left);
+        session->rest_ns -= session->running_ns;
         dv_sim_set_state(session, DV_WORKER_RUNNING);
         dv_sim_later(engine, session, session->running_ns, DV_EVENT_KERNEL_END);
     }
@@ -167,6 +190,7 @@ static void on_grant(struct dv_engine *engine, struct dv_sim_session *session, c
     session->recalled = false;
     session->granted_at = engine->now;
     session->slice_ns = m->slice_ns;
+    session->part_ns = m->part_ns;
     session->bridge_ns = m->linger_ns;
     session->contended = m->flags & DV_LEASE_CONTENDED;
     session->linger_ns = session->contended || m->linger_ns > LINGER_ALONE_NS ? m->linger_ns : LINGER_ALONE_NS;
@@ -273,12 +297,16 @@ static void on_kernel_end(struct dv_engine *engine, struct dv_sim_session *sessi
     struct dv_sim_tenant *tenant = session->tenant;
 
     dv_livelock_kernel_ended(engine, tenant->device);
-    tenant->kernels++;
     tenant->kernels_ns += session->running_ns;
     tenant->device->kernels_ns += session->running_ns;
     session->lease_kernels++;
     session->busy_ns += session->running_ns;
     dv_burst_kernel(&session->monitor, session->running_ns);
+    if (session->rest_ns) {
+        go_on(engine, session);
+        return;
+    }
+    tenant->kernels++;
     dv_arrivals_kernel_done(engine, session);
     if (tenant->work_ns && tenant->kernels_ns >= tenant->work_ns)
         on_leave(engine, tenant);

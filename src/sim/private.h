@@ -39,6 +39,8 @@ struct dv_sim_session {
     unsigned kernels_left; /* of the first burst */
     dv_ns next_kernel_ns;
     dv_ns running_ns;
+    dv_ns rest_ns;                    /* of a kernel in slices, that has not run; 0: none */
+    dv_ns part_ns;                    /* how long slices of kernels are, in this hold; 0: kernels stay whole */
     dv_ns slice_ns, slice_ends;       /* of this hold */
     dv_ns linger_ns, short_linger_ns; /* how long it may keep an idle device; the same without moves */
     dv_ns bridge_ns;                  /* a pause up to this does not end a burst */

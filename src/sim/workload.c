@@ -78,6 +78,7 @@ static const cyaml_schema_field_t tenant_fields[] = {
     CYAML_FIELD_UINT_PTR("burst-max", OPTIONAL_POINTER, struct dv_sim_tenant_spec, burst_most),
     OPTIONAL_TEXT("gap", struct dv_sim_tenant_spec, gap_text),
     OPTIONAL_TEXT("jitter", struct dv_sim_tenant_spec, jitter_text),
+    CYAML_FIELD_BOOL("whole-kernels", CYAML_FLAG_OPTIONAL, struct dv_sim_tenant_spec, whole_kernels),
     CYAML_FIELD_ENUM("when-idle-keep", OPTIONAL_ENUM, struct dv_sim_tenant_spec, keep, keep_words, COUNT(keep_words)),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t tenant_schema = {
@@ -92,6 +93,7 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_BOOL("copy-engine", CYAML_FLAG_OPTIONAL, struct dv_sim_device_spec, has_copy_engine),
     OPTIONAL_TEXT("policy", struct dv_sim_device_spec, policy),
     OPTIONAL_TEXT("slice", struct dv_sim_device_spec, slice_text),
+    OPTIONAL_TEXT("kernel-slice", struct dv_sim_device_spec, kernel_slice_text),
     CYAML_FIELD_END};
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct dv_sim_device_spec, device_fields)};

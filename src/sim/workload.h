@@ -56,6 +56,7 @@ struct dv_sim_tenant_spec {
     enum dv_arrival arrival;
     enum dv_lengths lengths, burst_sizes, work_lengths;
     enum dv_keep keep;
+    bool whole_kernels; /* they cannot be sliced, or its rule says so */
     uint64_t *weight, *sessions, *copies, *burst, *burst_most;
     double *rate, *spread, *shape, *kernel_shape, *burst_shape, *work_shape;
 
@@ -74,11 +75,12 @@ struct dv_sim_tenant_spec {
 };
 
 struct dv_sim_device_spec {
-    char *name, *policy, *slice_text, *memory_text, *copy_text;
+    char *name, *policy, *slice_text, *kernel_slice_text, *memory_text, *copy_text;
     uint64_t *slots, *copies;
 
     const struct dv_policy_ops *ops;
     dv_ns slice_ns;
+    dv_ns kernel_slice_ns; /* of kernels; 0: they stay whole */
     uint64_t memory_bytes; /* 0: unlimited */
     uint64_t copy_bytes_per_s;
     bool has_copy_engine;

@@ -69,6 +69,10 @@ beside, alone = run("latency-batch")[0], run("latency-alone")[0]
 expect("latency p99 beside batch kernels of 8 ms", beside["service"]["latency_p99"], 0,
        alone["service"]["latency_p99"] + 1.5 * 8)
 expect("batch beside latency work", beside["training"]["share"], 75, 100)
+long = run("long-kernels")[0]
+for name in "long", "medium", "short":
+    expect(f"kernels of 1 s, 100 ms and 1 ms in slices: {name}, worst second, points", long[name]["worst"], 0, 2)
+expect("latency p99 beside sliced kernels of 1 s", long["service"]["latency_p99"], 0, 12)
 # what elastic is better than: turns by arrival give long kernels nearly everything
 expect("fifo, short kernel against long",
        run("short-long-2", "--policy", "fifo", "--slice", "1ms")[0]["short"]["share"], 0, 15)

@@ -98,6 +98,11 @@ struct dvd_tenant_rule {
     struct dvd_tenant_terms terms;
 };
 
+static inline enum dvd_slice_kernels dvd_device_rule_slices(const struct dvd_device_rule *rule)
+{
+    return rule->slice_kernels ? (enum dvd_slice_kernels)(rule->slice_kernels - 1) : DV_SLICE_KERNELS_USUAL;
+}
+
 /* Whether programs of more than one user can belong to a tenant that this rule names. */
 static inline bool dvd_tenant_rule_is_for_several(const struct dvd_tenant_rule *rule)
 {

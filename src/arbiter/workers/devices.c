@@ -191,8 +191,7 @@ static void fill_terms(const struct dv_device_report *report, const struct dvd_d
         .policy = dv_policy_by_name(dvd_config_policy_word(choice)),
         .slots = given->slots ? (uint32_t)*given->slots : 1,
         .slice_ns = given->slice_ns,
-        .slice_kernels =
-            given->slice_kernels ? (enum dvd_slice_kernels)(given->slice_kernels - 1) : DV_SLICE_KERNELS_NEVER,
+        .slice_kernels = dvd_device_rule_slices(given),
         .kernel_slice_ns = given->kernel_slice_ns ? given->kernel_slice_ns : DV_KERNEL_SLICE_NS,
         .kernel_slice_cost_ppm = given->kernel_slice_cost_ppm ? given->kernel_slice_cost_ppm : DV_KERNEL_SLICE_COST_PPM,
         .moving_part_ppm = given->swap_part_ppm ? given->swap_part_ppm : DV_MOVING_PART_PPM,
