@@ -26,6 +26,8 @@ CI_BARS = {   # by the key of the figure, in the direction of its goal; the firs
     "small_cost_us": 6.25,
     # observe
     "watched_rate": 0.95, "off_part": 1, "scrape_ms": 25, "scrape_worst_ms": 40, "scraped_p99_us": 250,
+    # long
+    "long_added_*": 15, "long_keeps_*": 0.85, "long_alone_*": 1.06, "long_shares_*": 80,
     # restarts
     "restarts.worst": 3.75, "restarts.left": 0,
 }

@@ -7,8 +7,10 @@ Every run must really have launched kernels: a program that quietly fell back to
 here even if its numbers are right.
 """
 
+import collections
 import copy
 import dataclasses
+import json
 import os
 import struct
 import threading
@@ -96,6 +98,16 @@ class Moved:
         return self.bytes
 
 
+# Of the programs so far: how many kernels can go to the device in slices, by verdict.
+coverage = {}
+
+
+def note_coverage(program, daemon):
+    for session in json.loads(daemon.cli("ps", "--ended", "--json"))["ended"]:
+        counts = coverage.setdefault(program.name, collections.Counter())
+        counts.update(session["kernels"])
+
+
 def run_through_divvy(program, work, path):
     log = work / "calls.log"
     config = divvytest.swapped(SWAP_CAPACITY[program.name]) \
@@ -115,6 +127,7 @@ def run_through_divvy(program, work, path):
         assert moved != 0, "the program never had to swap"
         divvytest.wait_for(lambda: not daemon.sessions(), 5,
                            "the program has ended, its session has not")
+        note_coverage(program, daemon)
     assert log.exists(), "the program made no OpenCL call through divvy"
     with open(log, errors="replace") as lines:
         launches = sum(line.startswith(KERNEL_LAUNCHES) for line in lines)
@@ -208,6 +221,21 @@ def test_same_through_divvy(program, path, reference, tmp_path):
         if vendorchoice.directory() and not are_same(program, expected, again):
             pytest.skip(f"two runs of {program.name} on this driver without divvy differ")
         assert_same(program, again, actual)
+
+
+def test_most_kernels_can_be_sliced():
+    """Of the programs that ran before."""
+    if not coverage:
+        pytest.skip("no program ran before")
+    total = collections.Counter()
+    print("%-24s %6s %10s %6s" % ("kernels of", "free", "corrected", "whole"))
+    for name, counts in sorted(coverage.items()):
+        total.update(counts)
+        print("%-24s %6d %10d %6d" % (name, counts["free"], counts["corrected"], counts["whole"]))
+    part = 1 - total["whole"] / sum(total.values())
+    print("%-24s %6d %10d %6d: %.1f %% can be sliced"
+          % ("all", total["free"], total["corrected"], total["whole"], 100 * part))
+    assert part >= 0.9
 
 
 def test_fallback_is_noticed(tmp_path):
