@@ -252,7 +252,7 @@ static bool must_report(const struct dvk_node *node)
 {
     bool next_is_here = false;
 
-    if (node->event || node->detached || node->parts || !node->queue->in_order)
+    if (node->event || node->detached || node->is_cut || !node->queue->in_order)
         return true;
     for (const struct dvk_edge *edge = node->successors; edge; edge = edge->next) {
         if (!edge->on_submit || edge->to->stream != node->stream)
@@ -306,7 +306,7 @@ static void finish(struct dvk_node *node, int32_t status, bool visible)
     node->state = DV_NODE_DONE;
     if (!visible)
         make_visible(node, status);
-    if (status < 0 && !node->whole)
+    if (status < 0 && !node->is_part)
         graph->backend->failed(node, status);
     if (node->event) {
         struct dvk_event_entry *entry = event_entry(graph, node->event);
@@ -330,7 +330,7 @@ static void finish(struct dvk_node *node, int32_t status, bool visible)
     fire_edges(node, true);
     if (node->passed_gate)
         leave_gate(node);
-    if (node->whole)
+    if (node->is_part)
         leave_whole(node);
     dvk_node_unref(node);
 }
@@ -496,13 +496,14 @@ static bool submit_part(struct dvk_node *node)
     part->number = node->number;
     part->detached = true;
     part->refs = 1;
+    part->is_part = true;
     part->whole = node;
     part->deps = node->deps; /* later parts follow the first one in the stream */
     part->dep_count = node->dep_count;
     node->deps = NULL;
     node->dep_count = 0;
     node->refs++;
-    node->parts++;
+    node->is_cut = true;
     node->open_parts++;
     node->queue->detached++;
     submit(part);
@@ -688,10 +689,10 @@ void dvk_graph_report(struct dvk_node *node, int32_t status)
 {
     struct dvk_graph *graph = node->graph;
 
-    if (node->whole && status < 0)
-        atomic_store(&node->whole->part_failure, status);
-    if (node->parts && status >= 0 && atomic_load(&node->part_failure))
-        status = atomic_load(&node->part_failure);
+    if (node->is_part && status < 0)
+        atomic_store(&node->whole->failure, status);
+    if (node->is_cut && status >= 0 && atomic_load(&node->failure))
+        status = atomic_load(&node->failure);
     node->status = status;
     if (node->passed_gate) {
         struct dvk_gate *gate = node->queue->gate;

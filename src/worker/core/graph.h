@@ -92,7 +92,10 @@ struct dvk_graph_queue {
 struct dvk_edge;
 
 struct dvk_node {
-    TAILQ_ENTRY(dvk_node) in_active;
+    union {
+        TAILQ_ENTRY(dvk_node) in_active;
+        struct dvk_node *whole; /* of a part: the command */
+    };
     TAILQ_ENTRY(dvk_node) in_flight;
     TAILQ_ENTRY(dvk_node) in_ready;
     TAILQ_ENTRY(dvk_node) in_blocked;
@@ -111,8 +114,8 @@ struct dvk_node {
     uint32_t event;        /* slot + 1, or 0 */
     uint32_t refs;
     uint32_t blocked_by;
-    enum dvk_runs_on runs_on;
-    enum dvk_node_state state;
+    enum dvk_runs_on runs_on : 8; /* caches hold more commands that are small */
+    enum dvk_node_state state : 8;
     bool detached;   /* not part of the queue's order */
     bool fence;      /* stands for all that was submitted to its stream before */
     bool everything; /* waits for all earlier commands of an out-of-order queue */
@@ -127,16 +130,15 @@ struct dvk_node {
      * main thread. Its end, too, can be known before the main thread has reaped that one. */
     _Atomic bool ready_told;
     bool ended_early;
+    /* A command can go to the vendor in parts, each a node of its own; the last part is the command itself. */
+    bool is_part;
+    bool is_cut;         /* parts of it were submitted before the last one */
+    uint32_t open_parts; /* of those: not done */
     /* The helper's host command that waits only for this one: the thread that reports this one starts it
      * at once. DV_READY_REPORTED: too late for that. */
     struct dvk_node *_Atomic next_ready;
-    int32_t failure; /* status of a doomed node; 0: DV_STATUS_DEPENDENCY_FAILED */
+    _Atomic int32_t failure; /* status of a doomed node, or of a part that failed; 0: DV_STATUS_DEPENDENCY_FAILED */
     int32_t status;
-    /* A command can go to the vendor in parts, each a node of its own; the last part is the command itself. */
-    struct dvk_node *whole;       /* of a part: the command */
-    uint32_t parts;               /* of a command: submitted before the last one */
-    uint32_t open_parts;          /* of those: not done */
-    _Atomic int32_t part_failure; /* the error of a part that failed; 0: none did */
 };
 
 struct dvk_graph_backend {

@@ -336,8 +336,9 @@ static uint64_t cost(const struct dvk_node *node)
 
     if (!c->timing)
         return c->worker->other_cost_ns ? c->worker->other_cost_ns : OTHER_COST_START_NS;
-    if (c->expected_ns)
-        return c->expected_ns;
+    uint64_t part_ns = c->cut || c->node.is_part ? dvk_cut_expects(c) : 0;
+    if (part_ns)
+        return part_ns;
     if (!c->timing->cost_ns || c->compiles)
         return UNKNOWN_COST_NS;
     /* more work items take longer; fewer are not known to be quicker */
@@ -369,7 +370,7 @@ static void trace(struct dvk_command *c, uint64_t began_ns, uint64_t took_ns)
                                             .end_ns = began_ns + took_ns,
                                             .verdict = c->timing ? c->timing->verdict.kind : 0,
                                             .reason = c->timing ? c->timing->verdict.reason : DV_WHOLE_NO_REASON,
-                                            .is_part = c->node.whole || c->cut,
+                                            .is_part = c->node.is_part || c->cut,
                                             .name = traced_name(c)});
 }
 
@@ -377,7 +378,7 @@ static void measured(struct dvk_node *node, uint64_t began_ns, uint64_t took_ns)
 {
     struct dvk_command *c = command_of(node);
 
-    if (c->node.whole || c->cut) {
+    if (c->node.is_part || c->cut) {
         dvk_cut_measured(c, took_ns);
     } else if (c->timing && !c->compiles) {
         struct dvk_timing *timing = c->timing;

@@ -26,6 +26,8 @@ struct dvk_cut {
     double group_items;
     bool corrected;
     struct dvk_pace pace; /* of this launch */
+    uint32_t parts;       /* that were handed over */
+    uint64_t expected_ns; /* of the next part; 0: not known */
     uint64_t spent_ns;    /* by the parts that have been measured */
     cl_event first;       /* of the first part, if the queue profiles */
 };
@@ -42,7 +44,7 @@ static const struct dvw_clEnqueueNDRangeKernel *message_of(const struct dvk_comm
 
 static struct dvk_command *whole_of(struct dvk_command *c)
 {
-    return c->node.whole ? (struct dvk_command *)c->node.whole : c;
+    return c->node.is_part ? (struct dvk_command *)c->node.whole : c;
 }
 
 /* ---- what may be spent ---- */
@@ -317,11 +319,11 @@ bool dvk_cut_plan(struct dvk_command *c)
     wish.groups_left = cut->total - cut->next;
     wish.last_groups = cut->last;
     wish.units = units_of(c->queue->device);
-    wish.odd = c->node.parts % 2;
+    wish.odd = cut->parts % 2;
     /* 0: that was changed meanwhile */
     struct box box = box_at(cut, cut->next, part_ns ? dvk_cut_groups(&cut->pace, &wish) : wish.groups_left);
     cut->planned = groups_of(&box);
-    c->expected_ns = dvk_pace_expects(&cut->pace, (double)cut->planned * cut->group_items);
+    cut->expected_ns = dvk_pace_expects(&cut->pace, (double)cut->planned * cut->group_items);
     return true;
 }
 
@@ -361,7 +363,6 @@ static cl_int give_up(struct dvk_command *part, enum dv_whole_reason reason)
     leave_whole(launch, reason);
     dvk_cut_free(launch->cut);
     launch->cut = NULL;
-    launch->expected_ns = 0;
     return clEnqueueMarkerWithWaitList(dvk_command_queue(part), part->wait_count, part->waits, dvk_command_event(part));
 }
 
@@ -388,6 +389,7 @@ static int32_t submit_part(struct dvk_worker *w, struct dvk_command *c)
         w->cut_credit_ns -= PROBE_NS;
     cut->next += count;
     cut->last = count;
+    cut->parts++;
     count_part(launch);
     dvk_residency_submitted(launch);
     return CL_SUCCESS;
@@ -413,7 +415,6 @@ struct dvk_node *dvk_cut_next(struct dvk_node *node)
     c->timing = launch->timing;
     c->timing->refs++;
     c->items = (double)cut->planned * cut->group_items;
-    c->expected_ns = launch->expected_ns;
     c->compiles = dvk_timing_is_new(c->timing, cut->local,
                                     cut->corrected  ? DVK_FORM_CORRECTED
                                     : cut->next > 0 ? DVK_FORM_OFFSET
@@ -444,6 +445,13 @@ cl_int dvk_cut_submit_rest(struct dvk_command *c)
     count_part(c);
     c->compiles = false;
     return enqueue_groups(c, c, cut->next, left);
+}
+
+uint64_t dvk_cut_expects(const struct dvk_command *c)
+{
+    const struct dvk_command *launch = c->node.is_part ? (const struct dvk_command *)c->node.whole : c;
+
+    return launch->cut ? launch->cut->expected_ns : 0;
 }
 
 cl_event dvk_cut_first_event(const struct dvk_command *c)

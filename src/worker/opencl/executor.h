@@ -261,27 +261,26 @@ struct dvk_command {
     struct dvk_queue *queue;
     const struct dvk_message_info *info;
     cl_event event;
-    bool event_is_kept; /* by the launch whose first part this is */
-    cl_uint wait_count;
     cl_event *waits;
     struct dvk_mem *mems[DVK_KEPT];
-    uint32_t writes;         /* of those: a bit for each that the command writes */
     struct dvk_mem **listed; /* those of a command that takes a list */
+    cl_uint wait_count;
+    uint32_t writes; /* of mems: a bit for each that the command writes */
     uint32_t listed_count;
+    cl_int refused; /* the objects cannot all be resident: the error it fails with */
     struct dvk_kernel *kernel;
     struct dvk_arguments *arguments;
     struct dvk_timing *timing; /* kernels on leased devices */
     double items;              /* work items; of a part: its own */
     struct dvk_cut *cut;       /* of a launch that goes to the device in parts; NULL: it does not, so far */
-    bool stays_whole;          /* it cannot go in parts */
-    bool is_new;               /* no launch with its arguments was measured */
-    uint64_t expected_ns;      /* of a part; 0: as the timing says */
-    bool compiles;             /* perhaps: then its time does not predict the next run */
-    bool may_print;
-    struct dvk_use *uses; /* managed objects */
+    struct dvk_use *uses;      /* managed objects */
     uint32_t use_count, use_capacity;
+    bool stays_whole;   /* it cannot go in parts */
+    bool is_new;        /* no launch with its arguments was measured */
+    bool event_is_kept; /* by the launch whose first part this is */
+    bool compiles;      /* perhaps: then its time does not predict the next run */
+    bool may_print;
     bool holds;             /* its objects stay on the device for it */
-    cl_int refused;         /* the objects cannot all be resident: the error it fails with */
     uint64_t free_after;    /* arena offset to report as free, or 0 */
     _Atomic uint32_t *flag; /* in the arena, to clear when done, or NULL */
     alignas(8) uint8_t record[];
@@ -298,6 +297,9 @@ static inline cl_event *dvk_command_event(struct dvk_command *c)
 {
     return c->node.reports ? &c->event : NULL;
 }
+
+/* With the record of a small transfer it fits 512 bytes: a busy queue has thousands of them, and caches are small. */
+static_assert(sizeof(struct dvk_command) <= 392, "commands that take more of the caches");
 
 struct dvk_table {
     void **slots;
@@ -480,6 +482,8 @@ cl_int dvk_cut_submit_rest(struct dvk_command *c);
 void dvk_cut_earn(struct dvk_worker *w, uint32_t device, uint64_t took_ns);
 /* A part has been measured, or the rest. */
 void dvk_cut_measured(struct dvk_command *c, uint64_t took_ns);
+/* How long the next part of a launch in parts will take, as far as known; 0: not known. */
+uint64_t dvk_cut_expects(const struct dvk_command *c);
 /* The event with which a launch in parts began; NULL: it is not in parts. */
 cl_event dvk_cut_first_event(const struct dvk_command *c);
 void dvk_cut_free(struct dvk_cut *cut);

@@ -157,7 +157,7 @@ bool dvk_residency_admit(struct dvk_command *c)
 
     bool asked = room->evict_due || atomic_load(&room->evict_in);
 
-    if (!room->managed || c->refused || (c->holds && !(asked && c->node.parts)))
+    if (!room->managed || c->refused || (c->holds && !(asked && c->node.is_cut)))
         return true;
     if (c->use_count == 0 && !dvk_list_uses(c)) {
         c->refused = CL_OUT_OF_HOST_MEMORY;
@@ -306,7 +306,7 @@ static void let_parted_go(struct dvk_worker *w, uint32_t device)
     const struct dvk_gate *gate = &w->runtime->gates[device];
     struct dvk_command *c = (struct dvk_command *)TAILQ_FIRST(&gate->waiting);
 
-    if (!c || gate->flight.count > 0 || c->node.parts == 0 || !c->holds)
+    if (!c || gate->flight.count > 0 || !c->node.is_cut || !c->holds)
         return;
     for (uint32_t i = 0; i < c->use_count; i++)
         c->uses[i].root->in_use--;
