@@ -223,6 +223,7 @@ def test_same_through_divvy(program, path, reference, tmp_path):
         assert_same(program, again, actual)
 
 
+@only_long
 def test_most_kernels_can_be_sliced():
     """Of the programs that ran before."""
     if not coverage:
