@@ -234,9 +234,8 @@ struct dv_shm_kernel {
     _Atomic uint64_t launches;
     _Atomic uint64_t cut_launches; /* of those, launches in parts */
     _Atomic uint64_t parts;        /* of all of these */
-    _Atomic uint64_t longest_ns;   /* that a launch or part has taken */
     char name[DV_MAX_TRACED_NAME]; /* ends with a NUL */
-    uint8_t pad[16];
+    uint8_t pad[24];
 };
 static_assert(sizeof(struct dv_shm_kernel) == 128, "wire");
 

@@ -114,20 +114,24 @@ void dvk_sampler_unref(struct dvk_sampler *sampler)
     free(sampler);
 }
 
-bool dvk_vendor_kernel_hold(struct dvk_vendor_kernel *held, cl_kernel vendor, cl_uint count)
-{
-    held->kernel = vendor;
-    held->applied = calloc(count ? count : 1, sizeof *held->applied);
-    held->applied_made = calloc(count ? count : 1, sizeof *held->applied_made);
-    return held->applied && held->applied_made;
-}
-
 static void free_vendor_kernel(struct dvk_vendor_kernel *kernel)
 {
     if (kernel->kernel)
         clReleaseKernel(kernel->kernel);
     free(kernel->applied);
     free(kernel->applied_made);
+}
+
+bool dvk_vendor_kernel_hold(struct dvk_vendor_kernel *held, cl_kernel vendor, cl_uint count)
+{
+    held->kernel = vendor;
+    held->applied = calloc(count ? count : 1, sizeof *held->applied);
+    held->applied_made = calloc(count ? count : 1, sizeof *held->applied_made);
+    if (held->applied && held->applied_made)
+        return true;
+    free_vendor_kernel(held);
+    *held = (struct dvk_vendor_kernel){0};
+    return false;
 }
 
 void dvk_kernel_unref(struct dvk_kernel *kernel)

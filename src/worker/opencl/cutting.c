@@ -13,7 +13,7 @@
 #define SIZE_MAX_CUT ((size_t)INT32_MAX)
 /* No global id beyond this is reached by an offset: see cut_prelude.h. */
 #define OFFSET_SAFE_MAX UINT16_MAX
-/* Where the vendor does not say which local size it takes. */
+/* Where the program leaves the local size open. */
 #define LOCAL_ITEMS_MAX 256
 
 struct dvk_cut {
@@ -69,10 +69,10 @@ void dvk_cut_earn(struct dvk_worker *w, uint32_t device, uint64_t took_ns)
 
 /* ---- whether a launch can be cut ---- */
 
-/* With the local size that the vendor would take, as far as it says; the program left it open. */
+/* The program left the local size open: the kernel's own, or one that divides the range. */
 static void choose_local(const struct dvk_command *c, struct dvk_cut *cut)
 {
-    size_t required[3] = {0}, most = LOCAL_ITEMS_MAX, multiple = 1;
+    size_t required[3] = {0}, most = LOCAL_ITEMS_MAX;
     cl_device_id device = c->queue->device->vendor;
     cl_kernel kernel = c->kernel->vendor;
 
@@ -82,8 +82,6 @@ static void choose_local(const struct dvk_command *c, struct dvk_cut *cut)
         return;
     }
     clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, NULL);
-    clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, sizeof multiple, &multiple,
-                             NULL);
     if (most > LOCAL_ITEMS_MAX)
         most = LOCAL_ITEMS_MAX;
     /* the largest divisors, in the first dimension first: every group has the same size */
@@ -425,26 +423,21 @@ struct dvk_node *dvk_cut_next(struct dvk_node *node)
 cl_int dvk_cut_submit_rest(struct dvk_command *c)
 {
     struct dvk_cut *cut = c->cut;
-    uint64_t left = cut->total - cut->next;
 
-    if (cut->next == 0) { /* it turned out to be short: the program's own launch */
-        cl_int error = dvk_arguments_apply(&c->kernel->as_is, c->arguments);
-        const struct dvw_clEnqueueNDRangeKernel *m = message_of(c);
-        dvk_cut_free(cut);
-        c->cut = NULL;
-        if (error != CL_SUCCESS)
-            return error;
-        return clEnqueueNDRangeKernel(dvk_command_queue(c), c->kernel->vendor, m->work_dim,
-                                      m->has_global_work_offset ? (const size_t *)m->global_work_offset : NULL,
-                                      (const size_t *)m->global_work_size,
-                                      m->has_local_work_size ? (const size_t *)m->local_work_size : NULL, c->wait_count,
-                                      c->waits, dvk_command_event(c));
-    }
     if (c->kernel->listed)
         atomic_fetch_add_explicit(&c->kernel->listed->cut_launches, 1, memory_order_relaxed);
     count_part(c);
     c->compiles = false;
-    return enqueue_groups(c, c, cut->next, left);
+    return enqueue_groups(c, c, cut->next, cut->total - cut->next);
+}
+
+bool dvk_cut_is_begun(struct dvk_command *c)
+{
+    if (c->cut && c->cut->next > 0)
+        return true;
+    dvk_cut_free(c->cut); /* it turned out to be short */
+    c->cut = NULL;
+    return false;
 }
 
 uint64_t dvk_cut_expects(const struct dvk_command *c)

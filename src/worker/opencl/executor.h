@@ -476,7 +476,9 @@ void dvk_cut_start(struct dvk_worker *w);
 bool dvk_cut_plan(struct dvk_command *c);
 /* The next part as a command of its own, or NULL: the rest goes at once. */
 struct dvk_node *dvk_cut_next(struct dvk_node *node);
-/* Hands the rest of a launch in parts to the vendor. */
+/* Whether parts of a launch were handed to the vendor. Otherwise it goes as the program enqueued it. */
+bool dvk_cut_is_begun(struct dvk_command *c);
+/* Hands the rest of such a launch to the vendor. */
 cl_int dvk_cut_submit_rest(struct dvk_command *c);
 /* Commands took so long on the device: a part of it may go into finding out how long kernels are. */
 void dvk_cut_earn(struct dvk_worker *w, uint32_t device, uint64_t took_ns);

@@ -273,7 +273,7 @@ int32_t dvk_submit_clEnqueueNDRangeKernel(struct dvk_worker *w, struct dvk_comma
 
     if (c->kernel->listed)
         atomic_fetch_add_explicit(&c->kernel->listed->launches, 1, memory_order_relaxed);
-    if (c->cut)
+    if (dvk_cut_is_begun(c))
         return dvk_cut_submit_rest(c);
     cl_int error = dvk_arguments_apply(&c->kernel->as_is, c->arguments);
     if (error != CL_SUCCESS)
