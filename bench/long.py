@@ -3,18 +3,22 @@ alone: what slicing them gives the others, and what it costs."""
 import argparse
 import json
 import os
+import pathlib
+import re
 import sys
 
 import harness
 from sharing import latency
 from sharing.trial import NS_PER_MS, NS_PER_S, SETTLE_S, Place, Side, Tenant, Trial, Work
 
-GROUPS = 1024
 REQUEST_LOAD = 20
+SHARES_FROM_S = 3   # the kernels are known
+US_PER_BIN = 100_000
+TRACK = re.compile(r"session \d+ runs: .* \((\w+)\)$")
 ADDED_MS, KEEPS, ALONE_COST, SHORT_COST = 5, 0.95, 1.02, 1.01
 SETTING = """\
 The device is PoCL with one thread, pinned to core 0; tenants, divvyd and the other threads of the workers are on core
-1. Kernels have 1024 work-groups. never and auto are slice-kernels of the device: with never, a kernel that runs is
+1. Kernels have 16 to 1024 work-groups. never and auto are slice-kernels of the device: with never, a kernel that runs is
 waited for. Requests take 2 ms of the device, come at random times and need 20 % of it."""
 
 
@@ -33,10 +37,13 @@ def slicing(mode):
     return f"slice-kernels: {mode}"
 
 
+def kernels(kernel_ms):
+    """Every work-group writes a value that is checked, so that short kernels, of which there are many, have fewer."""
+    return Work(kernel_ms, groups=min(1024, max(16, 8 * kernel_ms)), depth=2 if kernel_ms > 100 else None)
+
+
 def batch(kernel_ms, count):
-    depth = 2 if kernel_ms > 100 else None
-    return [Tenant(f"batch{i}", None, Work(kernel_ms, groups=GROUPS, depth=depth), **{"class": "batch"})
-            for i in range(count)]
+    return [Tenant(f"batch{i}", None, kernels(kernel_ms), **{"class": "batch"}) for i in range(count)]
 
 
 def responses(trial):
@@ -105,37 +112,57 @@ class Bench:
     # ---- shares ----
 
     def shares(self):
-        """Of what divvyd charges, over windows of a second, sampled ten times a second."""
+        """Of the device time of slices and kernels that a timeline shows, over windows of a second, ten each second."""
         figures = []
         for count in self.plan.shares:
             lengths = [1000, 100, 1]
-            tenants = [Tenant(f"t{i}", 1 / count, Work(lengths[i % 3], groups=GROUPS,
-                                                       depth=2 if lengths[i % 3] > 100 else None))
-                       for i in range(count)]
+            tenants = [Tenant(f"t{i}", 1 / count, kernels(lengths[i % 3])) for i in range(count)]
             within = harness.Figure(f"long_shares_{count}", f"{count} tenants, kernels of 1 s, 100 ms, 1 ms: windows of "
                                     "a second within 2 points", (">=", 99), "%")
             for _ in range(self.plan.repetitions):
-                sampled = {mode: self.sample(tenants, mode, count) for mode in ("never", "auto")}
-                within.add_round([sampled["auto"]], [sampled["never"]], [sampled["auto"]])
+                whole, sliced = (self.within(tenants, mode) for mode in ("never", "auto"))
+                within.add_round([sliced], [whole], [sliced])
             figures.append(within)
         return self.finish("shares of equal tenants", figures)
 
-    def sample(self, tenants, mode, count):
+    def within(self, tenants, mode):
         """Percent of the windows of the tenant that is off most often."""
-        errors = {tenant.name: [] for tenant in tenants}
+        path = pathlib.Path(self.place.scratch.dir) / "timeline.json"
 
         def during(trial):
-            at = 4.0   # kernels are known, and the first window is over
-            while at < trial.seconds - 0.5:
-                trial.sleep_until(at)
-                for tenant in json.loads(trial.side.divvy("tenants", "--json"))["tenants"]:
-                    for there in tenant["devices"]:
-                        if tenant["tenant"] in errors and there["share_1s_ppm"] is not None:
-                            errors[tenant["tenant"]].append(abs(there["share_1s_ppm"] / 1e4 - 100 / count))
-                at += 0.1
+            trial.sleep_until(SHARES_FROM_S)
+            trial.side.divvy("trace", "-o", str(path), "--for", f"{self.plan.shares_s}s")
 
-        self.trial(tenants, self.plan.shares_s, mode, during=during)
-        return min(100 * sum(error <= 2 for error in list_) / max(1, len(list_)) for list_ in errors.values())
+        self.trial(tenants, SHARES_FROM_S + self.plan.shares_s + 0.5, mode, during=during)
+        bins = device_time(json.loads(path.read_text())["traceEvents"], [tenant.name for tenant in tenants],
+                           self.plan.shares_s)
+        path.unlink()
+        right = [0] * len(tenants)
+        ends = range(10, len(bins[0]) + 1)
+        for end in ends:
+            used = [sum(of_tenant[end - 10:end]) for of_tenant in bins]
+            for index, tenant in enumerate(tenants):
+                right[index] += abs(used[index] / sum(used) - tenant.entitled) <= 0.02
+        return 100 * min(right) / len(ends)
+
+
+def device_time(events, names, seconds):
+    """By tenant and tenth of a second."""
+    tracks = {}
+    for event in events:
+        track = TRACK.match(event["args"].get("name", "")) if event["ph"] == "M" else None
+        if track:
+            tracks[event["tid"]] = names.index(track.group(1))
+    ran = [(event["ts"], event["dur"], tracks[event["tid"]]) for event in events
+           if event["ph"] == "X" and event["tid"] in tracks]
+    start = min(begun for begun, _, _ in ran)
+    bins = [[0.0] * (10 * seconds - 1) for _ in names]
+    for begun, took, tenant in ran:
+        for index in range(int((begun - start) // US_PER_BIN), int((begun + took - start) // US_PER_BIN) + 1):
+            if index < len(bins[tenant]):
+                low = start + index * US_PER_BIN
+                bins[tenant][index] += max(0, min(begun + took, low + US_PER_BIN) - max(begun, low))
+    return bins
 
 
 def rate(trial, tenant):
