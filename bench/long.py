@@ -131,7 +131,8 @@ class Bench:
 
         def during(trial):
             trial.sleep_until(SHARES_FROM_S)
-            trial.side.divvy("trace", "-o", str(path), "--for", f"{self.plan.shares_s}s")
+            trial.side.divvy("trace", "-o", str(path), "--for", f"{self.plan.shares_s}s",
+                             timeout_s=self.plan.shares_s + 20)
 
         self.trial(tenants, SHARES_FROM_S + self.plan.shares_s + 0.5, mode, during=during)
         bins = device_time(json.loads(path.read_text())["traceEvents"], [tenant.name for tenant in tenants],

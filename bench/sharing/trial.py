@@ -201,10 +201,10 @@ class Side:
             return [harness.divvy_command(), "run", *self.tenants[tenant_index].run_options(), "--"]
         return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", harness.divvy_command(), "run", "--"]
 
-    def divvy(self, *arguments):
+    def divvy(self, *arguments, timeout_s=20):
         """The command-line tool, as the operator; returns when the command has returned."""
         done = subprocess.run([harness.divvy_command(), *arguments], env=self.environment(),
-                              capture_output=True, text=True, timeout=20)
+                              capture_output=True, text=True, timeout=timeout_s)
         if done.returncode:
             raise harness.Failure(f"divvy {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

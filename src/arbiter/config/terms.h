@@ -23,7 +23,7 @@ enum dvd_slice_kernels {
     DV_SLICE_KERNELS_ALWAYS = 2, /* all of them, in parts as small as a work-group: for tests */
     DV_SLICE_KERNELS_COUNT
 };
-#define DV_SLICE_KERNELS_USUAL DV_SLICE_KERNELS_NEVER
+#define DV_SLICE_KERNELS_USUAL DV_SLICE_KERNELS_AUTO
 
 /* A tenant's share and memory, and how far it may raise them. */
 struct dvd_tenant_terms {

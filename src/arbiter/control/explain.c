@@ -82,8 +82,8 @@ static void explain_holder(const struct dvd_lease *lease, const struct dvd_lease
         explain_moved(lease, holder, name, for_operator, held, reason);
     } else if (s->recalled && now - s->recalled_at > DV_NS_PER_S) {
         snprintf(reason->because, sizeof reason->because,
-                 "%s has used the device for %s and was asked to give it back %s ago: a kernel that runs cannot be "
-                 "interrupted",
+                 "%s has used the device for %s and was asked to give it back %s ago: a kernel that runs whole "
+                 "cannot be interrupted",
                  name, format_time(text, held), format_time(recalled, now - s->recalled_at));
         snprintf(reason->to_change, sizeof reason->to_change,
                  "wait, end that session (divvy end), or set `deadlines` in divvy.yaml");
