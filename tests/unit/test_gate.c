@@ -22,6 +22,7 @@ static struct command *commands[COMMANDS]; /* each until it is reported */
 static _Atomic pid_t submitted_by[COMMANDS];
 static int divvyd;
 static uint64_t serial;
+static atomic_int held_up_from = COMMANDS; /* commands from this number on are not ready */
 
 /* ---- an API that does nothing ---- */
 
@@ -39,6 +40,11 @@ static uint64_t cost(const struct dvk_node *node)
 
 static bool admit(struct dvk_gate *gate, struct dvk_node *node)
 {
+    bool ready = ((struct command *)node)->number < atomic_load(&held_up_from);
+
+    dvk_gate_hold_up(gate, !ready);
+    if (!ready)
+        return false;
     if (!dvk_gate_admit(&runtime, gate, cost(node), ((struct command *)node)->quick))
         return false;
     dvk_gate_passed(&runtime, gate);
@@ -271,6 +277,32 @@ static void the_vendors_thread_gives_back_where_the_program_pauses(void **state)
     assert_in_range(given_back, ROUNDS / 2 + 1, ROUNDS);
 }
 
+static void run_one(void *number)
+{
+    int i = *(int *)number;
+
+    grant_when_asked();
+    await_submission(i);
+    dvk_graph_report(&commands[i]->node, 0);
+    assert_int_equal(peer_hear(divvyd), DV_LEASE_RELEASE);
+}
+
+/* Others have the device while a command that waits cannot run; it asks for it again. */
+static void a_command_that_is_held_up_keeps_no_device(void **state)
+{
+    int first = 0, second = 1;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        atomic_store(&held_up_from, second);
+        enqueue(2, true);
+        play(run_one, &first);
+        assert_int_equal(atomic_load(&submitted_by[second]), 0);
+        atomic_store(&held_up_from, COMMANDS);
+        dvk_graph_open_gate(&runtime.graph, &runtime.gates[0]);
+        play(run_one, &second);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(but_it_leaves_many_commands_to_the_main_thread, set_up, tear_down),
         cmocka_unit_test_setup_teardown(and_what_must_be_compiled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_vendors_thread_gives_back_where_the_program_pauses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_command_that_is_held_up_keeps_no_device, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
