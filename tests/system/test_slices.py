@@ -81,6 +81,18 @@ def test_a_trace_shows_slices(program, tmp_path):
         assert all(kernel["args"]["slice"] and kernel["args"]["sliceable"] == "free" for kernel in seen)
 
 
+@pytest.mark.parametrize("path", list(divvytest.DATA_PATHS))
+def test_profiles_of_slices_do_not_count_the_time_of_a_compiler(program, path):
+    """A driver may compile a kernel again for the second slice. Programs that tune themselves by profiles, such as
+    hashcat, would refuse a kernel that takes so long."""
+    with divvytest.Daemon(always(path)) as daemon:
+        done = daemon.run([program("lasting"), "measure"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = ([float(ms) for ms in line.split()] for line in done.stdout.splitlines()[:2])
+    assert first[0] > 500, "no compiler was waited for"
+    assert first[1] < 100 and second[1] < 100
+
+
 def test_a_reload_decides_for_running_programs(program):
     with divvytest.Daemon(ALWAYS) as daemon, running(daemon, [program("compute"), "1", "30"]) as child:
         with open(os.path.join(daemon.home, "config.yaml"), "w") as config:

@@ -98,10 +98,7 @@ static void publish_times(struct dvk_command *c)
     struct dv_shm_event *slot = dvk_command_event_slot(c);
     cl_ulong submit = 0, start = 0, end = 0;
 
-    cl_event first = dvk_cut_first_event(c) ? dvk_cut_first_event(c) : c->event;
-
-    clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_SUBMIT, sizeof submit, &submit, NULL);
-    clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL);
+    dvk_cut_began(c, &submit, &start);
     clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
     cl_ulong queued = atomic_load(&slot->queued_ns);
     if (submit < queued)

@@ -29,7 +29,13 @@ struct dvk_cut {
     uint32_t parts;       /* that were handed over */
     uint64_t expected_ns; /* of the next part; 0: not known */
     uint64_t spent_ns;    /* by the parts that have been measured */
-    cl_event first;       /* of the first part, if the queue profiles */
+    bool compiled;        /* perhaps: some part of it */
+    uint32_t form;        /* of the next part */
+    /* If the queue profiles: the part since which the driver has not compiled. When there was one before: when the
+     * launch was handed over and began, and how long its parts before the anchor took. */
+    cl_event anchor;
+    uint64_t since_anchor_ns; /* by the parts after it that have been measured */
+    cl_ulong submitted, began, took_before;
 };
 
 /* A box of groups. */
@@ -219,8 +225,8 @@ void dvk_cut_free(struct dvk_cut *cut)
 {
     if (!cut)
         return;
-    if (cut->first)
-        clReleaseEvent(cut->first);
+    if (cut->anchor)
+        clReleaseEvent(cut->anchor);
     free(cut);
 }
 
@@ -251,6 +257,26 @@ static struct box box_at(const struct dvk_cut *cut, uint64_t next, uint64_t most
 static uint64_t groups_of(const struct box *box)
 {
     return box->count[0] * box->count[1] * box->count[2];
+}
+
+/* The range of a launch over these groups. */
+static void range_of(const struct dvk_cut *cut, const struct box *box, size_t offset[3], size_t global[3])
+{
+    for (int d = 0; d < 3; d++) {
+        size_t at = (size_t)box->at[d] * cut->local[d], size = (size_t)box->count[d] * cut->local[d];
+        offset[d] = cut->offset[d] + at;
+        global[d] = size < cut->global[d] - at ? size : cut->global[d] - at;
+    }
+    if (cut->corrected)
+        dvk_cut_offsets(cut->dims, cut->groups, box->at, offset);
+}
+
+static uint32_t form_of(const struct dvk_cut *cut, const struct box *box)
+{
+    size_t offset[3], global[3];
+
+    range_of(cut, box, offset, global);
+    return dvk_timing_form(offset, global) | (cut->corrected ? DVK_FORM_CORRECTED : 0);
 }
 
 /* What is left of the slice when the commands in flight have ended; 0: nothing. */
@@ -321,6 +347,10 @@ bool dvk_cut_plan(struct dvk_command *c)
     /* 0: that was changed meanwhile */
     struct box box = box_at(cut, cut->next, part_ns ? dvk_cut_groups(&cut->pace, &wish) : wish.groups_left);
     cut->planned = groups_of(&box);
+    cut->form = form_of(cut, &box);
+    /* the driver compiles: how long the parts before it took is known first */
+    if (c->node.open_parts > 0 && !dvk_timing_knows(c->timing, cut->local, cut->form))
+        return false;
     cut->expected_ns = dvk_pace_expects(&cut->pace, (double)cut->planned * cut->group_items);
     return true;
 }
@@ -333,13 +363,7 @@ static cl_int enqueue_groups(struct dvk_command *on, struct dvk_command *launch,
     struct box box = box_at(cut, next, count);
     size_t offset[3], global[3];
 
-    for (int d = 0; d < 3; d++) {
-        size_t at = (size_t)box.at[d] * cut->local[d], size = (size_t)box.count[d] * cut->local[d];
-        offset[d] = cut->offset[d] + at;
-        global[d] = size < cut->global[d] - at ? size : cut->global[d] - at;
-    }
-    if (cut->corrected)
-        dvk_cut_offsets(cut->dims, cut->groups, box.at, offset);
+    range_of(cut, &box, offset, global);
     cl_int error = dvk_arguments_apply(kernel, launch->arguments);
     if (error != CL_SUCCESS)
         return error;
@@ -364,6 +388,49 @@ static cl_int give_up(struct dvk_command *part, enum dv_whole_reason reason)
     return clEnqueueMarkerWithWaitList(dvk_command_queue(part), part->wait_count, part->waits, dvk_command_event(part));
 }
 
+static bool is_profiled(const struct dvk_command *launch)
+{
+    return launch->queue->profiling && launch->node.event;
+}
+
+static cl_ulong time_of(cl_event event, cl_profiling_info what)
+{
+    cl_ulong ns = 0;
+
+    clGetEventProfilingInfo(event, what, sizeof ns, &ns, NULL);
+    return ns;
+}
+
+/* The driver compiles for a part. Programs that measure themselves would take that for the kernel's time, so the launch
+ * begins at this part, less what the parts before it took; these are complete. */
+static void note_anchor(struct dvk_cut *cut)
+{
+    if (!cut->anchor)
+        return;
+    if (!cut->began) {
+        cut->submitted = time_of(cut->anchor, CL_PROFILING_COMMAND_SUBMIT);
+        cut->began = time_of(cut->anchor, CL_PROFILING_COMMAND_START);
+    }
+    cut->took_before += time_of(cut->anchor, CL_PROFILING_COMMAND_END) -
+                        time_of(cut->anchor, CL_PROFILING_COMMAND_START) + cut->since_anchor_ns;
+    cut->since_anchor_ns = 0;
+    clReleaseEvent(cut->anchor);
+    cut->anchor = NULL;
+}
+
+void dvk_cut_began(const struct dvk_command *c, cl_ulong *submit, cl_ulong *start)
+{
+    const struct dvk_cut *cut = c->cut;
+    cl_event event = cut && cut->anchor ? cut->anchor : c->event;
+
+    *submit = time_of(event, CL_PROFILING_COMMAND_SUBMIT);
+    *start = time_of(event, CL_PROFILING_COMMAND_START);
+    if (cut && cut->began) {
+        *submit = cut->submitted;
+        *start = *start > cut->began + cut->took_before ? *start - cut->took_before : cut->began;
+    }
+}
+
 static int32_t submit_part(struct dvk_worker *w, struct dvk_command *c)
 {
     struct dvk_command *launch = whole_of(c);
@@ -379,8 +446,9 @@ static int32_t submit_part(struct dvk_worker *w, struct dvk_command *c)
         return error;
     if (cut->next == 0 && launch->node.event)
         dvk_command_is_submitted(launch);
-    if (cut->next == 0 && c->queue->profiling && launch->node.event && c->event) {
-        cut->first = c->event;
+    if ((cut->next == 0 || c->compiles) && is_profiled(launch) && c->event) {
+        note_anchor(cut);
+        cut->anchor = c->event;
         c->event_is_kept = true;
     }
     if (!cut->pace.sure)
@@ -413,10 +481,7 @@ struct dvk_node *dvk_cut_next(struct dvk_node *node)
     c->timing = launch->timing;
     c->timing->refs++;
     c->items = (double)cut->planned * cut->group_items;
-    c->compiles = dvk_timing_is_new(c->timing, cut->local,
-                                    cut->corrected  ? DVK_FORM_CORRECTED
-                                    : cut->next > 0 ? DVK_FORM_OFFSET
-                                                    : DVK_FORM_WHOLE);
+    c->compiles = dvk_timing_is_new(c->timing, cut->local, cut->form) || (cut->next == 0 && launch->compiles);
     return &c->node;
 }
 
@@ -427,7 +492,9 @@ cl_int dvk_cut_submit_rest(struct dvk_command *c)
     if (c->kernel->listed)
         atomic_fetch_add_explicit(&c->kernel->listed->cut_launches, 1, memory_order_relaxed);
     count_part(c);
-    c->compiles = false;
+    c->compiles = dvk_timing_is_new(c->timing, cut->local, cut->form);
+    if (c->compiles && is_profiled(c))
+        note_anchor(cut);
     return enqueue_groups(c, c, cut->next, cut->total - cut->next);
 }
 
@@ -447,11 +514,6 @@ uint64_t dvk_cut_expects(const struct dvk_command *c)
     return launch->cut ? launch->cut->expected_ns : 0;
 }
 
-cl_event dvk_cut_first_event(const struct dvk_command *c)
-{
-    return c->cut ? c->cut->first : NULL;
-}
-
 /* ---- what parts take ---- */
 
 void dvk_cut_measured(struct dvk_command *c, uint64_t took_ns)
@@ -468,7 +530,10 @@ void dvk_cut_measured(struct dvk_command *c, uint64_t took_ns)
         dvk_pace_note(&cut->pace, items, took_ns);
     }
     cut->spent_ns += took_ns;
-    if (c != launch)
+    if (!c->event_is_kept)
+        cut->since_anchor_ns += took_ns;
+    cut->compiled |= c->compiles;
+    if (c != launch || cut->compiled)
         return;
     timing->cost_ns = cut->spent_ns ? cut->spent_ns : 1;
     timing->items = c->items;

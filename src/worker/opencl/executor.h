@@ -209,9 +209,9 @@ struct dvk_arguments {
 /* The measured time of a kernel. It outlives the kernel while commands refer to it. */
 struct dvk_timing {
     uint32_t refs;
-    uint64_t cost_ns;         /* 0: not known yet */
-    double items;             /* work items of the measured runs */
-    size_t local_sizes[8][4]; /* seen, with the form (enum dvk_form): the first run with a new one can compile */
+    uint64_t cost_ns;          /* 0: not known yet */
+    double items;              /* work items of the measured runs */
+    size_t local_sizes[16][4]; /* of recent launches, with their form: the first run with a new one can compile */
     uint32_t local_count;
     struct dvk_pace pace;
     struct dvk_verdict verdict; /* of the kernel, for traces */
@@ -220,8 +220,10 @@ struct dvk_timing {
     char name[DV_MAX_TRACED_NAME]; /* of the kernel, for traces */
 };
 
-/* Forms of a kernel that a driver may compile for each local size. */
-enum dvk_form { DVK_FORM_WHOLE, DVK_FORM_OFFSET, DVK_FORM_CORRECTED };
+/* Forms of a kernel that a driver may compile for each local size: bits. */
+#define DVK_FORM_OFFSET UINT32_C(1) /* some global offset is not 0 */
+#define DVK_FORM_WIDE UINT32_C(2)   /* the range is wide in some dimension */
+#define DVK_FORM_CORRECTED UINT32_C(4)
 
 /* An argument in a kernel's signature. */
 struct dvk_parameter {
@@ -277,7 +279,7 @@ struct dvk_command {
     uint32_t use_count, use_capacity;
     bool stays_whole;   /* it cannot go in parts */
     bool is_new;        /* no launch with its arguments was measured */
-    bool event_is_kept; /* by the launch whose first part this is */
+    bool event_is_kept; /* by the launch of which this is a part */
     bool compiles;      /* perhaps: then its time does not predict the next run */
     bool may_print;
     bool holds;             /* its objects stay on the device for it */
@@ -465,8 +467,12 @@ struct dvk_timing *dvk_timing_new(cl_kernel kernel);
 void dvk_timing_unref(struct dvk_timing *timing);
 /* Whether none of the recent launches had these values as arguments. */
 bool dvk_timing_is_new_value(struct dvk_timing *timing, const struct dvk_arguments *arguments);
-/* Whether the kernel has not run with this local size in this form before: then it may have to be compiled. */
-bool dvk_timing_is_new(struct dvk_timing *timing, const size_t local[3], enum dvk_form form);
+/* The form of a launch over this range, without DVK_FORM_CORRECTED. */
+uint32_t dvk_timing_form(const size_t offset[3], const size_t global[3]);
+/* Whether the kernel has run with this local size in this form before. Otherwise it may have to be compiled. */
+bool dvk_timing_knows(const struct dvk_timing *timing, const size_t local[3], uint32_t form);
+/* The same, and from now on it has. */
+bool dvk_timing_is_new(struct dvk_timing *timing, const size_t local[3], uint32_t form);
 
 /* ---- cutting.c ---- */
 /* The worker may find out how long kernels are. */
@@ -486,8 +492,8 @@ void dvk_cut_earn(struct dvk_worker *w, uint32_t device, uint64_t took_ns);
 void dvk_cut_measured(struct dvk_command *c, uint64_t took_ns);
 /* How long the next part of a launch in parts will take, as far as known; 0: not known. */
 uint64_t dvk_cut_expects(const struct dvk_command *c);
-/* The event with which a launch in parts began; NULL: it is not in parts. */
-cl_event dvk_cut_first_event(const struct dvk_command *c);
+/* When a command that is complete was handed over and began, from its vendor events. */
+void dvk_cut_began(const struct dvk_command *c, cl_ulong *submit, cl_ulong *start);
 void dvk_cut_free(struct dvk_cut *cut);
 
 /* ---- queries.c ---- */

@@ -221,17 +221,20 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
 /* The command's time counts for the kernel, unless it may include compilation. */
 static void note_timing(struct dvk_command *c, struct dvk_kernel *kernel, const struct dvw_clEnqueueNDRangeKernel *m)
 {
-    static const size_t none[3];
-    const size_t *local = m->has_local_work_size ? (const size_t *)m->local_work_size : none;
+    size_t local[3] = {0}, offset[3] = {0}, global[3] = {0};
     struct dvk_timing *timing = kernel->timing;
 
     if (!timing && !(timing = kernel->timing = dvk_timing_new(kernel->vendor)))
         return;
     c->items = 1;
-    for (uint32_t i = 0; m->has_global_work_size && i < m->work_dim; i++)
-        c->items *= (double)m->global_work_size[i];
+    for (uint32_t i = 0; i < m->work_dim; i++) {
+        global[i] = m->has_global_work_size ? m->global_work_size[i] : 1;
+        local[i] = m->has_local_work_size ? m->local_work_size[i] : 0;
+        offset[i] = m->has_global_work_offset ? m->global_work_offset[i] : 0;
+        c->items *= (double)global[i];
+    }
     timing->verdict = kernel->verdict;
-    c->compiles = dvk_timing_is_new(timing, local, DVK_FORM_WHOLE);
+    c->compiles = dvk_timing_is_new(timing, local, dvk_timing_form(offset, global));
     timing->refs++;
     c->timing = timing;
 }

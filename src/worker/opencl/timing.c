@@ -42,15 +42,40 @@ bool dvk_timing_is_new_value(struct dvk_timing *timing, const struct dvk_argumen
     return true;
 }
 
-bool dvk_timing_is_new(struct dvk_timing *timing, const size_t local[3], enum dvk_form form)
+/* PoCL compiles a variant of a kernel for narrower ranges. */
+#define WIDE 65535
+
+uint32_t dvk_timing_form(const size_t offset[3], const size_t global[3])
+{
+    uint32_t form = 0;
+
+    for (int d = 0; d < 3; d++) {
+        if (offset[d] != 0)
+            form |= DVK_FORM_OFFSET;
+        if (global[d] >= WIDE)
+            form |= DVK_FORM_WIDE;
+    }
+    return form;
+}
+
+bool dvk_timing_knows(const struct dvk_timing *timing, const size_t local[3], uint32_t form)
 {
     enum { MOST = sizeof timing->local_sizes / sizeof timing->local_sizes[0] };
     const size_t wanted[4] = {local[0], local[1], local[2], form};
 
-    for (uint32_t i = 0; i < timing->local_count; i++)
+    for (uint32_t i = 0; i < timing->local_count && i < MOST; i++)
         if (memcmp(timing->local_sizes[i], wanted, sizeof wanted) == 0)
-            return false;
-    if (timing->local_count < MOST)
-        memcpy(timing->local_sizes[timing->local_count++], wanted, sizeof wanted);
+            return true;
+    return false;
+}
+
+bool dvk_timing_is_new(struct dvk_timing *timing, const size_t local[3], uint32_t form)
+{
+    enum { MOST = sizeof timing->local_sizes / sizeof timing->local_sizes[0] };
+    const size_t new[4] = {local[0], local[1], local[2], form};
+
+    if (dvk_timing_knows(timing, local, form))
+        return false;
+    memcpy(timing->local_sizes[timing->local_count++ % MOST], new, sizeof new);
     return true;
 }

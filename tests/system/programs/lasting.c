@@ -1,16 +1,22 @@
 /* A tenant with kernels that take long, in many work-groups.
  *
- *     lasting run SECONDS [MIB]   launches one kernel after the other over a buffer; prints "ready" when the first is
- * over lasting order               launches in an out-of-order queue, profiled, with objects that are released while
- * they run; prints the results lasting print               a kernel that prints a line in each work-group
+ *     lasting run SECONDS [MIB]  launches over a buffer, one by one;
+ *                                prints "ready" when the first is over
+ *     lasting order              launches in an out-of-order queue,
+ *                                releases objects while they run
+ *     lasting print              a kernel in which each group prints
+ *     lasting measure            a kernel that drivers compile for long;
+ *                                prints the milliseconds of two launches
+ *                                by the clock and by their profiles
  *
- * Each kernel takes some 300 ms on one core. Exit code 0: everything was right. */
+ * Exit code 0: everything was right. */
 #include "check.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #define GROUPS 256u
-#define ROUNDS 800000u
+#define ROUNDS 800000u /* some 300 ms on one core */
 #define LINES 64u
 
 static const char *const source =
@@ -170,6 +176,48 @@ static void print(struct dv_test *test)
     CHECK_CL(clReleaseProgram(program));
 }
 
+/* ---- measure ---- */
+
+/* No driver has it in a cache. */
+static char *slow_to_compile(void)
+{
+    enum { STATEMENTS = 500 };
+    char *text = malloc(STATEMENTS * 64 + 1024), *end = text;
+
+    REQUIRE(text);
+    end += sprintf(end, "kernel void slow(global uint *data) {\n    uint v = get_global_id(0) + %lldu;\n",
+                   (long long)(time(NULL) * 1000 + getpid()) % 1000000007);
+    for (unsigned i = 0; i < STATEMENTS; i++)
+        end += sprintf(end, "    v = v * %uu + (v >> %u);\n", 2 * i + 1, i % 31 + 1);
+    sprintf(end, "    data[get_global_id(0)] = v;\n}\n");
+    return text;
+}
+
+static void measure(struct dv_test *test)
+{
+    char *text = slow_to_compile();
+    cl_program program = dv_test_build(test, text, "");
+    cl_kernel kernel = dv_test_kernel(program, "slow");
+    cl_mem buffer = dv_test_buffer(test, 0, LINES * sizeof(cl_uint), NULL);
+    const size_t lines = LINES;
+
+    CHECK_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    for (unsigned i = 0; i < 2; i++) {
+        double begin = dv_test_now_s();
+        cl_event event;
+        REQUIRE_CL(clEnqueueNDRangeKernel(test->ooo_queue, kernel, 1, NULL, &lines, &one, 0, NULL, &event));
+        REQUIRE_CL(clWaitForEvents(1, &event));
+        printf("%.1f %.1f\n", (dv_test_now_s() - begin) * 1e3,
+               (double)(when(event, CL_PROFILING_COMMAND_END) - when(event, CL_PROFILING_COMMAND_START)) / 1e6);
+        CHECK(when(event, CL_PROFILING_COMMAND_SUBMIT) <= when(event, CL_PROFILING_COMMAND_START));
+        CHECK_CL(clReleaseEvent(event));
+    }
+    CHECK_CL(clReleaseMemObject(buffer));
+    CHECK_CL(clReleaseKernel(kernel));
+    CHECK_CL(clReleaseProgram(program));
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
     struct dv_test test = dv_test_setup();
@@ -181,6 +229,8 @@ int main(int argc, char **argv)
         order(&test);
     else if (argc > 1 && strcmp(argv[1], "print") == 0)
         print(&test);
+    else if (argc > 1 && strcmp(argv[1], "measure") == 0)
+        measure(&test);
     else
         return 2;
     dv_test_teardown(&test);
