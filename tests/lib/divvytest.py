@@ -36,7 +36,7 @@ def swapped(capacity):
 
 def cut_kernels(config):
     mode = os.environ.get("DIVVY_TEST_SLICE_KERNELS")
-    if not mode:
+    if not mode or "slice-kernels" in (config or ""):
         return config
     if "\ndevices:" not in "\n" + (config or ""):
         config = (config or "") + 'devices:\n  - match: "*"\n'

@@ -62,8 +62,9 @@ static void add_place(struct text *text, bool of_the_range)
 
     if (below(12) == 0)
         add(text, "get_work_dim()");
-    else if (below(6) == 0) /* the compiler does not know which dimension; 3 is none */
-        add(text, "(uint)%s((x >> 3) & 3)", name);
+    else if (below(6) == 0) /* the compiler does not know which dimension; 3 is none: there PoCL 3.1 counts 0 groups,
+                               where the standard and a kernel in parts count 1 */
+        add(text, "(uint)%s((x >> 3) %s)", name, strcmp(name, "get_num_groups") == 0 ? "% 3" : "& 3");
     else
         add(text, "(uint)%s(%u)", name, below(3));
 }
@@ -81,7 +82,10 @@ static void add_statement(struct text *text, bool of_the_range)
         add(text, "  atomic_add(&sums[%u], x & 0xffff);\n", below(4));
         break;
     case 2:
-        add(text, "  atomic_%s(&sums[%u], x);\n", below(2) ? "max" : "xor", between(4, 7));
+        if (below(2)) /* in no sum both: their order would matter */
+            add(text, "  atomic_max(&sums[%u], x);\n", between(4, 5));
+        else
+            add(text, "  atomic_xor(&sums[%u], x);\n", between(6, 7));
         break;
     case 3:
         add(text, "  for (uint k = 0; k < (");
