@@ -150,11 +150,11 @@ static void the_rest_goes_at_once_when_it_is_short(void **state)
     wish.groups_left = 8000;
     assert_int_equal(dvk_cut_groups(&pace, &wish), 5000);
     wish.odd = true;
-    assert_int_equal(dvk_cut_groups(&pace, &wish), 3750);
+    assert_int_equal(dvk_cut_groups(&pace, &wish), 2500);
     wish.slice_ns = 2 * DV_NS_PER_MS; /* what is left of a slice is used */
     assert_int_equal(dvk_cut_groups(&pace, &wish), 2000);
     wish.slice_ns = 1 * DV_NS_PER_MS; /* unless it is hardly worth it */
-    assert_int_equal(dvk_cut_groups(&pace, &wish), 3750);
+    assert_int_equal(dvk_cut_groups(&pace, &wish), 2500);
 }
 
 static void one_group_is_the_least(void **state)
@@ -183,7 +183,7 @@ static void parts_are_longer_where_they_cost_more(void **state)
     (void)state;
     dvk_pace_init(&pace);
     for (int i = 0; i < 40; i++) {
-        double groups = i % 2 ? 750 : 1000;
+        double groups = i % 4 == 1 ? 500 : 1000;
         dvk_pace_note(&pace, groups * 64, (uint64_t)(groups * DV_NS_PER_US) + 100 * DV_NS_PER_US);
     }
     assert_true(pace.launch_ns > 95 * DV_NS_PER_US && pace.launch_ns < 105 * DV_NS_PER_US);
@@ -192,6 +192,30 @@ static void parts_are_longer_where_they_cost_more(void **state)
     assert_int_equal(dvk_cut_part_ns(&pace, 20 * DV_NS_PER_MS, PPM_2), 20 * DV_NS_PER_MS);
     assert_int_equal(dvk_cut_part_ns(&pace, DV_NS_PER_MS, 0), DV_NS_PER_MS);
     assert_true(dvk_cut_part_ns(&pace, DV_NS_PER_MS, 100) <= 50 * DV_NS_PER_MS);
+}
+
+/* Where times vary by a tenth, a part that costs 20 us must not be taken for one that costs a millisecond: parts would
+ * grow, and so would what their times vary by. */
+static void parts_stay_short_where_times_vary(void **state)
+{
+    struct random random = {.state = random_seed()};
+    struct dvk_pace pace;
+    struct dvk_cut_wish wish = wish_for(5 * DV_NS_PER_MS, 100000000);
+    uint64_t long_parts = 0, count = 100000;
+
+    (void)state;
+    dvk_pace_init(&pace);
+    for (uint64_t i = 0; i < count; i++) {
+        wish.odd = i % 4 == 1;
+        double groups = (double)dvk_cut_groups(&pace, &wish);
+        double varies = 0.9 + 0.2 * (double)random_below(&random, 1000) / 1000;
+        uint64_t took = (uint64_t)(groups * DV_NS_PER_US * varies) + 20 * DV_NS_PER_US;
+        if (random_chance(&random, 1)) /* another program had the processor */
+            took += random_below(&random, 10 * DV_NS_PER_MS);
+        dvk_pace_note(&pace, groups * 64, took);
+        long_parts += groups > 7500;
+    }
+    assert_true(long_parts < count / 50);
 }
 
 /* A compilation in a part, or another program on the processor: parts are short for a while. */
@@ -292,6 +316,7 @@ int main(void)
         cmocka_unit_test(the_rest_goes_at_once_when_it_is_short),
         cmocka_unit_test(one_group_is_the_least),
         cmocka_unit_test(parts_are_longer_where_they_cost_more),
+        cmocka_unit_test(parts_stay_short_where_times_vary),
         cmocka_unit_test(one_slow_part_is_forgotten),
         cmocka_unit_test(a_slow_launch_counts_at_once_and_for_a_while),
         cmocka_unit_test(a_part_tells_the_range_and_its_place),

@@ -1,6 +1,8 @@
 /* The size of parts (see cut_size.h). */
 #include "src/worker/opencl/cut_size.h"
 
+#include <math.h>
+
 #include "src/base/clock.h"
 
 /* The assumed cost of a part until it can be measured. */
@@ -30,16 +32,20 @@ void dvk_pace_init(struct dvk_pace *pace)
     *pace = (struct dvk_pace){.launch_ns = -1};
 }
 
-/* A line through the measurements: its slope is the cost of an item, and where it begins that of a part. */
+/* A line through the measurements: its slope is the cost of an item, and where it begins that of a part. On a busy
+ * machine times vary by more than a part costs, and parts made larger by mistake delay others. So a part is taken for
+ * dear only as far as the measurements leave no doubt: two standard errors less. */
 static void estimate_launch(struct dvk_pace *pace)
 {
-    double mean = pace->items / pace->weight, variance = pace->items_squared / pace->weight - mean * mean;
+    double count = pace->weight, mean = pace->items / count, variance = pace->items_squared / count - mean * mean;
 
-    if (pace->weight < WEIGHT_MIN || variance < SPREAD_MIN * SPREAD_MIN * mean * mean)
+    if (count < WEIGHT_MIN || variance < SPREAD_MIN * SPREAD_MIN * mean * mean)
         return;
-    double mean_ns = pace->ns / pace->weight;
-    double slope = (pace->items_ns / pace->weight - mean * mean_ns) / variance, begins = mean_ns - slope * mean;
-    pace->launch_ns = begins < 0 ? 0 : begins > LAUNCH_MAX_NS ? LAUNCH_MAX_NS : begins;
+    double mean_ns = pace->ns / count, together = pace->items_ns / count - mean * mean_ns;
+    double slope = together / variance, begins = mean_ns - slope * mean;
+    double residue = (pace->ns_squared / count - mean_ns * mean_ns - slope * together) / (count - 2);
+    double error = residue > 0 ? sqrt(residue * (1 + mean * mean / variance)) : 0, least = begins - 2 * error;
+    pace->launch_ns = least < 0 ? 0 : least > LAUNCH_MAX_NS ? LAUNCH_MAX_NS : least;
 }
 
 void dvk_pace_note(struct dvk_pace *pace, double items, uint64_t took_ns)
@@ -65,6 +71,7 @@ void dvk_pace_note(struct dvk_pace *pace, double items, uint64_t took_ns)
     pace->ns = pace->ns * KEEP + ns;
     pace->items_squared = pace->items_squared * KEEP + items * items;
     pace->items_ns = pace->items_ns * KEEP + items * ns;
+    pace->ns_squared = pace->ns_squared * KEEP + ns * ns;
     estimate_launch(pace);
 }
 
@@ -107,7 +114,7 @@ uint64_t dvk_cut_groups(const struct dvk_pace *pace, const struct dvk_cut_wish *
         if ((double)wish->slice_ns > part_ns / 4 && (double)wish->slice_ns < part_ns)
             part_ns = (double)wish->slice_ns;
         else if (wish->odd)
-            part_ns = part_ns * 3 / 4;
+            part_ns = part_ns / 2;
         groups = round_to_units(part_ns / group_ns, wish->units);
         if (!pace->sure && groups > GROWTH * (wish->last_groups ? wish->last_groups : wish->units))
             groups = GROWTH * (wish->last_groups ? wish->last_groups : wish->units);

@@ -17,8 +17,8 @@ struct dvk_pace {
     double slow_item_ns; /* of the slowest recent launches: what arguments can make of it */
     bool sure;           /* a part that was long enough has been measured */
     /* sums over recent launches and parts, older ones count less */
-    double weight, items, ns, items_squared, items_ns;
-    double launch_ns; /* what a part costs beyond its items; negative: not known */
+    double weight, items, ns, items_squared, items_ns, ns_squared;
+    double launch_ns; /* what a part costs beyond its items, at least; negative: not known */
 };
 
 /* The part that is asked for. */
@@ -30,7 +30,7 @@ struct dvk_cut_wish {
     uint64_t groups_left; /* that are not handed over */
     uint64_t last_groups; /* of the part before; 0: it is the first */
     uint32_t units;       /* groups that the device runs at the same time */
-    bool odd;             /* sizes differ, so that the cost of a part can be told from that of its items */
+    bool odd;             /* it is to be smaller, so that the cost of a part can be told from that of its items */
 };
 
 void dvk_pace_init(struct dvk_pace *pace);

@@ -343,7 +343,7 @@ bool dvk_cut_plan(struct dvk_command *c)
     wish.groups_left = cut->total - cut->next;
     wish.last_groups = cut->last;
     wish.units = units_of(c->queue->device);
-    wish.odd = cut->parts % 2;
+    wish.odd = always ? cut->parts % 2 : cut->parts % 4 == 1;
     /* 0: that was changed meanwhile */
     struct box box = box_at(cut, cut->next, part_ns ? dvk_cut_groups(&cut->pace, &wish) : wish.groups_left);
     cut->planned = groups_of(&box);
