@@ -205,6 +205,16 @@ static bool options_are_good(const char *options)
     return options == NULL || *options == '\0' || *options == '-';
 }
 
+/* Kernels take their ids from the launch, whatever the source says. */
+static bool keeps_ids(const char *source, char *message, size_t size)
+{
+    if (source == NULL || strstr(source, "#define get_global_id") == NULL) {
+        return true;
+    }
+    snprintf(message, size, "kernels of this driver know no other get_global_id");
+    return false;
+}
+
 /* Parses the source and notes the outcome; the program's lock is held. */
 static bool build_locked(cl_program program, cl_uint num_devices, const cl_device_id *devices, const char *options,
                          cl_program_binary_type type, bool take_rules)
@@ -212,7 +222,8 @@ static bool build_locked(cl_program program, cl_uint num_devices, const cl_devic
     char message[512];
     struct dv_signature *signatures = NULL;
     cl_uint count = 0;
-    bool good = dv_source_parse(program->source, &signatures, &count, message, sizeof message) &&
+    bool good = keeps_ids(program->source, message, sizeof message) &&
+                dv_source_parse(program->source, &signatures, &count, message, sizeof message) &&
                 (!take_rules || dv_source_take_rules(program->source, message, sizeof message));
     if (num_devices == 0) {
         num_devices = program->num_devices;
