@@ -57,7 +57,7 @@ _divvy_program() {
 _divvy() {
     local cur prev words cword
     _divvy_begin || return
-    local commands="run ps top devices tenants explain whoami doctor end set policy usage trace record metrics reload check
+    local commands="run ps top devices tenants explain whoami doctor end park resume set policy usage trace record metrics reload check
         version"
     local command= i
     local view="--json --daemon --help"
@@ -149,7 +149,7 @@ _divvy() {
     fi
     case $command in
     run) _divvy_program "$cword" ;;
-    explain | end) _divvy_reply < <(_divvy_sessions) ;;
+    explain | end | park | resume) _divvy_reply < <(_divvy_sessions) ;;
     set) _divvy_reply < <(_divvy_tenants && _divvy_sessions) ;;
     policy)
         if [[ $prev == policy ]]; then

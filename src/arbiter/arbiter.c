@@ -236,7 +236,8 @@ static struct dvd_session *find_session(void *owner, struct dvd_session_id id)
     return dvd_session_find(&((struct dvd_arbiter *)owner)->sessions, id);
 }
 
-static bool on_fill_fork(void *owner, struct dvd_session_id id, struct dv_zygote_request *request, int fds[5])
+static bool on_fill_fork(void *owner, struct dvd_session_id id, struct dv_zygote_request *request,
+                         int fds[DV_ZYGOTE_FDS])
 {
     struct dvd_session *session = find_session(owner, id);
 

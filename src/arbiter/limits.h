@@ -17,7 +17,7 @@
 /* Sessions. The descriptors divvyd may open limit them too: these are set aside for each. */
 #define DV_MAX_SESSIONS 16384
 #define DV_MAX_SESSIONS_PER_UID 64
-#define DV_WORKER_DESCRIPTORS 6  /* a session with a worker */
+#define DV_WORKER_DESCRIPTORS 7  /* a session with a worker */
 #define DV_LEASE_DESCRIPTORS 1   /* one without */
 #define DV_PROCESS_DESCRIPTORS 2 /* their process, once, and its user */
 #define DV_OTHER_DESCRIPTORS 192 /* everything that belongs to no session */
@@ -38,6 +38,9 @@
 #define DV_START_TIMEOUT_US (30 * DV_S)
 /* A worker whose tenant is gone ends by itself within this time, or is killed. */
 #define DV_ORPHAN_TIMEOUT_US (300 * DV_MS)
+/* How long a worker may take to park its session, and until another attempt to resume one. */
+#define DV_PARK_PATIENCE_US (10 * DV_S)
+#define DV_RESUME_PAUSE_US (100 * DV_MS)
 /* How long to wait for the zygote to report how a worker ended. */
 #define DV_STATUS_TIMEOUT_US (1 * DV_S)
 /* From SIGTERM to SIGKILL when divvyd ends. */

@@ -31,6 +31,8 @@ int dv_cli_usage(int argc, char **argv);
 int dv_cli_version(int argc, char **argv);
 int dv_cli_doctor(int argc, char **argv);
 int dv_cli_end(int argc, char **argv);
+int dv_cli_park(int argc, char **argv);
+int dv_cli_resume(int argc, char **argv);
 int dv_cli_metrics(int argc, char **argv);
 int dv_cli_record(int argc, char **argv);
 int dv_cli_reload(int argc, char **argv);

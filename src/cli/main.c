@@ -26,6 +26,8 @@ static const char usage[] = "Usage: divvy COMMAND [OPTIONS]\n"
                             "  whoami    print your tenant, and what it may ask for\n"
                             "  doctor    look for what keeps your programs from the devices\n"
                             "  end       end sessions\n"
+                            "  park      take sessions from their devices until their programs go on\n"
+                            "  resume    give parked sessions a worker again\n"
                             "  set       change a tenant's share of the devices' time\n"
                             "  policy    change how a device's time is shared\n"
                             "  usage     print how much device time was used, and by whom\n"
@@ -42,12 +44,12 @@ static const char usage[] = "Usage: divvy COMMAND [OPTIONS]\n"
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"run", dv_cli_run},         {"ps", dv_cli_ps},           {"top", dv_cli_top},
-                {"devices", dv_cli_devices}, {"tenants", dv_cli_tenants}, {"explain", dv_cli_explain},
-                {"whoami", dv_cli_whoami},   {"doctor", dv_cli_doctor},   {"end", dv_cli_end},
-                {"set", dv_cli_set},         {"policy", dv_cli_policy},   {"usage", dv_cli_usage},
-                {"trace", dv_cli_trace},     {"record", dv_cli_record},   {"metrics", dv_cli_metrics},
-                {"reload", dv_cli_reload},   {"check", dv_cli_check},     {"version", dv_cli_version}};
+} commands[] = {
+    {"run", dv_cli_run},         {"ps", dv_cli_ps},           {"top", dv_cli_top},       {"devices", dv_cli_devices},
+    {"tenants", dv_cli_tenants}, {"explain", dv_cli_explain}, {"whoami", dv_cli_whoami}, {"doctor", dv_cli_doctor},
+    {"end", dv_cli_end},         {"park", dv_cli_park},       {"resume", dv_cli_resume}, {"set", dv_cli_set},
+    {"policy", dv_cli_policy},   {"usage", dv_cli_usage},     {"trace", dv_cli_trace},   {"record", dv_cli_record},
+    {"metrics", dv_cli_metrics}, {"reload", dv_cli_reload},   {"check", dv_cli_check},   {"version", dv_cli_version}};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 void dv_cli_error(const char *format, ...)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "include/divvy/lease.h"
+#include "src/lease/parking.h"
 #include "src/policy/burst.h"
 #include "src/policy/pauses.h"
 #include "src/wire/lease/message.h"
@@ -43,6 +44,7 @@ struct device {
 
 struct dv_lease {
     struct dv_lease_callbacks callbacks;
+    dv_lease_on_park *on_park;  /* NULL: it cannot be parked */
     int socket;                 /* -1: there is no session */
     bool uncoordinated;         /* there is no divvyd, and devices are used all the same */
     struct dv_lease_home *home; /* of a lease that finds divvyd by itself; NULL: of a worker, which cannot */

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/base/cleanup.h"
+#include "src/base/fd.h"
 #include "src/base/priority.h"
 #include "src/lease/channel.h"
 #include "src/wire/lease/lease.h"
@@ -118,13 +120,18 @@ static void take_join_answer(struct dv_lease *lease, const struct dv_lease_messa
     pthread_cond_broadcast(&lease->answered);
 }
 
-static void handle(struct dv_lease *lease, const struct dv_lease_message *m)
+static void handle(struct dv_lease *lease, const struct dv_lease_message *m, int *fd)
 {
     struct device *d;
     bool granted = false, recalled = false;
 
     if (m->version != DV_LEASE_VERSION || m->device >= lease->device_count)
         return;
+    if (m->type == DV_LEASE_PARK) {
+        if (lease->on_park)
+            lease->on_park(lease->callbacks.user, dv_take_fd(fd), m->slice_ns);
+        return;
+    }
     if (m->type == DV_LEASE_TRACE) {
         if (lease->callbacks.traced)
             lease->callbacks.traced(lease->callbacks.user, m->slice_ns ? dv_now() + m->slice_ns : 0);
@@ -222,9 +229,10 @@ static uint64_t keep_time(struct dv_lease *lease)
 static void take_message(struct dv_lease *lease)
 {
     union dv_channel_message m = {0};
-    ssize_t bytes = recv(lease->socket, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
+    int fd = -1, count;
+    ssize_t bytes = dv_fd_receive(lease->socket, &m, sizeof m, &fd, 1, &count, MSG_DONTWAIT);
 
-    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+    if (bytes == 0 || (bytes < 0 && bytes != -EAGAIN && bytes != -EMSGSIZE)) {
         if (lease->home)
             lease->home->lost(lease);
         else
@@ -233,7 +241,7 @@ static void take_message(struct dv_lease *lease)
     }
     switch (dv_channel_kind(&m, bytes)) {
     case DV_LEASE_MAGIC:
-        handle(lease, &m.lease);
+        handle(lease, &m.lease, &fd);
         break;
     case DV_MEMORY_MAGIC:
         dv_memory_handle(lease, &m.memory);
@@ -244,6 +252,7 @@ static void take_message(struct dv_lease *lease)
     default:
         break;
     }
+    dv_close_fd(&fd);
 }
 
 static void *serve(void *argument)
@@ -268,6 +277,35 @@ static void *serve(void *argument)
             take_message(lease);
     }
     return NULL;
+}
+
+/* ---- parking ---- */
+
+void dv_lease_can_park(struct dv_lease *lease, dv_lease_on_park *on_park)
+{
+    lease->on_park = on_park;
+}
+
+bool dv_lease_has_daemon(struct dv_lease *lease)
+{
+    pthread_mutex_lock(&lease->lock);
+    bool has = lease->socket >= 0;
+    pthread_mutex_unlock(&lease->lock);
+    return has;
+}
+
+void dv_lease_answer_park(struct dv_lease *lease, enum dv_park_reason reason, uint64_t bytes)
+{
+    struct dv_lease_message m = {.magic = DV_LEASE_MAGIC,
+                                 .version = DV_LEASE_VERSION,
+                                 .type = reason == DV_PARK_DONE ? DV_LEASE_PARKED : DV_LEASE_NOT_PARKED,
+                                 .flags = reason,
+                                 .slice_ns = bytes};
+
+    pthread_mutex_lock(&lease->lock);
+    if (lease->socket >= 0)
+        send(lease->socket, &m, sizeof m, MSG_NOSIGNAL);
+    pthread_mutex_unlock(&lease->lock);
 }
 
 /* ---- calls for front ends ---- */

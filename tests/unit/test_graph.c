@@ -1002,6 +1002,73 @@ static void a_long_blocked_queue_is_let_loose(void **state)
     assert_int_equal(completed(t, IN_ORDER), MANY / 2);
 }
 
+/* ---- pausing ---- */
+
+static void a_paused_graph_starts_nothing(void **state)
+{
+    struct table *t = *state;
+    uint32_t a = ADD(t, IN_ORDER);
+    dvk_graph_pause(&t->fake.graph, true);
+    uint32_t b = ADD(t, IN_ORDER), c = ADD(t, OUT_OF_ORDER);
+    uint32_t host = ADD(t, OUT_OF_ORDER, .runs_on = DV_RUNS_ON_HOST);
+    assert_false(dvk_graph_is_quiet(&t->fake.graph)); /* the first one runs */
+    complete(t, a);
+    assert_true(dvk_graph_is_quiet(&t->fake.graph));
+    assert_false(submitted(t, b) || submitted(t, c) || turned(t, host));
+    dvk_graph_pause(&t->fake.graph, false);
+    assert_true(submitted(t, b) && submitted(t, c) && turned(t, host));
+    assert_false(dvk_graph_is_quiet(&t->fake.graph));
+    finish_host(t, host, 0);
+    fake_drain(&t->fake);
+    assert_true(dvk_graph_is_quiet(&t->fake.graph));
+    assert_int_equal(completed(t, IN_ORDER), 2);
+    assert_int_equal(completed(t, OUT_OF_ORDER), 2);
+}
+
+static void what_has_started_goes_on_while_it_is_paused(void **state)
+{
+    struct table *t = *state;
+    uint32_t host = ADD(t, IN_ORDER, .runs_on = DV_RUNS_ON_HOST);
+    assert_true(turned(t, host));
+    dvk_graph_pause(&t->fake.graph, true);
+    assert_false(dvk_graph_is_quiet(&t->fake.graph));
+    uint32_t transfer = ADD(t, IN_ORDER, .lane = true); /* of the client, for the host command */
+    assert_true(submitted(t, transfer));
+    complete(t, transfer);
+    assert_false(dvk_graph_is_quiet(&t->fake.graph));
+    finish_host(t, host, 0);
+    assert_true(dvk_graph_is_quiet(&t->fake.graph));
+    dvk_graph_pause(&t->fake.graph, false);
+}
+
+static void what_has_not_ended_is_listed_in_the_order_of_arrival(void **state)
+{
+    struct table *t = *state;
+    struct dvk_node **list;
+    add_user_event(t, 1);
+    dvk_graph_pause(&t->fake.graph, true);
+    uint32_t ids[] = {ADD(t, OUT_OF_ORDER, WAIT(1)), ADD(t, IN_ORDER), ADD(t, OUT_OF_ORDER), ADD(t, IN_ORDER, WAIT(1))};
+    assert_int_equal(dvk_graph_list(&t->fake.graph, &list), 4);
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(list[i], &t->fake.traces[ids[i]].command->node);
+    free(list);
+    dvk_graph_pause(&t->fake.graph, false);
+    set_user_event(t, 1, 0);
+    fake_drain(&t->fake);
+    assert_int_equal(dvk_graph_list(&t->fake.graph, &list), 0);
+    free(list);
+}
+
+static void an_event_that_failed_under_another_worker_fails_what_waits_for_it(void **state)
+{
+    struct table *t = *state;
+    dvk_graph_note_failed(&t->fake.graph, 4, -5);
+    dvk_graph_note_failed(&t->fake.graph, UINT32_MAX, -5); /* there is no such event */
+    uint32_t a = ADD(t, OUT_OF_ORDER, WAIT(4), .event = 5);
+    assert_false(submitted(t, a));
+    assert_int_equal(status_of(t, 5), DV_STATUS_DEPENDENCY_FAILED);
+}
+
 int main(void)
 {
 #define GRAPH_TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
@@ -1055,6 +1122,10 @@ int main(void)
         GRAPH_TEST(a_notified_event_makes_an_upcall),
         GRAPH_TEST(the_main_thread_is_woken_only_if_it_is_needed),
         GRAPH_TEST(sleepers_are_woken),
+        GRAPH_TEST(a_paused_graph_starts_nothing),
+        GRAPH_TEST(what_has_started_goes_on_while_it_is_paused),
+        GRAPH_TEST(what_has_not_ended_is_listed_in_the_order_of_arrival),
+        GRAPH_TEST(an_event_that_failed_under_another_worker_fails_what_waits_for_it),
         MANY_TEST(a_long_chain_of_events_leaves_nothing_behind),
         MANY_TEST(a_long_chain_in_flight_is_let_go_of),
         MANY_TEST(a_long_blocked_queue_is_let_loose),

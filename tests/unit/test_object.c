@@ -140,7 +140,6 @@ static void a_used_again_object_is_clean(void **state)
         struct dvc_sampler *sampler = dvc_object_create(DV_KIND_SAMPLER, &session);
         assert_null(sampler->context);
         assert_int_equal(sampler->filter, 0);
-        assert_null(sampler->object.record);
         assert_int_equal(dvc_object_refs(&sampler->object), 1);
         sampler->context = (struct dvc_context *)&session;
         sampler->filter = 77;
@@ -234,21 +233,6 @@ static void too_many_objects_are_refused(void **state)
         free_object(objects[--count]);
 }
 
-static void the_creation_record_is_a_copy(void **state)
-{
-    char record[] = "first", *longer = strdup("a longer one");
-    struct dvc_object *object = dvc_object_create(DV_KIND_MEM, &session);
-    dvc_object_keep_record(object, record, sizeof record);
-    record[0] = 'x';
-    assert_string_equal(object->record, "first");
-    assert_int_equal(object->record_bytes, sizeof record);
-    dvc_object_keep_record(object, longer, strlen(longer) + 1);
-    free(longer);
-    assert_string_equal(object->record, "a longer one");
-    free_object(object);
-    assert_null(object->record);
-}
-
 static void *make_and_free(void *argument)
 {
     uintptr_t wrong = 0;
@@ -307,7 +291,6 @@ int main(void)
         cmocka_unit_test(a_queue_under_way_is_not_used_again),
         cmocka_unit_test(live_objects_have_different_ids),
         cmocka_unit_test(too_many_objects_are_refused),
-        cmocka_unit_test(the_creation_record_is_a_copy),
         cmocka_unit_test(threads_never_share_a_new_object),
         cmocka_unit_test(a_forked_child_still_knows_its_handles),
     };

@@ -391,6 +391,11 @@ struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_
 
 /* ---- sessions ---- */
 
+static json_t *view_named(const struct dvd_session *session)
+{
+    return json_pack("{s:I, s:s}", "id", (json_int_t)session->lessee.id.value, "command", session->command);
+}
+
 struct dvd_reply dvd_serve_end(struct dvd_control *control, const struct dvd_request *request)
 {
     struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
@@ -398,15 +403,40 @@ struct dvd_reply dvd_serve_end(struct dvd_control *control, const struct dvd_req
 
     if (!session)
         return dvd_view_no_session(request->name);
-    if ((!session->lessee.has_worker && !session->lease_only) || session->state != DV_SESSION_SERVED)
+    if ((!session->lessee.has_worker && !session->lease_only) ||
+        (session->state != DV_SESSION_SERVED && session->state != DV_SESSION_PARKED))
         return dvd_view_error(MHD_HTTP_CONFLICT, "this session has no worker that could be ended; end its process");
     if (request->peer.uid == session->lessee.uid)
         snprintf(why, sizeof why, "its user ended it (divvy end)");
     else
         snprintf(why, sizeof why, "an operator (user %u) ended it (divvy end)", (unsigned)request->peer.uid);
+    json_t *answer = view_named(session);
     dvd_session_end_for(session, why);
-    return dvd_view_reply(
-        MHD_HTTP_OK, json_pack("{s:I, s:s}", "id", (json_int_t)session->lessee.id.value, "command", session->command));
+    return dvd_view_reply(MHD_HTTP_OK, answer);
+}
+
+struct dvd_reply dvd_serve_park(struct dvd_control *control, const struct dvd_request *request)
+{
+    struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (!session)
+        return dvd_view_no_session(request->name);
+    if (dvd_session_park(session, text, sizeof text) < 0)
+        return dvd_view_error(MHD_HTTP_CONFLICT, text);
+    dv_info("session %llu is to be parked, asked for by user %u", (unsigned long long)session->lessee.id.value,
+            (unsigned)request->peer.uid);
+    return dvd_view_reply(MHD_HTTP_OK, view_named(session));
+}
+
+struct dvd_reply dvd_serve_resume(struct dvd_control *control, const struct dvd_request *request)
+{
+    struct dvd_session *session = dvd_control_find_session(control, &request->peer, request->name);
+
+    if (!session)
+        return dvd_view_no_session(request->name);
+    dvd_session_resume(session);
+    return dvd_view_reply(MHD_HTTP_OK, view_named(session));
 }
 
 /* ---- the configuration ---- */

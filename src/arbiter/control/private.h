@@ -47,6 +47,8 @@ struct dvd_reply dvd_serve_session_share(struct dvd_control *control, const stru
 struct dvd_reply dvd_serve_policy(struct dvd_control *control, const struct dvd_request *request);
 struct dvd_reply dvd_serve_explain(struct dvd_control *control, const struct dvd_request *request);
 struct dvd_reply dvd_serve_forget(struct dvd_control *control, const struct dvd_request *request);
+struct dvd_reply dvd_serve_park(struct dvd_control *control, const struct dvd_request *request);
+struct dvd_reply dvd_serve_resume(struct dvd_control *control, const struct dvd_request *request);
 struct dvd_reply dvd_serve_end(struct dvd_control *control, const struct dvd_request *request);
 struct dvd_reply dvd_serve_reload(struct dvd_control *control, const struct dvd_request *request);
 struct dvd_reply dvd_serve_whoami(struct dvd_control *control, const struct dvd_request *request);

@@ -140,6 +140,8 @@ static const struct route {
      dvd_serve_policy,
      "only operators may change a device's policy",
      {"name", "slice_ns"}},
+    {"POST", "/v1/sessions/", "/park", dvd_serve_park, NULL, {NULL}},
+    {"POST", "/v1/sessions/", "/resume", dvd_serve_resume, NULL, {NULL}},
     {"GET", "/v1/sessions/", "", serve_session, NULL, {NULL}},
     {"DELETE", "/v1/sessions/", "", dvd_serve_end, NULL, {NULL}},
     {"GET", "/v1/tenants/", "", serve_tenant, NULL, {NULL}},

@@ -143,6 +143,8 @@ static bool has_descriptors(const struct dv_state_session *record, const struct 
 {
     const int *fds = kept->fds;
 
+    if (record->api == DV_API_OPENCL && record->worker_pid == 0) /* parked */
+        return fds[DV_KEPT_TENANT] >= 0 && fds[DV_KEPT_SHM] >= 0 && fds[DV_KEPT_STORE] >= 0;
     return fds[DV_KEPT_TENANT] >= 0 && fds[DV_KEPT_CHANNEL] >= 0 &&
            (record->api == DV_API_LEASE ||
             (fds[DV_KEPT_WORKER] >= 0 && fds[DV_KEPT_SHM] >= 0 && fds[DV_KEPT_LOG] >= 0));
@@ -159,7 +161,8 @@ static bool is_sound_session(const struct dvd_restore *restore, const struct dv_
         if (record->devices[i] >= restore->device_count)
             return false;
     if (record->api == DV_API_OPENCL)
-        return record->worker_pid > 0 && record->shm_bytes >= DV_SHM_BYTES_MIN && record->shm_bytes <= DV_SHM_BYTES_MAX;
+        return record->worker_pid >= 0 && record->shm_bytes >= DV_SHM_BYTES_MIN &&
+               record->shm_bytes <= DV_SHM_BYTES_MAX;
     return record->api == DV_API_LEASE && record->worker_pid == 0;
 }
 

@@ -14,6 +14,7 @@
 #include <utlist.h>
 
 #include "src/arbiter/limits.h"
+#include "src/base/fd.h"
 #include "src/arbiter/system/budget.h"
 #include "src/arbiter/system/incoming.h"
 
@@ -146,9 +147,14 @@ static void note_cost(struct dvd_channel *channel, unsigned *in_a_row, dv_ns too
 
 int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes)
 {
+    return dvd_channel_send_fd(channel, data, bytes, -1);
+}
+
+int dvd_channel_send_fd(struct dvd_channel *channel, const void *data, size_t bytes, int fd)
+{
     struct dvd_channels *channels = channel->channels;
     dv_ns began = dvd_processor_time();
-    int error = send(channel->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    int error = dv_fd_send(channel->fd, data, bytes, &fd, fd >= 0); /* the socket does not block */
     dv_ns took = dvd_processor_time() - began;
 
     if (took > DV_MESSAGE_COST_USUAL_NS && channel->uid != channels->served_uid) {

@@ -71,6 +71,8 @@ void dvd_channel_await_room(const struct dvd_channel *channel, bool awaits);
 /* Sends without waiting. The time that it takes is charged to the receiver, not to the user whose message has led to
  * it. Returns 0 or a negative errno. */
 int dvd_channel_send(struct dvd_channel *channel, const void *data, size_t bytes);
+/* The same with a descriptor, or -1. */
+int dvd_channel_send_fd(struct dvd_channel *channel, const void *data, size_t bytes, int fd);
 
 /* Whether this user had a session of late whose messages cost too much. */
 bool dvd_channels_are_costly(const struct dvd_channels *channels, uid_t uid, dv_ns now);

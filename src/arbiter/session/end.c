@@ -83,6 +83,8 @@ static int on_worker_gone(sd_event_source *source, int fd, uint32_t events, void
     (void)source;
     (void)fd;
     (void)events;
+    if (session->sessions->parking->worker_left(session))
+        return 0;
     session->worker_gone = true;
     session->worker_ended_first = !session->tenant_gone;
     dvd_channel_leave(&session->channel);
@@ -107,6 +109,8 @@ void dvd_session_worker_exited(struct dvd_session *session, pid_t pid, int statu
     char how[64];
 
     if (session->state != DV_SESSION_SERVED || session->worker_pid != pid)
+        return;
+    if (session->sessions->parking->worker_left(session))
         return;
     if (!session->worker_gone) /* the zygote was quicker than the kernel */
         session->worker_ended_first = !session->tenant_gone;
@@ -140,6 +144,11 @@ void dvd_session_end_for(struct dvd_session *session, const char *why)
         return;
     dv_text_copy(session->ended_because, sizeof session->ended_because, why);
     session->end_kind = DVD_END_TERMINATED;
+    if (session->state == DV_SESSION_PARKED) {
+        session->sessions->parking->tell_end(session);
+        dvd_session_free(session);
+        return;
+    }
     if (session->api == DV_API_LEASE) {
         dv_warning("session %llu of %s (process %d): %s; the next session gets it", ID(session), session->command,
                    session->tenant_pid, session->ended_because);

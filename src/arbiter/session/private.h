@@ -78,6 +78,22 @@ void dvd_session_tenant_gone(struct dvd_session *session);
 /* The other end of its lease channel is closed. */
 void dvd_session_hung_up(struct dvd_session *session);
 
+/* ---- parked.c ---- */
+
+void dvd_session_take_park_answer(struct dvd_session *session, const struct dv_lease_message *m);
+extern const struct dvd_session_parking dvd_session_parking;
+/* It was parked under an earlier daemon. */
+void dvd_session_goes_on_parked(struct dvd_session *session);
+void dvd_sessions_bell_rang(void *owner, struct dvd_session_id id);
+void dvd_sessions_bells_lost(void *owner);
+
+/* ---- start.c ---- */
+
+/* Asks for another worker of a parked session. Returns 0, or a negative errno: nothing has changed. */
+int dvd_session_start_again(struct dvd_session *session);
+/* No worker has come of that. */
+void dvd_session_drop_preparations(struct dvd_session *session);
+
 /* ---- ledger_events.c ---- */
 
 /* Asks a session of an earlier daemon what it holds; if its channel is full, asks as soon as it has room. */

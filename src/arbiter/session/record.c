@@ -6,8 +6,15 @@
 void dvd_session_record(struct dvd_session *session)
 {
     struct dvd_sessions *sessions = session->sessions;
-    struct dv_state_session *record = session->lessee.tenant->record ? dvd_state_add(&sessions->state->sessions) : NULL;
+    struct dv_state_session *record = session->lessee.record;
 
+    if (record) { /* it has another worker, or none */
+        record->worker_pid = session->worker_pid;
+        dvd_keeper_put(sessions->keeper, session->lessee.id.value);
+        return;
+    }
+    if (session->lessee.tenant->record)
+        record = dvd_state_add(&sessions->state->sessions);
     if (!record) {
         dv_debug("session %llu will not outlive this daemon", ID(session));
         return;

@@ -41,6 +41,16 @@ static struct dvd_session *rebuild(struct dvd_sessions *sessions, struct dv_stat
     return session;
 }
 
+static int restore_parked(struct dvd_session *session, struct dvd_kept *kept)
+{
+    session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
+    session->store_fd = dv_take_fd(&kept->fds[DV_KEPT_STORE]);
+    session->request_sent = false;
+    session->lessee.unsynced_mask = 0; /* there is no worker to say anything */
+    dvd_session_goes_on_parked(session);
+    return 0;
+}
+
 static int restore_worker(struct dvd_session *session, struct dvd_kept *kept)
 {
     struct dvd_sessions *sessions = session->sessions;
@@ -49,6 +59,7 @@ static int restore_worker(struct dvd_session *session, struct dvd_kept *kept)
     session->zygote_generation = sessions->zygote->adopted ? sessions->zygote->generation : 0;
     session->worker_pidfd = dv_take_fd(&kept->fds[DV_KEPT_WORKER]);
     session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
+    session->store_fd = dv_take_fd(&kept->fds[DV_KEPT_STORE]);
     session->client_fd = dv_take_fd(&kept->fds[DV_KEPT_CLIENT]);
     if (session->client_fd >= 0) /* a daemon of an earlier release may have accepted it */
         dvd_incoming_prepare(session->client_fd);
@@ -84,12 +95,14 @@ int dvd_session_restore(struct dvd_sessions *sessions, struct dv_state_session *
 
     if (!session)
         return -ENOMEM;
+    bool is_parked = session->lessee.has_worker && !record->worker_pid;
     session->channel.fd = dv_take_fd(&kept->fds[DV_KEPT_CHANNEL]);
-    dvd_incoming_prepare(session->channel.fd);
+    if (session->channel.fd >= 0)
+        dvd_incoming_prepare(session->channel.fd);
     int error = dvd_session_make_leases(session) ? dvd_lessee_restore(&session->lessee, tenant, leases) : -ENOMEM;
     if (error >= 0 && session->lessee.has_worker)
-        error = restore_worker(session, kept);
-    if (error >= 0)
+        error = is_parked ? restore_parked(session, kept) : restore_worker(session, kept);
+    if (error >= 0 && !is_parked)
         error = rejoin_channel(session);
     if (error < 0) { /* no daemon would know of its worker any more */
         dvd_session_signal_worker(session, SIGKILL);

@@ -134,6 +134,7 @@ struct dvd_session *dvd_session_new(struct dvd_sessions *sessions, struct dvd_pr
         .client_fd = -1,
         .worker_pidfd = -1,
         .shm_fd = -1,
+        .store_fd = -1,
         .worker_channel_fd = -1,
         .worker_log_fd = -1};
     dvd_process_attach(process, session);
@@ -297,6 +298,7 @@ void dvd_session_refuse(struct dvd_session *session, enum dv_welcome_status stat
                    session->tenant_pid, session->user, text);
     if (session->client_fd >= 0)
         dvd_session_send_welcome(session->client_fd, session->version, status, session->lessee.id.value, 0, -1, text);
+    session->sessions->parking->tell_end(session);
     session->end_kind = status == DV_WELCOME_NO_LEASE ? DVD_END_ORDERLY : DVD_END_REFUSED;
     dv_text_copy(session->ended_because, sizeof session->ended_because, text);
     dvd_session_free(session);
@@ -338,6 +340,8 @@ static void leave_all(struct dvd_session *session)
     sessions->events->freed(sessions->owner, session);
     dvd_arenas_session_goes(sessions, session);
     dvd_session_leave_waiting(session);
+    if (session->state == DV_SESSION_PARKED)
+        dvd_bells_forget(&sessions->bells, session->lessee.id);
     HASH_DEL(sessions->all, session);
     dvd_channel_leave(&session->channel);
     dvd_lessee_part(&session->lessee);
@@ -353,6 +357,7 @@ static void close_all(struct dvd_session *session)
     session->timer = sd_event_source_disable_unref(session->timer);
     dv_close_fd(&session->worker_pidfd);
     dv_close_fd(&session->shm_fd);
+    dv_close_fd(&session->store_fd);
     dvd_incoming_close(&sessions->asides, &session->channel.fd);
     dv_close_fd(&session->worker_channel_fd);
     dv_close_fd(&session->worker_log_fd);
@@ -432,6 +437,10 @@ void dvd_session_read_figures(const struct dvd_session *session, struct dvd_sess
         figures->state = "running";
     else if (state == DV_WORKER_FAILED)
         figures->state = "failed";
+    if (session->state == DV_SESSION_PARKED)
+        figures->state = "parked";
+    else if (state == DV_WORKER_PARKED)
+        figures->state = session->state == DV_SESSION_SERVED && session->parking ? "parking" : "resuming";
     figures->commands = header.commands;
     figures->memory_bytes = header.memory_bytes;
     figures->reserved_bytes = header.reserved_bytes;
@@ -455,6 +464,7 @@ bool dvd_session_fill_kept(const struct dvd_session *session, int fds[DV_KEPT_KI
     fds[DV_KEPT_CHANNEL] = session->channel.fd;
     fds[DV_KEPT_LOG] = session->log ? session->log->fd : -1;
     fds[DV_KEPT_CLIENT] = session->client_fd;
+    fds[DV_KEPT_STORE] = session->store_fd;
     return session->lessee.record != NULL;
 }
 

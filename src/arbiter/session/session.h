@@ -21,6 +21,7 @@
 #include "src/arbiter/session/journal.h"
 #include "src/arbiter/session/processes.h"
 #include "src/arbiter/system/aside.h"
+#include "src/arbiter/system/bells.h"
 #include "src/arbiter/system/idle.h"
 #include "src/arbiter/workers/devices.h"
 #include "src/arbiter/workers/sandbox.h"
@@ -38,6 +39,13 @@ enum dvd_session_state {
     DV_SESSION_WAITING, /* for the devices to be known and the zygote to run */
     DV_SESSION_FORKING, /* the zygote has been asked, or will be */
     DV_SESSION_SERVED,  /* has a worker */
+    DV_SESSION_PARKED,  /* has none, until its program wants one again */
+};
+
+enum dvd_parking {
+    DVD_PARK_NOT,
+    DVD_PARK_ASKED, /* its worker has been asked to leave all in the store */
+    DVD_PARK_DONE,  /* it has, and is being ended */
 };
 
 struct dvd_session {
@@ -46,6 +54,7 @@ struct dvd_session {
     struct dvd_channel channel; /* its lease channel */
     struct dvd_sandbox sandbox; /* its worker's */
     enum dvd_session_state state;
+    enum dvd_parking parking;
     bool request_sent; /* to the zygote */
     bool tenant_gone;
     bool worker_gone;
@@ -80,6 +89,8 @@ struct dvd_session {
     int worker_pidfd;
     int shm_fd;
     uint64_t shm_bytes;
+    int store_fd;               /* -1: it was never to be parked */
+    uint64_t stored_bytes;      /* as its last worker said */
     int worker_channel_fd;      /* the worker's end of the lease channel, until it has been sent */
     struct dvd_worker_log *log; /* NULL: it has no worker */
     int worker_log_fd;          /* the worker's end, likewise */
@@ -109,6 +120,16 @@ struct dvd_session_events {
     void (*number_changed)(void *owner);
 };
 
+/* What parked.c does for the files that it calls. */
+struct dvd_session_parking {
+    /* The worker of a session has ended. Returns whether it has left all to another one: the session is parked. */
+    bool (*worker_left)(struct dvd_session *session);
+    /* There is no worker for a parked session. */
+    void (*not_resumed)(struct dvd_session *session, const char *why);
+    /* A session is about to be freed: tells its program, if it has no worker that could. */
+    void (*tell_end)(struct dvd_session *session);
+};
+
 /* All sessions, and the parts that they use. */
 struct dvd_sessions {
     /* set by the owner */
@@ -136,6 +157,8 @@ struct dvd_sessions {
     struct dvd_unread *unread; /* welcomes of sessions that are over */
     struct dvd_channels channels;
     struct dvd_asides asides;
+    struct dvd_bells bells; /* of parked sessions */
+    const struct dvd_session_parking *parking;
     struct dvd_arenas arenas;
     uint64_t last_id;
     struct dv_log_limit refusals;
@@ -164,10 +187,17 @@ void dvd_sessions_advance(struct dvd_sessions *sessions);
 void dvd_sessions_forks_lost(struct dvd_sessions *sessions);
 /* Fills the request for a worker. Returns false: the session wants none. The last descriptor is the caller's to close,
  * and may be -1. */
-bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[5]);
+bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[DV_ZYGOTE_FDS]);
 void dvd_session_fork_sent(struct dvd_session *session);
 void dvd_session_forked(struct dvd_session *session, pid_t pid, int pidfd);
 void dvd_session_fork_failed(struct dvd_session *session, int error, const char *text);
+
+/* ---- parked.c ---- */
+
+/* Asks the worker to park the session. Returns 0, or a negative errno with the reason. */
+int dvd_session_park(struct dvd_session *session, char *text, size_t bytes);
+/* Gives a parked session a worker. */
+void dvd_session_resume(struct dvd_session *session);
 
 /* ---- restore.c ---- */
 

@@ -11,6 +11,11 @@ static struct dvd_session *of_channel(struct dvd_channel *channel)
 
 static void on_message(struct dvd_channel *channel, const union dv_channel_message *message, ssize_t bytes)
 {
+    if (dv_channel_kind(message, bytes) == DV_LEASE_MAGIC && message->lease.version == DV_LEASE_VERSION &&
+        (message->lease.type == DV_LEASE_PARKED || message->lease.type == DV_LEASE_NOT_PARKED)) {
+        dvd_session_take_park_answer(of_channel(channel), &message->lease);
+        return;
+    }
     dvd_lessee_take(&of_channel(channel)->lessee, message, bytes);
 }
 
@@ -43,6 +48,12 @@ static const struct dvd_channel_events channel_events = {
 int dvd_sessions_init(struct dvd_sessions *sessions)
 {
     sessions->asides = (struct dvd_asides){.event = sessions->event, .owner = sessions};
+    sessions->parking = &dvd_session_parking;
+    sessions->bells = (struct dvd_bells){.event = sessions->event,
+                                         .rang = dvd_sessions_bell_rang,
+                                         .lost = dvd_sessions_bells_lost,
+                                         .owner = sessions,
+                                         .fd = -1};
     sessions->arenas.on_excess = dvd_session_end_for;
     sessions->processes = (struct dvd_processes){
         .event = sessions->event, .descriptors_free = &sessions->descriptors_free, .on_exit = dvd_session_tenant_gone};
@@ -56,6 +67,7 @@ void dvd_sessions_fini(struct dvd_sessions *sessions)
     dvd_sessions_forget(sessions);
     dvd_sessions_forget_unread(sessions);
     dvd_asides_fini(&sessions->asides);
+    dvd_bells_fini(&sessions->bells);
     dvd_arenas_fini(sessions);
     dvd_channels_fini(&sessions->channels);
     sessions->advance = sd_event_source_disable_unref(sessions->advance);

@@ -194,6 +194,50 @@ static int admit_worker(struct dvd_session *session, enum dv_welcome_status *sta
     return error;
 }
 
+/* The memory that it shares with its program stays as it is. */
+static int prepare_another(struct dvd_session *session)
+{
+    int error = make_channel(session);
+
+    if (error == 0)
+        error = open_log(session);
+    session->state = DV_SESSION_FORKING;
+    return error < 0 ? error
+                     : dvd_zygote_request_fork(session->sessions->zygote, session->lessee.id, session->lessee.uid);
+}
+
+void dvd_session_drop_preparations(struct dvd_session *session)
+{
+    dvd_incoming_close(&session->sessions->asides, &session->channel.fd);
+    dv_close_fd(&session->worker_channel_fd);
+    dv_close_fd(&session->worker_log_fd);
+    if (session->log)
+        dvd_worker_log_close(session->log);
+    free(session->log);
+    session->log = NULL;
+    dvd_sandbox_leave(session->sessions->sandboxes, &session->sandbox);
+}
+
+int dvd_session_start_again(struct dvd_session *session)
+{
+    enum dv_welcome_status status;
+    char text[DV_MAX_MESSAGE_TEXT];
+
+    if (!dvd_zygote_is_ready(session->sessions->zygote))
+        return -EAGAIN;
+    if (admit_worker(session, &status, text, sizeof text) < 0) {
+        dv_warning("session %llu of %s (process %d) stays parked: %s", ID(session), session->command,
+                   session->tenant_pid, text);
+        return -EAGAIN;
+    }
+    int error = prepare_another(session);
+    if (error < 0) {
+        dvd_session_drop_preparations(session);
+        session->state = DV_SESSION_PARKED;
+    }
+    return error;
+}
+
 static void start_worker(struct dvd_session *session)
 {
     enum dv_welcome_status status;
@@ -452,7 +496,7 @@ static struct dv_device_grant fill_grant(const struct dvd_session *session, uint
     return grant;
 }
 
-bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[5])
+bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request *request, int fds[DV_ZYGOTE_FDS])
 {
     if (session->state != DV_SESSION_FORKING || session->request_sent)
         return false;
@@ -467,6 +511,10 @@ bool dvd_session_fill_fork(struct dvd_session *session, struct dv_zygote_request
     fds[2] = session->process->pidfd;
     fds[3] = session->worker_log_fd;
     fds[4] = dvd_sandbox_fill(session->sessions->sandboxes, &session->sandbox, &request->sandbox);
+    if (session->store_fd >= 0) {
+        request->store_bytes = session->shm_bytes;
+        fds[5] = session->store_fd;
+    }
     return true;
 }
 
@@ -509,7 +557,7 @@ void dvd_session_forked(struct dvd_session *session, pid_t pid, int pidfd)
         error = bound_worker(session, text, sizeof text);
     if (error >= 0)
         error = join_channel(session);
-    if (error >= 0)
+    if (error >= 0 && session->store_fd < 0) /* otherwise it had another worker */
         error = dvd_session_welcome(session);
     if (error < 0) {
         /* Without its welcome the client knows no session: no program will use this worker. */
@@ -535,6 +583,10 @@ void dvd_session_fork_failed(struct dvd_session *session, int error, const char 
         snprintf(reason, sizeof reason, "no worker could be started: %.400s", text);
     else
         snprintf(reason, sizeof reason, "no worker could be started: %s", strerror(error < 0 ? -error : EIO));
+    if (session->store_fd >= 0) {
+        session->sessions->parking->not_resumed(session, reason);
+        return;
+    }
     dvd_session_refuse(session, DV_WELCOME_NO_WORKER, reason);
 }
 

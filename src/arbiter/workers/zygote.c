@@ -235,7 +235,7 @@ static int on_restart(sd_event_source *source, uint64_t usec, void *userdata)
 /* Fills a request and its descriptors. Returns how many these are, or -1: the request has become pointless. The
  * caller closes *to_close. */
 static int fill(struct dvd_zygote *zygote, const struct dvd_zygote_request *wanted, struct dv_zygote_request *request,
-                int fds[5], int *to_close)
+                int fds[DV_ZYGOTE_FDS], int *to_close)
 {
     struct dvd_sandboxes *sandboxes = zygote->sandboxes;
 
@@ -244,7 +244,12 @@ static int fill(struct dvd_zygote *zygote, const struct dvd_zygote_request *want
         if (!zygote->events->fill_fork(zygote->owner, wanted->session, request, fds))
             return -1;
         *to_close = fds[4];
-        return fds[4] < 0 ? 4 : 5;
+        if (fds[5] < 0)
+            return fds[4] < 0 ? 4 : 5;
+        if (fds[4] >= 0)
+            return 6;
+        fds[4] = fds[5];
+        return 5;
     case DV_ZYGOTE_TRIM:
         *to_close = fds[0] = dvd_kernel_cache_next_trim(&sandboxes->caches, request);
         fds[1] = sandboxes->caches.fd;
@@ -262,7 +267,7 @@ static int fill(struct dvd_zygote *zygote, const struct dvd_zygote_request *want
 static int send_request(struct dvd_zygote *zygote, const struct dvd_zygote_request *wanted)
 {
     struct dv_zygote_request request = {.magic = DV_WIRE_MAGIC, .op = (uint32_t)wanted->op};
-    int fds[5] = {-1, -1, -1, -1, -1};
+    int fds[DV_ZYGOTE_FDS] = {-1, -1, -1, -1, -1, -1};
     DV_AUTO_CLOSE int to_close = -1;
     int fd_count = fill(zygote, wanted, &request, fds, &to_close);
 

@@ -18,7 +18,8 @@ struct dvd_zygote_request;
 struct dvd_zygote_events {
     /* Fills the request for a session's worker, and its descriptors. The caller closes the last one, which may be
      * -1. Returns false: the session wants none any more. */
-    bool (*fill_fork)(void *owner, struct dvd_session_id session, struct dv_zygote_request *request, int fds[5]);
+    bool (*fill_fork)(void *owner, struct dvd_session_id session, struct dv_zygote_request *request,
+                      int fds[DV_ZYGOTE_FDS]);
     void (*fork_sent)(void *owner, struct dvd_session_id session);
     /* The session, if it is still there, takes the descriptor. */
     void (*forked)(void *owner, struct dvd_session_id session, pid_t pid, int *pidfd);

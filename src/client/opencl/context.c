@@ -109,7 +109,6 @@ static struct dvc_context *make_context(const cl_context_properties *properties,
         if (devices[i]->parent)
             dvc_object_use(&devices[i]->object);
     }
-    dvc_object_keep_record(&context->object, &message, sizeof message);
     return context;
 }
 
@@ -255,7 +254,6 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_
     struct dvc_context *c = dvc_context_of(context);
     struct dvc_device *d = dvc_device_of(device);
     bool belongs = false;
-    uint64_t offset = 0;
 
     if (!c) {
         *error = CL_INVALID_CONTEXT;
@@ -289,7 +287,7 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_
         queue->property_list = malloc(list_count * sizeof *list);
     *error = CL_OUT_OF_HOST_MEMORY;
     if (queue->property_list || !list_count)
-        *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, &offset, sizeof offset, NULL);
+        *error = dvc_call(s, DVW_OP_CREATE_QUEUE, &message.head, sizeof message, NULL, 0, NULL, 0, NULL);
     if (*error == CL_DEVICE_NOT_AVAILABLE && dvc_session_check(s)) {
         tell_why(s, c->notify, c->notify_user);
         *error = CL_OUT_OF_RESOURCES; /* an error that the function may return */
@@ -299,10 +297,8 @@ static struct dvc_queue *make_queue(cl_context context, cl_device_id device, cl_
         dvc_object_free(&queue->object);
         return NULL;
     }
-    queue->clock_offset_ns = offset;
     if (list_count)
         memcpy(queue->property_list, list, list_count * sizeof *list);
-    dvc_object_keep_record(&queue->object, &message, sizeof message);
     dvc_object_use(&c->object);
     return queue;
 }

@@ -28,7 +28,7 @@ struct dvc_event *dvc_event_create(struct dvc_context *context, struct dvc_queue
     if (queue) {
         dvc_object_use(&queue->object);
         if (queue->properties & CL_QUEUE_PROFILING_ENABLE)
-            atomic_store(&event->slot->queued_ns, dvc_queue_time(queue));
+            atomic_store(&event->slot->queued_ns, dv_now());
     }
     atomic_store(&event->slot->status, queue ? CL_QUEUED : CL_SUBMITTED);
     return event;
@@ -132,7 +132,7 @@ void dvc_event_complete_here(struct dvc_event *event, cl_ulong start_ns)
     if (event->queue && event->queue->properties & CL_QUEUE_PROFILING_ENABLE) {
         atomic_store(&slot->submit_ns, start_ns);
         atomic_store(&slot->start_ns, start_ns);
-        atomic_store(&slot->end_ns, dvc_queue_time(event->queue));
+        atomic_store(&slot->end_ns, dv_now());
     }
     atomic_store(&slot->status, CL_COMPLETE);
 }
@@ -201,7 +201,6 @@ cl_event CL_API_CALL dvc_clCreateUserEvent(cl_context context, cl_int *errcode_r
     if (event) {
         struct dvw_create_user_event message = {.event = event->object.id.value, .context = c->object.id};
         error = dvc_send(c->object.session, DVW_OP_CREATE_USER_EVENT, &message.head, sizeof message, NULL, 0);
-        dvc_object_keep_record(&event->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
             dvc_event_release(event);
             event = NULL;

@@ -24,7 +24,7 @@ void dvc_host_stamp(struct dvc_event *event, cl_ulong start)
         return;
     atomic_store(&event->slot->submit_ns, start);
     atomic_store(&event->slot->start_ns, start);
-    atomic_store(&event->slot->end_ns, dvc_queue_time(event->queue));
+    atomic_store(&event->slot->end_ns, dv_now());
 }
 
 void dvc_host_tell_done(struct dvc_session *s, struct dv_object_id queue_id, uint64_t first, uint64_t last,
@@ -113,7 +113,7 @@ void dvc_host_ready(struct dvc_session *s, struct dv_object_id queue_id, uint64_
         free_job(job);
     if (!job || cancelled)
         return;
-    cl_ulong start = job->event ? dvc_queue_time(job->queue) : 0;
+    cl_ulong start = job->event ? dv_now() : 0;
     cl_int status = dvc_move(job->queue, job->mem, job->direction, &job->region, job->host);
     dvc_host_stamp(job->event, start);
     if (job->direction == DV_FROM_DEVICE)

@@ -105,7 +105,6 @@ static struct dvc_kernel *make_kernel(struct dvc_program *program, const char *n
         return NULL;
     }
     kernel->has_info = facts->has_info;
-    dvc_object_keep_record(&kernel->object, &message, sizeof message);
     return kernel;
 }
 
@@ -179,7 +178,6 @@ cl_kernel CL_API_CALL dvc_clCloneKernel(cl_kernel source_kernel, cl_int *errcode
         if (error == CL_SUCCESS)
             memcpy(kernel->is_set, source->is_set, source->argument_count);
         kernel->has_info = source->has_info;
-        dvc_object_keep_record(&kernel->object, &message, sizeof message);
         if (error != CL_SUCCESS) {
             kernel_destroy(kernel);
             kernel = NULL;

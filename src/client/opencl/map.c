@@ -65,7 +65,7 @@ static cl_int mark(struct dvc_queue *queue, cl_command_type command, uint64_t fr
     pthread_mutex_lock(&queue->lock);
     if (!free_block && !dvc_waits_pending(count, list) && dvc_queue_idle(queue)) {
         if (event)
-            dvc_event_complete_here(event, dvc_queue_time(queue));
+            dvc_event_complete_here(event, dv_now());
         pthread_mutex_unlock(&queue->lock);
         if (blocking)
             dvc_flush_output(queue->object.session);

@@ -172,8 +172,6 @@ static cl_int create_storage(struct dvc_mem *mem, const void *host_ptr)
         error = dvc_send(s, DVW_OP_CREATE_BUFFER, &message.head, sizeof message, NULL, 0);
     if (error != CL_SUCCESS && message.initial && dvc_session_alive(s))
         dvc_arena_free(&s->arena, message.arena);
-    if (error == CL_SUCCESS)
-        dvc_object_keep_record(&mem->object, &message, sizeof message);
     return error;
 }
 
@@ -287,7 +285,6 @@ cl_mem CL_API_CALL dvc_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_b
                                                 .origin = region->origin,
                                                 .size = region->size};
         error = dvc_send(mem->object.session, DVW_OP_CREATE_SUB_BUFFER, &message.head, sizeof message, NULL, 0);
-        dvc_object_keep_record(&mem->object, &message, sizeof message);
     }
     if (error != CL_SUCCESS && mem) {
         drop_mem(mem);
@@ -390,7 +387,6 @@ static cl_int make_image(struct dvc_mem *mem, void *host_ptr, size_t row_pitch, 
         return error;
     if (facts[0] != pixel_bytes(&mem->format)) /* row sizes in the application's memory are computed from it */
         return CL_IMAGE_FORMAT_NOT_SUPPORTED;
-    dvc_object_keep_record(&mem->object, &message, sizeof message);
     mem->element_bytes = facts[0];
     mem->row_pitch = host_ptr ? row_pitch : facts[1];
     mem->slice_pitch = host_ptr ? slice_pitch : facts[2];
@@ -695,7 +691,6 @@ static cl_sampler create_sampler(cl_context context, cl_bool normalized, cl_addr
                                              .filter = filter};
         error =
             dvc_call(c->object.session, DVW_OP_CREATE_SAMPLER, &message.head, sizeof message, NULL, 0, NULL, 0, NULL);
-        dvc_object_keep_record(&sampler->object, &message, sizeof message);
     }
     if (error == CL_SUCCESS) {
         dvc_object_use(&c->object);

@@ -123,8 +123,6 @@ void *dvc_object_create(enum dv_object_kind kind, struct dvc_session *session)
     object->id = DV_OBJECT_ID(id);
     object->session = session;
     object->next_free = NULL;
-    object->record = NULL;
-    object->record_bytes = 0;
     atomic_store(&object->count, 1);
     atomic_store(&object->kind, kind);
     return object;
@@ -135,8 +133,6 @@ void dvc_object_free(struct dvc_object *object)
     struct stretch *s = &stretches[atomic_load(&object->kind)];
 
     atomic_store(&object->kind, DV_KIND_NONE);
-    free(object->record);
-    object->record = NULL;
     object->next_free = NULL;
     pthread_mutex_lock(&s->lock);
     if (s->free_last)
@@ -172,15 +168,6 @@ void *dvc_object_by_id(enum dv_object_kind kind, struct dv_object_id id)
     if (id.value == 0 || id.value > atomic_load(&s->used))
         return NULL;
     return dvc_object_find(kind, s->base + (size_t)(id.value - 1) * s->object_bytes);
-}
-
-void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes)
-{
-    free(object->record);
-    object->record = malloc(bytes);
-    object->record_bytes = object->record ? (uint32_t)bytes : 0;
-    if (object->record)
-        memcpy(object->record, record, bytes);
 }
 
 void dvc_object_after_fork(void)

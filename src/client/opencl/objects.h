@@ -23,8 +23,6 @@ struct dvc_object {
                                               * other objects' */
     struct dvc_session *session;
     struct dvc_object *next_free;
-    void *record; /* the message that created it, to create it again */
-    uint32_t record_bytes;
 };
 
 #define DV_COUNT_USE (UINT64_C(1) << 32)
@@ -39,7 +37,6 @@ void *dvc_object_find(enum dv_object_kind kind, const void *handle);
 void *dvc_object_by_id(enum dv_object_kind kind, struct dv_object_id id);
 /* The largest id that an object of the kind has had. */
 uint32_t dvc_object_most_id(enum dv_object_kind kind);
-void dvc_object_keep_record(struct dvc_object *object, const void *record, size_t bytes);
 void dvc_object_after_fork(void);
 
 static inline cl_uint dvc_object_refs(struct dvc_object *object)
@@ -136,7 +133,6 @@ struct dvc_queue {
     pthread_mutex_t lock;
     _Atomic uint64_t enqueued; /* number of the last command; changes with the lock held */
     uint64_t gated_until;      /* the last command with a wait list that was not complete */
-    uint64_t clock_offset_ns;
     bool in_order;
     _Atomic uint64_t last_write; /* number of the last command when a write was last enqueued */
     uint32_t writes_in_a_row;
@@ -209,8 +205,7 @@ struct dvc_program {
     bool expanded;            /* the worker has the source with its includes expanded */
     bool linked;              /* from separately compiled programs: their options decide, not its own */
     _Atomic uint32_t kernels; /* attached kernel objects */
-    void *build_record;
-    bool told_sizes; /* the application has asked for the sizes of its binaries: */
+    bool told_sizes;          /* the application has asked for the sizes of its binaries: */
     size_t binary_bytes[DV_MAX_DEVICES];
 };
 
@@ -286,12 +281,6 @@ DV_DECLARE_REFERENCES(sampler)
 DV_DECLARE_REFERENCES(program)
 DV_DECLARE_REFERENCES(kernel)
 DV_DECLARE_REFERENCES(event)
-
-/* The current time on the queue's device clock. */
-static inline cl_ulong dvc_queue_time(const struct dvc_queue *queue)
-{
-    return dv_now() + queue->clock_offset_ns;
-}
 
 /* ---- information (info.c) ---- */
 cl_int dvc_info_bytes(const void *value, size_t bytes, size_t room, void *into, size_t *bytes_ret);

@@ -519,7 +519,6 @@ static cl_int make_sub_devices(struct dvc_device *parent, const cl_device_partit
         made[i]->parent = parent;
         if (parent->parent)
             dvc_object_use(&parent->object);
-        dvc_object_keep_record(&made[i]->object, &message, sizeof message);
         out[i] = (cl_device_id)made[i];
     }
     return error;

@@ -43,7 +43,6 @@ static void program_destroy(struct dvc_program *program)
     free(program->source);
     free(program->il);
     free(program->kernel_names);
-    free(program->build_record);
     dvc_object_free(&program->object);
     dvc_context_unuse(context);
 }
@@ -124,7 +123,6 @@ static struct dvc_program *make_program(struct dvc_context *context, enum dv_pro
         program_destroy(program);
         return NULL;
     }
-    dvc_object_keep_record(&program->object, &message, sizeof message);
     return program;
 }
 
@@ -423,14 +421,6 @@ static cl_int take_kernel_names(struct dvc_program *program, const uint8_t *answ
     return program->built ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
-static void keep_build_record(struct dvc_program *program, const struct dvw_build_program *message)
-{
-    free(program->build_record);
-    program->build_record = malloc(sizeof *message);
-    if (program->build_record)
-        memcpy(program->build_record, message, sizeof *message);
-}
-
 static cl_int run_build(const struct build *b)
 {
     enum { ANSWER_MAX = 256 << 10 };
@@ -463,7 +453,6 @@ static cl_int run_build(const struct build *b)
         dvc_call(s, DVW_OP_BUILD_PROGRAM, &message.head, sizeof message, ids, ids_bytes, answer, ANSWER_MAX, &bytes);
     if (dvc_session_alive(s))
         dvc_arena_free(&s->arena, message.data);
-    keep_build_record(program, &message);
     program->told_sizes = program->built = false;
     if (error != CL_SUCCESS || bytes < sizeof(struct dv_wire_build) || b->action == DV_COMPILE)
         return error;

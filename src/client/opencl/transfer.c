@@ -80,7 +80,7 @@ static enum way choose_way(const struct dvc_transfer *t, uint64_t *flag)
 
 static cl_int move_now(const struct dvc_transfer *t)
 {
-    cl_ulong start = t->event ? dvc_queue_time(t->queue) : 0;
+    cl_ulong start = t->event ? dv_now() : 0;
     cl_int error = dvc_move(t->queue, t->mem, t->direction, t->region, t->host);
 
     if (t->event && error == CL_SUCCESS)
@@ -165,7 +165,7 @@ static cl_int run_own(const struct dvc_transfer *t, const struct own_command *ow
         return CL_OUT_OF_RESOURCES;
     if (atomic_load(&own->reply->state) != DV_REPLY_DONE)
         return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    cl_ulong start = dvc_queue_time(t->queue);
+    cl_ulong start = dv_now();
     cl_int error = dvc_move(t->queue, t->mem, t->direction, t->region, t->host);
     dvc_host_stamp(t->event, start);
     dvc_host_tell_done(s, t->queue->object.id, number, number, error);

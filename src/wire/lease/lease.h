@@ -10,6 +10,9 @@
  *   client:  RELEASE (serial) ----------> idle, or waiting again with DV_LEASE_AGAIN
  *   client:  CANCEL --------------------> wants no longer
  *   divvyd:  <---------------------- TRACE (slice)        note what is done, for that long; 0: no longer
+ *   divvyd:  <---------------------- PARK (slice: bytes of the store) + the store's descriptor
+ *   client:  PARKED (slice: bytes used) -> divvyd ends it; or NOT_PARKED (flags: why)
+ *   divvyd:  <---------------------- PARK, without a descriptor: no longer
  *
  * A message with an earlier serial is ignored: it crossed another on the way. */
 #ifndef DV_WIRE_LEASE_LEASE_H
@@ -26,12 +29,24 @@ enum dv_lease_type {
     DV_LEASE_CANCEL = 2,
     DV_LEASE_RELEASE = 3,
     DV_LEASE_JOIN = 4, /* the program is to use the device, with the share it asked for */
+    DV_LEASE_PARKED = 5,
+    DV_LEASE_NOT_PARKED = 6, /* flags: enum dv_park_reason */
     DV_LEASE_GRANT = 16,
     DV_LEASE_RECALL = 17,
     DV_LEASE_EXTEND = 18,
     DV_LEASE_JOINED = 19,
     DV_LEASE_TURNED_AWAY = 20, /* the request cannot be kept on this device */
     DV_LEASE_TRACE = 21,       /* of the session as a whole; clients that know nothing of it ignore it */
+    DV_LEASE_PARK = 22,        /* likewise: leave all that the next worker needs in the store, and end */
+};
+
+/* Why a worker cannot park its session. */
+enum dv_park_reason {
+    DV_PARK_DONE = 0,
+    DV_PARK_NO_MEMORY = 1, /* the worker's memory, or the driver, does not suffice to save all */
+    DV_PARK_NO_ROOM = 2,   /* the store is too small */
+    DV_PARK_NO_STORE = 3,  /* the store cannot be mapped */
+    DV_PARK_REASONS
 };
 
 enum dv_lease_flag {

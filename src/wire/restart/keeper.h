@@ -38,6 +38,7 @@ enum dv_keeper_kind {
     DV_KEPT_CHANNEL, /* divvyd's end of the lease channel */
     DV_KEPT_LOG,     /* reading end of the worker's standard error */
     DV_KEPT_CLIENT,  /* the session socket, while the client waits for its worker */
+    DV_KEPT_STORE,   /* what its last worker has left */
     DV_KEPT_KINDS,
 };
 /* The id for the daemon's own descriptors, and their kinds. */

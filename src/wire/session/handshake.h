@@ -142,6 +142,8 @@ struct dv_device_grant {
 };
 static_assert(sizeof(struct dv_device_grant) == 64 + DV_MAX_DEVICE_NAME, "wire");
 
+#define DV_ZYGOTE_FDS 6 /* with a request */
+
 #define DV_SANDBOX_GROUPS_MAX 8
 #define DV_SANDBOX_ROOT_BYTES 128
 #define DV_SANDBOX_PATHS_BYTES 4096
@@ -181,7 +183,8 @@ static_assert(sizeof(struct dv_sandbox_settings) == 48 + DV_SANDBOX_ROOT_BYTES +
 
 enum dv_zygote_op {
     /* divvyd -> zygote; descriptors: shared memory, control socket, tenant's pidfd, what becomes the
-     * worker's standard error and, with a sandbox, the directory of the tenant's compiled kernels */
+     * worker's standard error, with a sandbox the directory of the tenant's compiled kernels, and with store_bytes
+     * the session's store (parked.h), in which an earlier worker has left what this one needs */
     DV_ZYGOTE_FORK = 1,
     DV_ZYGOTE_PROBE = 2, /* divvyd -> zygote; descriptor: the directory likewise */
     /* divvyd -> zygote; descriptor: the directory, in which at most sandbox.file_bytes may stay. `session` is
@@ -197,13 +200,14 @@ struct dv_zygote_request {
     uint32_t op; /* enum dv_zygote_op */
     uint64_t session;
     uint64_t shm_bytes;
+    uint64_t store_bytes;  /* 0: no worker was before it */
     uint32_t device_count; /* at most DV_MAX_DEVICES */
     uint32_t api;          /* enum dv_api */
     struct dv_sandbox_settings sandbox;
     struct dv_device_grant devices[DV_MAX_DEVICES]; /* the message ends with the last that counts */
 };
 static_assert(sizeof(struct dv_zygote_request) ==
-                  32 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_sandbox_settings),
+                  40 + DV_MAX_DEVICES * sizeof(struct dv_device_grant) + sizeof(struct dv_sandbox_settings),
               "wire");
 
 static inline size_t dv_zygote_request_bytes(const struct dv_zygote_request *request)

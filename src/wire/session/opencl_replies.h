@@ -52,7 +52,7 @@ struct dv_wire_device {
     uint32_t unified;  /* 1: buffers live in the arena */
     uint32_t number;   /* as `divvy devices` shows it */
     uint64_t max_alloc_bytes;
-    uint64_t clock_offset_ns; /* device clock minus CLOCK_MONOTONIC, modulo 2^64 */
+    uint64_t clock_offset_ns; /* unused */
     uint32_t base_align;      /* bytes */
     uint32_t out_of_order;    /* unused */
     char name[128];           /* empty: the vendor's */

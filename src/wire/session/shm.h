@@ -64,7 +64,12 @@ static_assert(DV_SHM_KERNEL_OFFSET + DV_SHM_KERNEL_BYTES <= DV_SHM_ARENA_OFFSET,
 /* No record of the command ring is longer; larger data goes through the arena. */
 #define DV_MAX_RECORD_BYTES (DV_SHM_RING_BYTES / 4)
 
-enum dv_worker_state { DV_WORKER_STARTING = 0, DV_WORKER_READY = 1, DV_WORKER_FAILED = 2 };
+enum dv_worker_state {
+    DV_WORKER_STARTING = 0,
+    DV_WORKER_READY = 1,
+    DV_WORKER_FAILED = 2,
+    DV_WORKER_PARKED = 3, /* and another one follows */
+};
 
 /* A device without memory accounting. */
 #define DV_CREDIT_UNLIMITED UINT64_MAX
@@ -170,7 +175,7 @@ struct dv_shm_queue {
 static_assert(sizeof(struct dv_shm_queue) == 64, "wire");
 
 /* An event's state. Status values are OpenCL's: 3 queued, 2 submitted, 1 running, 0 complete,
- * negative failed. Times are on the device's clock, in nanoseconds. */
+ * negative failed. Times are on CLOCK_MONOTONIC, in nanoseconds. */
 struct dv_shm_event {
     _Atomic int32_t status;   /* futex */
     _Atomic uint32_t waiters; /* client threads asleep on `status` */

@@ -22,6 +22,7 @@ int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *back
     *graph = (struct dvk_graph){.backend = backend, .owner = owner, .shm = shm};
     TAILQ_INIT(&graph->ready);
     TAILQ_INIT(&graph->blocked);
+    TAILQ_INIT(&graph->held);
     SLIST_INIT(&graph->cutting);
     return 0;
 }
@@ -424,7 +425,7 @@ static bool passes_gate(struct dvk_node *node)
     /* fences and transfers of host commands belong to commands that passed already */
     if (!gate || node->fence)
         return true;
-    return TAILQ_EMPTY(&gate->waiting) && node->graph->backend->admit(gate, node);
+    return (TAILQ_EMPTY(&gate->waiting) || node->graph->paused) && node->graph->backend->admit(gate, node);
 }
 
 static void wait_at_gate(struct dvk_node *node)
@@ -515,6 +516,12 @@ static void end_doomed(struct dvk_node *node)
     end_without_running(node, node->failure ? node->failure : DV_STATUS_DEPENDENCY_FAILED);
 }
 
+/* Whether it belongs to commands that have started: their fence, or a transfer of the client for one of them. */
+static bool belongs_to_started(const struct dvk_node *node)
+{
+    return node->fence || node->detached || node->is_cut || atomic_load(&node->ready_told);
+}
+
 static void take_ready(struct dvk_graph *graph)
 {
     struct dvk_node *node;
@@ -523,6 +530,8 @@ static void take_ready(struct dvk_graph *graph)
         TAILQ_REMOVE(&graph->ready, node, in_ready);
         if (node->doomed) {
             end_doomed(node);
+        } else if (graph->paused && node->runs_on != DV_RUNS_NOWHERE && !belongs_to_started(node)) {
+            TAILQ_INSERT_TAIL(&graph->held, node, in_ready);
         } else if (node->runs_on == DV_RUNS_ON_DEVICE) {
             if (!passes_gate(node)) {
                 wait_at_gate(node);
@@ -552,11 +561,21 @@ static bool leaves_gate(struct dvk_graph *graph, struct dvk_gate *gate, struct d
     return node->doomed ? node->open_parts == 0 : graph->backend->admit(gate, node);
 }
 
+/* The command at the gate that is to leave it first, or NULL. */
+static struct dvk_node *next_at_gate(const struct dvk_graph *graph, const struct dvk_gate *gate)
+{
+    struct dvk_node *node = TAILQ_FIRST(&gate->waiting);
+
+    while (graph->paused && node && !node->doomed && !belongs_to_started(node))
+        node = TAILQ_NEXT(node, in_ready);
+    return node;
+}
+
 static void let_through(struct dvk_graph *graph, struct dvk_gate *gate)
 {
     struct dvk_node *node;
 
-    while ((node = TAILQ_FIRST(&gate->waiting)) && leaves_gate(graph, gate, node)) {
+    while ((node = next_at_gate(graph, gate)) && leaves_gate(graph, gate, node)) {
         if (!node->doomed && submit_part(node))
             continue;
         TAILQ_REMOVE(&gate->waiting, node, in_ready);
@@ -821,4 +840,75 @@ uint64_t dvk_graph_oldest_blocked(const struct dvk_graph *graph)
 {
     const struct dvk_node *node = TAILQ_FIRST(&graph->blocked);
     return node ? node->arrival : UINT64_MAX;
+}
+
+/* ---- pausing ---- */
+
+void dvk_graph_pause(struct dvk_graph *graph, bool paused)
+{
+    if (graph->paused == paused)
+        return;
+    graph->paused = paused;
+    if (paused) {
+        atomic_fetch_add(&graph->attention, 1); /* each end can be the last */
+        return;
+    }
+    atomic_fetch_sub(&graph->attention, 1);
+    TAILQ_CONCAT(&graph->ready, &graph->held, in_ready);
+    pump(graph);
+}
+
+static bool has_started(const struct dvk_node *node)
+{
+    return node->state == DV_NODE_SUBMITTED || node->is_cut || atomic_load(&node->ready_told);
+}
+
+bool dvk_graph_is_quiet(const struct dvk_graph *graph)
+{
+    const struct dvk_node *node;
+
+    if (atomic_load(&graph->done) || !TAILQ_EMPTY(&graph->ready))
+        return false;
+    for (uint32_t i = 0; i < graph->queue_count; i++) {
+        const struct dvk_graph_queue *queue = graph->queues[i];
+        if (queue->detached || !TAILQ_EMPTY(&queue->main.flight) || !TAILQ_EMPTY(&queue->lane.flight))
+            return false;
+        TAILQ_FOREACH (node, &queue->active, in_active)
+            if (has_started(node))
+                return false;
+    }
+    return true;
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const struct dvk_node *first = *(struct dvk_node *const *)a, *second = *(struct dvk_node *const *)b;
+
+    return first->arrival < second->arrival ? -1 : 1;
+}
+
+int64_t dvk_graph_list(const struct dvk_graph *graph, struct dvk_node ***list)
+{
+    struct dvk_node *node;
+    size_t count = 0, at = 0;
+
+    for (uint32_t i = 0; i < graph->queue_count; i++)
+        TAILQ_FOREACH (node, &graph->queues[i]->active, in_active)
+            count++;
+    *list = malloc((count + 1) * sizeof(struct dvk_node *));
+    if (!*list)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < graph->queue_count; i++)
+        TAILQ_FOREACH (node, &graph->queues[i]->active, in_active)
+            (*list)[at++] = node;
+    qsort(*list, count, sizeof(struct dvk_node *), by_arrival);
+    return (int64_t)count;
+}
+
+void dvk_graph_note_failed(struct dvk_graph *graph, uint32_t event, int32_t status)
+{
+    struct dvk_event_entry *entry = event_entry(graph, event);
+
+    if (entry && !entry->node && status < 0)
+        entry->status = status;
 }

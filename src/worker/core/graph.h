@@ -202,6 +202,8 @@ struct dvk_graph {
     _Atomic(struct dvk_node *) done; /* reported, not yet reaped: a stack */
     _Atomic uint32_t attention;      /* above 0: work waits for the main thread to reap */
     _Atomic bool asleep;             /* the main thread sleeps, or is about to */
+    bool paused;
+    struct dv_node_list held; /* ready, and not to start while it is paused */
 };
 
 int dvk_graph_init(struct dvk_graph *graph, const struct dvk_graph_backend *backend, void *owner, void *shm);
@@ -240,6 +242,15 @@ void dvk_gate_init(struct dvk_gate *gate, uint32_t device);
 void dvk_graph_open_gate(struct dvk_graph *graph, struct dvk_gate *gate);
 /* Before the main thread sleeps: everything in flight will be reported. */
 void dvk_graph_fence(struct dvk_graph *graph);
+/* While it is paused no command starts. Those that have started go on, with what they need for it. */
+void dvk_graph_pause(struct dvk_graph *graph, bool paused);
+/* Whether no command has started that has not ended, so far as is known. */
+bool dvk_graph_is_quiet(const struct dvk_graph *graph);
+/* An event of an earlier worker has failed: commands that wait for it fail, too. */
+void dvk_graph_note_failed(struct dvk_graph *graph, uint32_t event, int32_t status);
+/* All commands of queues that have not ended, in the order in which they came. Returns how many, and the list, to be
+ * freed; or -ENOMEM. */
+int64_t dvk_graph_list(const struct dvk_graph *graph, struct dvk_node ***list);
 /* The oldest blocked node's arrival, or UINT64_MAX. */
 uint64_t dvk_graph_oldest_blocked(const struct dvk_graph *graph);
 

@@ -107,6 +107,23 @@ int dvk_account_claim(struct dvk_runtime *runtime, uint32_t device, uint64_t byt
     return status;
 }
 
+int dvk_account_inherit(struct dvk_runtime *runtime, uint32_t device, uint64_t credit, uint64_t promised)
+{
+    struct dvk_account *account = &runtime->accounts[device];
+
+    if (!is_managed(runtime, device) || credit > DV_SHM_BYTES_MAX || promised > DV_SHM_BYTES_MAX)
+        return -EPROTO;
+    int status = dv_memory_reserve(runtime->lease, device, credit + promised);
+    if (status < 0)
+        return status;
+    pthread_mutex_lock(&runtime->accounts_lock);
+    account->credit += credit;
+    account->promised += promised;
+    publish(runtime);
+    pthread_mutex_unlock(&runtime->accounts_lock);
+    return 0;
+}
+
 bool dvk_account_use(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed)
 {
     struct dvk_account *account = &runtime->accounts[device];

@@ -144,6 +144,15 @@ void dvk_output_drain(struct dvk_runtime *runtime)
     drain(runtime, false);
 }
 
+bool dvk_output_is_posted(struct dvk_runtime *runtime)
+{
+    drain(runtime, true);
+    pthread_mutex_lock(&output.lock);
+    bool posted = atomic_load(&runtime->header->output_made) == output.tail;
+    pthread_mutex_unlock(&output.lock);
+    return posted;
+}
+
 static bool has_kept(void)
 {
     pthread_mutex_lock(&output.lock);
@@ -177,6 +186,7 @@ int dvk_output_start(struct dvk_runtime *runtime)
     fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     output.read_fd = ends[0];
+    output.tail = atomic_load(&runtime->header->output_tail);
     dup2(ends[1], STDOUT_FILENO);
     close(ends[1]);
     return -pthread_create(&reader, NULL, keep_draining, runtime);

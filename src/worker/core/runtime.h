@@ -5,10 +5,12 @@
 #include <pthread.h>
 
 #include "include/divvy/lease.h"
+#include "src/wire/lease/lease.h"
 #include "src/wire/session/ring.h"
 #include "src/worker/core/graph.h"
 #include "src/worker/core/guard.h"
 #include "src/worker/core/session.h"
+#include "src/worker/core/store.h"
 #include "src/worker/core/trace.h"
 
 struct dvk_runtime_api;
@@ -19,6 +21,13 @@ struct dvk_account {
     uint64_t promised; /* claimed for objects that are about to be created */
     uint64_t credit;   /* for the client to take without asking */
     uint64_t credit_most;
+};
+
+/* Set by the lease's thread. */
+struct dvk_parking {
+    _Atomic bool wanted;
+    _Atomic int store_fd; /* to be opened; -1: none */
+    _Atomic uint64_t store_bytes;
 };
 
 struct dvk_runtime {
@@ -47,6 +56,8 @@ struct dvk_runtime {
     _Atomic bool gates_changed;       /* a lease was granted or recalled; set by the lease's thread */
     _Atomic uint64_t traced_until_ns; /* 0: it is not traced; set by the lease's thread */
     struct dvk_trace trace;
+    struct dvk_parking parking;
+    struct dvk_store store; /* for the worker that follows; not open until the session is parked for the first time */
     const struct dvk_runtime_api *ops; /* the executing part */
     void *api;                         /* its own state */
 };
@@ -73,6 +84,10 @@ struct dvk_runtime_api {
     /* On the lease's thread: answers to dv_memory_place, and requests to evict for others. */
     void (*placed)(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
     void (*evict)(struct dvk_runtime *runtime, uint32_t device, uint64_t id, uint64_t bytes);
+    /* Leaves all that a worker needs that is to follow this one in runtime->store. No command runs. */
+    enum dv_park_reason (*park)(struct dvk_runtime *runtime);
+    /* Takes in what another worker has left there. Returns 0 or a negative errno with a reason in words. */
+    int (*follow)(struct dvk_runtime *runtime, char *text, size_t text_bytes);
 };
 
 /* Leases (gate.c): whether the gate of a leased device lets a command through, and what happens
@@ -110,6 +125,9 @@ int dvk_account_claim(struct dvk_runtime *runtime, uint32_t device, uint64_t byt
 bool dvk_account_use(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes, bool claimed);
 /* The object is gone. */
 void dvk_account_drop(struct dvk_runtime *runtime, uint32_t device, uint64_t bytes);
+/* Reserves what an earlier worker had promised: credit that the client has taken for objects that are still to come,
+ * and bytes that it has claimed. Returns 0 or -ENOMEM. */
+int dvk_account_inherit(struct dvk_runtime *runtime, uint32_t device, uint64_t credit, uint64_t promised);
 /* Takes back all credit that the client has not taken. Returns how much that was. */
 uint64_t dvk_account_call_back(struct dvk_runtime *runtime, uint32_t device);
 
@@ -141,5 +159,19 @@ int dvk_runtime_call_beside(void (*call)(void *argument), void *argument);
 int dvk_output_start(struct dvk_runtime *runtime);
 /* Moves all that was printed so far to the client's output ring. Any thread. */
 void dvk_output_drain(struct dvk_runtime *runtime);
+/* Whether all that was printed is in the client's output ring. */
+bool dvk_output_is_posted(struct dvk_runtime *runtime);
+
+/* Parking (parking.c). By the main thread. */
+/* From now on its client learns when this thread dies. */
+void dvk_life_tie(struct dvk_runtime *runtime);
+void dvk_parking_start(struct dvk_runtime *runtime);
+/* Whether this worker, which has taken in all that another one left, may serve the session. Otherwise it ends, and the
+ * session stays parked. */
+bool dvk_parking_may_follow(struct dvk_runtime *runtime);
+bool dvk_parking_is_due(const struct dvk_runtime *runtime);
+/* Parks the session, if it is to be parked and nothing runs. Does not return then. is_settled: the client has, or can
+ * take, all that it was told. */
+void dvk_parking_consider(struct dvk_runtime *runtime, bool is_settled);
 
 #endif

@@ -17,22 +17,6 @@
 #include "src/worker/core/sandbox.h"
 #include "src/worker/core/runtime.h"
 
-/* The kernel marks worker_life when this thread dies (a robust futex whose list entry lives in our
- * private memory), so that the client learns of our death without any descriptor or daemon. */
-static struct {
-    struct robust_list_head head;
-    struct robust_list entry;
-} life;
-
-static void tie_life(struct dv_shm_header *header)
-{
-    life.entry.next = &life.head.list;
-    life.head.list.next = &life.entry;
-    life.head.futex_offset = (long)((char *)&header->worker_life - (char *)&life.entry);
-    atomic_store(&header->worker_life, (uint32_t)gettid() | FUTEX_WAITERS);
-    syscall(SYS_set_robust_list, &life.head, sizeof life.head);
-}
-
 /* Never enters the vendor's code: it must react while the main thread is deep inside it. */
 static void *watch_tenant(void *argument)
 {
@@ -215,11 +199,19 @@ static void rest(struct dvk_runtime *runtime, const _Atomic bool *over)
     dvk_gates_slept(runtime);
 }
 
+/* Whether the client has, or can take, all that it was told. */
+static bool is_settled(struct dvk_runtime *runtime)
+{
+    return !dvk_runtime_upcalls_wait(runtime) && dvk_output_is_posted(runtime);
+}
+
 static void serve(struct dvk_runtime *runtime)
 {
     struct dv_record record;
 
     for (;;) {
+        if (dvk_parking_is_due(runtime))
+            dvk_parking_consider(runtime, is_settled(runtime));
         int found = dv_ring_peek(&runtime->ring, &record);
         if (found == -EPROTO)
             dvk_runtime_abandon(runtime, "wrote a malformed record");
@@ -349,11 +341,22 @@ int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dv
     close(start->shm_fd);
     madvise(runtime.shm, start->shm_bytes, MADV_DONTDUMP);
     runtime.header = (struct dv_shm_header *)runtime.shm;
+    if (start->follows) {
+        int opened = dvk_store_open(&runtime.store, start->store_fd, start->store_bytes);
+        close(start->store_fd);
+        if (opened < 0) {
+            dv_error("cannot map what the session's last worker has left: %s", strerror(-opened));
+            return 1;
+        }
+        runtime.upcall_tail = atomic_load(&runtime.header->upcall_tail); /* it goes on where that one stopped */
+    }
     pthread_mutex_init(&runtime.upcall_lock, NULL);
     pthread_mutex_init(&runtime.submitting, NULL);
     pthread_mutex_lock(&runtime.submitting);
     dv_ring_reader_init(&runtime.ring, runtime.shm);
-    tie_life(runtime.header);
+    if (start->follows)
+        runtime.ring.head = runtime.ring.tail_seen = atomic_load(&runtime.header->ring_head);
+    dvk_life_tie(&runtime);
     if (dvk_sandbox_enter(start->sandbox, start->cache_fd, text, sizeof text) < 0) {
         fail_start(&runtime, text);
         return 1;
@@ -369,10 +372,14 @@ int dvk_worker_session_run(const struct dvk_worker_start *start, const struct dv
         return 1;
     }
     dvk_accounts_start(&runtime);
-    if (api->init(&runtime, text, sizeof text) < 0) {
+    dvk_parking_start(&runtime);
+    if (api->init(&runtime, text, sizeof text) < 0 ||
+        (start->follows && api->follow(&runtime, text, sizeof text) < 0)) {
         fail_start(&runtime, text);
         return 1;
     }
+    if (start->follows && !dvk_parking_may_follow(&runtime))
+        return 0;
     atomic_store(&runtime.header->worker_state, DV_WORKER_READY);
     dv_futex_wake(&runtime.header->worker_state, INT_MAX);
     serve(&runtime);

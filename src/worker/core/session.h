@@ -2,6 +2,7 @@
 #ifndef DV_WORKER_CORE_SESSION_H
 #define DV_WORKER_CORE_SESSION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "src/wire/session/handshake.h"
@@ -16,6 +17,9 @@ struct dvk_worker_start {
     int tenant_pidfd; /* readable when the tenant's process is gone: then the worker ends */
     const struct dv_sandbox_settings *sandbox;
     int cache_fd; /* directory for compiled kernels, -1: none; owned by the callee */
+    int store_fd; /* the session's store, -1: it has none; owned by the callee */
+    uint64_t store_bytes;
+    bool follows; /* another worker, and there is something in the store */
     uint32_t device_count;
     struct dv_device_grant devices[DV_MAX_DEVICES];
 };

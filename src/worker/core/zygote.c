@@ -28,7 +28,7 @@
 #include "src/worker/core/session.h"
 #include "src/worker/core/cache_trim.h"
 
-enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_LOG, FD_CACHE, FD_COUNT };
+enum { FD_SHM, FD_CONTROL, FD_TENANT, FD_LOG, FD_CACHE, FD_STORE, FD_COUNT }; /* FD_CACHE can be missing */
 
 /* A child that has not been reaped yet, so that its end can be told by session. */
 struct child {
@@ -165,6 +165,9 @@ static _Noreturn void run_worker(struct zygote *zygote, const struct dv_zygote_r
                                      .tenant_pidfd = fds[FD_TENANT],
                                      .sandbox = &request->sandbox,
                                      .cache_fd = fds[FD_CACHE],
+                                     .store_fd = fds[FD_STORE],
+                                     .store_bytes = request->store_bytes,
+                                     .follows = request->store_bytes != 0,
                                      .device_count = request->device_count};
 
     dup2(fds[FD_LOG], STDERR_FILENO);
@@ -347,7 +350,7 @@ static bool may_be(const struct zygote *zygote, const struct dv_sandbox_settings
 static bool serve_request(struct zygote *zygote)
 {
     struct dv_zygote_request request = {0};
-    int fds[FD_COUNT] = {-1, -1, -1, -1, -1};
+    int fds[FD_COUNT] = {-1, -1, -1, -1, -1, -1};
     int fd_count;
     ssize_t length = dv_fd_receive(zygote->socket_fd, &request, sizeof request, fds, FD_COUNT, &fd_count, 0);
 
@@ -367,10 +370,13 @@ static bool serve_request(struct zygote *zygote)
     else if ((request.op == DV_ZYGOTE_TRIM && fd_count == 1) ||
              (request.op == DV_ZYGOTE_REMOVE && fd_count == 2 && names_one_entry(&request.sandbox)))
         fork_trimmer(zygote, &request, fds);
-    else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE)
+    else if (request.op != DV_ZYGOTE_FORK || fd_count < FD_CACHE + (request.store_bytes != 0))
         answer_failure(zygote, request.session, -EPROTO, "invalid request");
-    else
+    else {
+        if (request.store_bytes && fd_count == FD_STORE) /* there is no cache */
+            fds[FD_STORE] = dv_take_fd(&fds[FD_CACHE]);
         fork_worker(zygote, &request, fds);
+    }
     for (int i = 0; i < FD_COUNT; i++)
         dv_close_fd(&fds[i]);
     return true;

@@ -111,6 +111,7 @@ void dvk_sampler_unref(struct dvk_sampler *sampler)
     if (!sampler || --sampler->refs > 0)
         return;
     clReleaseSampler(sampler->vendor);
+    dvk_origin_unref(sampler->origin);
     free(sampler);
 }
 
@@ -143,6 +144,7 @@ void dvk_kernel_unref(struct dvk_kernel *kernel)
     dvk_correction_unref(kernel->correction);
     dvk_timing_unref(kernel->timing);
     dvk_arguments_unref(kernel->arguments);
+    dvk_origin_unref(kernel->origin);
     free(kernel->parameters);
     free(kernel);
 }

@@ -97,9 +97,20 @@ static bool should_pin(const struct dvk_mem *root, cl_command_queue queue)
     return room->pinned == DV_PINNED_YES;
 }
 
+/* Where a worker that follows finds it. */
+static void *store(struct dvk_mem *root)
+{
+    struct dvk_store *store = &root->worker->runtime->store;
+
+    root->stored = root->backing_bytes >= DVK_STORED_FROM ? dvk_store_take(store, root->backing_bytes) : 0;
+    return root->stored ? store->base + root->stored : NULL;
+}
+
 bool dvk_backing_need(struct dvk_mem *root, cl_command_queue queue)
 {
     if (root->backing)
+        return true;
+    if (root->worker->runtime->store.base && (root->backing = store(root)))
         return true;
     if (should_pin(root, queue))
         root->backing = pin(root->make.context, queue, root->backing_bytes, &root->pinned);
@@ -112,7 +123,10 @@ bool dvk_backing_need(struct dvk_mem *root, cl_command_queue queue)
 
 void dvk_backing_free(struct dvk_mem *root)
 {
-    if (root->pinned) {
+    if (root->stored) {
+        dvk_store_give(&root->worker->runtime->store, root->stored);
+        root->stored = 0;
+    } else if (root->pinned) {
         unpin(root->make.context->mover, root->pinned, root->backing);
         room_of(root)->pinned_bytes -= root->backing_bytes;
     } else if (root->backing && root->backing_bytes < MAP_FROM) {

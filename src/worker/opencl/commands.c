@@ -93,6 +93,7 @@ static void let_go(struct dvk_command *c)
 
 /* ---- the vendor's completion: on a thread of the vendor's ---- */
 
+/* On CLOCK_MONOTONIC: the client stamps times of its own, and another device can go on with the queue. */
 static void publish_times(struct dvk_command *c)
 {
     struct dv_shm_event *slot = dvk_command_event_slot(c);
@@ -100,6 +101,9 @@ static void publish_times(struct dvk_command *c)
 
     dvk_cut_began(c, &submit, &start);
     clGetEventProfilingInfo(c->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
+    submit -= c->queue->clock_offset_ns;
+    start -= c->queue->clock_offset_ns;
+    end -= c->queue->clock_offset_ns;
     cl_ulong queued = atomic_load(&slot->queued_ns);
     if (submit < queued)
         submit = queued;
@@ -459,16 +463,23 @@ const struct dvk_graph_backend dvk_backend = {
 
 /* ---- arrival ---- */
 
-void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info)
+static struct dvk_command *new_command(struct dvk_worker *w, const struct dv_record *record)
 {
-    struct dvk_runtime *runtime = w->runtime;
     struct dvk_command *c = malloc(sizeof *c + record->bytes);
 
     if (!c)
-        dvk_runtime_abandon(runtime, "exhausted the worker's memory");
+        dvk_runtime_abandon(w->runtime, "exhausted the worker's memory");
     memset(c, 0, sizeof *c);
-    dv_ring_take(&runtime->ring, record, c->record);
+    return c;
+}
+
+/* Its record has been copied. */
+static void accept(struct dvk_worker *w, struct dvk_command *c, const struct dvk_message_info *info)
+{
+    struct dvk_runtime *runtime = w->runtime;
     const struct dv_queue_head *head = head_of(c);
+    const struct dv_record *record = &head->record;
+
     if (record->bytes < info->bytes || head->wait_count > DV_MAX_WAITS ||
         record->bytes - info->bytes < waits_bytes(head) || head->event > DV_SHM_EVENT_COUNT)
         dvk_runtime_abandon(runtime, "sent a command with wrong lengths");
@@ -494,6 +505,23 @@ void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, co
     }
     dvk_graph_add(&runtime->graph, &c->node, (const uint32_t *)(c->record + record->bytes - waits_bytes(head)),
                   head->wait_count);
+}
+
+void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info)
+{
+    struct dvk_command *c = new_command(w, record);
+
+    dv_ring_take(&w->runtime->ring, record, c->record);
+    accept(w, c, info);
+}
+
+void dvk_command_take_again(struct dvk_worker *w, const uint8_t *message, const struct dvk_message_info *info)
+{
+    const struct dv_record *record = (const void *)message;
+    struct dvk_command *c = new_command(w, record);
+
+    memcpy(c->record, message, record->bytes);
+    accept(w, c, info);
 }
 
 /* ---- markers ---- */

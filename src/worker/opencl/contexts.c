@@ -80,6 +80,8 @@ static void close_context(struct dvk_context *context)
     for (uint32_t i = 0; i < context->device_count; i++)
         if (context->counted_bytes[i])
             dvk_account_drop(context->worker->runtime, context->devices[i]->index, context->counted_bytes[i]);
+    dvk_origin_unref(context->origin);
+    context->origin = NULL;
     idle_context(context->worker, context);
 }
 
@@ -128,6 +130,7 @@ int32_t dvk_on_create_context(struct dvk_worker *w, const struct dvw_create_cont
         close_context(context);
         return error;
     }
+    context->origin = dvk_origin_of_new(w, &m->head.record, NULL);
     for (uint32_t i = 0; i < m->device_count; i++)
         atomic_fetch_or(&w->runtime->header->device_mask, UINT64_C(1) << context->devices[i]->index);
     return CL_SUCCESS;
@@ -172,11 +175,12 @@ int32_t dvk_on_create_queue(struct dvk_worker *w, const struct dvw_create_queue 
         return error;
     }
     context->refs++;
-    atomic_store(&queue->graph.slot->completed, 0);
+    queue->origin = dvk_origin_of_new(w, &m->head.record, context->origin);
+    if (!w->follows)
+        atomic_store(&queue->graph.slot->completed, 0);
     if (w->runtime->start->devices[device->index].leased)
         queue->graph.gate = &w->runtime->gates[device->index];
-    uint64_t offset = m->profiling ? dvk_clock_offset(queue->vendor) : 0;
-    dvk_reply_put(reply, &offset, sizeof offset);
+    queue->clock_offset_ns = m->profiling ? dvk_clock_offset(queue->vendor) : 0;
     return CL_SUCCESS;
 }
 
@@ -187,6 +191,7 @@ void dvk_queue_close(struct dvk_worker *w, struct dvk_queue *queue)
     if (queue->lane)
         clReleaseCommandQueue(queue->lane);
     dvk_context_unref(queue->context);
+    dvk_origin_unref(queue->origin);
     free(queue);
 }
 

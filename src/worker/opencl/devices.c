@@ -69,6 +69,7 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
     error = clCreateSubDevices(device->vendor, properties, count, made, &count);
     if (error != CL_SUCCESS)
         return error;
+    struct dvk_origin *origin = dvk_origin_of_new(w, &m->head.record, device->origin);
     for (cl_uint i = 0; i < count; i++) {
         struct dvk_device *sub = calloc(1, sizeof *sub);
         struct dv_object_id id;
@@ -77,6 +78,7 @@ int32_t dvk_on_create_sub_devices(struct dvk_worker *w, const struct dvw_create_
             *sub = *device;
             sub->vendor = made[i];
             sub->is_sub = true;
+            sub->origin = origin;
         }
         if (!sub || dvk_put(w, DV_KIND_DEVICE, id, sub) != CL_SUCCESS) {
             free(sub);

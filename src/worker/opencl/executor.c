@@ -2,6 +2,7 @@
 #include "src/worker/opencl/executor.h"
 
 #include "src/worker/opencl/api.h"
+#include "src/worker/opencl/parking.h"
 #include "src/worker/opencl/residency.h"
 
 #include <errno.h>
@@ -54,6 +55,7 @@ static int init(struct dvk_runtime *runtime, char *text, size_t text_bytes)
     w->runtime = runtime;
     runtime->api = w;
     w->messages = dvk_messages;
+    dvk_history_init(&w->history);
     uint32_t found;
     int count = dvk_vendor_devices(reports, devices, platforms, DV_MAX_DEVICES, &found, text, text_bytes);
     for (uint32_t g = 0; g < runtime->start->device_count && g < DV_MAX_DEVICES; g++) {
@@ -147,4 +149,6 @@ const struct dvk_runtime_api dvk_opencl = {
     .work = work,
     .placed = placed,
     .evict = evict,
+    .park = dvk_park,
+    .follow = dvk_follow,
 };

@@ -9,6 +9,7 @@
 #include <sys/queue.h>
 
 #include "src/wire/session/opencl_replies.h"
+#include "src/worker/core/history.h"
 #include "src/worker/core/runtime.h"
 #include "src/worker/opencl/cut_size.h"
 #include "src/worker/opencl/cut_verdict.h"
@@ -34,7 +35,8 @@ struct dvk_device {
     bool unified;
     bool scrubbed; /* fresh memory is filled with zeros */
     bool is_sub;
-    uint32_t units; /* compute units; 0: not asked yet */
+    struct dvk_origin *origin; /* of a sub-device; its siblings have the same */
+    uint32_t units;            /* compute units; 0: not asked yet */
     uint64_t type;
     char name[DV_MAX_DEVICE_NAME];
 };
@@ -42,6 +44,7 @@ struct dvk_device {
 struct dvk_context {
     struct dvk_context *next_idle;
     uint32_t refs; /* the table's, queues', memory objects' */
+    struct dvk_origin *origin;
     cl_context vendor;
     struct dvk_worker *worker;
     struct dv_object_id id;
@@ -56,9 +59,11 @@ struct dvk_queue {
     cl_command_queue vendor;
     cl_command_queue lane; /* made when first needed */
     struct dv_object_id id;
+    struct dvk_origin *origin;
     struct dvk_context *context;
     struct dvk_device *device;
     bool profiling;
+    uint64_t clock_offset_ns; /* with profiling: see dvk_clock_offset */
     bool unflushed;
     bool prints; /* a command that may print was submitted since the last one that reports */
     struct dvk_queue *next_released;
@@ -97,11 +102,14 @@ struct dvk_mem {
     cl_mem vendor; /* NULL: creation failed */
     cl_int error;  /* the reason */
     struct dv_object_id id;
+    struct dvk_origin *origin;
     uint64_t bytes;
     uint64_t element_bytes;
     uint32_t device; /* whose memory it is counted against; an index of the session's list */
     bool counted;
-    uint64_t lent; /* where in the arena its bytes are; 0: with the vendor */
+    uint64_t lent;   /* where in the arena its bytes are; 0: with the vendor */
+    uint64_t stored; /* where in the session's store its backing is; 0: not there */
+    bool is_part;    /* of another object, whose bytes it has */
     struct dvk_worker *worker;
 
     /* Managed objects only (residency.h): the vendor's object comes and goes. */
@@ -179,11 +187,14 @@ struct dvk_use {
 
 struct dvk_sampler {
     uint32_t refs;
+    struct dv_object_id id;
+    struct dvk_origin *origin;
     cl_sampler vendor;
 };
 
 struct dvk_program {
     cl_program vendor;
+    struct dvk_origin *origin;
     struct dvk_correction *correction; /* NULL: it is not built from source */
     struct dvk_context *context;
     struct dvk_verdict verdict;
@@ -239,6 +250,7 @@ struct dvk_vendor_kernel {
 };
 
 struct dvk_kernel {
+    struct dvk_origin *origin;
     struct dvk_timing *timing;
     cl_kernel vendor;                          /* the same as as_is.kernel */
     struct dvk_vendor_kernel as_is, corrected; /* the latter's kernel is NULL until it is needed */
@@ -315,14 +327,19 @@ struct dvk_worker {
     struct dvk_runtime *runtime;
     const struct dvk_message_info *messages; /* by op: the generated table */
     struct dvk_table tables[DV_KIND_COUNT];
+    struct dvk_history history;
     struct dvk_context *idle_contexts; /* released, to be used again */
     struct dvk_queue *released_queues; /* waiting for their last command */
     struct dvk_room rooms[DV_MAX_DEVICES];
-    uint64_t made; /* counts the vendor's objects made for managed objects */
+    uint64_t made;            /* counts the vendor's objects made for managed objects */
+    _Atomic uint32_t leaving; /* memory objects that were released, and whose end the vendor will report */
     uint32_t kernels_listed;
     uint32_t failures; /* commands that failed after they were accepted, as far as logged */
     uint8_t *scratch;
     size_t scratch_bytes;
+    bool follows;                  /* it takes in what another worker has left, */
+    const uint8_t *following_data; /* with the data of the present message */
+    uint64_t following_bytes;
     struct dvk_device *devices[DV_MAX_DEVICES];
     uint32_t device_count;
 };
@@ -385,6 +402,17 @@ static inline struct dvk_kernel *dvk_find_kernel(struct dvk_worker *w, struct dv
     return dvk_find(w, DV_KIND_KERNEL, id);
 }
 
+/* ---- origins.c ---- */
+/* The origin of the object that this message has made from another, or NULL. */
+struct dvk_origin *dvk_origin_of_new(struct dvk_worker *w, const struct dv_record *message, struct dvk_origin *from);
+/* A message has made the object, from another object. */
+void dvk_mem_set_origin(struct dvk_mem *mem, const struct dv_record *message, struct dvk_origin *from);
+/* The origin of a kernel that is a copy of another. */
+struct dvk_origin *dvk_origin_of_clone(struct dvk_worker *w, const struct dvk_kernel *source, struct dv_object_id id);
+/* The application releases an object. Its record can stay for commands that need it. */
+void dvk_origin_note_release(struct dvk_worker *w, enum dv_object_kind kind, void *object,
+                             const struct dv_record *message);
+
 /* ---- contexts.c ---- */
 void dvk_context_unref(struct dvk_context *context);
 bool dvk_queue_is_idle(const struct dvk_queue *queue);
@@ -400,6 +428,7 @@ void dvk_finish(struct dvk_worker *w);
 struct dvk_mem *dvk_mem_new(struct dvk_worker *w, struct dv_object_id id);
 /* Sets how the object is made. The context stays as long as the object's record. */
 void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe);
+void dvk_mem_forget_origin(struct dvk_mem *mem);
 void dvk_mem_free(struct dvk_mem *mem);
 /* It was made, and its root, whose memory it shares, is not released. Clients release the root last. */
 bool dvk_mem_is_usable(const struct dvk_mem *mem);
@@ -452,6 +481,8 @@ static inline cl_mem dvk_command_mem(struct dvk_command *c, int at)
 
 size_t dvk_command_tail_bytes(const struct dvk_command *c, size_t fixed);
 void dvk_command_handle(struct dvk_worker *w, const struct dv_record *record, const struct dvk_message_info *info);
+/* A command that an earlier worker had taken out of the ring. */
+void dvk_command_take_again(struct dvk_worker *w, const uint8_t *message, const struct dvk_message_info *info);
 extern const struct dvk_graph_backend dvk_backend;
 
 /* ---- programs.c ---- */
@@ -504,6 +535,7 @@ int dvk_preload(void);
 int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, char *text, size_t text_bytes);
 int dvk_vendor_devices(struct dv_device_report *reports, cl_device_id *devices, cl_platform_id *platforms, int capacity,
                        uint32_t *found_count, char *text, size_t text_bytes);
+/* The vendor's clock minus CLOCK_MONOTONIC, modulo 2^64. */
 uint64_t dvk_clock_offset(cl_command_queue profiling_queue);
 
 #endif

@@ -130,9 +130,11 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         return CL_OUT_OF_HOST_MEMORY;
     bool managed = parent ? parent->root != NULL : dvk_is_managed(context);
     mem->is_image = true;
+    mem->is_part = parent != NULL;
     dvk_mem_set_recipe(mem, recipe_of(context, m));
     cl_int error = make_image(mem, m, parent, pixels, managed, &facts);
     mem->device = dvk_mem_home(context);
+    dvk_measure_image(mem);
     if (error == CL_SUCCESS && !parent)
         error = count_image(w, mem, context);
     if (error == CL_SUCCESS && managed)
@@ -145,6 +147,7 @@ int32_t dvk_on_create_image(struct dvk_worker *w, const struct dvw_create_image 
         return error;
     }
     dvk_reply_put(reply, &facts, sizeof facts);
+    dvk_mem_set_origin(mem, &m->head.record, parent ? parent->origin : context->origin);
     dvk_mem_keep(w, mem, CL_SUCCESS);
     return CL_SUCCESS;
 }

@@ -186,6 +186,7 @@ int32_t dvk_on_create_kernel(struct dvk_worker *w, const struct dvw_create_kerne
     error = keep_kernel(w, m->id, vendor, NULL, &kernel);
     if (error != CL_SUCCESS)
         return error;
+    kernel->origin = dvk_origin_of_new(w, &m->head.record, program->origin);
     kernel->may_print = program->may_print;
     kernel->verdict = program->verdict;
     kernel->correction = dvk_correction_ref(program->correction);
@@ -210,6 +211,7 @@ int32_t dvk_on_clone_kernel(struct dvk_worker *w, const struct dvw_clone_kernel 
     error = keep_kernel(w, m->id, vendor, source->arguments, &kernel);
     if (error != CL_SUCCESS)
         return error;
+    kernel->origin = dvk_origin_of_clone(w, source, m->id);
     kernel->may_print = source->may_print;
     kernel->verdict = source->verdict;
     kernel->correction = dvk_correction_ref(source->correction);

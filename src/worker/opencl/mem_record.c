@@ -22,9 +22,17 @@ void dvk_mem_set_recipe(struct dvk_mem *mem, struct dvk_recipe recipe)
     recipe.context->refs++;
 }
 
+/* The object is gone; its record can be needed longer. */
+void dvk_mem_forget_origin(struct dvk_mem *mem)
+{
+    dvk_origin_unref(mem->origin);
+    mem->origin = NULL;
+}
+
 void dvk_mem_free(struct dvk_mem *mem)
 {
     dvk_context_unref(mem->make.context);
+    dvk_mem_forget_origin(mem);
     free(mem);
 }
 

@@ -37,6 +37,7 @@ static void CL_CALLBACK mem_gone(cl_mem vendor, void *user)
     atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
     dvk_mem_uncount(mem); /* first: once told, the client may ask for the same bytes again */
     dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value}, true);
+    atomic_fetch_sub(&mem->worker->leaving, 1);
     free(mem);
 }
 
@@ -113,6 +114,12 @@ static void make_unmanaged_buffer(struct dvk_mem *mem, struct dvk_context *conte
         munmap(zeros, mem->bytes);
 }
 
+/* An earlier worker had counted the object, and its reservation ended with it. */
+static bool claim_again(struct dvk_worker *w, const struct dvk_context *context, uint64_t bytes)
+{
+    return !w->follows || dvk_account_claim(w->runtime, dvk_mem_home(context), bytes) == 0;
+}
+
 void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *m, const uint8_t *tail,
                           size_t tail_bytes)
 {
@@ -129,7 +136,8 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         error = CL_INVALID_CONTEXT;
     else if (m->arena && !(storage = dvk_runtime_arena(w->runtime, m->arena, m->size)))
         error = CL_INVALID_VALUE;
-    else if (!dvk_mem_count(mem, context, m->claimed)) /* the client should not have sent it */
+    else if (!claim_again(w, context, m->size) || !dvk_mem_count(mem, context, m->claimed || w->follows))
+        /* the client should not have sent it */
         error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     else if (dvk_is_managed(context) && (!storage || m->initial)) {
         dvk_mem_set_recipe(mem, (struct dvk_recipe){.context = context, .flags = flags});
@@ -138,11 +146,14 @@ void dvk_on_create_buffer(struct dvk_worker *w, const struct dvw_create_buffer *
         error = CL_OUT_OF_HOST_MEMORY;
     } else {
         mem->lent = storage && !m->initial ? m->arena : 0;
+        dvk_mem_set_recipe(mem, (struct dvk_recipe){.context = context, .flags = flags});
         make_unmanaged_buffer(mem, context, flags, storage, m->initial, &error);
     }
     if (m->initial) /* a small block is not worth waking the client for */
         dvk_runtime_upcall(w->runtime, &(struct dv_upcall){.kind = DV_UPCALL_FREE, .b = m->arena},
                            m->size >= FREED_SOON_BYTES);
+    if (error == CL_SUCCESS)
+        dvk_mem_set_origin(mem, &m->head, context->origin);
     dvk_mem_keep(w, mem, error);
 }
 
@@ -166,8 +177,11 @@ void dvk_on_create_sub_buffer(struct dvk_worker *w, const struct dvw_create_sub_
         error = m->origin > parent->bytes || m->size > parent->bytes - m->origin ? CL_INVALID_VALUE
                                                                                  : dvk_residency_add(mem, NULL);
     } else if (parent && parent->vendor && !parent->is_image) {
+        mem->is_part = true;
         mem->vendor = clCreateSubBuffer(parent->vendor, flags, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
     }
+    if (error == CL_SUCCESS)
+        dvk_mem_set_origin(mem, &m->head, parent->origin);
     dvk_mem_keep(w, mem, error);
 }
 
@@ -185,6 +199,8 @@ static void release_vendor_mem(struct dvk_mem *mem)
             atomic_fetch_sub(&mem->worker->runtime->header->memory_bytes, mem->bytes);
             dvk_mem_uncount(mem);
         }
+        if (told)
+            atomic_fetch_add(&mem->worker->leaving, 1);
         clReleaseMemObject(mem->vendor);
         mem->vendor = NULL;
         if (!told)
@@ -194,6 +210,7 @@ static void release_vendor_mem(struct dvk_mem *mem)
         dvk_runtime_upcall(mem->worker->runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value},
                            true);
     mem->error = CL_INVALID_MEM_OBJECT;
+    dvk_mem_forget_origin(mem);
 }
 
 void dvk_mem_unpin(struct dvk_mem *mem)

@@ -15,6 +15,7 @@ int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_samp
     if (!sampler)
         return CL_OUT_OF_HOST_MEMORY;
     sampler->refs = 1;
+    sampler->id = m->id;
     sampler->vendor = clCreateSampler(context->vendor, m->normalized, m->addressing, m->filter, &error);
     if (error == CL_SUCCESS)
         error = dvk_put(w, DV_KIND_SAMPLER, m->id, sampler);
@@ -22,8 +23,10 @@ int32_t dvk_on_create_sampler(struct dvk_worker *w, const struct dvw_create_samp
         if (sampler->vendor)
             clReleaseSampler(sampler->vendor);
         free(sampler);
+        return error;
     }
-    return error;
+    sampler->origin = dvk_origin_of_new(w, &m->head.record, context->origin);
+    return CL_SUCCESS;
 }
 
 static void release_object(struct dvk_worker *w, enum dv_object_kind kind, void *object)
@@ -69,6 +72,8 @@ void dvk_on_release(struct dvk_worker *w, const struct dvw_release *m, const uin
     if (m->kind <= DV_KIND_NONE || m->kind >= DV_KIND_COUNT)
         return;
     void *object = dvk_take(w, m->kind, m->id);
-    if (object)
-        release_object(w, m->kind, object);
+    if (!object)
+        return;
+    dvk_origin_note_release(w, m->kind, object, &m->head);
+    release_object(w, m->kind, object);
 }

@@ -9,7 +9,11 @@
 /* A private copy of bulk data that the client placed in the arena: it could still change there. */
 static uint8_t *copy_bulk(struct dvk_worker *w, uint64_t offset, uint64_t bytes)
 {
-    const uint8_t *shared = bytes <= DV_MAX_PROGRAM_BYTES ? dvk_runtime_arena(w->runtime, offset, bytes) : NULL;
+    const uint8_t *shared = bytes > DV_MAX_PROGRAM_BYTES  ? NULL
+                            : !w->follows                 ? dvk_runtime_arena(w->runtime, offset, bytes)
+                            : bytes != w->following_bytes ? NULL
+                            : bytes                       ? w->following_data
+                                                          : (const uint8_t *)"";
     uint8_t *copy = shared ? malloc(bytes + 1) : NULL;
 
     if (copy) {
@@ -67,6 +71,7 @@ void dvk_program_free(struct dvk_program *program)
 {
     clReleaseProgram(program->vendor);
     dvk_correction_unref(program->correction);
+    dvk_origin_unref(program->origin);
     free(program);
 }
 
@@ -121,8 +126,13 @@ int32_t dvk_on_create_program(struct dvk_worker *w, const struct dvw_create_prog
     if (error != CL_SUCCESS) {
         clReleaseProgram(vendor);
         free(program);
+        return error;
     }
-    return error;
+    program->origin = dvk_origin_new(&w->history);
+    dvk_kept_needs(dvk_origin_keep(program->origin, &m->head.record, w->runtime->graph.arrivals, data, m->data_bytes),
+                   context->origin);
+    data = NULL; /* taken over */
+    return CL_SUCCESS;
 }
 
 static cl_int read_kernel_names(cl_program program, size_t *count, char **names, size_t *bytes)
@@ -165,6 +175,23 @@ struct others {
     bool may_print;
     struct dvk_verdict verdict;
 };
+
+/* Of the builds of a program only the last one counts. data is taken over. */
+static void keep_build(struct dvk_worker *w, struct dvk_program *program, const struct dvw_build_program *m,
+                       const uint8_t *tail, uint8_t *data)
+{
+    dvk_origin_forget(program->origin, DVW_OP_BUILD_PROGRAM);
+    struct dvk_kept *kept =
+        dvk_origin_keep(program->origin, &m->head.record, w->runtime->graph.arrivals, data, m->data_bytes);
+    dvk_kept_needs(kept, program->context->origin);
+    for (uint32_t i = 0; i < m->header_count; i++) {
+        struct dv_object_id id;
+        memcpy(&id, tail + 4 * (m->device_count + i), sizeof id);
+        const struct dvk_program *other = dvk_find_program(w, id);
+        if (other && other != program)
+            dvk_kept_needs(kept, other->origin);
+    }
+}
 
 /* Programs given to compile (as headers) or link (as inputs), by id, behind the device ids. */
 static cl_program *read_programs(struct dvk_worker *w, const uint8_t *tail, size_t tail_bytes, uint32_t skip,
@@ -297,6 +324,9 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
             dvk_program_free(program);
             return CL_OUT_OF_HOST_MEMORY;
         }
+        program->origin = dvk_origin_new(&w->history);
+        keep_build(w, program, m, tail, (uint8_t *)data);
+        data = NULL;
         return put_kernel_names(program->vendor, b.error, reply);
     }
     if (!program)
@@ -318,5 +348,7 @@ int32_t dvk_on_build_program(struct dvk_worker *w, const struct dvw_build_progra
     dvk_runtime_take_long(w->runtime, build, &b);
     if (m->action == DV_BUILD && b.error == CL_SUCCESS && program->verdict.kind != DV_CUT_WHOLE)
         program->correction = dvk_correction_new(w->runtime, program->vendor, options, m->device_count, devices);
+    keep_build(w, program, m, tail, (uint8_t *)data);
+    data = NULL;
     return put_kernel_names(program->vendor, b.error, reply);
 }

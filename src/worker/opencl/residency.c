@@ -368,6 +368,23 @@ bool dvk_residency_work(struct dvk_worker *w)
     return more;
 }
 
+/* Evicts all that is on any device. Returns false: some of it cannot be copied. */
+bool dvk_residency_evacuate(struct dvk_worker *w)
+{
+    for (uint32_t i = 0; i < w->device_count; i++) {
+        struct dvk_room *room = &w->rooms[i];
+        uint64_t copied;
+        bool more = room->managed;
+        if (more && room->bringing)
+            stop_bringing(room, false);
+        while (more)
+            dvk_evict_piece(room, UINT64_MAX, &more, &copied);
+        if (room->managed && !TAILQ_EMPTY(&room->resident))
+            return false;
+    }
+    return true;
+}
+
 /* ---- on the lease's thread ---- */
 
 /* Atomic: when the daemon is gone, the main thread answers its own questions, too. */
@@ -398,8 +415,7 @@ void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t id, uin
 
 /* ---- coming and going ---- */
 
-/* The size of an image in the vendor's terms, and tightly packed. */
-static void measure_image(struct dvk_mem *mem)
+void dvk_measure_image(struct dvk_mem *mem)
 {
     const cl_image_desc *desc = &mem->make.desc;
     bool lines = desc->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
@@ -423,9 +439,7 @@ cl_int dvk_residency_add(struct dvk_mem *mem, const void *initial)
         return CL_SUCCESS;
     }
     LIST_INIT(&mem->children);
-    if (mem->is_image)
-        measure_image(mem);
-    else
+    if (!mem->is_image)
         mem->backing_bytes = mem->bytes;
     if (!initial)
         return CL_SUCCESS;
@@ -476,5 +490,6 @@ void dvk_residency_remove(struct dvk_mem *mem)
         dvk_mem_uncount(mem);
     }
     mem->error = CL_INVALID_MEM_OBJECT;
+    dvk_mem_forget_origin(mem);
     dvk_runtime_upcall(runtime, &(struct dv_upcall){.kind = DV_UPCALL_MEM_GONE, .a = mem->id.value}, true);
 }

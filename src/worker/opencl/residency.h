@@ -37,6 +37,11 @@ void dvk_residency_done(struct dvk_command *c);
 /* Does a piece of the moves that are due. Returns whether more is due at once. */
 bool dvk_residency_work(struct dvk_worker *w);
 
+/* Evicts all that is on any device; nothing uses it. Returns false: some of it cannot be copied. */
+bool dvk_residency_evacuate(struct dvk_worker *w);
+/* Notes the size of an image in the vendor's terms, and tightly packed. */
+void dvk_measure_image(struct dvk_mem *mem);
+
 /* divvyd's messages, on the lease's thread. */
 void dvk_residency_placed(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes, bool placed);
 void dvk_residency_evict(struct dvk_worker *w, uint32_t device, uint64_t id, uint64_t bytes);

@@ -218,14 +218,37 @@ int dvk_probe(struct dv_device_report *reports, int capacity, uint32_t *found, c
     return dvk_vendor_devices(reports, NULL, NULL, capacity, found, text, text_bytes);
 }
 
-/* Profiling times are on a clock of the vendor's choosing. The client stamps times of its own
- * (when a command was enqueued), so find which of the system's clocks the vendor's is. */
+/* A clock minus CLOCK_MONOTONIC, modulo 2^64: the best of several readings. */
+static uint64_t offset_of(clockid_t clock)
+{
+    uint64_t best = UINT64_MAX, offset = 0;
+
+    for (int i = 0; i < 8; i++) {
+        uint64_t before = dv_now(), now = dv_clock_read(clock), after = dv_now();
+        if (after - before < best) {
+            best = after - before;
+            offset = now - before - best / 2;
+        }
+    }
+    return offset;
+}
+
+/* Profiling times are on a clock of the vendor's choosing: finds which of the system's clocks that is. The offset of
+ * each clock is read once, so that the times of several queues can be compared. */
 uint64_t dvk_clock_offset(cl_command_queue queue)
 {
-    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME, CLOCK_REALTIME};
+    static struct {
+        clockid_t clock;
+        bool is_read;
+        uint64_t offset;
+    } clocks[] = {{.clock = CLOCK_MONOTONIC, .is_read = true},
+                  {.clock = CLOCK_MONOTONIC_RAW},
+                  {.clock = CLOCK_BOOTTIME},
+                  {.clock = CLOCK_REALTIME}};
     cl_event event;
     cl_ulong stamp = 0;
-    uint64_t best = UINT64_MAX, offset = 0;
+    uint64_t best = UINT64_MAX;
+    size_t found = 0;
 
     if (clEnqueueMarkerWithWaitList(queue, 0, NULL, &event) != CL_SUCCESS)
         return 0;
@@ -233,12 +256,16 @@ uint64_t dvk_clock_offset(cl_command_queue queue)
     clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof stamp, &stamp, NULL);
     clReleaseEvent(event);
     for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) {
-        uint64_t now = dv_clock_read(clocks[i]);
+        uint64_t now = dv_clock_read(clocks[i].clock);
         uint64_t distance = now > stamp ? now - stamp : stamp - now;
         if (distance < best) {
             best = distance;
-            offset = now - dv_now();
+            found = i;
         }
     }
-    return offset;
+    if (!clocks[found].is_read) {
+        clocks[found].offset = offset_of(clocks[found].clock);
+        clocks[found].is_read = true;
+    }
+    return clocks[found].offset;
 }

@@ -110,7 +110,7 @@ static pid_t start_worker(void)
 static pid_t fork_worker(void)
 {
     struct dv_zygote_request request = {0};
-    int fds[5];
+    int fds[DV_ZYGOTE_FDS];
     pid_t pid = start_worker();
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 
@@ -373,7 +373,7 @@ static void a_fork_can_fail(void **state)
 static void a_lost_zygote_refuses_the_workers_it_was_asked_for(void **state)
 {
     struct dv_zygote_request request = {0};
-    int fds[5];
+    int fds[DV_ZYGOTE_FDS];
 
     (void)state;
     int sent = connect_as(DV_API_OPENCL);
