@@ -103,7 +103,7 @@ SAME_USER = 0xffffffff
 def test_the_systems_zygote_makes_no_root(user, group, event):
     """Not even for a divvyd that an attacker has taken over."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = struct.pack("<IIQQII", MAGIC, PROBE, 0, 0, 0, 0) + struct.pack(
+    request = struct.pack("<IIQQQII", MAGIC, PROBE, 0, 0, 0, 0, 0) + struct.pack(
         "<IIII32s128s5656x", 0, user, group, 0, b"", b"/")
     with ours, subprocess.Popen(
             [divvytest.binary("divvy-worker"), "--system-zygote"], env=divvytest.bare_env(),

@@ -13,7 +13,8 @@ SECONDS = 6
 
 
 def config(policy, slice):
-    return "devices:\n  - match: \"*\"\n    policy: %s\n    slice: %s\n" % (policy, slice)
+    # Kernels in slices would be alike.
+    return "devices:\n  - match: \"*\"\n    policy: %s\n    slice: %s\n    slice-kernels: never\n" % (policy, slice)
 
 
 def kernels_done(daemon, program, tenants, seconds):

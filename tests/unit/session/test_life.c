@@ -15,6 +15,7 @@
 #include "src/arbiter/session/traced.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
+#include "src/base/futex.h"
 #include "src/wire/session/shm.h"
 #include "tests/fuzz/stage.h"
 #include "tests/unit/unit.h"
@@ -106,6 +107,9 @@ static pid_t start_worker(void)
     return pid;
 }
 
+static int worker_channel = -1; /* of the last worker, if a test wants it: its end */
+static bool keeps_channel;
+
 /* The zygote has forked the worker that was asked for last. */
 static pid_t fork_worker(void)
 {
@@ -119,6 +123,10 @@ static pid_t fork_worker(void)
     assert_int_equal(request.session, stage_zygote.last_session.value);
     assert_true(request.device_count == 2 && request.devices[0].leased);
     assert_true(fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0 && fds[3] >= 0);
+    if (keeps_channel) {
+        dv_close_fd(&worker_channel);
+        worker_channel = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
+    }
     zygote()->fork_sent(stage.zygote.owner, stage_zygote.last_session);
     zygote()->forked(stage.zygote.owner, stage_zygote.last_session, pid, &pidfd);
     assert_int_equal(pidfd, -1); /* it is the session's */
@@ -848,6 +856,240 @@ static void traced_commands_are_checked(void **state)
     waitpid(worker, NULL, 0);
 }
 
+/* ---- parked ---- */
+
+static struct dv_shm_header *map_header(const struct dvd_session *session)
+{
+    struct dv_shm_header *header = mmap(NULL, sizeof *header, PROT_READ | PROT_WRITE, MAP_SHARED, session->shm_fd, 0);
+
+    assert_true(header != MAP_FAILED);
+    return header;
+}
+
+/* The next message to the worker about parking; *store: the descriptor with it, or -1. */
+static struct dv_lease_message hear_park(int *store)
+{
+    struct dv_lease_message m = {0};
+    int count = 0;
+
+    *store = -1;
+    assert_int_equal(dv_fd_receive(worker_channel, &m, sizeof m, store, 1, &count, MSG_DONTWAIT), sizeof m);
+    assert_int_equal(m.type, DV_LEASE_PARK);
+    return m;
+}
+
+static void answer_park(uint16_t type, uint32_t reason)
+{
+    struct dv_lease_message m = {
+        .magic = DV_LEASE_MAGIC, .version = DV_LEASE_VERSION, .type = type, .flags = reason, .slice_ns = 8192};
+
+    assert_int_equal(send(worker_channel, &m, sizeof m, 0), sizeof m);
+    stage_run(20);
+}
+
+static int serve_parkable(pid_t *worker)
+{
+    keeps_channel = true;
+    int fd = serve(worker);
+    keeps_channel = false;
+    return fd;
+}
+
+/* Its worker does what it is asked for, and its program sleeps. */
+static struct dvd_session *park(pid_t worker)
+{
+    struct dvd_session *session = only_session();
+    struct dv_shm_header *header = map_header(session);
+    char text[DV_MAX_MESSAGE_TEXT];
+    int store;
+
+    assert_int_equal(dvd_session_park(session, text, sizeof text), 0);
+    assert_int_equal(dvd_session_park(session, text, sizeof text), 0); /* it is asked once */
+    struct dv_lease_message m = hear_park(&store);
+    assert_true(store >= 0 && m.slice_ns == session->shm_bytes);
+    assert_int_equal(lseek(store, 0, SEEK_END), session->shm_bytes);
+    close(store);
+    header->worker_asleep = 1;
+    answer_park(DV_LEASE_PARKED, 0);
+    waitpid(worker, NULL, 0); /* divvyd has ended it */
+    stage_run(20);
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    assert_int_equal(session->worker_pid, 0);
+    munmap(header, sizeof *header);
+    return session;
+}
+
+static void await_state(const struct dvd_session *session, enum dvd_session_state state)
+{
+    for (int i = 0; i < 200 && session->state != state; i++)
+        wait_ms(5);
+    assert_int_equal(session->state, state);
+}
+
+/* Whether the program has been told that its worker will not come. */
+static bool has_ended(const struct dv_shm_header *header)
+{
+    for (int i = 0; i < 200 && !(header->worker_life & DV_LIFE_DIED); i++)
+        wait_ms(5);
+    return header->worker_life & DV_LIFE_DIED;
+}
+
+static void a_parked_session_gets_a_worker_when_its_program_wants_one(void **state)
+{
+    struct dv_zygote_request request = {0};
+    struct dvd_session_figures figures;
+    int fds[DV_ZYGOTE_FDS];
+    pid_t worker;
+
+    (void)state;
+    int fd = serve_parkable(&worker);
+    for (int i = 0; i < 2; i++) {
+        struct dvd_session *session = park(worker);
+        dvd_session_read_figures(session, &figures);
+        assert_string_equal(figures.state, "parked");
+        wait_ms(20);
+        assert_int_equal(session->state, DV_SESSION_PARKED);
+        struct dv_shm_header *header = map_header(session);
+        header->worker_asleep = 0;
+        dv_futex_wake(&header->worker_asleep, 1);
+        munmap(header, sizeof *header);
+        await_state(session, DV_SESSION_FORKING);
+        assert_true(zygote()->fill_fork(stage.zygote.owner, stage_zygote.last_session, &request, fds));
+        dv_close_fd(&fds[4]);
+        assert_int_equal(request.store_bytes, session->shm_bytes);
+        assert_true(fds[5] >= 0);
+        keeps_channel = true;
+        worker = fork_worker();
+        keeps_channel = false;
+        assert_int_equal(session->state, DV_SESSION_SERVED);
+        assert_int_equal(welcome(fd, NULL), -1); /* it has been welcomed */
+    }
+    end_worker(worker, SIGKILL);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(fd);
+}
+
+static void a_worker_that_cannot_park_goes_on(void **state)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+    pid_t worker;
+    int store;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = only_session();
+    answer_park(DV_LEASE_PARKED, 0); /* it was not asked */
+    assert_int_equal(session->parking, DVD_PARK_NOT);
+    for (uint32_t reason = DV_PARK_DONE; reason <= DV_PARK_REASONS; reason++) {
+        assert_int_equal(dvd_session_park(session, text, sizeof text), 0);
+        hear_park(&store);
+        close(store);
+        answer_park(DV_LEASE_NOT_PARKED, reason);
+        assert_int_equal(session->parking, DVD_PARK_NOT);
+    }
+    assert_int_equal(dvd_session_park(session, text, sizeof text), 0);
+    hear_park(&store);
+    close(store);
+    fire_timer(session); /* its commands do not end */
+    hear_park(&store);
+    assert_int_equal(store, -1);
+    assert_int_equal(session->parking, DVD_PARK_NOT);
+    assert_int_equal(session->state, DV_SESSION_SERVED);
+    end_worker(worker, SIGKILL);
+    fire_timer(session);
+    close(fd);
+    fd = connect_as(DV_API_LEASE);
+    assert_int_equal(welcome(fd, NULL), DV_WELCOME_OK);
+    assert_true(dvd_session_park(only_session(), text, sizeof text) < 0);
+    assert_non_null(strstr(text, "no worker"));
+    close(fd);
+}
+
+static void a_worker_that_ends_by_itself_may_have_left_all(void **state)
+{
+    char text[DV_MAX_MESSAGE_TEXT];
+    pid_t worker;
+    int store;
+
+    (void)state;
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = only_session();
+    struct dv_shm_header *header = map_header(session);
+    assert_int_equal(dvd_session_park(session, text, sizeof text), 0);
+    hear_park(&store);
+    close(store);
+    header->worker_state = DV_WORKER_PARKED;
+    header->worker_asleep = 1;
+    end_worker(worker, SIGKILL); /* before its message was read, as another daemon may find it */
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    munmap(header, sizeof *header);
+    close(fd);
+}
+
+static void a_parked_session_waits_for_a_worker_that_cannot_come(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = park(worker);
+    stage_zygote.is_unready = true;
+    dvd_session_resume(session);
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    stage_zygote.is_unready = false;
+    stage_zygote.fork_error = -ENOMEM;
+    fire_timer(session);
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    stage_zygote.fork_error = 0;
+    fire_timer(session);
+    assert_int_equal(session->state, DV_SESSION_FORKING);
+    dvd_session_resume(session); /* it is on its way */
+    zygote()->fork_failed(stage.zygote.owner, session->lessee.id, -ENOMEM, "");
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    fire_timer(session);
+    worker = fork_worker();
+    assert_int_equal(session->state, DV_SESSION_SERVED);
+    end_worker(worker, SIGKILL);
+    fire_timer(session);
+    close(fd);
+}
+
+static void the_program_of_a_parked_session_is_told_of_its_end(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = park(worker);
+    struct dv_shm_header *header = map_header(session);
+    dvd_session_end_for(session, "for a test");
+    assert_null(stage.sessions.all);
+    assert_true(has_ended(header));
+    munmap(header, sizeof *header);
+    close(fd);
+}
+
+static void bells_are_watched_again_when_their_process_has_ended(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = park(worker);
+    dvd_bells_fini(&stage.sessions.bells);
+    dvd_sessions_bells_lost(&stage.sessions);
+    struct dv_shm_header *header = map_header(session);
+    header->worker_asleep = 0;
+    dv_futex_wake(&header->worker_asleep, 1);
+    await_state(session, DV_SESSION_FORKING);
+    munmap(header, sizeof *header);
+    close(fd);
+}
+
 /* ---- of an earlier daemon ---- */
 
 /* What a keeper and the state file have of a session. */
@@ -869,7 +1111,7 @@ static struct earlier leave_behind(uint32_t api, const char *name)
     struct dvd_tenant_terms terms = {.share = {.limit_ppm = DV_PPM, .weight = 1, .class = DV_CLASS_STANDARD}};
     static const struct dvd_share_change none;
     struct dv_state_tenant *tenant = dvd_state_add(&stage.state.tenants);
-    struct earlier e = {.record = dvd_state_add(&stage.state.sessions), .kept = {.fds = {-1, -1, -1, -1, -1, -1}}};
+    struct earlier e = {.record = dvd_state_add(&stage.state.sessions), .kept = {.fds = {-1, -1, -1, -1, -1, -1, -1}}};
     int channel[2], log[2];
 
     assert_true(tenant && e.record);
@@ -951,6 +1193,30 @@ static void a_session_of_an_earlier_daemon_goes_on(void **state)
     end_worker(e.worker, SIGKILL);
     fire_timer(only_session());
     assert_null(stage.sessions.all);
+    close(e.channel);
+}
+
+static void a_session_that_was_parked_stays_parked(void **state)
+{
+    (void)state;
+    struct earlier e = leave_behind(DV_API_OPENCL, "pid:9:train");
+    end_worker(e.worker, SIGKILL);
+    dv_close_fd(&e.kept.fds[DV_KEPT_WORKER]);
+    dv_close_fd(&e.kept.fds[DV_KEPT_CHANNEL]);
+    dv_close_fd(&e.kept.fds[DV_KEPT_LOG]);
+    e.record->worker_pid = 0;
+    e.kept.fds[DV_KEPT_STORE] = memfd_create("store", MFD_CLOEXEC);
+    const uint32_t asleep = 1;
+    assert_int_equal(
+        pwrite(e.kept.fds[DV_KEPT_SHM], &asleep, sizeof asleep, offsetof(struct dv_shm_header, worker_asleep)),
+        sizeof asleep);
+    assert_int_equal(go_on(&e), 0);
+    struct dvd_session *session = only_session();
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    wait_ms(20);
+    assert_int_equal(session->state, DV_SESSION_PARKED);
+    dvd_session_resume(session);
+    assert_int_equal(session->state, DV_SESSION_FORKING);
     close(e.channel);
 }
 
@@ -1068,6 +1334,21 @@ static void a_daemon_that_ends_grants_nothing(void **state)
     close(fds[1]);
 }
 
+static void a_daemon_that_ends_tells_programs_without_a_worker(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dv_shm_header *header = map_header(park(worker));
+    dvd_sessions_stop(&stage.sessions, SIGTERM);
+    assert_null(stage.sessions.all);
+    assert_true(has_ended(header));
+    munmap(header, sizeof *header);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1097,13 +1378,21 @@ int main(void)
         cmocka_unit_test_setup(a_refused_device_is_explained_first, reset),
         cmocka_unit_test_setup(costly_messages_end_a_session, reset),
         cmocka_unit_test_setup(traced_commands_are_checked, reset),
+        cmocka_unit_test_setup(a_parked_session_gets_a_worker_when_its_program_wants_one, reset),
+        cmocka_unit_test_setup(a_worker_that_cannot_park_goes_on, reset),
+        cmocka_unit_test_setup(a_worker_that_ends_by_itself_may_have_left_all, reset),
+        cmocka_unit_test_setup(a_parked_session_waits_for_a_worker_that_cannot_come, reset),
+        cmocka_unit_test_setup(the_program_of_a_parked_session_is_told_of_its_end, reset),
+        cmocka_unit_test_setup(bells_are_watched_again_when_their_process_has_ended, reset),
         cmocka_unit_test_setup(a_session_of_an_earlier_daemon_goes_on, reset),
+        cmocka_unit_test_setup(a_session_that_was_parked_stays_parked, reset),
         cmocka_unit_test_setup(its_client_may_still_wait_for_the_welcome, reset),
         cmocka_unit_test_setup(a_session_without_a_worker_goes_on_too, reset),
         cmocka_unit_test_setup(only_what_it_leases_says_what_it_is, reset),
         cmocka_unit_test_setup(a_session_that_cannot_go_on_is_ended, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_takes_its_sessions_along, reset),
         cmocka_unit_test_setup(a_daemon_that_ends_grants_nothing, reset),
+        cmocka_unit_test_setup(a_daemon_that_ends_tells_programs_without_a_worker, reset),
     };
 
     return cmocka_run_group_tests(tests, start, end);
