@@ -112,9 +112,14 @@ static const char *reason_words(uint32_t reason)
 
 void dvd_session_take_park_answer(struct dvd_session *session, const struct dv_lease_message *m)
 {
-    if (session->state != DV_SESSION_SERVED || session->store_fd < 0 || session->parking == DVD_PARK_DONE)
+    bool is_asked = session->parking == DVD_PARK_ASKED;
+
+    /* Without its program the session ends with the worker, whatever that says: the timer is for that. */
+    if (session->state != DV_SESSION_SERVED || session->store_fd < 0 || session->parking == DVD_PARK_DONE ||
+        session->tenant_gone || session->worker_gone || (m->type == DV_LEASE_NOT_PARKED && !is_asked))
         return;
-    session->timer = sd_event_source_disable_unref(session->timer);
+    if (is_asked)
+        session->timer = sd_event_source_disable_unref(session->timer);
     if (m->type == DV_LEASE_NOT_PARKED) {
         session->parking = DVD_PARK_NOT;
         dv_warning("session %llu of %s (process %d) is not parked: %s", ID(session), session->command,
@@ -122,7 +127,6 @@ void dvd_session_take_park_answer(struct dvd_session *session, const struct dv_l
         return;
     }
     session->parking = DVD_PARK_DONE;
-    session->stored_bytes = m->slice_ns < session->shm_bytes ? m->slice_ns : session->shm_bytes;
     dvd_session_signal_worker(session, SIGKILL); /* it only waits for that */
 }
 
@@ -140,7 +144,8 @@ static void watch_bell(struct dvd_session *session)
     }
 }
 
-/* An earlier daemon may have heard its answer. */
+/* A worker can end before its answer is read, or an earlier daemon may have read it. The header is the client's to
+ * write, too, so it counts only where a worker was asked: otherwise one that crashes would be followed for ever. */
 static bool has_left(const struct dvd_session *session)
 {
     uint32_t state = DV_WORKER_STARTING;
@@ -148,7 +153,8 @@ static bool has_left(const struct dvd_session *session)
     if (session->store_fd < 0 || session->tenant_gone || session->ended_because[0])
         return false;
     return session->parking == DVD_PARK_DONE ||
-           (pread(session->shm_fd, &state, sizeof state, offsetof(struct dv_shm_header, worker_state)) ==
+           ((session->parking == DVD_PARK_ASKED || session->asked_before) &&
+            pread(session->shm_fd, &state, sizeof state, offsetof(struct dv_shm_header, worker_state)) ==
                 (ssize_t)sizeof state &&
             state == DV_WORKER_PARKED);
 }
@@ -181,6 +187,7 @@ static bool worker_left(struct dvd_session *session)
     session->worker_pid = 0;
     session->worker_gone = session->worker_ended_first = session->request_sent = false;
     session->parking = DVD_PARK_NOT;
+    session->asked_before = false;
     session->state = DV_SESSION_PARKED;
     dvd_session_record(session);
     dvd_session_goes_on_parked(session);

@@ -60,6 +60,7 @@ static int restore_worker(struct dvd_session *session, struct dvd_kept *kept)
     session->worker_pidfd = dv_take_fd(&kept->fds[DV_KEPT_WORKER]);
     session->shm_fd = dv_take_fd(&kept->fds[DV_KEPT_SHM]);
     session->store_fd = dv_take_fd(&kept->fds[DV_KEPT_STORE]);
+    session->asked_before = session->store_fd >= 0;
     session->client_fd = dv_take_fd(&kept->fds[DV_KEPT_CLIENT]);
     if (session->client_fd >= 0) /* a daemon of an earlier release may have accepted it */
         dvd_incoming_prepare(session->client_fd);

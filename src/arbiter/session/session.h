@@ -90,7 +90,7 @@ struct dvd_session {
     int shm_fd;
     uint64_t shm_bytes;
     int store_fd;               /* -1: it was never to be parked */
-    uint64_t stored_bytes;      /* as its last worker said */
+    bool asked_before;          /* an earlier daemon may have asked its worker to park it */
     int worker_channel_fd;      /* the worker's end of the lease channel, until it has been sent */
     struct dvd_worker_log *log; /* NULL: it has no worker */
     int worker_log_fd;          /* the worker's end, likewise */

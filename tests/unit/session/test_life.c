@@ -1028,6 +1028,51 @@ static void a_worker_that_ends_by_itself_may_have_left_all(void **state)
     close(fd);
 }
 
+static void a_worker_that_follows_and_crashes_is_not_followed(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = park(worker);
+    struct dv_shm_header *header = map_header(session);
+    dvd_session_resume(session);
+    worker = fork_worker();
+    header->worker_state = DV_WORKER_PARKED; /* it has not said that it is ready, or its client wrote this */
+    end_worker(worker, SIGKILL);
+    assert_int_equal(session->state, DV_SESSION_SERVED);
+    assert_true(session->worker_gone);
+    fire_timer(session);
+    assert_null(stage.sessions.all);
+    munmap(header, sizeof *header);
+    close(fd);
+}
+
+static void a_worker_cannot_outlive_its_program_by_its_answers(void **state)
+{
+    pid_t worker;
+
+    (void)state;
+    dv_log_set_level(DV_LOG_ERROR);
+    int fd = serve_parkable(&worker);
+    struct dvd_session *session = park(worker);
+    dvd_session_resume(session);
+    keeps_channel = true;
+    worker = fork_worker();
+    keeps_channel = false;
+    dvd_session_tenant_gone(session);
+    answer_park(DV_LEASE_NOT_PARKED, DV_PARK_NO_ROOM);
+    answer_park(DV_LEASE_PARKED, 0);
+    assert_int_equal(session->parking, DVD_PARK_NOT);
+    fire_timer(session); /* kills it */
+    waitpid(worker, NULL, 0);
+    stage_run(20);
+    fire_timer(only_session());
+    assert_null(stage.sessions.all);
+    close(fd);
+}
+
 static void a_parked_session_waits_for_a_worker_that_cannot_come(void **state)
 {
     pid_t worker;
@@ -1381,6 +1426,8 @@ int main(void)
         cmocka_unit_test_setup(a_parked_session_gets_a_worker_when_its_program_wants_one, reset),
         cmocka_unit_test_setup(a_worker_that_cannot_park_goes_on, reset),
         cmocka_unit_test_setup(a_worker_that_ends_by_itself_may_have_left_all, reset),
+        cmocka_unit_test_setup(a_worker_that_follows_and_crashes_is_not_followed, reset),
+        cmocka_unit_test_setup(a_worker_cannot_outlive_its_program_by_its_answers, reset),
         cmocka_unit_test_setup(a_parked_session_waits_for_a_worker_that_cannot_come, reset),
         cmocka_unit_test_setup(the_program_of_a_parked_session_is_told_of_its_end, reset),
         cmocka_unit_test_setup(bells_are_watched_again_when_their_process_has_ended, reset),
