@@ -25,27 +25,5 @@ static void print_answer(const json_t *document)
 
 int dv_cli_end(int argc, char **argv)
 {
-    static const struct option options[] = {DV_CLI_VIEW_OPTIONS, {NULL, 0, NULL, 0}};
-    struct dv_cli_view view = {0};
-    int option, code = DV_EXIT_OK;
-
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1)
-        if (dv_cli_view_option(&view, option, argv, usage) != DV_EXIT_OK)
-            return DV_EXIT_USAGE;
-    if (optind == argc) {
-        dv_cli_error("missing SESSION: a number or name from `divvy ps`");
-        return DV_EXIT_USAGE;
-    }
-    for (int i = optind; i < argc; i++) {
-        uint64_t session;
-        char path[64];
-        int found = dv_session_find(&view, argv[i], &session);
-        if (found != DV_EXIT_OK)
-            return found;
-        snprintf(path, sizeof path, "/v1/sessions/%" PRIu64, session);
-        if (dv_http_show(&view, "DELETE", path, print_answer) != DV_EXIT_OK)
-            code = DV_EXIT_FAILED;
-    }
-    return code;
+    return dv_session_ask_each(argc, argv, usage, "DELETE", "", print_answer);
 }

@@ -38,39 +38,12 @@ static void print_resumed(const json_t *document)
            dv_http_text(document, "command", "?"));
 }
 
-static int ask(int argc, char **argv, const char *usage, const char *what, void (*print)(const json_t *document))
-{
-    static const struct option options[] = {DV_CLI_VIEW_OPTIONS, {NULL, 0, NULL, 0}};
-    struct dv_cli_view view = {0};
-    int option, code = DV_EXIT_OK;
-
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1)
-        if (dv_cli_view_option(&view, option, argv, usage) != DV_EXIT_OK)
-            return DV_EXIT_USAGE;
-    if (optind == argc) {
-        dv_cli_error("missing SESSION: a number or name from `divvy ps`");
-        return DV_EXIT_USAGE;
-    }
-    for (int i = optind; i < argc; i++) {
-        uint64_t session;
-        char path[64];
-        int found = dv_session_find(&view, argv[i], &session);
-        if (found != DV_EXIT_OK)
-            return found;
-        snprintf(path, sizeof path, "/v1/sessions/%" PRIu64 "/%s", session, what);
-        if (dv_http_show(&view, "POST", path, print) != DV_EXIT_OK)
-            code = DV_EXIT_FAILED;
-    }
-    return code;
-}
-
 int dv_cli_park(int argc, char **argv)
 {
-    return ask(argc, argv, park_usage, "park", print_parked);
+    return dv_session_ask_each(argc, argv, park_usage, "POST", "/park", print_parked);
 }
 
 int dv_cli_resume(int argc, char **argv)
 {
-    return ask(argc, argv, resume_usage, "resume", print_resumed);
+    return dv_session_ask_each(argc, argv, resume_usage, "POST", "/resume", print_resumed);
 }

@@ -1,6 +1,8 @@
 /* Sessions by number or name (see session_name.h). */
 #include "src/cli/session_name.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,4 +51,32 @@ void dv_session_describe(char *text, size_t bytes, const json_t *session)
         if (*at == '/')
             slash = at + 1;
     snprintf(text, bytes, "%s%s%s", name, name[0] ? ": " : "", line[0] ? slash : dv_http_text(session, "command", "?"));
+}
+
+int dv_session_ask_each(int argc, char **argv, const char *usage, const char *method, const char *suffix,
+                        void (*print)(const json_t *document))
+{
+    static const struct option options[] = {DV_CLI_VIEW_OPTIONS, {NULL, 0, NULL, 0}};
+    struct dv_cli_view view = {0};
+    int option, code = DV_EXIT_OK;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1)
+        if (dv_cli_view_option(&view, option, argv, usage) != DV_EXIT_OK)
+            return DV_EXIT_USAGE;
+    if (optind == argc) {
+        dv_cli_error("missing SESSION: a number or name from `divvy ps`");
+        return DV_EXIT_USAGE;
+    }
+    for (int i = optind; i < argc; i++) {
+        uint64_t session;
+        char path[64];
+        int found = dv_session_find(&view, argv[i], &session);
+        if (found != DV_EXIT_OK)
+            return found;
+        snprintf(path, sizeof path, "/v1/sessions/%" PRIu64 "%s", session, suffix);
+        if (dv_http_show(&view, method, path, print) != DV_EXIT_OK)
+            code = DV_EXIT_FAILED;
+    }
+    return code;
 }
