@@ -12,7 +12,6 @@
 
 #include "src/arbiter/limits.h"
 #include "src/arbiter/session/private.h"
-#include "src/arbiter/system/incoming.h"
 #include "src/base/cleanup.h"
 #include "src/base/fd.h"
 #include "src/base/futex.h"
@@ -167,8 +166,6 @@ void dvd_session_goes_on_parked(struct dvd_session *session)
 
 static bool worker_left(struct dvd_session *session)
 {
-    struct dvd_sessions *sessions = session->sessions;
-
     if (!has_left(session))
         return false;
     dvd_channel_leave(&session->channel);
@@ -176,12 +173,7 @@ static bool worker_left(struct dvd_session *session)
     session->timer = sd_event_source_disable_unref(session->timer);
     session->worker_io = sd_event_source_disable_unref(session->worker_io);
     dv_close_fd(&session->worker_pidfd);
-    dvd_incoming_close(&sessions->asides, &session->channel.fd);
-    if (session->log)
-        dvd_worker_log_close(session->log);
-    free(session->log);
-    session->log = NULL;
-    dvd_sandbox_leave(sessions->sandboxes, &session->sandbox);
+    dvd_session_drop_worker_parts(session);
     dv_info("session %llu of %s (process %d) is parked; worker %d has ended", ID(session), session->command,
             session->tenant_pid, session->worker_pid);
     session->worker_pid = 0;
@@ -227,7 +219,7 @@ static void not_resumed(struct dvd_session *session, const char *why)
 {
     dv_warning("session %llu of %s (process %d) stays parked: %s", ID(session), session->command, session->tenant_pid,
                why);
-    dvd_session_drop_preparations(session);
+    dvd_session_drop_worker_parts(session);
     session->request_sent = false;
     session->state = DV_SESSION_PARKED;
     dvd_session_set_timer(session, 10 * DV_RESUME_PAUSE_US, on_try_again);

@@ -91,8 +91,8 @@ void dvd_sessions_bells_lost(void *owner);
 
 /* Asks for another worker of a parked session. Returns 0, or a negative errno: nothing has changed. */
 int dvd_session_start_again(struct dvd_session *session);
-/* No worker has come of that. */
-void dvd_session_drop_preparations(struct dvd_session *session);
+/* Drops its channel, log and sandbox: it has no worker any more, or none has come. */
+void dvd_session_drop_worker_parts(struct dvd_session *session);
 
 /* ---- ledger_events.c ---- */
 

@@ -206,7 +206,7 @@ static int prepare_another(struct dvd_session *session)
                      : dvd_zygote_request_fork(session->sessions->zygote, session->lessee.id, session->lessee.uid);
 }
 
-void dvd_session_drop_preparations(struct dvd_session *session)
+void dvd_session_drop_worker_parts(struct dvd_session *session)
 {
     dvd_incoming_close(&session->sessions->asides, &session->channel.fd);
     dv_close_fd(&session->worker_channel_fd);
@@ -232,7 +232,7 @@ int dvd_session_start_again(struct dvd_session *session)
     }
     int error = prepare_another(session);
     if (error < 0) {
-        dvd_session_drop_preparations(session);
+        dvd_session_drop_worker_parts(session);
         session->state = DV_SESSION_PARKED;
     }
     return error;

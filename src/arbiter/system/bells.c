@@ -154,8 +154,12 @@ static bool add(struct group **groups, int socket, const struct bell_message *m,
     uint64_t page = m->offset / PAGE_BYTES * PAGE_BYTES;
     uint8_t *memory = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)page);
 
-    if (!group || memory == MAP_FAILED)
+    if (memory == MAP_FAILED)
         return false;
+    if (!group) {
+        munmap(memory, PAGE_BYTES);
+        return false;
+    }
     pthread_mutex_lock(&group->lock);
     group->bells[group->count++] =
         (struct bell){.id = m->id, .page = memory, .word = (_Atomic uint32_t *)(memory + (m->offset - page))};

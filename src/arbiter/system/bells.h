@@ -1,5 +1,5 @@
 /* Bells: a word in the memory that a program shares with its worker, which the program sets to 0 when it wants the
- * worker. Nobody sleeps on the word of a session that is parked but a helper process, which has only that page. It
+ * worker. A parked session has no worker to sleep on the word. A helper process does so, which maps only that page, and
  * tells divvyd which words have changed. The kernel reports no such change through a descriptor, and divvyd waits for
  * no process itself. */
 #ifndef DVD_SYSTEM_BELLS_H
